@@ -1,0 +1,188 @@
+package schemas
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+)
+
+// EventSpecVersion is the CloudEvents version whose attribute names events use.
+const EventSpecVersion = "1.0"
+
+// EventType names what happened, as class.name.
+type EventType string
+
+// The event types of this version.
+const (
+	TypeProcessAccepted  EventType = "process.accepted"   // data: Accepted
+	TypeProcessStarted   EventType = "process.started"    // data: Started
+	TypeProcessExited    EventType = "process.exited"     // data: Result
+	TypeProcessLost      EventType = "process.lost"       // data: Result with reason lost
+	TypeProcessRejected  EventType = "process.rejected"   // data: Result with reason rejected
+	TypeSessionCreated   EventType = "session.created"    // data: Session
+	TypeSessionReused    EventType = "session.reused"     // data: Session
+	TypeSessionExpired   EventType = "session.expired"    // data: Session
+	TypeSessionEnded     EventType = "session.terminated" // data: Session
+	TypeSandboxRunning   EventType = "sandbox.running"    // data: SandboxInfo
+	TypeSandboxFailed    EventType = "sandbox.failed"     // data: SandboxInfo
+	TypeSandboxEnded     EventType = "sandbox.terminated" // data: SandboxInfo
+	TypeLogGap           EventType = "log.gap"            // data: LogGap
+	TypeValidationFailed EventType = "validation.failed"  // data: Error
+	TypeLimitExceeded    EventType = "limit.exceeded"     // data: Error
+)
+
+// EventTypes lists every event type this version publishes.
+func EventTypes() []EventType {
+	return []EventType{
+		TypeProcessAccepted, TypeProcessStarted, TypeProcessExited, TypeProcessLost, TypeProcessRejected,
+		TypeSessionCreated, TypeSessionReused, TypeSessionExpired, TypeSessionEnded,
+		TypeSandboxRunning, TypeSandboxFailed, TypeSandboxEnded,
+		TypeLogGap, TypeValidationFailed, TypeLimitExceeded,
+	}
+}
+
+// Terminal says whether no event of this process may follow.
+func (t EventType) Terminal() bool {
+	return t == TypeProcessExited || t == TypeProcessLost || t == TypeProcessRejected
+}
+
+// OfProcess says whether the event belongs to a process's write-once record.
+func (t EventType) OfProcess() bool { return strings.HasPrefix(string(t), "process.") }
+
+// Event is something that happened, with CloudEvents' attribute names. It travels on evt.<thread>.<process|_>.<type>, is
+// republished on feed.…, and answers a caller's inbox. Unknown fields are tolerated.
+type Event struct {
+	// SpecVersion is [EventSpecVersion].
+	SpecVersion string `json:"specversion"`
+	// ID is a ULID: unique, and sortable by time.
+	ID string `json:"id"`
+	// Source is the worker that published it.
+	Source string `json:"source"`
+	// Type says what happened, and so what Data holds.
+	Type EventType `json:"type"`
+	// Subject is what it happened to: the process's id, or the thread's.
+	Subject string `json:"subject"`
+	// Time is when, by the worker's clock, in UTC. Order comes from Seq, never from clocks.
+	Time time.Time `json:"time"`
+	// Tenant is whose thread it is.
+	Tenant string `json:"tenant"`
+	// Thread is the conversation.
+	Thread string `json:"thread"`
+	// Session is the session's id; empty before there is one.
+	Session string `json:"session,omitempty"`
+	// Process is the process's id; empty for events of the thread as a whole.
+	Process string `json:"process,omitempty"`
+	// Seq is the event's place in the EVT stream. It is set on reading; 0 in the stored bytes.
+	Seq uint64 `json:"seq,omitempty"`
+	// Data is the fact itself; its shape follows from Type.
+	Data json.RawMessage `json:"data,omitempty"`
+}
+
+// DecodeEvent reads an event, tolerating fields it does not know. The error is invalid_argument.
+func DecodeEvent(body []byte) (*Event, error) {
+	var e Event
+	if err := json.Unmarshal(body, &e); err != nil {
+		return nil, Errorf(CodeInvalidArgument, "not an event: %w", err)
+	}
+	if e.SpecVersion == "" || e.Type == "" {
+		return nil, Errorf(CodeInvalidArgument, "not an event: specversion or type is missing")
+	}
+	return &e, nil
+}
+
+// Decode reads Data into v, one of the types named beside the event types. The error is invalid_argument.
+func (e *Event) Decode(v any) error {
+	if err := json.Unmarshal(e.Data, v); err != nil {
+		return Errorf(CodeInvalidArgument, "data of %s %s: %w", e.Type, e.ID, err)
+	}
+	return nil
+}
+
+// Accepted is the first record of a process: from here on its key is taken.
+type Accepted struct {
+	// Fingerprint is the command's; see Command.Fingerprint.
+	Fingerprint string `json:"fingerprint"`
+	// Command and Args are what was asked to run. Arguments over [MaxShownArgs] bytes in all are cut.
+	Command string   `json:"command"`
+	Args    []string `json:"args,omitempty"`
+	// ArgsTruncated says that Args was cut.
+	ArgsTruncated bool `json:"args_truncated,omitempty"`
+	// TimeoutMS is the command's.
+	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	// Epoch is the session's epoch under which it was accepted.
+	Epoch uint64 `json:"epoch"`
+	// Retry is the command's.
+	Retry Retry `json:"retry,omitempty"`
+}
+
+// Started is the second record of a process.
+type Started struct {
+	// Fingerprint is the command's, so that one record is enough to tell a replay from a conflict.
+	Fingerprint string `json:"fingerprint"`
+	// PID is the process's id as its sandbox sees it.
+	PID int `json:"pid"`
+	// Sandbox is the sandbox's id.
+	Sandbox string `json:"sandbox"`
+	// Epoch is the session's epoch.
+	Epoch uint64 `json:"epoch"`
+	// Retry is the command's.
+	Retry Retry `json:"retry,omitempty"`
+}
+
+// Session is a thread's claim on a sandbox and a workspace. It is kept in KV and changed by compare-and-swap alone.
+type Session struct {
+	// ID is a ULID.
+	ID string `json:"id"`
+	// Tenant and Thread are its key.
+	Tenant string `json:"tenant"`
+	Thread string `json:"thread"`
+	// Owner is the worker that runs it.
+	Owner string `json:"owner"`
+	// Epoch grows by one with each change of owner, and with each restart of one: what an older epoch publishes is refused.
+	Epoch uint64 `json:"epoch"`
+	// Provider is the kind of its sandbox.
+	Provider string `json:"provider"`
+	// Created and LastActivity are by the owner's clock, in UTC.
+	Created      time.Time `json:"created"`
+	LastActivity time.Time `json:"last_activity"`
+}
+
+// SandboxInfo tells of a sandbox in events.
+type SandboxInfo struct {
+	// ID is the sandbox's id.
+	ID string `json:"id"`
+	// Provider is its kind.
+	Provider string `json:"provider"`
+	// Workspace is the folder the processes see.
+	Workspace string `json:"workspace,omitempty"`
+	// StartMS is how long making it took, in milliseconds.
+	StartMS float64 `json:"start_ms,omitempty"`
+	// Error says why it failed.
+	Error *Error `json:"error,omitempty"`
+}
+
+// LogGap says that output is missing from the log, and why.
+type LogGap struct {
+	// Stream is the output it is missing from.
+	Stream Stream `json:"stream"`
+	// From and To are the byte offsets of what is missing, To not included.
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+	// Reason says why.
+	Reason string `json:"reason"`
+}
+
+// MaxShownArgs is how many bytes of arguments records and results repeat.
+const MaxShownArgs = 4 << 10
+
+// ShownArgs is args as records and results repeat them, cut after [MaxShownArgs] bytes, and whether it was cut.
+func ShownArgs(args []string) (shown []string, truncated bool) {
+	left := MaxShownArgs
+	for i, a := range args {
+		if len(a) > left {
+			return append(args[:i:i], strings.ToValidUTF8(a[:left], "")), true
+		}
+		left -= len(a)
+	}
+	return args, false
+}

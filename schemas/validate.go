@@ -1,0 +1,109 @@
+package schemas
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Validate checks every field. The error is invalid_argument with the detail "path", such as exec.args[3].
+func (c *Command) Validate() error {
+	if c.SpecVersion != Version {
+		return invalid("specversion", "%q is not supported: this is version %q of the contract", c.SpecVersion, Version)
+	}
+	if err := CheckID("thread", c.Thread); err != nil {
+		return err
+	}
+	switch {
+	case c.Key == "":
+		return invalid("key", "missing: give each command an idempotency key, such as a ULID")
+	case len(c.Key) > MaxKeyBytes:
+		return invalid("key", "%d bytes, the limit is %d", len(c.Key), MaxKeyBytes)
+	case !utf8.ValidString(c.Key):
+		return invalid("key", "not valid UTF-8")
+	}
+	if c.Provider != "" && !ValidID(c.Provider) {
+		return invalid("provider", "%q is not a provider's name", c.Provider)
+	}
+	switch c.Op {
+	case OpExec:
+		if c.Exec == nil {
+			return invalid("exec", "missing: op exec needs it")
+		}
+		return c.Exec.validate("exec")
+	case "":
+		return invalid("op", "missing: one of %v", Ops())
+	default:
+		return invalid("op", "unknown op %q: one of %v", string(c.Op), Ops())
+	}
+}
+
+func (e *Exec) validate(path string) error {
+	if e.Command == "" {
+		return invalid(path+".command", "missing: name the program to run")
+	}
+	if err := checkText(path+".command", e.Command); err != nil {
+		return err
+	}
+	for i, a := range e.Args {
+		if err := checkText(fmt.Sprintf("%s.args[%d]", path, i), a); err != nil {
+			return err
+		}
+	}
+	for name, value := range e.Env {
+		if err := checkEnv(path+".env", name, value); err != nil {
+			return err
+		}
+	}
+	if err := checkText(path+".cwd", e.Cwd); err != nil {
+		return err
+	}
+	if err := checkMillis(path+".timeout_ms", e.TimeoutMS); err != nil {
+		return err
+	}
+	if err := checkMillis(path+".grace_ms", e.GraceMS); err != nil {
+		return err
+	}
+	if l := e.Limit(); l < 0 || l > MaxOutputLimit {
+		return invalid(path+".output_limit", "%d is not between 0 and %d bytes", l, MaxOutputLimit)
+	}
+	switch e.Retry {
+	case "", RetryNever, RetrySafe:
+	default:
+		return invalid(path+".retry", "unknown retry %q: never or safe", string(e.Retry))
+	}
+	return nil
+}
+
+// checkText refuses what execve or a path cannot hold.
+func checkText(path, s string) error {
+	if strings.IndexByte(s, 0) >= 0 {
+		return invalid(path, "holds a NUL byte")
+	}
+	if !utf8.ValidString(s) {
+		return invalid(path, "not valid UTF-8")
+	}
+	return nil
+}
+
+func checkEnv(path, name, value string) error {
+	if name == "" || strings.ContainsAny(name, "=\x00") || !utf8.ValidString(name) {
+		return invalid(path, "%q is not an environment name", strings.ToValidUTF8(name, "\uFFFD"))
+	}
+	// The supervisor finds a process's runaway descendants by SLUICE_PROCESS: a caller must not be able to forge it.
+	if strings.HasPrefix(name, "SLUICE_") {
+		return invalid(path+"."+name, "names that begin with SLUICE_ are set by Sluice alone")
+	}
+	return checkText(path+"."+name, value)
+}
+
+func checkMillis(path string, ms int64) error {
+	if ms < 0 || ms > MaxTimeoutMS {
+		return invalid(path, "%d is not between 0 and %d milliseconds", ms, MaxTimeoutMS)
+	}
+	return nil
+}
+
+func invalid(path, format string, args ...any) error {
+	return Errorf(CodeInvalidArgument, "%s: %s", path, fmt.Sprintf(format, args...)).With("path", path)
+}
