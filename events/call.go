@@ -1,0 +1,267 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Timing of a call.
+const (
+	// acceptPatience is how long an owner may take to accept before the durable path is taken: a frozen worker keeps its
+	// interest on the server until its connection is given up.
+	acceptPatience = 5 * time.Second
+	placePatience  = 10 * time.Second
+	// watchAfter is when a call that has had no answer begins to watch the record too: an owner that died answers nobody.
+	watchAfter = time.Second
+	// placeTries bounds how often a thread is placed for one command: an owner may go between the two steps.
+	placeTries = 3
+)
+
+// Call is a command on its way. It is for one goroutine.
+type Call struct {
+	conn    *Conn
+	ref     ProcessRef
+	answers <-chan *nats.Msg
+	done    func()
+	first   *schemas.Event // the answer that Send waited for
+	watch   *Feed
+	queued  bool
+	ended   bool
+}
+
+// Send gives a command to the worker that owns its thread, has the thread placed where it has no owner, and leaves the command in
+// CMD where nobody can take it now. It returns once the command is accepted, answered, or durable. Errors: those of
+// [schemas.EncodeCommand], pool_exhausted, unavailable, deadline_exceeded.
+func (c *Conn) Send(ctx context.Context, tenant string, cmd *schemas.Command) (*Call, error) {
+	body, err := schemas.EncodeCommand(cmd)
+	if err != nil {
+		return nil, err
+	}
+	subject, answers, done := c.inbox.open()
+	call := &Call{
+		conn: c, answers: answers, done: done,
+		ref: ProcessRef{Tenant: tenant, Thread: cmd.Thread, Process: schemas.ProcessID(tenant, cmd.Thread, cmd.Key)},
+	}
+	if err := call.send(ctx, cmd, subject, body); err != nil {
+		done()
+		return nil, err
+	}
+	return call, nil
+}
+
+func (k *Call) send(ctx context.Context, cmd *schemas.Command, inbox string, body []byte) error {
+	header := nats.Header{headerInbox: {inbox}}
+	for range placeTries {
+		m := &nats.Msg{Subject: k.conn.Subjects.RPC(k.ref.Tenant, k.ref.Thread, cmd.Op), Reply: inbox, Header: header, Data: body}
+		if err := k.conn.nc.PublishMsg(m); err != nil {
+			return wrap(err, "send the command")
+		}
+		first, err := k.answer(ctx, acceptPatience)
+		switch {
+		case err == nil && !declined(first):
+			k.first = first
+			return nil
+		case err == nil, errors.Is(err, errSilent):
+			return k.queue(ctx, cmd, header, body)
+		case !errors.Is(err, errNobody):
+			return err
+		}
+		err = k.conn.place(ctx, k.ref.Tenant, schemas.PlaceRequest{Thread: cmd.Thread, Provider: cmd.Provider})
+		if errors.Is(err, errNobody) {
+			return k.queue(ctx, cmd, header, body)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return k.queue(ctx, cmd, header, body)
+}
+
+// declined says that an owner would not take the command now, and left no record: it is shutting down.
+func declined(ev *schemas.Event) bool {
+	if ev.Type != schemas.TypeProcessRejected {
+		return false
+	}
+	var r schemas.Result
+	return ev.Decode(&r) == nil && r.Error != nil && r.Error.Code == schemas.CodeUnavailable
+}
+
+// queue leaves the command in CMD, from where it reaches a worker once there is one.
+func (k *Call) queue(ctx context.Context, cmd *schemas.Command, header nats.Header, body []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	_, err := k.conn.js.PublishMsg(ctx, &nats.Msg{Subject: k.conn.Subjects.Command(k.ref.Tenant, k.ref.Thread, cmd.Op), Header: header, Data: body})
+	k.queued = err == nil
+	return wrap(err, "queue the command")
+}
+
+// Kinds of silence.
+var (
+	errNobody = errors.New("nobody listens")
+	errSilent = errors.New("no answer in time")
+)
+
+func (k *Call) answer(ctx context.Context, patience time.Duration) (*schemas.Event, error) {
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	select {
+	case m := <-k.answers:
+		if isNoResponders(m) {
+			return nil, errNobody
+		}
+		return schemas.DecodeEvent(m.Data)
+	case <-t.C:
+		return nil, errSilent
+	case <-ctx.Done():
+		return nil, wrap(ctx.Err(), "send the command")
+	}
+}
+
+// place asks for an owner. Errors: errNobody where there is no worker, else the worker's own, or deadline_exceeded.
+func (c *Conn) place(ctx context.Context, tenant string, req schemas.PlaceRequest) error {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return schemas.Errorf(schemas.CodeInternal, "encode a place request: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, placePatience)
+	defer cancel()
+	m, err := c.nc.RequestWithContext(ctx, c.Subjects.API(tenant, placeVerb), body)
+	if errors.Is(err, nats.ErrNoResponders) {
+		return errNobody
+	}
+	if err != nil {
+		return wrap(err, "place thread "+req.Thread)
+	}
+	var r schemas.PlaceReply
+	if err := json.Unmarshal(m.Data, &r); err != nil {
+		return schemas.Errorf(schemas.CodeInternal, "place thread %s: unreadable answer: %w", req.Thread, err)
+	}
+	if r.Error != nil {
+		return r.Error
+	}
+	return nil
+}
+
+// Process is the process's id, known before it runs.
+func (k *Call) Process() string { return k.ref.Process }
+
+// Queued says that no worker has accepted the command yet: it waits in CMD.
+func (k *Call) Queued() bool { return k.queued }
+
+// Next is the process's next event: accepted, then its end, after which there is none. An event may be told again. Errors:
+// ctx's, unavailable.
+func (k *Call) Next(ctx context.Context) (*schemas.Event, error) {
+	if k.first != nil {
+		ev := k.first
+		k.first = nil
+		return k.deliver(ev)
+	}
+	for k.watch == nil {
+		ev, err := k.answer(ctx, watchAfter)
+		switch {
+		case err == nil:
+			return k.deliver(ev)
+		case errors.Is(err, errSilent):
+			ev, err := k.startWatch(ctx)
+			if err != nil {
+				return nil, err
+			}
+			if ev != nil {
+				return k.deliver(ev)
+			}
+		case errors.Is(err, errNobody):
+			continue // the answer to a fast path that was given up since
+		default:
+			return nil, err
+		}
+	}
+	return k.watchNext(ctx)
+}
+
+func (k *Call) deliver(ev *schemas.Event) (*schemas.Event, error) {
+	k.queued = false
+	k.ended = ev.Type.Terminal()
+	return ev, nil
+}
+
+// startWatch listens to the record, then reads it: whichever order the two happen in, the end is seen.
+func (k *Call) startWatch(ctx context.Context) (*schemas.Event, error) {
+	feed, err := k.conn.Listen(Filter{Tenant: k.ref.Tenant, Thread: k.ref.Thread, Process: k.ref.Process}, 0)
+	if err != nil {
+		return nil, err
+	}
+	k.watch = feed
+	if err := k.conn.Flush(ctx); err != nil {
+		return nil, err
+	}
+	ev, err := k.conn.Last(ctx, k.ref.Tenant, k.ref.Thread, k.ref.Process)
+	if errors.Is(err, schemas.ErrNotFound) || (err == nil && !ev.Type.Terminal()) {
+		return nil, nil
+	}
+	return ev, err
+}
+
+func (k *Call) watchNext(ctx context.Context) (*schemas.Event, error) {
+	type seen struct {
+		ev  *schemas.Event
+		err error
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	live := make(chan seen, 1)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			var got *schemas.Event
+			err := k.watch.Next(ctx, func(ev *schemas.Event) error { got = ev; return nil })
+			if err != nil || (got != nil && got.Type.OfProcess()) {
+				live <- seen{got, err}
+				return
+			}
+		}
+	}()
+	defer func() {
+		cancel()
+		<-stopped
+		select {
+		case s := <-live: // both came at once: this one is told next
+			if s.err == nil {
+				k.first = s.ev
+			}
+		default:
+		}
+	}()
+	select {
+	case m := <-k.answers:
+		ev, err := schemas.DecodeEvent(m.Data)
+		if err != nil {
+			return nil, err
+		}
+		return k.deliver(ev)
+	case s := <-live:
+		if s.err != nil {
+			return nil, s.err
+		}
+		return k.deliver(s.ev)
+	}
+}
+
+// Ended says whether the process's end was told.
+func (k *Call) Ended() bool { return k.ended }
+
+// Ref names the process.
+func (k *Call) Ref() ProcessRef { return k.ref }
+
+// Close stops listening. The process goes on.
+func (k *Call) Close() {
+	k.done()
+	if k.watch != nil {
+		k.watch.Close()
+	}
+}

@@ -1,0 +1,14 @@
+//go:build unix
+
+package embedded
+
+import "golang.org/x/sys/unix"
+
+// freeBytes is what an unprivileged process may still write to the disk that holds dir; 0 where nobody can tell.
+func freeBytes(dir string) int64 {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0
+	}
+	return int64(st.Bavail) * int64(st.Bsize)
+}

@@ -1,0 +1,187 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Filter says which events to read. Empty fields match all.
+type Filter struct {
+	// Tenant is whose. Default [schemas.DefaultTenant].
+	Tenant string
+	// Thread and Process narrow it down.
+	Thread, Process string
+}
+
+func (f Filter) tenant() string {
+	if f.Tenant == "" {
+		return schemas.DefaultTenant
+	}
+	return f.Tenant
+}
+
+// Feed listens to events as they are stored. It is for one goroutine.
+type Feed struct {
+	conn *Conn
+	sub  *nats.Subscription
+	f    Filter
+	last uint64
+}
+
+// Listen begins to listen; from is the EVT sequence of the first event wanted. Errors: unavailable.
+func (c *Conn) Listen(f Filter, from uint64) (*Feed, error) {
+	sub, err := c.nc.SubscribeSync(c.Subjects.Feed(f.tenant(), f.Thread, f.Process))
+	if err != nil {
+		return nil, wrap(err, "listen to events")
+	}
+	if err := sub.SetPendingLimits(-1, followBuffer); err != nil {
+		return nil, wrap(err, "listen to events")
+	}
+	feed := &Feed{conn: c, sub: sub, f: f}
+	if from > 0 {
+		feed.last = from - 1
+	}
+	return feed, nil
+}
+
+// Close ends the subscription.
+func (l *Feed) Close() { _ = l.sub.Unsubscribe() } // should it fail, it ends with the connection
+
+// CatchUp delivers what EVT has now. Errors are fn's, unavailable or deadline_exceeded.
+func (l *Feed) CatchUp(ctx context.Context, fn func(*schemas.Event) error) error {
+	next, err := l.conn.ReadEvents(ctx, l.f, l.last+1, fn)
+	l.last = max(l.last, next-1)
+	return err
+}
+
+// Next waits for one live event and delivers it, after reading any that a full buffer made it miss. Errors are fn's, ctx's
+// or unavailable.
+func (l *Feed) Next(ctx context.Context, fn func(*schemas.Event) error) error {
+	m, err := l.sub.NextMsgWithContext(ctx)
+	if errors.Is(err, nats.ErrSlowConsumer) {
+		return l.CatchUp(ctx, fn)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return wrap(err, "listen to events")
+	}
+	seq := parseUint(m.Header.Get(headerSequence))
+	if seq <= l.last {
+		return nil
+	}
+	ev, err := schemas.DecodeEvent(m.Data)
+	if err != nil {
+		return nil // not an event of this contract: nothing a reader could use
+	}
+	ev.Seq, l.last = seq, seq
+	return fn(ev)
+}
+
+// ReadEvents reads stored events from a sequence on, in order. It returns the sequence after the last one read. Errors are
+// fn's, unavailable or deadline_exceeded.
+func (c *Conn) ReadEvents(ctx context.Context, f Filter, from uint64, fn func(*schemas.Event) error) (next uint64, err error) {
+	next = max(from, 1)
+	subject := c.Subjects.Events(f.tenant(), f.Thread, f.Process)
+	for {
+		msgs, err := c.directGet(ctx, c.names.evt, directRequest{Seq: next, NextBy: subject, Batch: readBatch, MaxBytes: readBatchBytes})
+		if err != nil || len(msgs) == 0 {
+			return next, err
+		}
+		for i := range msgs {
+			next = msgs[i].seq + 1
+			ev, err := schemas.DecodeEvent(msgs[i].data)
+			if err != nil {
+				continue
+			}
+			ev.Seq = msgs[i].seq
+			if err := fn(ev); err != nil {
+				return next, err
+			}
+		}
+	}
+}
+
+// Unfinished finds the processes that a worker has accepted, from a sequence of EVT on, and not brought to an end: the last
+// record of each. Errors: unavailable, deadline_exceeded.
+func (c *Conn) Unfinished(ctx context.Context, worker string, from uint64) ([]*schemas.Event, error) {
+	type key struct{ tenant, thread, process string }
+	open := make(map[key]bool)
+	// Headers tell all that is needed: no output has to be read to find what is unfinished.
+	cons, err := c.js.OrderedConsumer(ctx, c.names.evt, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{c.Subjects.AllRecords()}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq: max(from, 1), HeadersOnly: true, InactiveThreshold: 10 * time.Second,
+	})
+	if err != nil {
+		return nil, wrap(err, "look for unfinished processes")
+	}
+	for {
+		batch, err := cons.FetchNoWait(1000)
+		if err != nil {
+			return nil, wrap(err, "look for unfinished processes")
+		}
+		n := 0
+		for m := range batch.Messages() {
+			n++
+			tenant, t, ok := c.Subjects.tokens(m.Subject())
+			if !ok || len(t) != 4 {
+				continue
+			}
+			k := key{tenant, t[0], t[1]}
+			switch {
+			case schemas.EventType(t[2] + "." + t[3]).Terminal():
+				delete(open, k)
+			case m.Headers().Get(headerWorker) == worker:
+				open[k] = true
+			}
+		}
+		if err := batch.Error(); err != nil && !errors.Is(err, jetstream.ErrNoMessages) {
+			return nil, wrap(err, "look for unfinished processes")
+		}
+		if n == 0 {
+			break
+		}
+	}
+	var out []*schemas.Event
+	for k := range open {
+		ev, err := c.Last(ctx, k.tenant, k.thread, k.process)
+		if errors.Is(err, schemas.ErrNotFound) {
+			continue // its records have aged out between the two reads
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !ev.Type.Terminal() {
+			out = append(out, ev)
+		}
+	}
+	return out, nil
+}
+
+// LastSeq is the sequence of EVT's newest event. Errors: unavailable.
+func (c *Conn) LastSeq(ctx context.Context) (uint64, error) {
+	s, err := c.js.Stream(ctx, c.names.evt)
+	if err != nil {
+		return 0, wrap(err, "read EVT")
+	}
+	return s.CachedInfo().State.LastSeq, nil
+}
+
+// Processes reads the last record of every process of a thread, or of the tenant's every thread when it is empty, as far
+// back as EVT goes: oldest first. Errors: unavailable, deadline_exceeded.
+func (c *Conn) Processes(ctx context.Context, f Filter, fn func(*schemas.Event) error) error {
+	_, err := c.ReadEvents(ctx, Filter{Tenant: f.Tenant, Thread: f.Thread, Process: f.Process}, 1, func(ev *schemas.Event) error {
+		if !ev.Type.OfProcess() {
+			return nil
+		}
+		return fn(ev)
+	})
+	return err
+}

@@ -1,0 +1,125 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+func sessionKey(tenant, thread string) string { return tenant + "." + thread }
+
+// Session reads a thread's session and the revision to change it by. What it returns may be stale: only the change
+// decides. Errors: not_found, unavailable.
+func (c *Conn) Session(ctx context.Context, tenant, thread string) (*schemas.Session, uint64, error) {
+	kv, err := c.bucket(ctx, c.names.sessions)
+	if err != nil {
+		return nil, 0, err
+	}
+	entry, err := kv.Get(ctx, sessionKey(tenant, thread))
+	if err != nil {
+		return nil, 0, wrap(err, "read the session of thread "+thread)
+	}
+	var s schemas.Session
+	if err := json.Unmarshal(entry.Value(), &s); err != nil {
+		return nil, 0, schemas.Errorf(schemas.CodeInternal, "the session of thread %s is unreadable: %w", thread, err)
+	}
+	return &s, entry.Revision(), nil
+}
+
+// SaveSession writes a session over the revision that was read, 0 for a new one, and returns its new revision. Errors:
+// conflict when somebody was first, unavailable.
+func (c *Conn) SaveSession(ctx context.Context, s *schemas.Session, revision uint64) (uint64, error) {
+	kv, err := c.bucket(ctx, c.names.sessions)
+	if err != nil {
+		return 0, err
+	}
+	body, err := json.Marshal(s)
+	if err != nil {
+		return 0, schemas.Errorf(schemas.CodeInternal, "encode session: %w", err)
+	}
+	key := sessionKey(s.Tenant, s.Thread)
+	if revision == 0 {
+		revision, err = kv.Create(ctx, key, body)
+	} else {
+		revision, err = kv.Update(ctx, key, body, revision)
+	}
+	return revision, wrap(err, "save the session of thread "+s.Thread)
+}
+
+// DeleteSession removes a session if it is still at this revision. Errors: conflict, unavailable.
+func (c *Conn) DeleteSession(ctx context.Context, s *schemas.Session, revision uint64) error {
+	kv, err := c.bucket(ctx, c.names.sessions)
+	if err != nil {
+		return err
+	}
+	return wrap(kv.Delete(ctx, sessionKey(s.Tenant, s.Thread), jetstream.LastRevision(revision)), "delete the session of thread "+s.Thread)
+}
+
+// WorkerInfo is what is known of a worker, dead ones too. It is kept in the registry bucket.
+type WorkerInfo struct {
+	// ID is the worker's.
+	ID string `json:"id"`
+	// Incarnation is new at each start.
+	Incarnation string `json:"incarnation"`
+	// LowSeq is a sequence of EVT before which the worker left nothing unfinished: a recovery begins there.
+	LowSeq uint64 `json:"low_seq"`
+	// Providers are the kinds of sandbox it can make.
+	Providers []string `json:"providers"`
+}
+
+// Register writes what is known of a worker. Errors: unavailable.
+func (c *Conn) Register(ctx context.Context, w WorkerInfo) error {
+	kv, err := c.bucket(ctx, c.names.registry)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(w)
+	if err != nil {
+		return schemas.Errorf(schemas.CodeInternal, "encode worker: %w", err)
+	}
+	_, err = kv.Put(ctx, w.ID, body)
+	return wrap(err, "register worker "+w.ID)
+}
+
+// Unregister forgets a worker that has left nothing behind. Errors: unavailable.
+func (c *Conn) Unregister(ctx context.Context, worker string) error {
+	kv, err := c.bucket(ctx, c.names.registry)
+	if err != nil {
+		return err
+	}
+	return wrap(kv.Delete(ctx, worker), "unregister worker "+worker)
+}
+
+// Workers lists the registry. Errors: unavailable.
+func (c *Conn) Workers(ctx context.Context) ([]WorkerInfo, error) {
+	kv, err := c.bucket(ctx, c.names.registry)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := kv.Keys(ctx)
+	if errors.Is(err, jetstream.ErrNoKeysFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, wrap(err, "list workers")
+	}
+	var out []WorkerInfo
+	for _, k := range keys {
+		entry, err := kv.Get(ctx, k)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, wrap(err, "read worker "+k)
+		}
+		var w WorkerInfo
+		if json.Unmarshal(entry.Value(), &w) == nil {
+			out = append(out, w)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,162 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Topology is how the streams of a cell are set up. The zero value is ready for one machine.
+type Topology struct {
+	// Partitions is how many parts CMD is split into; commands of one thread stay in one part, in order. Default 4; 16
+	// suits a fleet. Changing it remaps threads: drain CMD first.
+	Partitions int
+	// Replicas of each stream and bucket, 1 to 5. Default 1; a cluster wants 3.
+	Replicas int
+	// CommandAge, EventAge and LogAge say how long each stream keeps what it has. Default 24, 72 and 24 hours.
+	CommandAge, EventAge, LogAge time.Duration
+	// CommandBytes, EventBytes, LogBytes and DeadBytes bound each stream. Default 256 MiB, 1 GiB, 8 GiB, 64 MiB. CMD
+	// refuses more when full, which is the back-pressure; the others drop their oldest.
+	CommandBytes, EventBytes, LogBytes, DeadBytes int64
+	// LeaseTTL is how long a worker that no longer renews its lease counts as alive. Default 10 s.
+	LeaseTTL time.Duration
+}
+
+func (t Topology) withDefaults() Topology {
+	def := func(v *int64, d int64) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	defAge := func(v *time.Duration, d time.Duration) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	if t.Partitions == 0 {
+		t.Partitions = 4
+	}
+	if t.Replicas == 0 {
+		t.Replicas = 1
+	}
+	defAge(&t.CommandAge, 24*time.Hour)
+	defAge(&t.EventAge, 72*time.Hour)
+	defAge(&t.LogAge, 24*time.Hour)
+	defAge(&t.LeaseTTL, 10*time.Second)
+	def(&t.CommandBytes, 256<<20)
+	def(&t.EventBytes, 1<<30)
+	def(&t.LogBytes, 8<<30)
+	def(&t.DeadBytes, 64<<20)
+	return t
+}
+
+// StoreBytes is the sum of what the streams may grow to, in bytes.
+func (t Topology) StoreBytes() int64 {
+	t = t.withDefaults()
+	return t.CommandBytes + t.EventBytes + t.LogBytes + t.DeadBytes
+}
+
+// Fit returns the topology with its byte bounds scaled down, all alike, to fit into this many bytes of disk.
+func (t Topology) Fit(bytes int64) Topology {
+	t = t.withDefaults()
+	sum := t.StoreBytes()
+	if bytes >= sum {
+		return t
+	}
+	for _, v := range []*int64{&t.CommandBytes, &t.EventBytes, &t.LogBytes, &t.DeadBytes} {
+		*v = max(int64(float64(*v)*float64(bytes)/float64(sum)), 1<<20)
+	}
+	return t
+}
+
+// names are the streams and buckets of a cell.
+type names struct {
+	cmd, evt, log, dlq         string
+	sessions, leases, registry string
+}
+
+func namesOf(cell string) names {
+	p := "sluice-" + cell + "-"
+	return names{
+		cmd: p + "CMD", evt: p + "EVT", log: p + "LOG", dlq: p + "DLQ",
+		sessions: p + "sessions", leases: p + "leases", registry: p + "workers",
+	}
+}
+
+// Ensure creates the cell's streams and buckets, or brings those that are there up to date. It may be run by any number of
+// workers at once. Errors: unavailable when JetStream cannot be reached or is not enabled, internal when a stream
+// is there with a configuration that cannot be changed into this one.
+func (c *Conn) Ensure(ctx context.Context, t Topology) error {
+	t = t.withDefaults()
+	c.partitions = t.Partitions
+	c.leaseTTL = t.LeaseTTL
+	for _, cfg := range c.streamConfigs(t) {
+		if err := c.ensureStream(ctx, cfg); err != nil {
+			return wrap(err, "create stream "+cfg.Name)
+		}
+	}
+	for _, cfg := range c.bucketConfigs(t) {
+		if _, err := c.js.CreateOrUpdateKeyValue(ctx, cfg); err != nil {
+			return wrap(err, "create bucket "+cfg.Bucket)
+		}
+	}
+	return nil
+}
+
+func (c *Conn) streamConfigs(t Topology) []jetstream.StreamConfig {
+	evtFrom, evtTo := c.Subjects.republish("evt", "feed")
+	logFrom, logTo := c.Subjects.republish("log", "tail")
+	return []jetstream.StreamConfig{
+		{
+			Name: c.names.cmd, Description: "commands not yet accepted",
+			Subjects:         []string{c.Subjects.AllCommands()},
+			SubjectTransform: &jetstream.SubjectTransformConfig{Source: c.Subjects.AllCommands(), Destination: c.Subjects.partitionTransform(t.Partitions)},
+			Retention:        jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
+			MaxAge: t.CommandAge, MaxBytes: t.CommandBytes, MaxMsgSize: schemas.MaxCommandBytes + 16<<10,
+			Storage: jetstream.FileStorage, Replicas: t.Replicas, Duplicates: time.Minute,
+		},
+		{
+			Name: c.names.evt, Description: "process records and lifecycle events",
+			Subjects: []string{c.Subjects.AllEvents()}, Discard: jetstream.DiscardOld,
+			MaxAge: t.EventAge, MaxBytes: t.EventBytes,
+			Storage: jetstream.FileStorage, Replicas: t.Replicas, AllowDirect: true, Duplicates: time.Minute,
+			RePublish: &jetstream.RePublish{Source: evtFrom, Destination: evtTo},
+		},
+		{
+			Name: c.names.log, Description: "output of processes",
+			Subjects: []string{c.Subjects.AllLogs()}, Discard: jetstream.DiscardOld,
+			MaxAge: t.LogAge, MaxBytes: t.LogBytes,
+			Storage: jetstream.FileStorage, Replicas: t.Replicas, AllowDirect: true, Duplicates: time.Second,
+			RePublish: &jetstream.RePublish{Source: logFrom, Destination: logTo},
+		},
+		{
+			Name: c.names.dlq, Description: "commands that can never be accepted",
+			Subjects: []string{c.Subjects.AllDeadLetters()}, Discard: jetstream.DiscardOld,
+			MaxAge: t.EventAge, MaxBytes: t.DeadBytes,
+			Storage: jetstream.FileStorage, Replicas: t.Replicas, AllowDirect: true, Duplicates: time.Minute,
+		},
+	}
+}
+
+func (c *Conn) bucketConfigs(t Topology) []jetstream.KeyValueConfig {
+	return []jetstream.KeyValueConfig{
+		{Bucket: c.names.sessions, Description: "sessions by tenant and thread", History: 1, Storage: jetstream.FileStorage, Replicas: t.Replicas},
+		// A lease is alive while its key is: the server's clock alone decides, and each renewal restarts it.
+		{Bucket: c.names.leases, Description: "leases of live workers", History: 1, TTL: t.LeaseTTL, Storage: jetstream.FileStorage, Replicas: t.Replicas},
+		{Bucket: c.names.registry, Description: "workers, and where a recovery has to begin", History: 1, Storage: jetstream.FileStorage, Replicas: t.Replicas},
+	}
+}
+
+// ensureStream asks before it changes: creating is the usual case at a first start, and a stream that is there already is
+// left alone unless it differs, since an update costs every replica a write.
+func (c *Conn) ensureStream(ctx context.Context, cfg jetstream.StreamConfig) error {
+	_, err := c.js.CreateStream(ctx, cfg)
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		_, err = c.js.UpdateStream(ctx, cfg)
+	}
+	return err
+}

@@ -1,0 +1,48 @@
+package schemas
+
+// Delivery is a command as it reaches a worker.
+type Delivery struct {
+	// Tenant, Thread and Op are the subject's.
+	Tenant, Thread string
+	Op             Op
+	// Command is the decoded command; nil where Invalid says why it is not one.
+	Command *Command
+	Invalid *Error
+	// Inbox is where the command's events go; empty when nobody waits.
+	Inbox string
+	// Durable says that it comes from CMD and will be delivered again unless its verdict ends it.
+	Durable bool
+	// Attempt counts its deliveries, from 1.
+	Attempt int
+}
+
+// Verdict is what becomes of a delivery.
+type Verdict struct {
+	// Action says it.
+	Action Action
+	// To is the worker to forward to.
+	To string
+	// Reason says why a command is dead.
+	Reason *Error
+}
+
+// Action is what is done with a durable delivery; a fast one was answered already.
+type Action int
+
+// The actions.
+const (
+	ActionDone    Action = iota // accepted, answered or refused for good: never deliver it again
+	ActionRetry                 // deliver it again, later or elsewhere
+	ActionForward               // give it to the thread's owner
+	ActionDead                  // it can never be accepted: keep it as a dead letter
+)
+
+// Control is a control message as it reaches the owner of a thread: one of Signal, Kill and Stdin is set.
+type Control struct {
+	// Tenant, Thread and Process are the subject's.
+	Tenant, Thread, Process string
+
+	Signal *SignalRequest
+	Kill   *KillRequest
+	Stdin  *StdinPiece
+}
