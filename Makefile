@@ -4,7 +4,7 @@ GO       ?= go
 FUZZTIME ?= 20s
 TARGETS  := linux/amd64 linux/arm64 darwin/arm64
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-BUILD    := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+BUILD     = CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 LINT     := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 # What check runs, in this order: the quick and the likely to fail first.
