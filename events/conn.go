@@ -159,11 +159,13 @@ func (c *Conn) Close() {
 }
 
 // Flush returns once the server has seen all that was sent before. Errors: unavailable, deadline_exceeded.
-func (c *Conn) Flush(ctx context.Context) error {
-	if err := c.nc.FlushWithContext(ctx); err != nil {
-		return wrap(err, "flush")
-	}
-	return nil
+func (c *Conn) Flush(ctx context.Context) error { return wrap(flush(ctx, c.nc), "flush") }
+
+// flush bounds the wait, which nats.go asks for.
+func flush(ctx context.Context, nc *nats.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	return nc.FlushWithContext(ctx)
 }
 
 // MaxPayload is the most bytes the server takes in one message, headers included.

@@ -55,7 +55,7 @@ func (f *Follower) Close() { _ = f.sub.Unsubscribe() } // should it fail, it end
 
 // Flush returns once the server knows of the subscription. Errors: unavailable, deadline_exceeded.
 func (f *Follower) Flush(ctx context.Context) error {
-	return wrap(f.conn.bulk.FlushWithContext(ctx), "follow process "+f.ref.Process)
+	return wrap(flush(ctx, f.conn.bulk), "follow process "+f.ref.Process)
 }
 
 // CatchUp delivers what LOG has now. Errors are fn's, unavailable or deadline_exceeded.

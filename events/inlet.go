@@ -252,7 +252,7 @@ func (in *Inlet) Own(ctx context.Context, tenant, thread string) error {
 		return wrap(err, "own thread "+thread)
 	}
 	in.owned[key] = [2]*nats.Subscription{rpc, ctl}
-	return wrap(in.conn.nc.FlushWithContext(ctx), "own thread "+thread)
+	return wrap(flush(ctx, in.conn.nc), "own thread "+thread)
 }
 
 // Disown ends Own.

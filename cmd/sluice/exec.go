@@ -170,7 +170,7 @@ func (m *Main) runExec(ctx context.Context, r *reached, interrupts *interrupts, 
 				stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 				_ = x.Signal(stop, "SIGPIPE") // it may have ended
 				cancel()
-				m.Stdout, m.Stderr = io.Discard, m.Stderr
+				m.Stdout = io.Discard
 			}
 		}
 	}

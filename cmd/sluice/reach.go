@@ -82,24 +82,21 @@ const (
 
 // connect finds or becomes the holder, and connects to it.
 func (f *finder) connect(g *globals) (*events.Conn, error) {
-	o := events.Options{Cell: g.cell, Name: "sluice cli"}
 	deadline := time.Now().Add(findPatience)
 	for {
-		a, known := f.folder.readAddress()
-		if known && a.URL != "" {
-			o.URL, o.Token, o.Dial = a.URL, or(g.token, f.folder.storedToken()), nil
-		} else {
-			o.URL, o.Token, o.Dial = "nats://sluice", "", f.dial
-		}
-		conn, err := events.Connect(o)
-		if err == nil || !errors.Is(err, schemas.ErrUnavailable) || time.Now().After(deadline) {
-			return conn, err
-		}
-		if known && a.URL != "" {
-			// The address may be that of a process that is gone: if so, its lock is free.
-			if _, err := f.become(); err != nil {
-				return nil, err
+		o, err := f.find(g)
+		var conn *events.Conn
+		if err == nil && o != nil {
+			if conn, err = events.Connect(*o); err == nil {
+				return conn, nil
 			}
+			// The address may be that of a process that is going: look again.
+		}
+		if err != nil && (!errors.Is(err, schemas.ErrUnavailable) || o == nil || time.Now().After(deadline)) {
+			return nil, err
+		}
+		if time.Now().After(deadline) {
+			return nil, schemas.Errorf(schemas.CodeUnavailable, "data folder %s is held by another sluice that does not answer: stop it, or choose another with --data", f.folder.path)
 		}
 		select {
 		case <-f.ctx.Done():
@@ -109,27 +106,38 @@ func (f *finder) connect(g *globals) (*events.Conn, error) {
 	}
 }
 
+// find says how to reach the holder; nil where another process is about to be it.
+func (f *finder) find(g *globals) (*events.Options, error) {
+	o := &events.Options{Cell: g.cell, Name: "sluice cli", URL: "nats://sluice", Dial: f.dial}
+	h, err := f.become()
+	switch a, known := f.folder.readAddress(); {
+	case err != nil:
+		return nil, err
+	case h != nil:
+		return o, nil
+	case known && a.URL != "":
+		o.URL, o.Token, o.Dial = a.URL, or(g.token, f.folder.storedToken()), nil
+		return o, nil
+	case known:
+		return o, nil
+	default:
+		return nil, nil
+	}
+}
+
 // dial reaches the holder's server, by its socket or in this process.
 func (f *finder) dial() (net.Conn, error) {
-	f.mu.Lock()
-	h := f.host
-	f.mu.Unlock()
-	if h != nil {
-		return h.server.InProcessConn()
-	}
-	if a, ok := f.folder.readAddress(); ok && a.Socket != "" {
-		if conn, err := net.DialTimeout("unix", a.Socket, time.Second); err == nil {
-			return conn, nil
-		}
-	}
 	h, err := f.become()
 	if err != nil {
 		return nil, err
 	}
-	if h == nil {
-		return nil, fmt.Errorf("data folder %s: another sluice is starting", f.folder.path)
+	if h != nil {
+		return h.server.InProcessConn()
 	}
-	return h.server.InProcessConn()
+	if a, ok := f.folder.readAddress(); ok && a.Socket != "" {
+		return net.DialTimeout("unix", a.Socket, time.Second)
+	}
+	return nil, fmt.Errorf("data folder %s: another sluice is starting", f.folder.path)
 }
 
 // become starts a host in this process if the folder's lock is free; else it returns nil.
