@@ -2,8 +2,6 @@ module github.com/sluice-dev/sluice
 
 go 1.26.0
 
-require (
-	github.com/google/go-cmp v0.7.0 // indirect
-	go.uber.org/goleak v1.3.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
-)
+require go.uber.org/goleak v1.3.0
+
+require github.com/google/go-cmp v0.7.0
