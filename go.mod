@@ -28,3 +28,7 @@ require (
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 )
+
+require go.uber.org/goleak v1.3.0
+
+require github.com/google/go-cmp v0.7.0

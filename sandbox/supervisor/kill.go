@@ -25,7 +25,7 @@ func (s *supervisor) timeOut(p *process, grace time.Duration) {
 
 // kill ends a process's tree. A second call can only hasten the first. mu is held.
 func (s *supervisor) kill(p *process, grace time.Duration) {
-	if p.killing != nil && !p.mercy {
+	if p.killed {
 		return
 	}
 	if grace <= 0 {
@@ -50,11 +50,10 @@ func (s *supervisor) kill(p *process, grace time.Duration) {
 
 // killNow is SIGKILL to the tree; the sweep does the rest. mu is held.
 func (s *supervisor) killNow(p *process) {
-	if p.killing == nil {
-		p.killing = time.NewTimer(0)
+	if p.killing != nil {
+		p.killing.Stop()
 	}
-	p.killing.Stop()
-	p.mercy = false
+	p.mercy, p.killed = false, true
 	if !p.reaped {
 		// The group first, in one call: whoever is in it cannot fork meanwhile.
 		_ = syscall.Kill(-p.pid, syscall.SIGKILL)
