@@ -19,6 +19,8 @@ const (
 	placePatience  = 10 * time.Second
 	// watchAfter is when a call that has had no answer begins to watch the record too: an owner that died answers nobody.
 	watchAfter = time.Second
+	// recheckEvery is how often a call that watches reads the record, should the watch have missed something.
+	recheckEvery = 3 * time.Second
 	// placeTries bounds how often a thread is placed for one command: an owner may go between the two steps.
 	placeTries = 3
 )
@@ -157,8 +159,7 @@ func (k *Call) Queued() bool { return k.queued }
 // Next is the process's next event: accepted, then its end, after which there is none. An event may be told again. Errors:
 // ctx's, unavailable.
 func (k *Call) Next(ctx context.Context) (*schemas.Event, error) {
-	if k.first != nil {
-		ev := k.first
+	if ev := k.first; ev != nil {
 		k.first = nil
 		return k.deliver(ev)
 	}
@@ -181,7 +182,12 @@ func (k *Call) Next(ctx context.Context) (*schemas.Event, error) {
 			return nil, err
 		}
 	}
-	return k.watchNext(ctx)
+	for {
+		// A look at the record that brought nothing is no event.
+		if ev, err := k.watchNext(ctx); ev != nil || err != nil {
+			return ev, err
+		}
+	}
 }
 
 func (k *Call) deliver(ev *schemas.Event) (*schemas.Event, error) {
@@ -208,6 +214,8 @@ func (k *Call) startWatch(ctx context.Context) (*schemas.Event, error) {
 }
 
 func (k *Call) watchNext(ctx context.Context) (*schemas.Event, error) {
+	recheck := time.NewTimer(recheckEvery)
+	defer recheck.Stop()
 	type seen struct {
 		ev  *schemas.Event
 		err error
@@ -242,6 +250,13 @@ func (k *Call) watchNext(ctx context.Context) (*schemas.Event, error) {
 		ev, err := schemas.DecodeEvent(m.Data)
 		if err != nil {
 			return nil, err
+		}
+		return k.deliver(ev)
+	case <-recheck.C:
+		// The end may have been told while this connection was down.
+		ev, err := k.conn.Last(ctx, k.ref.Tenant, k.ref.Thread, k.ref.Process)
+		if err != nil || !ev.Type.Terminal() {
+			return nil, nil
 		}
 		return k.deliver(ev)
 	case s := <-live:

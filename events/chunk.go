@@ -123,3 +123,32 @@ func (c *Conn) ReadLog(ctx context.Context, subject string, from, upTo uint64, f
 		}
 	}
 }
+
+// Stored says what LOG has of a process: where it stands (nil for nothing) and how many bytes of each stream. Errors:
+// unavailable, deadline_exceeded.
+func (c *Conn) Stored(ctx context.Context, tenant, thread, process string) (rng *schemas.LogRange, stdout, stderr int64, err error) {
+	all := c.Subjects.ProcessLog(tenant, thread, process)
+	last, err := c.directGet(ctx, c.names.log, directRequest{MultiLast: []string{all}})
+	if err != nil || len(last) == 0 {
+		return nil, 0, 0, err
+	}
+	first, err := c.directGet(ctx, c.names.log, directRequest{Seq: 1, NextBy: all, Batch: 1})
+	if err != nil || len(first) == 0 {
+		return nil, 0, 0, err
+	}
+	rng = &schemas.LogRange{FirstSeq: first[0].seq}
+	for _, m := range last {
+		k, ok := c.Subjects.chunkOf(m.seq, m.subject, m.header, m.data)
+		if !ok {
+			continue
+		}
+		rng.LastSeq = max(rng.LastSeq, k.Seq)
+		rng.Chunks = max(rng.Chunks, int64(parseUint(m.header.Get(headerChunk))))
+		if k.Stream == schemas.Stderr {
+			stderr = k.End()
+		} else {
+			stdout = k.End()
+		}
+	}
+	return rng, stdout, stderr, nil
+}

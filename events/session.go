@@ -59,20 +59,8 @@ func (c *Conn) DeleteSession(ctx context.Context, s *schemas.Session, revision u
 	return wrap(kv.Delete(ctx, sessionKey(s.Tenant, s.Thread), jetstream.LastRevision(revision)), "delete the session of thread "+s.Thread)
 }
 
-// WorkerInfo is what is known of a worker, dead ones too. It is kept in the registry bucket.
-type WorkerInfo struct {
-	// ID is the worker's.
-	ID string `json:"id"`
-	// Incarnation is new at each start.
-	Incarnation string `json:"incarnation"`
-	// LowSeq is a sequence of EVT before which the worker left nothing unfinished: a recovery begins there.
-	LowSeq uint64 `json:"low_seq"`
-	// Providers are the kinds of sandbox it can make.
-	Providers []string `json:"providers"`
-}
-
 // Register writes what is known of a worker. Errors: unavailable.
-func (c *Conn) Register(ctx context.Context, w WorkerInfo) error {
+func (c *Conn) Register(ctx context.Context, w schemas.WorkerInfo) error {
 	kv, err := c.bucket(ctx, c.names.registry)
 	if err != nil {
 		return err
@@ -95,7 +83,7 @@ func (c *Conn) Unregister(ctx context.Context, worker string) error {
 }
 
 // Workers lists the registry. Errors: unavailable.
-func (c *Conn) Workers(ctx context.Context) ([]WorkerInfo, error) {
+func (c *Conn) Workers(ctx context.Context) ([]schemas.WorkerInfo, error) {
 	kv, err := c.bucket(ctx, c.names.registry)
 	if err != nil {
 		return nil, err
@@ -107,7 +95,7 @@ func (c *Conn) Workers(ctx context.Context) ([]WorkerInfo, error) {
 	if err != nil {
 		return nil, wrap(err, "list workers")
 	}
-	var out []WorkerInfo
+	var out []schemas.WorkerInfo
 	for _, k := range keys {
 		entry, err := kv.Get(ctx, k)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -116,7 +104,7 @@ func (c *Conn) Workers(ctx context.Context) ([]WorkerInfo, error) {
 		if err != nil {
 			return nil, wrap(err, "read worker "+k)
 		}
-		var w WorkerInfo
+		var w schemas.WorkerInfo
 		if json.Unmarshal(entry.Value(), &w) == nil {
 			out = append(out, w)
 		}

@@ -119,6 +119,8 @@ type Accepted struct {
 type Started struct {
 	// Fingerprint is the command's, so that one record is enough to tell a replay from a conflict.
 	Fingerprint string `json:"fingerprint"`
+	// Command is the program, as in Accepted.
+	Command string `json:"command"`
 	// PID is the process's id as its sandbox sees it.
 	PID int `json:"pid"`
 	// Sandbox is the sandbox's id.

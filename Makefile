@@ -1,0 +1,86 @@
+# `make` lists the targets. `make test` needs Go alone; `make check` is what CI runs.
+
+GO       ?= go
+FUZZTIME ?= 20s
+TARGETS  := linux/amd64 linux/arm64 darwin/arm64
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+BUILD     = CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+LINT     := $(GO) tool -modfile=tools/go.mod golangci-lint
+
+# What check runs, in this order: the quick and the likely to fail first.
+CHECKS := tidy-check generate-check lint vet cross supervisor race e2e
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help build test race e2e bench fuzz lint fmt vet tidy tidy-check generate generate-check cross supervisor check clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build bin/sluice: static, stripped, for this machine
+	$(BUILD) -o bin/ ./cmd/...
+
+test: ## run the tests; needs Go alone
+	$(GO) test ./...
+
+race: ## run the tests under the race detector, in random order (needs a C compiler)
+	$(GO) test -race -shuffle=on ./...
+
+e2e: ## run the example in another language against a real server (needs node and npm)
+	@if ! command -v npm >/dev/null; then \
+		echo "e2e: npm is missing; install it: apt-get install nodejs npm"; [ -z "$$CI" ]; \
+	else \
+		$(MAKE) --no-print-directory build && cd examples/node && npm ci --no-audit --no-fund && SLUICE_BIN=$(CURDIR)/bin/sluice npm test; \
+	fi
+
+bench: ## measure against a baseline taken in the same run: BENCH <name> <value> <goal> <ok|short>
+	$(GO) run ./bench
+
+fuzz: ## run each fuzz test for FUZZTIME (20s)
+	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | grep -v node_modules | while IFS=: read -r file name; do \
+		echo "== $${name#func } in $$(dirname $$file)"; \
+		$(GO) test -run '^$$' -fuzz "^$${name#func }$$" -fuzztime $(FUZZTIME) "$$(dirname $$file)" || exit 1; \
+	done
+
+lint: ## run the linters (the first run builds them: a minute or two)
+	$(LINT) run
+
+fmt: ## format the code as the linters want it
+	$(LINT) fmt
+
+vet: # here and as darwin sees it, tests included: what another system builds is otherwise seen by nobody
+	$(GO) vet ./...
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...
+
+generate: ## write the generated files anew
+	$(GO) generate ./...
+
+tidy: ## write go.mod and go.sum anew
+	$(GO) mod tidy
+	cd tools && $(GO) mod tidy
+
+check: ## everything CI runs: tidy, generate, lint, vet, cross, supervisor, race, e2e
+	@for step in $(CHECKS); do \
+		echo "== $$step"; start=$$(date +%s); \
+		$(MAKE) --no-print-directory $$step || exit 1; \
+		echo "== $$step: ok, $$(( $$(date +%s) - start )) s"; \
+	done
+
+cross: ## build without cgo for linux/amd64, linux/arm64 and darwin/arm64
+	@for target in $(TARGETS); do \
+		echo "build $$target"; \
+		CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) build -o /dev/null ./... || exit 1; \
+	done
+
+clean: ## remove what was built
+	rm -rf bin dist coverage.out
+
+tidy-check:
+	$(GO) mod tidy -diff
+	cd tools && $(GO) mod tidy -diff
+
+generate-check:
+	.ci/no-diff $(GO) generate ./...
+
+supervisor: # the checked-in supervisors are what their source builds, bit for bit
+	sandbox/supervisor/build.sh --check

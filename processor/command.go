@@ -1,0 +1,181 @@
+package processor
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// HandleCommand accepts a command and lets it run, or answers why not. It returns once the command is on record.
+func (w *Worker) HandleCommand(ctx context.Context, d schemas.Delivery) schemas.Verdict {
+	a := admission{invalid: d.Invalid != nil, durable: d.Durable, worn: d.Attempt > w.cfg.MaxAttempts}
+	why := d.Invalid
+	var t *thread
+	var owner, fingerprint string
+	if d.Command != nil {
+		fingerprint = d.Command.Fingerprint()
+		t, owner, why = w.inquire(ctx, &d, &a, fingerprint)
+	}
+	switch s := admit(a); s {
+	case stepRun:
+		return w.accept(ctx, t, d, fingerprint)
+	case stepAttach:
+		if r := w.find(d.Tenant, schemas.ProcessID(d.Tenant, d.Thread, d.Command.Key)); r != nil {
+			r.attach(d.Inbox)
+			return schemas.Verdict{Action: schemas.ActionDone}
+		}
+		return w.accept(ctx, t, d, fingerprint) // it ended between the two looks: its record answers
+	case stepReject:
+		if why == nil {
+			why = schemas.Errorf(schemas.CodeUnavailable, "delivered %d times and never accepted", d.Attempt)
+		}
+		w.publish(ctx, w.event(schemas.TypeValidationFailed, tenantOf(d), threadOf(d), "", "", why))
+		return w.turnDown(&d, s, owner, why)
+	case stepConflict:
+		return w.turnDown(&d, s, owner, conflict(&d))
+	case stepForward:
+		return verdict(s, owner, nil)
+	default:
+		if why == nil {
+			why = schemas.Errorf(schemas.CodeUnavailable, "worker %s cannot take commands of thread %s now: try again", w.cfg.Worker, d.Thread)
+		}
+		return w.turnDown(&d, s, owner, why)
+	}
+}
+
+// tenantOf and threadOf name the stream of events for a command whose own names may be no ids.
+func tenantOf(d schemas.Delivery) string {
+	if schemas.ValidID(d.Tenant) {
+		return d.Tenant
+	}
+	return schemas.DefaultTenant
+}
+
+func threadOf(d schemas.Delivery) string {
+	if schemas.ValidID(d.Thread) {
+		return d.Thread
+	}
+	return "_"
+}
+
+// inquire finds out what admit has to know of a valid command.
+func (w *Worker) inquire(ctx context.Context, d *schemas.Delivery, a *admission, fingerprint string) (t *thread, owner string, why *schemas.Error) {
+	w.mu.Lock()
+	t = w.threads[threadKey(d.Tenant, d.Thread)]
+	a.leaving = w.leaving
+	r := w.runs[runKey(d.Tenant, schemas.ProcessID(d.Tenant, d.Thread, d.Command.Key))]
+	a.full = len(w.runs) >= w.cfg.MaxProcesses
+	w.mu.Unlock()
+	if r != nil {
+		a.running, a.same = true, r.fingerprint == fingerprint
+		return t, w.cfg.Worker, nil
+	}
+	if a.leaving {
+		return nil, "", nil
+	}
+	if t == nil {
+		var err error
+		t, owner, err = w.claim(ctx, d.Tenant, d.Thread, d.Command.Provider)
+		switch {
+		case errors.Is(err, schemas.ErrPermissionDenied), errors.Is(err, schemas.ErrUnavailable) && w.cfg.DefaultProvider == "":
+			a.unserved = true
+			return nil, "", schemas.AsError(err)
+		case err != nil:
+			a.unknown = true
+			return nil, "", schemas.AsError(err)
+		case t == nil:
+			a.foreign = true
+			return nil, owner, nil
+		}
+	}
+	if err := t.serves(d.Command.Provider); err != nil {
+		a.unserved = true
+		return t, w.cfg.Worker, schemas.AsError(err)
+	}
+	if a.full {
+		why = schemas.Errorf(schemas.CodePoolExhausted, "worker %s runs %d processes already: try again later, or raise --max-processes", w.cfg.Worker, w.cfg.MaxProcesses)
+	}
+	return t, w.cfg.Worker, why
+}
+
+// turnDown answers a command that is not run. A declined durable one gets no answer: it comes again.
+func (w *Worker) turnDown(d *schemas.Delivery, s step, owner string, why *schemas.Error) schemas.Verdict {
+	if s == stepDecline {
+		if d.Durable {
+			return verdict(s, owner, why)
+		}
+		// A caller falls back to CMD on unavailable alone.
+		why = schemas.Errorf(schemas.CodeUnavailable, "%s", why.Message)
+	}
+	w.answer(d.Inbox, w.refusal(d, why))
+	w.cfg.Log.Info().Str("thread", d.Thread).Str("code", string(why.Code)).Int("attempt", d.Attempt).Str("reason", why.Message).Msg("command_refused")
+	return verdict(s, owner, why)
+}
+
+func (w *Worker) answer(inbox string, ev *schemas.Event) {
+	if inbox == "" {
+		return
+	}
+	if err := w.cfg.Answer(inbox, ev); err != nil {
+		w.cfg.Log.Debug().Err(err).Str("process", ev.Process).Msg("answer")
+	}
+}
+
+func conflict(d *schemas.Delivery) *schemas.Error {
+	return schemas.Errorf(schemas.CodeConflict, "key %q of thread %s was used for another command: take a new key", d.Command.Key, d.Thread)
+}
+
+// collided answers a command whose key was taken.
+func (w *Worker) collided(ctx context.Context, t *thread, d *schemas.Delivery, fingerprint string, again func(after uint64) schemas.Verdict) schemas.Verdict {
+	process := schemas.ProcessID(d.Tenant, d.Thread, d.Command.Key)
+	last, err := w.cfg.Records.Last(ctx, d.Tenant, d.Thread, process)
+	c := collision{unreadable: err != nil, safe: d.Command.Exec.Retry == schemas.RetrySafe}
+	if err == nil {
+		c.last = last.Type
+		var mark struct {
+			Fingerprint string `json:"fingerprint"`
+			Epoch       uint64 `json:"epoch"`
+		}
+		c.unreadable = last.Decode(&mark) != nil
+		c.same = mark.Fingerprint == fingerprint
+		// Under this epoch nobody but this worker can have written: what it does not run has just ended.
+		c.foreign = mark.Epoch > t.session.Epoch
+	}
+	r := w.find(d.Tenant, process)
+	c.running = r != nil
+	switch s := collide(c); s {
+	case stepAttach:
+		r.attach(d.Inbox)
+		return verdict(s, "", nil)
+	case stepReplay:
+		w.answer(d.Inbox, last)
+		return verdict(s, "", nil)
+	case stepLose:
+		lost, err := w.lose(ctx, last)
+		if err != nil {
+			// Somebody was first, or the stream is out of reach: either way the record answers the next delivery.
+			return w.turnDown(d, stepDecline, "", schemas.AsError(err))
+		}
+		w.answer(d.Inbox, lost)
+		return verdict(s, "", nil)
+	case stepRerun:
+		return again(last.Seq)
+	case stepConflict:
+		return w.turnDown(d, s, "", conflict(d))
+	default:
+		if err == nil {
+			err = schemas.Errorf(schemas.CodeUnavailable, "process %s belongs to a later owner of thread %s", process, d.Thread)
+		}
+		return w.turnDown(d, stepDecline, "", schemas.AsError(err))
+	}
+}
+
+// HandlePlace takes a thread that nobody owns.
+func (w *Worker) HandlePlace(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply {
+	_, owner, err := w.claim(ctx, tenant, req.Thread, req.Provider)
+	if err != nil {
+		return schemas.PlaceReply{Error: schemas.AsError(err)}
+	}
+	return schemas.PlaceReply{Worker: owner}
+}

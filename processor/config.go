@@ -1,0 +1,151 @@
+package processor
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Records are the write-once records of processes.
+type Records interface {
+	// Append writes the next record of a process after the one at this sequence, 0 for the first, and returns its own. Errors:
+	// conflict when somebody was first.
+	Append(ctx context.Context, ev *schemas.Event, after uint64) (uint64, error)
+	// AppendAsync is Append without the wait.
+	AppendAsync(ev *schemas.Event, after uint64) (wait func(context.Context) (uint64, error), err error)
+	// Last reads the newest record. Errors: not_found.
+	Last(ctx context.Context, tenant, thread, process string) (*schemas.Event, error)
+	// Publish writes an event that is no process record.
+	Publish(ctx context.Context, ev *schemas.Event) error
+}
+
+// Sessions are the threads' claims, changed by compare-and-swap.
+type Sessions interface {
+	// Session reads a session and the revision to change it by. Errors: not_found.
+	Session(ctx context.Context, tenant, thread string) (*schemas.Session, uint64, error)
+	// SaveSession writes over a revision, 0 for a new one. Errors: conflict.
+	SaveSession(ctx context.Context, s *schemas.Session, revision uint64) (uint64, error)
+	// DeleteSession removes it if it is still at this revision. Errors: conflict.
+	DeleteSession(ctx context.Context, s *schemas.Session, revision uint64) error
+}
+
+// Threads are the ways in that an owner opens.
+type Threads interface {
+	// Own lets the commands of a thread in. Owning what is owned already changes nothing.
+	Own(ctx context.Context, tenant, thread string) error
+	// Disown ends that.
+	Disown(tenant, thread string)
+}
+
+// Roster knows the workers, and what dead ones left behind.
+type Roster interface {
+	// LeaseAlive says whether a worker's lease has not lapsed.
+	LeaseAlive(ctx context.Context, worker string) (bool, error)
+	// Workers lists all that registered, dead ones too; Register and Unregister change it.
+	Workers(ctx context.Context) ([]schemas.WorkerInfo, error)
+	Register(ctx context.Context, w schemas.WorkerInfo) error
+	Unregister(ctx context.Context, worker string) error
+}
+
+// History reads what was stored before.
+type History interface {
+	// Unfinished finds the processes a worker accepted from a sequence on and left without an end.
+	Unfinished(ctx context.Context, worker string, from uint64) ([]*schemas.Event, error)
+	// Stored says what LOG has of a process.
+	Stored(ctx context.Context, tenant, thread, process string) (rng *schemas.LogRange, stdout, stderr int64, err error)
+	// LastSeq is the sequence of the newest event.
+	LastSeq(ctx context.Context) (uint64, error)
+}
+
+// Output stores a process's output, in order.
+type Output interface {
+	// Write takes a piece, and blocks while too much is not stored yet. Its error is final.
+	Write(stream schemas.Stream, offset int64, p []byte) error
+	// Close waits for the last piece to be stored and says where the output stands.
+	Close() (*schemas.LogRange, error)
+}
+
+// Config sets up a worker. The fields without a default are required.
+type Config struct {
+	// Worker is the worker's id, the same after a restart. One worker may use it at a time.
+	Worker string
+	// Incarnation is new at each start.
+	Incarnation string
+
+	Records  Records
+	Sessions Sessions
+	Threads  Threads
+	Roster   Roster
+	History  History
+	// OpenOutput begins to store a process's output; stored is told how far it is safe.
+	OpenOutput func(tenant, thread, process string, epoch uint64, stored func(schemas.Stream, int64)) Output
+	// Answer sends an event to a caller's inbox.
+	Answer func(inbox string, ev *schemas.Event) error
+	// MaxRecord is the most bytes a record may have.
+	MaxRecord int64
+
+	// Providers make the sandboxes, by name. Only those the operator allows are here.
+	Providers map[string]sandbox.Provider
+	// DefaultProvider is used where a command names none. Default: none, and such a command is refused.
+	DefaultProvider string
+	// Workspaces is the folder under which each thread has its workspace.
+	Workspaces string
+
+	// MaxProcesses is how many accepted processes may not have ended yet. Default 256.
+	MaxProcesses int
+	// IdleTimeout ends a session that has run nothing for that long. Default 30 min.
+	IdleTimeout time.Duration
+	// StopGrace is the time between SIGTERM and SIGKILL when the worker shuts down. Default 10 s.
+	StopGrace time.Duration
+	// MaxAttempts is how often a durable command is delivered before it is given up as a dead letter. Default 20.
+	MaxAttempts int
+	// SweepEvery is how often idle sessions and dead workers are looked for. Default 5 s.
+	SweepEvery time.Duration
+	// Log gets one line for each command's outcome. Default: nothing is logged.
+	Log zerolog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.MaxProcesses == 0 {
+		c.MaxProcesses = 256
+	}
+	if c.IdleTimeout == 0 {
+		c.IdleTimeout = 30 * time.Minute
+	}
+	if c.StopGrace == 0 {
+		c.StopGrace = 10 * time.Second
+	}
+	if c.MaxAttempts == 0 {
+		c.MaxAttempts = 20
+	}
+	if c.SweepEvery == 0 {
+		c.SweepEvery = 5 * time.Second
+	}
+	return c
+}
+
+// Validate checks the configuration. Errors: invalid_argument.
+func (c Config) Validate() error {
+	if err := schemas.CheckID("worker", c.Worker); err != nil {
+		return err
+	}
+	switch {
+	case c.Incarnation == "":
+		return schemas.Errorf(schemas.CodeInvalidArgument, "incarnation: missing")
+	case c.Records == nil, c.Sessions == nil, c.Threads == nil, c.Roster == nil, c.History == nil, c.OpenOutput == nil, c.Answer == nil:
+		return schemas.Errorf(schemas.CodeInvalidArgument, "a part the worker needs is missing")
+	case c.MaxRecord < 64<<10:
+		return schemas.Errorf(schemas.CodeInvalidArgument, "max_record: %d bytes are too few for a result", c.MaxRecord)
+	case !filepath.IsAbs(c.Workspaces):
+		return schemas.Errorf(schemas.CodeInvalidArgument, "workspaces: %q is not an absolute folder", c.Workspaces)
+	}
+	if c.DefaultProvider != "" && c.Providers[c.DefaultProvider] == nil {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "default_provider: there is no provider %q here", c.DefaultProvider)
+	}
+	return nil
+}

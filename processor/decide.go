@@ -1,0 +1,106 @@
+package processor
+
+import "github.com/sluice-dev/sluice/schemas"
+
+// step is what is done with a command.
+type step int
+
+const (
+	stepRun      step = iota // write accepted, and run it
+	stepReject               // it can never be accepted: answer why, and bury a durable one
+	stepRefuse               // not accepted, final for this sending: answer why
+	stepDecline              // not now, not here: a caller falls back to CMD, a durable command comes again
+	stepForward              // another worker owns the thread
+	stepAttach               // it runs here already: its end will be told to this caller too
+	stepReplay               // it has ended: its stored result is the answer
+	stepConflict             // the key belongs to another command
+	stepLose                 // it was accepted and nobody runs it: record that, and answer
+	stepRerun                // the same, but the caller declared a second run safe
+)
+
+// admission is what is known of a command before its record is written.
+type admission struct {
+	invalid  bool // it does not decode, or does not validate
+	durable  bool // it came from CMD, and comes again unless it is taken out
+	worn     bool // delivered too often
+	leaving  bool // this worker shuts down or has lost its lease
+	foreign  bool // another live worker owns the thread
+	unserved bool // no provider here can serve it, or the thread has another one
+	full     bool // no room for another process
+	unknown  bool // who owns the thread could not be found out
+	running  bool // this worker runs a process of that id
+	same     bool // … for the same command
+}
+
+// admit decides before the record. The first row that fits, decides.
+func admit(a admission) step {
+	rows := []struct {
+		fits bool
+		then step
+	}{
+		{a.invalid, stepReject},
+		{a.durable && a.worn, stepReject},
+		{a.leaving, stepDecline},
+		{a.running && a.same, stepAttach},
+		{a.running, stepConflict},
+		{a.unknown, stepDecline},
+		{a.foreign && a.durable, stepForward},
+		{a.foreign, stepDecline},
+		{a.unserved, stepRefuse},
+		{a.full && a.durable, stepDecline},
+		{a.full, stepRefuse},
+	}
+	for _, r := range rows {
+		if r.fits {
+			return r.then
+		}
+	}
+	return stepRun
+}
+
+// collision is what is known once another record was found under the key.
+type collision struct {
+	unreadable bool // the record could not be read
+	same       bool // it is the same command's
+	last       schemas.EventType
+	running    bool // this worker runs it
+	foreign    bool // another live worker wrote it under the thread's present epoch
+	safe       bool // the caller declared a second run safe
+}
+
+// collide decides when the key was taken. The first row that fits, decides.
+func collide(c collision) step {
+	ended := c.last.Terminal()
+	rows := []struct {
+		fits bool
+		then step
+	}{
+		{c.unreadable, stepDecline},
+		{!c.same, stepConflict},
+		{c.running, stepAttach},
+		{c.last == schemas.TypeProcessLost && c.safe, stepRerun},
+		{ended, stepReplay},
+		{c.foreign, stepDecline},
+		{c.safe, stepRerun},
+	}
+	for _, r := range rows {
+		if r.fits {
+			return r.then
+		}
+	}
+	return stepLose
+}
+
+// verdict is what a step means for a durable command. A fast one was answered already.
+func verdict(s step, owner string, why *schemas.Error) schemas.Verdict {
+	switch s {
+	case stepReject:
+		return schemas.Verdict{Action: schemas.ActionDead, Reason: why}
+	case stepDecline:
+		return schemas.Verdict{Action: schemas.ActionRetry}
+	case stepForward:
+		return schemas.Verdict{Action: schemas.ActionForward, To: owner}
+	default:
+		return schemas.Verdict{Action: schemas.ActionDone}
+	}
+}

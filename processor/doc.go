@@ -1,0 +1,10 @@
+// Package processor is the worker: it takes a command from acceptance to its record.
+//
+//	Delivery ──► admit ──► accepted (the key is taken) ──► sandbox ──► started ──► output ──► exited
+//	               │            │                                                              │
+//	               │            └─ the key was taken before: collide ──► replay, attach,       └──► inbox
+//	               └─ refuse, retry elsewhere, forward, bury                lost, run again
+//
+// The two tables that decide, admit and collide, stand in decide.go. Everything the worker keeps in memory can be rebuilt
+// from the streams, the buckets and its sandboxes. It knows NATS only by the interfaces it declares.
+package processor
