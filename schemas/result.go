@@ -20,7 +20,7 @@ func Encodings() []Encoding { return []Encoding{EncodingUTF8, EncodingBase64} }
 
 // Result is how a process ended and what it printed. A non-zero exit is a result, not an error.
 type Result struct {
-	// Process and Thread name the process.
+	// Process and Thread name the process. Process is empty where the command could not be read, Thread is then the subject's.
 	Process string `json:"process"`
 	Thread  string `json:"thread"`
 	// Success is exit code 0 of a process that ended by itself.
