@@ -34,5 +34,3 @@ require (
 )
 
 require go.uber.org/goleak v1.3.0
-
-require github.com/google/go-cmp v0.7.0
