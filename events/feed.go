@@ -32,6 +32,7 @@ type Feed struct {
 	sub  *nats.Subscription
 	f    Filter
 	last uint64
+	line uint64 // the connection's count of reconnects when EVT was last known to hold nothing unseen
 }
 
 // Listen begins to listen; from is the EVT sequence of the first event wanted. Errors: unavailable.
@@ -43,7 +44,7 @@ func (c *Conn) Listen(f Filter, from uint64) (*Feed, error) {
 	if err := sub.SetPendingLimits(-1, followBuffer); err != nil {
 		return nil, wrap(err, "listen to events")
 	}
-	feed := &Feed{conn: c, sub: sub, f: f}
+	feed := &Feed{conn: c, sub: sub, f: f, line: c.nc.Stats().Reconnects}
 	if from > 0 {
 		feed.last = from - 1
 	}
@@ -55,22 +56,31 @@ func (l *Feed) Close() { _ = l.sub.Unsubscribe() } // should it fail, it ends wi
 
 // CatchUp delivers what EVT has now. Errors are fn's, unavailable or deadline_exceeded.
 func (l *Feed) CatchUp(ctx context.Context, fn func(*schemas.Event) error) error {
+	line := l.conn.nc.Stats().Reconnects
 	next, err := l.conn.ReadEvents(ctx, l.f, l.last+1, fn)
 	l.last = max(l.last, next-1)
+	if err == nil {
+		l.line = line
+	}
 	return err
 }
 
-// Next waits for one live event and delivers it, after reading any that a full buffer made it miss. Errors are fn's, ctx's
-// or unavailable.
+// Next waits for one live event and delivers it, after reading any that a full buffer or a broken connection made it miss.
+// Errors are fn's, ctx's, unavailable or deadline_exceeded.
 func (l *Feed) Next(ctx context.Context, fn func(*schemas.Event) error) error {
-	m, err := l.sub.NextMsgWithContext(ctx)
-	if errors.Is(err, nats.ErrSlowConsumer) {
+	if l.conn.nc.Stats().Reconnects != l.line {
 		return l.CatchUp(ctx, fn)
 	}
-	if err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+	m, err := nextWithin(ctx, l.sub, lineCheck)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, nats.ErrTimeout):
+		return nil // time to look at the line again
+	case errors.Is(err, nats.ErrSlowConsumer):
+		return l.CatchUp(ctx, fn)
+	default:
 		return wrap(err, "listen to events")
 	}
 	seq := parseUint(m.Header.Get(headerSequence))
@@ -91,10 +101,7 @@ func (c *Conn) ReadEvents(ctx context.Context, f Filter, from uint64, fn func(*s
 	next = max(from, 1)
 	subject := c.Subjects.Events(f.tenant(), f.Thread, f.Process)
 	for {
-		msgs, err := c.directGet(ctx, c.names.evt, directRequest{Seq: next, NextBy: subject, Batch: readBatch, MaxBytes: readBatchBytes})
-		if err != nil || len(msgs) == 0 {
-			return next, err
-		}
+		msgs, more, err := c.directGet(ctx, c.names.evt, directRequest{Seq: next, NextBy: subject, Batch: readBatch, MaxBytes: readBatchBytes})
 		for i := range msgs {
 			next = msgs[i].seq + 1
 			ev, err := schemas.DecodeEvent(msgs[i].data)
@@ -105,6 +112,9 @@ func (c *Conn) ReadEvents(ctx context.Context, f Filter, from uint64, fn func(*s
 			if err := fn(ev); err != nil {
 				return next, err
 			}
+		}
+		if err != nil || !more {
+			return next, err
 		}
 	}
 }
@@ -122,32 +132,20 @@ func (c *Conn) Unfinished(ctx context.Context, worker string, from uint64) ([]*s
 	if err != nil {
 		return nil, wrap(err, "look for unfinished processes")
 	}
-	for {
-		batch, err := cons.FetchNoWait(1000)
-		if err != nil {
-			return nil, wrap(err, "look for unfinished processes")
+	if err := c.eachRecord(ctx, cons, func(m jetstream.Msg) {
+		tenant, t, ok := c.Subjects.tokens(m.Subject())
+		if !ok || len(t) != 4 {
+			return
 		}
-		n := 0
-		for m := range batch.Messages() {
-			n++
-			tenant, t, ok := c.Subjects.tokens(m.Subject())
-			if !ok || len(t) != 4 {
-				continue
-			}
-			k := key{tenant, t[0], t[1]}
-			switch {
-			case schemas.EventType(t[2] + "." + t[3]).Terminal():
-				delete(open, k)
-			case m.Headers().Get(headerWorker) == worker:
-				open[k] = true
-			}
+		k := key{tenant, t[0], t[1]}
+		switch {
+		case schemas.EventType(t[2] + "." + t[3]).Terminal():
+			delete(open, k)
+		case m.Headers().Get(headerWorker) == worker:
+			open[k] = true
 		}
-		if err := batch.Error(); err != nil && !errors.Is(err, jetstream.ErrNoMessages) {
-			return nil, wrap(err, "look for unfinished processes")
-		}
-		if n == 0 {
-			break
-		}
+	}); err != nil {
+		return nil, wrap(err, "look for unfinished processes")
 	}
 	var out []*schemas.Event
 	for k := range open {
@@ -163,6 +161,35 @@ func (c *Conn) Unfinished(ctx context.Context, worker string, from uint64) ([]*s
 		}
 	}
 	return out, nil
+}
+
+// eachRecord gives what a consumer has now to fn. It is one consumer for all of it: an ordered one that is fetched from is
+// made anew for each batch.
+func (c *Conn) eachRecord(ctx context.Context, cons jetstream.Consumer, fn func(jetstream.Msg)) error {
+	if cons.CachedInfo().NumPending == 0 {
+		return nil
+	}
+	it, err := cons.Messages()
+	if err != nil {
+		return err
+	}
+	defer it.Stop()
+	for {
+		wait, cancel := context.WithTimeout(ctx, readPatience)
+		m, err := it.Next(jetstream.NextContext(wait))
+		cancel()
+		if err != nil {
+			return err
+		}
+		fn(m)
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		if meta.NumPending == 0 {
+			return nil
+		}
+	}
 }
 
 // LastSeq is the sequence of EVT's newest event. Errors: unavailable.
