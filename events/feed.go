@@ -69,7 +69,7 @@ func (l *Feed) CatchUp(ctx context.Context, fn func(*schemas.Event) error) error
 // Errors are fn's, ctx's, unavailable or deadline_exceeded.
 func (l *Feed) Next(ctx context.Context, fn func(*schemas.Event) error) error {
 	if l.conn.nc.Stats().Reconnects != l.line {
-		return l.CatchUp(ctx, fn)
+		return l.makeUp(ctx, fn)
 	}
 	m, err := nextWithin(ctx, l.sub, lineCheck)
 	switch {
@@ -79,7 +79,7 @@ func (l *Feed) Next(ctx context.Context, fn func(*schemas.Event) error) error {
 	case errors.Is(err, nats.ErrTimeout):
 		return nil // time to look at the line again
 	case errors.Is(err, nats.ErrSlowConsumer):
-		return l.CatchUp(ctx, fn)
+		return l.makeUp(ctx, fn)
 	default:
 		return wrap(err, "listen to events")
 	}
@@ -95,11 +95,33 @@ func (l *Feed) Next(ctx context.Context, fn func(*schemas.Event) error) error {
 	return fn(ev)
 }
 
+// makeUp is CatchUp with patience: a server that has just come back may not read its streams yet.
+func (l *Feed) makeUp(ctx context.Context, fn func(*schemas.Event) error) error {
+	for {
+		err := l.CatchUp(ctx, func(ev *schemas.Event) error { return callersOwn(fn(ev)) })
+		var own *ofCaller
+		switch {
+		case errors.As(err, &own):
+			return own.err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil || !passing(err) || l.conn.nc.IsClosed():
+			return err
+		}
+		if err := pause(ctx, lineCheck); err != nil {
+			return err
+		}
+	}
+}
+
 // ReadEvents reads stored events from a sequence on, in order. It returns the sequence after the last one read. Errors are
 // fn's, unavailable or deadline_exceeded.
 func (c *Conn) ReadEvents(ctx context.Context, f Filter, from uint64, fn func(*schemas.Event) error) (next uint64, err error) {
+	return c.readEvents(ctx, c.Subjects.Events(f.tenant(), f.Thread, f.Process), from, fn)
+}
+
+func (c *Conn) readEvents(ctx context.Context, subject string, from uint64, fn func(*schemas.Event) error) (next uint64, err error) {
 	next = max(from, 1)
-	subject := c.Subjects.Events(f.tenant(), f.Thread, f.Process)
 	for {
 		msgs, more, err := c.directGet(ctx, c.names.evt, directRequest{Seq: next, NextBy: subject, Batch: readBatch, MaxBytes: readBatchBytes})
 		for i := range msgs {
@@ -201,14 +223,11 @@ func (c *Conn) LastSeq(ctx context.Context) (uint64, error) {
 	return s.CachedInfo().State.LastSeq, nil
 }
 
-// Processes reads the last record of every process of a thread, or of the tenant's every thread when it is empty, as far
-// back as EVT goes: oldest first. Errors: unavailable, deadline_exceeded.
+// Processes reads every record of every process of a thread, or of the tenant's every thread when it is empty, as far
+// back as EVT goes, oldest first: the last one told of a process says where it stands. Errors: fn's, unavailable,
+// deadline_exceeded.
 func (c *Conn) Processes(ctx context.Context, f Filter, fn func(*schemas.Event) error) error {
-	_, err := c.ReadEvents(ctx, Filter{Tenant: f.Tenant, Thread: f.Thread, Process: f.Process}, 1, func(ev *schemas.Event) error {
-		if !ev.Type.OfProcess() {
-			return nil
-		}
-		return fn(ev)
-	})
+	subject := c.Subjects.Record(f.tenant(), orAny(f.Thread), orAny(f.Process))
+	_, err := c.readEvents(ctx, subject, 1, fn)
 	return err
 }

@@ -80,12 +80,7 @@ func (f *Follower) CatchUp(ctx context.Context, fn func(Chunk) error) error {
 func (f *Follower) Next(ctx context.Context, fn func(Chunk) error) error {
 	for {
 		if f.behind {
-			err := f.CatchUp(ctx, func(k Chunk) error {
-				if err := fn(k); err != nil {
-					return &ofCaller{err}
-				}
-				return nil
-			})
+			err := f.CatchUp(ctx, func(k Chunk) error { return callersOwn(fn(k)) })
 			var own *ofCaller
 			switch {
 			case errors.As(err, &own):
@@ -121,6 +116,13 @@ func (f *Follower) Next(ctx context.Context, fn func(Chunk) error) error {
 
 // ofCaller marks an error as the caller's own, whatever it is.
 type ofCaller struct{ err error }
+
+func callersOwn(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &ofCaller{err}
+}
 
 func (e *ofCaller) Error() string { return e.err.Error() }
 
