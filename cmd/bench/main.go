@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/pprof"
 	"slices"
 	"strings"
 
@@ -29,7 +30,18 @@ func main() {
 	}
 	only := flag.String("only", "", "measure only the figures whose `NAME` begins so")
 	strict := flag.Bool("strict", false, "exit 1 when a figure is short of its goal")
+	prof := flag.String("cpuprofile", "", "write a CPU profile to `FILE`")
 	flag.Parse()
+	if *prof != "" {
+		f, err := os.Create(*prof)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		if err := pprof.StartCPUProfile(f); err == nil {
+			defer pprof.StopCPUProfile()
+		}
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	short, err := run(ctx, *only)
