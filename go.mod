@@ -33,4 +33,7 @@ require (
 	golang.org/x/time v0.16.0 // indirect
 )
 
-require go.uber.org/goleak v1.3.0
+require (
+	go.uber.org/goleak v1.3.0
+	go.yaml.in/yaml/v3 v3.0.4
+)
