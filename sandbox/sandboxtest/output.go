@@ -63,13 +63,6 @@ var outputTests = []test{
 			if out.Offset != total {
 				t.Fatalf("a piece at %d after %d bytes", out.Offset, total)
 			}
-			if !bytes.Equal(out.Data, data[total:total+int64(len(out.Data))]) {
-				i := 0
-				for out.Data[i] == data[total+int64(i)] {
-					i++
-				}
-				t.Fatalf("piece at %d of %d differs at %d; found elsewhere at %d", total, len(out.Data), i, bytes.Index(data, out.Data[i:i+16]))
-			}
 			sum.Write(out.Data)
 			total += int64(len(out.Data))
 			if err := p.Ack(out.Stream, total); err != nil {
@@ -77,7 +70,7 @@ var outputTests = []test{
 			}
 		}
 		if sha256.Sum256(data) != [32]byte(sum.Sum(nil)) {
-			t.Error("other bytes came out")
+			t.Errorf("%d bytes came out, not the same", total)
 		}
 		if exit := p.wait(t); exit.Stdout != total || exit.Code != 0 {
 			t.Errorf("%+v", exit)

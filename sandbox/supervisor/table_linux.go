@@ -75,25 +75,29 @@ func numbers(b []byte) (list []int) {
 	return list
 }
 
-// descend adds all descendants to pids.
-func (t *table) descend(pids []int) []int {
+// walk visits these and all their descendants, each before its children are listed.
+func (t *table) walk(pids []int, visit func(pid int)) {
 	if t.children < 0 {
 		roots := make(map[int]bool, len(pids))
 		for _, pid := range pids {
 			roots[pid] = true
+			visit(pid)
 		}
-		return append(pids, scan(roots)...)
+		for _, pid := range scan(roots) {
+			visit(pid)
+		}
+		return
 	}
-	for i := 0; i < len(pids); i++ {
-		dir := "/proc/" + strconv.Itoa(pids[i]) + "/task/"
+	queue := append([]int(nil), pids...)
+	for i := 0; i < len(queue); i++ {
+		visit(queue[i])
+		dir := "/proc/" + strconv.Itoa(queue[i]) + "/task/"
 		for _, tid := range names(dir) {
-			b, err := readFile(dir + tid + "/children")
-			if err == nil {
-				pids = append(pids, numbers(b)...)
+			if b, err := readFile(dir + tid + "/children"); err == nil {
+				queue = append(queue, numbers(b)...)
 			}
 		}
 	}
-	return pids
 }
 
 // scan finds the descendants of these by reading every process there is, for kernels built without lists of children. It
