@@ -1,0 +1,6 @@
+package bin
+
+import _ "embed"
+
+//go:embed supervisor-linux-arm64
+var program string

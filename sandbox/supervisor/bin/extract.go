@@ -1,0 +1,64 @@
+package bin
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// ErrNone is what [Extract] gives where no supervisor is embedded: the caller runs its own binary as one instead.
+var ErrNone = errors.New("no supervisor is embedded for this system")
+
+// Extract makes sure that the supervisor is in dir as a program, and gives its path. A file that is there is used only when
+// its bytes are the embedded ones; any number of workers may do this at the same time. The folder must be the user's own.
+func Extract(dir string) (string, error) {
+	if program == "" {
+		return "", ErrNone
+	}
+	sum := sha256.Sum256([]byte(program))
+	path := filepath.Join(dir, "supervisor-"+hex.EncodeToString(sum[:8]))
+	if same(path, sum) {
+		return path, nil
+	}
+	f, err := os.CreateTemp(dir, "supervisor-*.tmp")
+	if err != nil {
+		return "", fmt.Errorf("extract the supervisor: %w", err)
+	}
+	err = write(f)
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("extract the supervisor: %w", errors.Join(err, os.Remove(f.Name())))
+	}
+	return path, nil
+}
+
+func write(f *os.File) error {
+	_, err := f.WriteString(program)
+	if err == nil {
+		err = f.Chmod(0o700)
+	}
+	return errors.Join(err, f.Close())
+}
+
+func same(path string, sum [sha256.Size]byte) bool {
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm() != 0o700 || info.Size() != int64(len(program)) {
+		return false
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return false
+	}
+	return [sha256.Size]byte(h.Sum(nil)) == sum
+}

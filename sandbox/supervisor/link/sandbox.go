@@ -1,0 +1,114 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/supervisor/wire"
+)
+
+// forceAfter is how long after the grace a supervisor may take to end everything before the provider ends it by force. The
+// supervisor itself waits 5 s for what hangs in the kernel.
+const forceAfter = 10 * time.Second
+
+// Config says what a Sandbox is made of.
+type Config struct {
+	// Spec is the provider's. Its Workspace is the host's path.
+	Spec sandbox.Spec
+	// Home is the workspace as the processes see it. Default: Spec.Workspace.
+	Home string
+	// Gone is closed by the provider when the supervisor is gone. Required.
+	Gone <-chan struct{}
+	// Force ends the supervisor by force; Gone is closed soon after. Required.
+	Force func()
+	// Ended is called once Gone is closed and the connection has ended, before Done is closed. Default: nothing.
+	Ended func()
+}
+
+// Sandbox is a sandbox.Sandbox over a Link.
+type Sandbox struct {
+	config Config
+	link   *Link
+	done   chan struct{}
+}
+
+var _ sandbox.Sandbox = (*Sandbox)(nil)
+
+// NewSandbox takes a Link over. It ends, and closes the Link, when config.Gone is closed.
+func NewSandbox(l *Link, config Config) *Sandbox {
+	if config.Home == "" {
+		config.Home = config.Spec.Workspace
+	}
+	s := &Sandbox{config: config, link: l, done: make(chan struct{})}
+	go s.watch()
+	return s
+}
+
+// watch lasts as long as the sandbox; whoever waits for Done waits for it.
+func (s *Sandbox) watch() {
+	defer close(s.done)
+	<-s.config.Gone
+	// The supervisor's last frames may still be on their way; its end of the connection is closed, so the reader comes
+	// to an end by itself.
+	<-s.link.Done()
+	if s.config.Ended != nil {
+		s.config.Ended()
+	}
+}
+
+// ID is the Spec's.
+func (s *Sandbox) ID() string { return s.config.Spec.ID }
+
+// Done is closed when the sandbox has ended.
+func (s *Sandbox) Done() <-chan struct{} { return s.done }
+
+// Link is the connection, for what only a provider's own tests and a reattaching worker need.
+func (s *Sandbox) Link() *Link { return s.link }
+
+// Start runs a command; see sandbox.Sandbox.
+func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Process, error) {
+	if err := check(&cmd); err != nil {
+		return nil, err
+	}
+	env, err := Environ(s.config.Home, s.config.Spec, cmd)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := Dir(s.config.Spec.Workspace, s.config.Home, cmd.Dir)
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.link.Start(ctx, &wire.Spawn{
+		ID: cmd.ID, Path: cmd.Path, Args: cmd.Args, Env: env, Dir: dir, Stdin: cmd.Stdin,
+		Timeout: int64(cmd.Timeout), Grace: int64(cmd.Grace),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Terminate ends every process, and the sandbox; see sandbox.Sandbox. When the context ends first, the termination goes on.
+func (s *Sandbox) Terminate(ctx context.Context, grace time.Duration) error {
+	// Gone already is what is wanted.
+	_ = s.link.Terminate(grace)
+	late := time.NewTimer(max(0, grace) + forceAfter)
+	defer late.Stop()
+	select {
+	case <-s.done:
+		return nil
+	case <-late.C:
+	case <-ctx.Done():
+		return fmt.Errorf("terminate sandbox %s: %w", s.ID(), ctx.Err())
+	}
+	s.config.Force()
+	select {
+	case <-s.done:
+		return nil
+	case <-ctx.Done():
+		return errors.Join(fmt.Errorf("terminate sandbox %s by force", s.ID()), ctx.Err())
+	}
+}

@@ -1,0 +1,117 @@
+package link
+
+import (
+	"context"
+	"io"
+	"sync"
+
+	"github.com/sluice-dev/sluice/sandbox/supervisor/wire"
+)
+
+// stdin is the host's side of a process's standard input: sent runs ahead of taken by a window at most.
+type stdin struct {
+	turn chan struct{} // one token: one write at a time, each in one piece
+
+	sending sync.Mutex // held from the look at closed to the frame being out
+	mu      sync.Mutex
+	sent    int64
+	taken   int64
+	closed  bool          // by CloseStdin, by the process, or never open
+	gone    bool          // the process takes no more
+	changed chan struct{} // closed, and made anew, at each change
+}
+
+func (in *stdin) init(open bool) {
+	in.turn = make(chan struct{}, 1)
+	in.changed = make(chan struct{})
+	in.closed, in.gone = !open, !open
+}
+
+// WriteStdin hands bytes to the process; see sandbox.Process. When the context ends it, part of them may have been taken.
+func (p *Process) WriteStdin(ctx context.Context, b []byte) error {
+	in := &p.input
+	select {
+	case in.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-in.turn }()
+	for len(b) > 0 {
+		n := min(len(b), wire.MaxStdin)
+		if err := p.awaitStdin(ctx, wire.StdinWindow-int64(n)); err != nil {
+			return err
+		}
+		if err := p.sendStdin(b[:n]); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return p.awaitStdin(ctx, 0)
+}
+
+// awaitStdin waits until at most ahead bytes that were sent have not been taken.
+func (p *Process) awaitStdin(ctx context.Context, ahead int64) error {
+	in := &p.input
+	for {
+		in.mu.Lock()
+		gone, enough, changed := in.gone, in.sent-in.taken <= ahead, in.changed
+		in.mu.Unlock()
+		if gone {
+			return io.ErrClosedPipe
+		}
+		if enough {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-p.ended:
+			return io.ErrClosedPipe
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (p *Process) sendStdin(b []byte) error {
+	in := &p.input
+	in.sending.Lock()
+	defer in.sending.Unlock()
+	in.mu.Lock()
+	closed := in.closed
+	if !closed {
+		in.sent += int64(len(b))
+	}
+	in.mu.Unlock()
+	if closed || p.isEnded() {
+		return io.ErrClosedPipe
+	}
+	m := wire.Stdin{Handle: p.handle, Data: b}
+	return p.link.write(m.Append(make([]byte, 0, len(b)+16)))
+}
+
+// CloseStdin lets the process read end of file; see sandbox.Process.
+func (p *Process) CloseStdin() error {
+	in := &p.input
+	in.sending.Lock()
+	defer in.sending.Unlock()
+	in.mu.Lock()
+	closed := in.closed
+	in.closed = true
+	in.mu.Unlock()
+	if closed || p.isEnded() {
+		return nil
+	}
+	return p.link.write(wire.Handle(p.handle).Append(nil, wire.TypeStdinEOF))
+}
+
+func (p *Process) stdinTaken(m *wire.StdinTaken) {
+	in := &p.input
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.taken = max(in.taken, m.Taken)
+	if m.Closed {
+		in.closed, in.gone = true, true
+	}
+	close(in.changed)
+	in.changed = make(chan struct{})
+}

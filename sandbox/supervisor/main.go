@@ -1,0 +1,231 @@
+package supervisor
+
+import (
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sluice-dev/sluice/sandbox/supervisor/wire"
+)
+
+// ListenFD is the descriptor on which a supervisor finds its listening socket, made by whoever started it: the first
+// connection can be made before the supervisor runs, and waits in the socket's queue until then.
+const ListenFD = 3
+
+const (
+	// stopGrace is what processes get between SIGTERM and SIGKILL when the supervisor itself is told to stop by a signal,
+	// which is how docker stops a container, with 10 s before it kills.
+	stopGrace = 5 * time.Second
+	// stubborn is how long a killed process may take to go away (it may hang in the kernel, on a dead file server) before
+	// the supervisor reports without it.
+	stubborn = 5 * time.Second
+	// maxProcs bounds the threads that run Go code. More would bring nothing: the work is in the kernel and in the
+	// processes; and every one has memory caches of its own.
+	maxProcs = 4
+)
+
+// supervisor is the whole state. mu guards everything below it, and is held over fork and over reaping, so that neither
+// sees the other half done.
+type supervisor struct {
+	null   int           // /dev/null, open for reading
+	table  *table        // the system's view of processes
+	forked chan struct{} // wakes the reaper, which waits here while there is no child
+	over   chan struct{} // closed when a terminated sandbox is empty
+	next   chan *conn    // connections after the first; nil while none is wanted
+
+	mu       sync.Mutex
+	conn     *conn               // the connection in charge
+	linger   time.Duration       // how long to stay without a connection
+	procs    map[uint64]*process // by handle: running, or kept until released
+	mains    map[int]*process    // by pid: not yet reaped
+	sweeping []*process          // reaped, their trees not yet gone
+	owners   map[int]*process    // of orphans, as far as known
+	again    *time.Timer         // the next look at what sweeping left
+	ending   bool                // being terminated
+	hard     bool                // the grace of the termination is over
+	closed   bool                // over is closed
+}
+
+// Main runs a supervisor on [ListenFD] until its work is over, and gives its exit code: 0 after an orderly end, 125 when it
+// could not start. It must be called from the main goroutine, and the program must end when it returns. args are those
+// after the program's name; there are none so far.
+func Main(args []string) int {
+	// Fork from one thread that lives as long as the program: the parent-death signal of a child is tied to the thread.
+	runtime.LockOSThread()
+	if runtime.GOMAXPROCS(0) > maxProcs {
+		runtime.GOMAXPROCS(maxProcs)
+	}
+	if len(args) > 0 {
+		os.Stderr.WriteString("sluice supervisor: takes no arguments; it is started by sluice itself\n")
+		return exitFailed
+	}
+	s := &supervisor{
+		forked: make(chan struct{}, 1), over: make(chan struct{}),
+		procs: make(map[uint64]*process), mains: make(map[int]*process),
+		owners: make(map[int]*process),
+	}
+	if err := s.prepare(); err != nil {
+		os.Stderr.WriteString("sluice supervisor: " + err.Error() + "\n")
+		return exitFailed
+	}
+	s.run()
+	return 0
+}
+
+const exitFailed = 125
+
+// prepare makes the process's own state what every child is to inherit.
+func (s *supervisor) prepare() error {
+	syscall.CloseOnExec(ListenFD)
+	if err := syscall.SetNonblock(ListenFD, false); err != nil {
+		return os.NewSyscallError("listening socket on descriptor 3", err)
+	}
+	null, err := syscall.Open("/dev/null", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("open /dev/null", err)
+	}
+	s.null = null
+	syscall.Umask(0o022)
+	// A crash in a sandbox must not fill the workspace or the host's core folder. Refusal leaves things as they were.
+	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
+	// Being notified of these has a second use: what was ignored when the supervisor started would stay ignored in every
+	// child otherwise.
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	if s.table, err = adopt(); err != nil {
+		return err
+	}
+	go func() {
+		for range stop {
+			s.terminate(stopGrace)
+		}
+	}()
+	go s.reap()
+	return nil
+}
+
+// run serves one connection after the other until the supervisor's work is over.
+func (s *supervisor) run() {
+	for c := s.accept(0); c != nil; c = s.accept(s.lingering()) {
+		s.serve(c)
+		s.hangUp(c)
+		if s.lingering() == 0 || s.isOver() {
+			break
+		}
+	}
+	s.end()
+}
+
+// accept waits for a connection of this user or of root, at most the given time where that is not 0; nil when none came.
+func (s *supervisor) accept(wait time.Duration) *conn {
+	if s.next == nil {
+		return accepted()
+	}
+	late, stop := after(wait)
+	defer stop()
+	select {
+	case c := <-s.next:
+		return c
+	case <-late:
+		return nil
+	case <-s.over:
+		return nil
+	}
+}
+
+// acceptMore lets a new connection take over from one whose host no longer answers but is not gone either.
+func (s *supervisor) acceptMore() {
+	for c := accepted(); c != nil; c = accepted() {
+		s.mu.Lock()
+		lingers := s.linger > 0
+		if lingers && s.conn != nil {
+			s.conn.hangUp()
+		}
+		s.mu.Unlock()
+		if !lingers {
+			c.close()
+			continue
+		}
+		s.next <- c
+	}
+}
+
+// accepted is the next connection of this user or of root; nil when there can be none.
+func accepted() *conn {
+	for {
+		fd, err := accept(ListenFD)
+		switch {
+		case err == syscall.EINTR || err == syscall.ECONNABORTED:
+		case err != nil:
+			return nil
+		case !trusted(fd):
+			_ = syscall.Close(fd)
+		default:
+			return &conn{fd: fd}
+		}
+	}
+}
+
+// hangUp ends a connection that is no longer read.
+func (s *supervisor) hangUp(c *conn) {
+	s.mu.Lock()
+	if s.conn == c {
+		s.conn = nil
+	}
+	s.mu.Unlock()
+	c.close()
+}
+
+func (s *supervisor) lingering() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.linger
+}
+
+func (s *supervisor) isOver() bool {
+	select {
+	case <-s.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// end kills whatever is left, without grace, and takes the socket's name away.
+func (s *supervisor) end() {
+	s.terminate(0)
+	late, stop := after(stubborn)
+	defer stop()
+	select {
+	case <-s.over:
+	case <-late:
+	}
+	if name, err := syscall.Getsockname(ListenFD); err == nil {
+		if unix, ok := name.(*syscall.SockaddrUnix); ok && len(unix.Name) > 0 && unix.Name[0] == '/' {
+			_ = syscall.Unlink(unix.Name)
+		}
+	}
+}
+
+// hello answers the first frame of a connection.
+func (s *supervisor) hello(c *conn, m *wire.Hello) {
+	s.mu.Lock()
+	s.conn = c
+	s.linger = time.Duration(m.Linger)
+	s.mu.Unlock()
+	if m.Linger > 0 && s.next == nil {
+		s.next = make(chan *conn)
+		go s.acceptMore()
+	}
+	reply := wire.Hello{Version: wire.Version, PID: uint32(syscall.Getpid()), Linger: m.Linger}
+	c.write(reply.Append(nil))
+}
+
+// after closes a channel later. time.After would do, but a channel of times brings the printing of dates into the program.
+func after(d time.Duration) (late <-chan struct{}, stop func() bool) {
+	c := make(chan struct{})
+	return c, time.AfterFunc(d, func() { close(c) }).Stop
+}
