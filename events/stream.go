@@ -79,15 +79,15 @@ func (t Topology) Fit(bytes int64) Topology {
 
 // names are the streams and buckets of a cell.
 type names struct {
-	cmd, evt, log, dlq         string
-	sessions, leases, registry string
+	cmd, evt, log, dlq string
+	state, leases      string
 }
 
 func namesOf(cell string) names {
 	p := "sluice-" + cell + "-"
 	return names{
 		cmd: p + "CMD", evt: p + "EVT", log: p + "LOG", dlq: p + "DLQ",
-		sessions: p + "sessions", leases: p + "leases", registry: p + "workers",
+		state: p + "state", leases: p + "leases",
 	}
 }
 
@@ -191,10 +191,9 @@ func (c *Conn) streamConfigs(t Topology) []jetstream.StreamConfig {
 
 func (c *Conn) bucketConfigs(t Topology) []jetstream.KeyValueConfig {
 	return []jetstream.KeyValueConfig{
-		{Bucket: c.names.sessions, Description: "sessions by tenant and thread", History: 1, Storage: jetstream.FileStorage, Replicas: t.Replicas},
+		{Bucket: c.names.state, Description: "sessions by tenant and thread, and the workers", History: 1, Storage: jetstream.FileStorage, Replicas: t.Replicas},
 		// A lease is alive while its key is: the server's clock alone decides, and each renewal restarts it.
 		{Bucket: c.names.leases, Description: "leases of live workers", History: 1, TTL: t.LeaseTTL, Storage: jetstream.FileStorage, Replicas: t.Replicas},
-		{Bucket: c.names.registry, Description: "workers, and where a recovery has to begin", History: 1, Storage: jetstream.FileStorage, Replicas: t.Replicas},
 	}
 }
 
