@@ -41,9 +41,9 @@ func printed(r *rand.Rand, n int) []byte {
 
 func TestFitKeepsEveryRecordUnderTheLimit(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 40 {
-		limit := int64(64<<10 + r.IntN(512<<10))
-		out, err := printed(r, r.IntN(300<<10)), printed(r, r.IntN(300<<10))
+	for range 30 {
+		limit := int64(64<<10 + r.IntN(256<<10))
+		out, err := printed(r, r.IntN(150<<10)), printed(r, r.IntN(150<<10))
 		more := int64(r.IntN(3)) * 1000
 		res := &schemas.Result{
 			Process: strings.Repeat("p", 26), Thread: strings.Repeat("t", 128), Command: strings.Repeat("\x01", schemas.MaxPathBytes),
