@@ -25,7 +25,7 @@ func (m *Main) with(ctx context.Context, g *globals, f func(context.Context, *cl
 	if ctx.Err() != nil {
 		err = ignoreCanceled(err)
 	}
-	return errors.Join(err, r.close(ctx, func(text string) { fmt.Fprintln(m.Stderr, "sluice: "+text) }))
+	return errors.Join(err, r.close(ctx, m.note))
 }
 
 func (m *Main) logsCommand(g *globals) *cobra.Command {
@@ -76,10 +76,8 @@ func (m *Main) chunkPrinter(asJSON bool) func(events.Chunk) error {
 		if k.Stream == schemas.Stderr {
 			to = m.Stderr
 		}
-		if _, err := to.Write(k.Data); err != nil {
-			return exitCode(1) // who reads this has left, and need not be told
-		}
-		return nil
+		_, err := to.Write(k.Data)
+		return err
 	}
 }
 
@@ -115,7 +113,7 @@ func (m *Main) eventPrinter(asJSON bool) func(*schemas.Event) error {
 		return func(ev *schemas.Event) error { return enc.Encode(ev) }
 	}
 	return func(ev *schemas.Event) error {
-		_, err := fmt.Fprintf(m.Stdout, "%-6d %s  %-20s %-12s %s\n", ev.Seq, ev.Time.Local().Format("15:04:05.000"), ev.Type, printable(ev.Thread), printable(eventDetail(ev)))
+		_, err := fmt.Fprintf(m.Stdout, "%-6d %s  %-20s %-12s %s\n", ev.Seq, ev.Time.Local().Format("15:04:05.000"), ev.Type, oneLine(ev.Thread), oneLine(eventDetail(ev)))
 		return err
 	}
 }
