@@ -18,7 +18,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/sluice: static, stripped, for this machine
-	$(BUILD) -o bin/ ./cmd/...
+	$(BUILD) -o bin/ ./cmd/sluice
 
 test: ## run the tests; needs Go alone
 	$(GO) test ./...
@@ -34,7 +34,7 @@ e2e: ## run the example in another language against a real server (needs node an
 	fi
 
 bench: ## measure against a baseline taken in the same run: BENCH <name> <value> <goal> <ok|short>
-	$(GO) run ./bench
+	$(GO) run ./cmd/bench
 
 fuzz: ## run each fuzz test for FUZZTIME (20s)
 	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | grep -v node_modules | while IFS=: read -r file name; do \

@@ -192,7 +192,7 @@ func (k *Call) Next(ctx context.Context) (*schemas.Event, error) {
 
 func (k *Call) deliver(ev *schemas.Event) (*schemas.Event, error) {
 	k.queued = false
-	k.ended = ev.Type.Terminal()
+	k.ended = k.ended || ev.Type.Terminal() // what the watch tells late is older
 	return ev, nil
 }
 
@@ -247,6 +247,9 @@ func (k *Call) watchNext(ctx context.Context) (*schemas.Event, error) {
 	}()
 	select {
 	case m := <-k.answers:
+		if isNoResponders(m) {
+			return nil, nil // the answer to a fast path that was given up since
+		}
 		ev, err := schemas.DecodeEvent(m.Data)
 		if err != nil {
 			return nil, err

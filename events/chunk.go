@@ -1,7 +1,7 @@
 package events
 
 import (
-	"context"
+	"math"
 	"strconv"
 	"strings"
 
@@ -27,6 +27,10 @@ type Chunk struct {
 	Stream schemas.Stream
 	// Offset is the number of bytes of its stream before it.
 	Offset int64
+	// number counts the process's chunks from 1, and epoch is the session's that wrote it: together they show a live reader
+	// that it missed none. A chunk that was stored again after a fault has the number it had before.
+	number int64
+	epoch  uint64
 	// Data is the output itself, valid until the callback it was given to returns. It comes from inside a sandbox:
 	// hostile to terminals and parsers.
 	Data []byte
@@ -42,113 +46,15 @@ func (s Subjects) chunkOf(seq uint64, subject string, header nats.Header, data [
 		return Chunk{}, false
 	}
 	t := strings.Split(tail, ".")
-	if len(t) != 5 {
+	if len(t) != 5 || (t[4] != string(schemas.Stdout) && t[4] != string(schemas.Stderr)) {
 		return Chunk{}, false
 	}
 	offset, err := strconv.ParseInt(header.Get(headerOffset), 10, 64)
-	if err != nil || offset < 0 {
+	if err != nil || offset < 0 || offset > math.MaxInt64-int64(len(data)) {
 		return Chunk{}, false
 	}
-	return Chunk{Seq: seq, Thread: t[2], Process: t[3], Stream: schemas.Stream(t[4]), Offset: offset, Data: data}, true
-}
-
-// Bounds of one read: as many chunks as keep a reader busy while the next batch is on its way, and no more memory than
-// a slow machine can spare.
-const (
-	readBatch      = 64
-	readBatchBytes = 8 << 20
-)
-
-// ReadLog reads stored output from a sequence on, in order, and gives each chunk to fn; subject is one of
-// [Subjects.ProcessLog] or [Subjects.Log], upTo the last sequence to read or 0 for all there is. It returns the sequence after the last
-// one read. An error of fn ends it and is returned as it is; else unavailable or deadline_exceeded.
-func (c *Conn) ReadLog(ctx context.Context, subject string, from, upTo uint64, fn func(Chunk) error) (next uint64, err error) {
-	type batch struct {
-		msgs []storedMsg
-		err  error
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	ahead := make(chan batch) // one batch is fetched while the one before is worked on
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		seq := max(from, 1)
-		for {
-			msgs, err := c.directGet(ctx, c.names.log, directRequest{Seq: seq, NextBy: subject, Batch: readBatch, MaxBytes: readBatchBytes, UpToSeq: upTo})
-			if len(msgs) > 0 {
-				seq = msgs[len(msgs)-1].seq + 1
-			}
-			select {
-			case ahead <- batch{msgs, err}:
-			case <-ctx.Done():
-				return
-			}
-			if err != nil || len(msgs) == 0 || (upTo > 0 && seq > upTo) {
-				return
-			}
-		}
-	}()
-	defer func() {
-		cancel()
-		<-done
-	}()
-	next = max(from, 1)
-	for {
-		var b batch
-		select {
-		case b = <-ahead:
-		case <-done:
-			return next, ctx.Err()
-		}
-		if b.err != nil {
-			return next, b.err
-		}
-		if len(b.msgs) == 0 {
-			return next, nil
-		}
-		for i := range b.msgs {
-			m := &b.msgs[i]
-			if upTo > 0 && m.seq > upTo {
-				return next, nil
-			}
-			if chunk, ok := c.Subjects.chunkOf(m.seq, m.subject, m.header, m.data); ok {
-				if err := fn(chunk); err != nil {
-					return next, err
-				}
-			}
-			next = m.seq + 1
-		}
-		if upTo > 0 && next > upTo {
-			return next, nil
-		}
-	}
-}
-
-// Stored says what LOG has of a process: where it stands (nil for nothing) and how many bytes of each stream. Errors:
-// unavailable, deadline_exceeded.
-func (c *Conn) Stored(ctx context.Context, tenant, thread, process string) (rng *schemas.LogRange, stdout, stderr int64, err error) {
-	all := c.Subjects.ProcessLog(tenant, thread, process)
-	last, err := c.directGet(ctx, c.names.log, directRequest{MultiLast: []string{all}})
-	if err != nil || len(last) == 0 {
-		return nil, 0, 0, err
-	}
-	first, err := c.directGet(ctx, c.names.log, directRequest{Seq: 1, NextBy: all, Batch: 1})
-	if err != nil || len(first) == 0 {
-		return nil, 0, 0, err
-	}
-	rng = &schemas.LogRange{FirstSeq: first[0].seq}
-	for _, m := range last {
-		k, ok := c.Subjects.chunkOf(m.seq, m.subject, m.header, m.data)
-		if !ok {
-			continue
-		}
-		rng.LastSeq = max(rng.LastSeq, k.Seq)
-		rng.Chunks = max(rng.Chunks, int64(parseUint(m.header.Get(headerChunk))))
-		if k.Stream == schemas.Stderr {
-			stderr = k.End()
-		} else {
-			stdout = k.End()
-		}
-	}
-	return rng, stdout, stderr, nil
+	k := Chunk{Seq: seq, Thread: t[2], Process: t[3], Stream: schemas.Stream(t[4]), Offset: offset, Data: data}
+	k.number, _ = strconv.ParseInt(header.Get(headerChunk), 10, 64) // 0 follows on nothing: the reader then looks into LOG
+	k.epoch = parseUint(header.Get(headerEpoch))
+	return k, true
 }

@@ -80,7 +80,7 @@ func Connect(o Options) (*Conn, error) {
 	if c.nc, err = o.dial(o.Name); err != nil {
 		return nil, err
 	}
-	if c.js, err = jetstream.New(c.nc); err != nil {
+	if c.js, err = jetstream.New(c.nc, jetstream.WithPublishAsyncTimeout(publishTimeout)); err != nil {
 		c.nc.Close()
 		return nil, fmt.Errorf("open jetstream: %w", err)
 	}
@@ -90,7 +90,8 @@ func Connect(o Options) (*Conn, error) {
 		c.nc.Close()
 		return nil, err
 	}
-	if c.bulkJS, err = jetstream.New(c.bulk, jetstream.WithPublishAsyncMaxPending(4*chunkWindow)); err != nil {
+	if c.bulkJS, err = jetstream.New(c.bulk, jetstream.WithPublishAsyncMaxPending(4*chunkWindow),
+		jetstream.WithPublishAsyncTimeout(publishTimeout)); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("open jetstream: %w", err)
 	}
@@ -159,9 +160,11 @@ func (c *Conn) Close() {
 }
 
 // Flush returns once the server has seen all that was sent before. Errors: unavailable, deadline_exceeded.
-func (c *Conn) Flush(ctx context.Context) error { return wrap(flush(ctx, c.nc), "flush") }
+func (c *Conn) Flush(ctx context.Context) error {
+	return wrap(flush(ctx, c.nc), "flush")
+}
 
-// flush bounds the wait, which nats.go asks for.
+// flush bounds the wait where ctx does not: nats.go refuses to flush without a deadline.
 func flush(ctx context.Context, nc *nats.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()

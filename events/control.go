@@ -72,8 +72,11 @@ func (c *Conn) controlJSON(ctx context.Context, ref ProcessRef, verb Verb, req a
 
 // WriteStdin gives a process at most [MaxStdinPiece] bytes to read, offset being how many it was given before, and waits
 // until they are taken. Sending a piece again does no harm. end closes the process's standard input after it. Errors:
-// not_found when the process has ended or reads no more, deadline_exceeded.
+// not_found when the process has ended or reads no more, too_large, deadline_exceeded.
 func (c *Conn) WriteStdin(ctx context.Context, ref ProcessRef, offset int64, p []byte, end bool) error {
+	if len(p) > MaxStdinPiece {
+		return schemas.Errorf(schemas.CodeTooLarge, "%d bytes of input in one message, the limit is %d", len(p), MaxStdinPiece)
+	}
 	h := nats.Header{headerOffset: {strconv.FormatInt(offset, 10)}}
 	if end {
 		h.Set(headerStdinEnd, "true")

@@ -32,6 +32,7 @@ type Feed struct {
 	sub  *nats.Subscription
 	f    Filter
 	last uint64
+	line uint64 // the connection's count of reconnects when EVT was last known to hold nothing unseen
 }
 
 // Listen begins to listen; from is the EVT sequence of the first event wanted. Errors: unavailable.
@@ -43,7 +44,7 @@ func (c *Conn) Listen(f Filter, from uint64) (*Feed, error) {
 	if err := sub.SetPendingLimits(-1, followBuffer); err != nil {
 		return nil, wrap(err, "listen to events")
 	}
-	feed := &Feed{conn: c, sub: sub, f: f}
+	feed := &Feed{conn: c, sub: sub, f: f, line: c.nc.Stats().Reconnects}
 	if from > 0 {
 		feed.last = from - 1
 	}
@@ -55,22 +56,31 @@ func (l *Feed) Close() { _ = l.sub.Unsubscribe() } // should it fail, it ends wi
 
 // CatchUp delivers what EVT has now. Errors are fn's, unavailable or deadline_exceeded.
 func (l *Feed) CatchUp(ctx context.Context, fn func(*schemas.Event) error) error {
+	line := l.conn.nc.Stats().Reconnects
 	next, err := l.conn.ReadEvents(ctx, l.f, l.last+1, fn)
 	l.last = max(l.last, next-1)
+	if err == nil {
+		l.line = line
+	}
 	return err
 }
 
-// Next waits for one live event and delivers it, after reading any that a full buffer made it miss. Errors are fn's, ctx's
-// or unavailable.
+// Next waits for one live event and delivers it, after reading any that a full buffer or a broken connection made it miss.
+// Errors are fn's, ctx's, unavailable or deadline_exceeded.
 func (l *Feed) Next(ctx context.Context, fn func(*schemas.Event) error) error {
-	m, err := l.sub.NextMsgWithContext(ctx)
-	if errors.Is(err, nats.ErrSlowConsumer) {
-		return l.CatchUp(ctx, fn)
+	if l.conn.nc.Stats().Reconnects != l.line {
+		return l.makeUp(ctx, fn)
 	}
-	if err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+	m, err := nextWithin(ctx, l.sub, lineCheck)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, nats.ErrTimeout):
+		return nil // time to look at the line again
+	case errors.Is(err, nats.ErrSlowConsumer):
+		return l.makeUp(ctx, fn)
+	default:
 		return wrap(err, "listen to events")
 	}
 	seq := parseUint(m.Header.Get(headerSequence))
@@ -85,16 +95,35 @@ func (l *Feed) Next(ctx context.Context, fn func(*schemas.Event) error) error {
 	return fn(ev)
 }
 
+// makeUp is CatchUp with patience: a server that has just come back may not read its streams yet.
+func (l *Feed) makeUp(ctx context.Context, fn func(*schemas.Event) error) error {
+	for {
+		err := l.CatchUp(ctx, func(ev *schemas.Event) error { return callersOwn(fn(ev)) })
+		var own *ofCaller
+		switch {
+		case errors.As(err, &own):
+			return own.err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil || !passing(err) || l.conn.nc.IsClosed():
+			return err
+		}
+		if err := pause(ctx, lineCheck); err != nil {
+			return err
+		}
+	}
+}
+
 // ReadEvents reads stored events from a sequence on, in order. It returns the sequence after the last one read. Errors are
 // fn's, unavailable or deadline_exceeded.
 func (c *Conn) ReadEvents(ctx context.Context, f Filter, from uint64, fn func(*schemas.Event) error) (next uint64, err error) {
+	return c.readEvents(ctx, c.Subjects.Events(f.tenant(), f.Thread, f.Process), from, fn)
+}
+
+func (c *Conn) readEvents(ctx context.Context, subject string, from uint64, fn func(*schemas.Event) error) (next uint64, err error) {
 	next = max(from, 1)
-	subject := c.Subjects.Events(f.tenant(), f.Thread, f.Process)
 	for {
-		msgs, err := c.directGet(ctx, c.names.evt, directRequest{Seq: next, NextBy: subject, Batch: readBatch, MaxBytes: readBatchBytes})
-		if err != nil || len(msgs) == 0 {
-			return next, err
-		}
+		msgs, more, err := c.directGet(ctx, c.names.evt, directRequest{Seq: next, NextBy: subject, Batch: readBatch, MaxBytes: readBatchBytes})
 		for i := range msgs {
 			next = msgs[i].seq + 1
 			ev, err := schemas.DecodeEvent(msgs[i].data)
@@ -105,6 +134,9 @@ func (c *Conn) ReadEvents(ctx context.Context, f Filter, from uint64, fn func(*s
 			if err := fn(ev); err != nil {
 				return next, err
 			}
+		}
+		if err != nil || !more {
+			return next, err
 		}
 	}
 }
@@ -122,32 +154,20 @@ func (c *Conn) Unfinished(ctx context.Context, worker string, from uint64) ([]*s
 	if err != nil {
 		return nil, wrap(err, "look for unfinished processes")
 	}
-	for {
-		batch, err := cons.FetchNoWait(1000)
-		if err != nil {
-			return nil, wrap(err, "look for unfinished processes")
+	if err := c.eachRecord(ctx, cons, func(m jetstream.Msg) {
+		tenant, t, ok := c.Subjects.tokens(m.Subject())
+		if !ok || len(t) != 4 {
+			return
 		}
-		n := 0
-		for m := range batch.Messages() {
-			n++
-			tenant, t, ok := c.Subjects.tokens(m.Subject())
-			if !ok || len(t) != 4 {
-				continue
-			}
-			k := key{tenant, t[0], t[1]}
-			switch {
-			case schemas.EventType(t[2] + "." + t[3]).Terminal():
-				delete(open, k)
-			case m.Headers().Get(headerWorker) == worker:
-				open[k] = true
-			}
+		k := key{tenant, t[0], t[1]}
+		switch {
+		case schemas.EventType(t[2] + "." + t[3]).Terminal():
+			delete(open, k)
+		case m.Headers().Get(headerWorker) == worker:
+			open[k] = true
 		}
-		if err := batch.Error(); err != nil && !errors.Is(err, jetstream.ErrNoMessages) {
-			return nil, wrap(err, "look for unfinished processes")
-		}
-		if n == 0 {
-			break
-		}
+	}); err != nil {
+		return nil, wrap(err, "look for unfinished processes")
 	}
 	var out []*schemas.Event
 	for k := range open {
@@ -165,6 +185,35 @@ func (c *Conn) Unfinished(ctx context.Context, worker string, from uint64) ([]*s
 	return out, nil
 }
 
+// eachRecord gives what a consumer has now to fn. It is one consumer for all of it: an ordered one that is fetched from is
+// made anew for each batch.
+func (c *Conn) eachRecord(ctx context.Context, cons jetstream.Consumer, fn func(jetstream.Msg)) error {
+	if cons.CachedInfo().NumPending == 0 {
+		return nil
+	}
+	it, err := cons.Messages()
+	if err != nil {
+		return err
+	}
+	defer it.Stop()
+	for {
+		wait, cancel := context.WithTimeout(ctx, readPatience)
+		m, err := it.Next(jetstream.NextContext(wait))
+		cancel()
+		if err != nil {
+			return err
+		}
+		fn(m)
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		if meta.NumPending == 0 {
+			return nil
+		}
+	}
+}
+
 // LastSeq is the sequence of EVT's newest event. Errors: unavailable.
 func (c *Conn) LastSeq(ctx context.Context) (uint64, error) {
 	s, err := c.js.Stream(ctx, c.names.evt)
@@ -174,14 +223,11 @@ func (c *Conn) LastSeq(ctx context.Context) (uint64, error) {
 	return s.CachedInfo().State.LastSeq, nil
 }
 
-// Processes reads the last record of every process of a thread, or of the tenant's every thread when it is empty, as far
-// back as EVT goes: oldest first. Errors: unavailable, deadline_exceeded.
+// Processes reads every record of every process of a thread, or of the tenant's every thread when it is empty, as far
+// back as EVT goes, oldest first: the last one told of a process says where it stands. Errors: fn's, unavailable,
+// deadline_exceeded.
 func (c *Conn) Processes(ctx context.Context, f Filter, fn func(*schemas.Event) error) error {
-	_, err := c.ReadEvents(ctx, Filter{Tenant: f.Tenant, Thread: f.Thread, Process: f.Process}, 1, func(ev *schemas.Event) error {
-		if !ev.Type.OfProcess() {
-			return nil
-		}
-		return fn(ev)
-	})
+	subject := c.Subjects.Record(f.tenant(), orAny(f.Thread), orAny(f.Process))
+	_, err := c.readEvents(ctx, subject, 1, fn)
 	return err
 }

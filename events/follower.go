@@ -14,19 +14,23 @@ import (
 // from LOG when its turn comes: a slow reader delays nobody and loses nothing.
 const followBuffer = 32 << 20
 
+// lineCheck is how often a follower that hears nothing looks whether its connection was down meanwhile.
+const lineCheck = time.Second
+
 // Follower reads a process's output as it is stored, in order and without holes: live while it keeps up, from LOG where it
 // joined late or fell behind. It is for one goroutine.
 type Follower struct {
-	conn    *Conn
-	ref     ProcessRef
-	sub     *nats.Subscription
-	streams map[schemas.Stream]*position
-}
+	conn *Conn
+	ref  ProcessRef
+	sub  *nats.Subscription
 
-// position is how far a follower has come in one stream.
-type position struct {
-	seq uint64 // the last chunk delivered, or the one before the first wanted
-	end int64  // the offset after it
+	seq    uint64 // the last chunk delivered, or the one before the first wanted
+	number int64  // of that chunk, and its epoch: what follows on it needs no look into LOG
+	epoch  uint64
+	told   ends
+
+	line   uint64 // the connection's count of reconnects when LOG was last known to hold nothing unseen
+	behind bool   // something was missed, and is in LOG
 }
 
 // Follow begins to listen: from now on no chunk of the process can be missed. from is the LOG sequence to begin at; 0 or 1 is the
@@ -39,13 +43,9 @@ func (c *Conn) Follow(ref ProcessRef, from uint64) (*Follower, error) {
 	if err := sub.SetPendingLimits(-1, followBuffer); err != nil {
 		return nil, wrap(err, "follow process "+ref.Process)
 	}
-	before := uint64(0)
+	f := &Follower{conn: c, ref: ref, sub: sub, told: make(ends, 2), line: c.bulk.Stats().Reconnects}
 	if from > 0 {
-		before = from - 1
-	}
-	f := &Follower{conn: c, ref: ref, sub: sub, streams: make(map[schemas.Stream]*position, 2)}
-	for _, s := range []schemas.Stream{schemas.Stdout, schemas.Stderr} {
-		f.streams[s] = &position{seq: before}
+		f.seq = from - 1
 	}
 	return f, nil
 }
@@ -58,61 +58,101 @@ func (f *Follower) Flush(ctx context.Context) error {
 	return wrap(flush(ctx, f.conn.bulk), "follow process "+f.ref.Process)
 }
 
-// CatchUp delivers what LOG has now. Errors are fn's, unavailable or deadline_exceeded.
+// CatchUp delivers what LOG has now. Errors are fn's, ctx's, unavailable or deadline_exceeded.
 func (f *Follower) CatchUp(ctx context.Context, fn func(Chunk) error) error {
-	from := f.streams[schemas.Stdout].seq
-	if s := f.streams[schemas.Stderr].seq; s < from {
-		from = s
-	}
-	_, err := f.conn.ReadLog(ctx, f.conn.Subjects.ProcessLog(f.ref.Tenant, f.ref.Thread, f.ref.Process), from+1, 0, func(k Chunk) error {
-		return f.deliver(k, fn)
+	// Until it has gone through, there may be something in LOG that no live chunk will tell of.
+	f.behind = true
+	line := f.conn.bulk.Stats().Reconnects
+	next, err := f.conn.readLog(ctx, f.conn.Subjects.ProcessLog(f.ref.Tenant, f.ref.Thread, f.ref.Process), f.seq+1, 0, f.told, func(k Chunk) error {
+		f.number, f.epoch = k.number, k.epoch
+		return fn(k)
 	})
+	f.seq = max(f.seq, next-1)
+	if err == nil {
+		f.behind, f.line = false, line
+	}
 	return err
 }
 
-// Next waits for one live chunk and delivers it, after any that were missed before it. Errors are fn's, ctx's, unavailable
-// or deadline_exceeded.
+// Next waits for one live chunk and delivers it, after any that were missed before it; where a full buffer or a broken
+// connection made it miss some, it delivers those. It waits while the server is away. Errors are fn's, ctx's, and unavailable
+// once the connection is closed.
 func (f *Follower) Next(ctx context.Context, fn func(Chunk) error) error {
-	m, err := f.sub.NextMsgWithContext(ctx)
-	if errors.Is(err, nats.ErrSlowConsumer) {
-		return nil // the next chunk that comes shows the gap
-	}
-	if err != nil {
-		if ctx.Err() != nil {
+	for {
+		if f.behind {
+			err := f.CatchUp(ctx, func(k Chunk) error { return callersOwn(fn(k)) })
+			var own *ofCaller
+			switch {
+			case errors.As(err, &own):
+				return own.err
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case err == nil:
+				return nil
+			case !passing(err) || f.conn.bulk.IsClosed():
+				return err
+			}
+			if err := pause(ctx, lineCheck); err != nil {
+				return err
+			}
+			continue
+		}
+		m, err := nextWithin(ctx, f.sub, lineCheck)
+		switch {
+		case err == nil:
+			return f.live(m, fn)
+		case ctx.Err() != nil:
 			return ctx.Err()
+		case errors.Is(err, nats.ErrSlowConsumer):
+			f.behind = true
+		case errors.Is(err, nats.ErrTimeout):
+			// What was stored while the connection was down came to nobody.
+			f.behind = f.conn.bulk.Stats().Reconnects != f.line
+		default:
+			return wrap(err, "follow process "+f.ref.Process)
 		}
-		return wrap(err, "follow process "+f.ref.Process)
 	}
+}
+
+// ofCaller marks an error as the caller's own, whatever it is.
+type ofCaller struct{ err error }
+
+func callersOwn(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &ofCaller{err}
+}
+
+func (e *ofCaller) Error() string { return e.err.Error() }
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// live delivers a chunk that came by the subscription, or notes that there is something before it.
+func (f *Follower) live(m *nats.Msg, fn func(Chunk) error) error {
 	k, ok := f.conn.Subjects.chunkOf(parseUint(m.Header.Get(headerSequence)), m.Header.Get(headerSubject), m.Header, m.Data)
-	if !ok {
+	if !ok || k.Seq <= f.seq {
 		return nil
 	}
-	pos := f.streams[k.Stream]
-	if pos == nil || k.Seq <= pos.seq {
+	// The numbers order stdout against stderr too; the server's word on what came before settles the rest.
+	follows := k.number == f.number+1 && (k.epoch == f.epoch || f.number == 0)
+	if !follows || parseUint(m.Header.Get(headerLastSequence)) > f.seq || f.told.skips(&k) {
+		f.behind = true // LOG has this one as well
 		return nil
 	}
-	// The server says which message of this stream came before: anything between is missing here.
-	if before := parseUint(m.Header.Get(headerLastSequence)); before > pos.seq {
-		if err := f.fill(ctx, k.Stream, before, fn); err != nil {
-			return err
-		}
-	}
-	return f.deliver(k, fn)
-}
-
-func (f *Follower) fill(ctx context.Context, stream schemas.Stream, upTo uint64, fn func(Chunk) error) error {
-	_, err := f.conn.ReadLog(ctx, f.conn.Subjects.Log(f.ref.Tenant, f.ref.Thread, f.ref.Process, stream), f.streams[stream].seq+1, upTo, func(k Chunk) error {
-		return f.deliver(k, fn)
-	})
-	return err
-}
-
-func (f *Follower) deliver(k Chunk, fn func(Chunk) error) error {
-	pos := f.streams[k.Stream]
-	if pos == nil || k.Seq <= pos.seq {
+	f.seq, f.number, f.epoch = k.Seq, k.number, k.epoch
+	if !f.told.accept(&k) {
 		return nil
 	}
-	pos.seq, pos.end = k.Seq, k.End()
 	return fn(k)
 }
 
@@ -138,12 +178,7 @@ func (f *Follower) Finish(ctx context.Context, r *schemas.Result, fn func(Chunk)
 	return nil
 }
 
-// complete says whether everything the process printed was delivered, or nothing of it is in LOG.
+// complete says whether everything of the process that LOG has was delivered.
 func (f *Follower) complete(r *schemas.Result) bool {
-	if r.Log == nil {
-		return true
-	}
-	out, err := f.streams[schemas.Stdout], f.streams[schemas.Stderr]
-	last := max(out.seq, err.seq)
-	return last >= r.Log.LastSeq && out.end >= r.StdoutBytes && err.end >= r.StderrBytes
+	return r.Log == nil || f.seq >= r.Log.LastSeq
 }

@@ -76,6 +76,8 @@ func isNoResponders(m *nats.Msg) bool {
 const (
 	// headerInbox is where a command's events go. JetStream takes a message's reply subject for its own ack.
 	headerInbox = "Sluice-Inbox"
+	// headerForwarded names the worker that passes a durable command on, and waits to hear that it was accepted.
+	headerForwarded = "Sluice-Forwarded"
 	// headerType is an event's type, so that a reader may pass over the rest.
 	headerType = "Sluice-Type"
 	// headerWorker is the worker an event comes from.

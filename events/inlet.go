@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,46 +64,69 @@ func (in *Inlet) Run(ctx context.Context, h Handler, ready func()) error {
 	in.mu.Unlock()
 
 	group, ctx := errgroup.WithContext(ctx)
-	places := make(chan struct{}, placeAtOnce)
+	places := newGate(placeAtOnce)
 	place, err := in.conn.nc.QueueSubscribe(in.conn.Subjects.AnyAPI(placeVerb), "workers", func(m *nats.Msg) {
-		select {
-		case places <- struct{}{}:
-		default:
-			in.replyPlace(m, schemas.PlaceReply{Error: schemas.Errorf(schemas.CodePoolExhausted, "worker %s is taking %d threads already: try again", in.worker, placeAtOnce)})
+		if !places.enter() {
+			in.replyPlace(m, schemas.PlaceReply{Error: schemas.Errorf(schemas.CodePoolExhausted, "worker %s takes no more threads now: try again", in.worker)})
 			return
 		}
-		group.Go(func() error {
-			defer func() { <-places }()
+		go func() {
+			defer places.leave()
 			in.place(m)
-			return nil
-		})
+		}()
 	})
 	if err != nil {
 		return wrap(err, "listen for threads to take")
 	}
+	defer places.close()
+	// Should it fail, the subscription ends with the connection.
+	defer func() { _ = place.Unsubscribe() }()
 	var consumers []jetstream.ConsumeContext
 	for p := range in.conn.partitions {
 		cc, err := in.consume(ctx, p)
 		if err != nil {
-			stopAll(consumers)
+			drainAll(consumers)
 			return err
 		}
 		consumers = append(consumers, cc)
 	}
 	if err := in.conn.Flush(ctx); err != nil {
-		stopAll(consumers)
+		drainAll(consumers)
 		return err
 	}
 	ready()
-	<-ctx.Done()
-	_ = place.Unsubscribe() // should it fail, it ends with the connection
-	stopAll(consumers)
+	for p, cc := range consumers {
+		group.Go(func() error { return in.keepConsuming(ctx, p, cc) })
+	}
 	return group.Wait()
 }
 
-func stopAll(consumers []jetstream.ConsumeContext) {
+// keepConsuming begins anew where a consumer ends by itself, as one does that was deleted or lost with its stream's files.
+func (in *Inlet) keepConsuming(ctx context.Context, partition int, cc jetstream.ConsumeContext) error {
+	for {
+		if cc != nil {
+			select {
+			case <-ctx.Done():
+				drainAll([]jetstream.ConsumeContext{cc})
+				return nil
+			case <-cc.Closed():
+			}
+		}
+		if pause(ctx, retryDelay) != nil {
+			return nil
+		}
+		var err error
+		if cc, err = in.consume(ctx, partition); err != nil {
+			cc = nil // the next turn may find the server back
+		}
+	}
+}
+
+// drainAll stops consumers. What one has received already is still handled, if only to be given back at once: otherwise it
+// would wait out ackWait.
+func drainAll(consumers []jetstream.ConsumeContext) {
 	for _, c := range consumers {
-		c.Stop()
+		c.Drain()
 	}
 	for _, c := range consumers {
 		<-c.Closed()
@@ -125,7 +149,10 @@ func (in *Inlet) consume(ctx context.Context, partition int) (jetstream.ConsumeC
 		jetstream.PullPriorityGroup(pinGroup), jetstream.PullMaxMessages(1),
 		// A missed heartbeat or a leader change is retried by the library; what matters shows in commands not accepted.
 		jetstream.ConsumeErrHandler(func(jetstream.ConsumeContext, error) {}))
-	return cc, wrap(err, "consume commands of partition "+strconv.Itoa(partition))
+	if err != nil {
+		return nil, wrap(err, "consume commands of partition "+strconv.Itoa(partition))
+	}
+	return cc, nil
 }
 
 func (in *Inlet) dispatch(ctx context.Context, m jetstream.Msg) {
@@ -135,7 +162,8 @@ func (in *Inlet) dispatch(ctx context.Context, m jetstream.Msg) {
 	if meta, err := m.Metadata(); err == nil {
 		d.Attempt = int(min(meta.NumDelivered, 1<<20))
 	}
-	v := in.handler.HandleCommand(ctx, d)
+	handler, own := in.target()
+	v := handler.HandleCommand(own, d)
 	if v.Action == schemas.ActionForward {
 		v = in.forward(ctx, v.To, m)
 	}
@@ -144,11 +172,16 @@ func (in *Inlet) dispatch(ctx context.Context, m jetstream.Msg) {
 	case schemas.ActionRetry:
 		_ = m.NakWithDelay(retryDelay)
 	case schemas.ActionDead:
-		if err := in.bury(ctx, d, m, v.Reason); err != nil {
+		reason := v.Reason
+		if reason == nil {
+			reason = schemas.Errorf(schemas.CodeInternal, "the worker gave no reason")
+		}
+		reason = shorten(reason)
+		if err := in.bury(own, d, m, reason); err != nil {
 			_ = m.NakWithDelay(retryDelay)
 			return
 		}
-		_ = m.TermWithReason(v.Reason.Message)
+		_ = m.TermWithReason(reason.Message)
 	default:
 		_ = m.Ack()
 	}
@@ -167,7 +200,7 @@ func (in *Inlet) delivery(subject string, body []byte, inbox string) schemas.Del
 	cmd, err := schemas.DecodeCommand(body)
 	switch {
 	case err != nil:
-		d.Invalid = schemas.AsError(err)
+		d.Invalid = shorten(schemas.AsError(err))
 	case cmd.Thread != d.Thread:
 		d.Invalid = schemas.Errorf(schemas.CodeInvalidArgument, "thread: %q in the command, %q in the subject", cmd.Thread, d.Thread).With("path", "thread")
 	case cmd.Op != d.Op:
@@ -178,6 +211,26 @@ func (in *Inlet) delivery(subject string, body []byte, inbox string) schemas.Del
 	return d
 }
 
+// maxReason is how much of an error's text travels, in bytes. It may quote the command, which is as large as a message may
+// be: an error that does not fit would be retried for ever.
+const maxReason = 1 << 10
+
+func shorten(e *schemas.Error) *schemas.Error {
+	if len(e.Message) <= maxReason {
+		return e
+	}
+	short := *e
+	short.Message = strings.ToValidUTF8(e.Message[:maxReason], "") + "…"
+	return &short
+}
+
+// target is the handler, and the context for what it is called with.
+func (in *Inlet) target() (Handler, context.Context) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.handler, in.ctx
+}
+
 // forward gives a durable command to the worker that owns its thread, by the fast path, and waits until it is accepted there.
 func (in *Inlet) forward(ctx context.Context, to string, m jetstream.Msg) schemas.Verdict {
 	tenant, thread, op, _ := in.conn.Subjects.ParseCommand(m.Subject())
@@ -185,7 +238,7 @@ func (in *Inlet) forward(ctx context.Context, to string, m jetstream.Msg) schema
 	defer cancel()
 	reply, err := in.conn.nc.RequestMsgWithContext(ctx, &nats.Msg{
 		Subject: in.conn.Subjects.RPC(tenant, thread, op), Data: m.Data(),
-		Header: nats.Header{headerInbox: {m.Headers().Get(headerInbox)}},
+		Header: nats.Header{headerInbox: {m.Headers().Get(headerInbox)}, headerForwarded: {in.worker}},
 	})
 	if err != nil || isNoResponders(reply) || reply.Header.Get(headerType) == "" {
 		return schemas.Verdict{Action: schemas.ActionRetry, To: to}
@@ -219,11 +272,16 @@ func (in *Inlet) place(m *nats.Msg) {
 		in.replyPlace(m, schemas.PlaceReply{Error: schemas.Errorf(schemas.CodeInvalidArgument, "not a place request: %w", err)})
 		return
 	}
-	if err := schemas.CheckID("thread", req.Thread); err != nil || !schemas.ValidID(tenant) {
+	err := schemas.CheckID("thread", req.Thread)
+	if err == nil {
+		err = schemas.CheckID("tenant", tenant)
+	}
+	if err != nil {
 		in.replyPlace(m, schemas.PlaceReply{Error: schemas.AsError(err)})
 		return
 	}
-	in.replyPlace(m, in.handler.HandlePlace(in.ctx, tenant, req))
+	handler, ctx := in.target()
+	in.replyPlace(m, handler.HandlePlace(ctx, tenant, req))
 }
 
 func (in *Inlet) replyPlace(m *nats.Msg, r schemas.PlaceReply) {
@@ -232,93 +290,4 @@ func (in *Inlet) replyPlace(m *nats.Msg, r schemas.PlaceReply) {
 		return // strings alone: it cannot fail
 	}
 	_ = m.Respond(body) // a caller that has gone asks again
-}
-
-// Own lets the fast path of a thread in: the subscription is what tells everybody who owns it. Errors: unavailable.
-func (in *Inlet) Own(ctx context.Context, tenant, thread string) error {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	key := sessionKey(tenant, thread)
-	if _, ok := in.owned[key]; ok {
-		return nil
-	}
-	rpc, err := in.conn.nc.Subscribe(in.conn.Subjects.ThreadRPCs(tenant, thread), in.command)
-	if err != nil {
-		return wrap(err, "own thread "+thread)
-	}
-	ctl, err := in.conn.nc.Subscribe(in.conn.Subjects.ThreadControls(tenant, thread), in.control)
-	if err != nil {
-		_ = rpc.Unsubscribe()
-		return wrap(err, "own thread "+thread)
-	}
-	in.owned[key] = [2]*nats.Subscription{rpc, ctl}
-	return wrap(flush(ctx, in.conn.nc), "own thread "+thread)
-}
-
-// Disown ends Own.
-func (in *Inlet) Disown(tenant, thread string) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	key := sessionKey(tenant, thread)
-	for _, sub := range in.owned[key] {
-		if sub != nil {
-			_ = sub.Unsubscribe() // should it fail, it ends with the connection
-		}
-	}
-	delete(in.owned, key)
-}
-
-func (in *Inlet) command(m *nats.Msg) {
-	inbox := m.Header.Get(headerInbox)
-	if inbox == "" {
-		inbox = m.Reply
-	}
-	d := in.delivery(m.Subject, m.Data, inbox)
-	d.Attempt = 1
-	v := in.handler.HandleCommand(in.ctx, d)
-	if m.Reply == "" || m.Reply == inbox {
-		return
-	}
-	// Somebody forwarded it and waits for the acceptance alone; the events went to the inbox.
-	answer := nats.NewMsg(m.Reply)
-	if v.Action == schemas.ActionDone || v.Action == schemas.ActionDead {
-		answer.Header.Set(headerType, string(schemas.TypeProcessAccepted))
-	}
-	_ = m.RespondMsg(answer) // without it the command is delivered again, which its record answers
-}
-
-func (in *Inlet) control(m *nats.Msg) {
-	reply := func(err error) {
-		var body []byte
-		if err != nil {
-			// An Error holds strings alone: encoding it cannot fail.
-			body, _ = json.Marshal(schemas.AsError(err))
-		}
-		_ = m.Respond(body) // a caller that has gone asks again
-	}
-	tenant, thread, process, verb, ok := in.conn.Subjects.parseControl(m.Subject)
-	if !ok {
-		return
-	}
-	ctl := schemas.Control{Tenant: tenant, Thread: thread, Process: process}
-	var err error
-	switch verb {
-	case VerbSignal:
-		ctl.Signal = new(schemas.SignalRequest)
-		err = json.Unmarshal(m.Data, ctl.Signal)
-	case VerbKill:
-		ctl.Kill = new(schemas.KillRequest)
-		err = json.Unmarshal(m.Data, ctl.Kill)
-	case VerbStdin:
-		ctl.Stdin = &schemas.StdinPiece{Data: m.Data, End: m.Header.Get(headerStdinEnd) != ""}
-		ctl.Stdin.Offset, err = strconv.ParseInt(m.Header.Get(headerOffset), 10, 64)
-	default:
-		reply(schemas.Errorf(schemas.CodeInvalidArgument, "unknown control verb %q", string(verb)))
-		return
-	}
-	if err != nil {
-		reply(schemas.Errorf(schemas.CodeInvalidArgument, "%s: unreadable control message: %w", verb, err))
-		return
-	}
-	in.handler.HandleControl(in.ctx, ctl, reply)
 }

@@ -26,11 +26,13 @@ func (c *Conn) AcquireLease(ctx context.Context, worker, incarnation string) (*L
 	if err != nil {
 		return nil, err
 	}
+	// The server counts from the moment of the write: what is reckoned here must not end later.
+	begun := time.Now()
 	rev, err := kv.PutString(ctx, worker, incarnation)
 	if err != nil {
 		return nil, wrap(err, "acquire the lease of worker "+worker)
 	}
-	return &Lease{conn: c, kv: kv, worker: worker, revision: rev, renewed: time.Now()}, nil
+	return &Lease{conn: c, kv: kv, worker: worker, revision: rev, renewed: begun}, nil
 }
 
 // Run renews the lease three times in its lifetime until ctx ends, and gives it back then. It calls renewed after each.
@@ -44,34 +46,40 @@ func (l *Lease) Run(ctx context.Context, incarnation string, renewed func(contex
 		case <-ctx.Done():
 			return l.release(context.WithoutCancel(ctx))
 		case <-tick.C:
+		case <-time.After(time.Until(l.renewed.Add(l.conn.leaseTTL))):
 		}
-		if err := l.renew(ctx, incarnation); err != nil {
-			if ctx.Err() != nil {
-				continue
-			}
-			if errors.Is(err, schemas.ErrConflict) || time.Since(l.renewed) > l.conn.leaseTTL {
-				return schemas.Errorf(schemas.CodeLost, "the lease of worker %s is lost, what it ran is ended here: %w", l.worker, err)
-			}
-			continue
+		err := l.renew(ctx, incarnation)
+		switch {
+		case err == nil:
+			renewed(ctx)
+		case ctx.Err() != nil:
+		case errors.Is(err, schemas.ErrConflict), time.Since(l.renewed) >= l.conn.leaseTTL:
+			return schemas.Errorf(schemas.CodeLost, "the lease of worker %s is lost, what it ran is ended here: %w", l.worker, err)
 		}
-		renewed(ctx)
 	}
 }
 
 func (l *Lease) renew(ctx context.Context, incarnation string) error {
-	ctx, cancel := context.WithTimeout(ctx, l.conn.leaseTTL/3)
+	begun := time.Now()
+	lapse := l.renewed.Add(l.conn.leaseTTL)
+	if third := begun.Add(l.conn.leaseTTL / 3); third.Before(lapse) {
+		lapse = third
+	}
+	ctx, cancel := context.WithDeadline(ctx, lapse)
 	defer cancel()
 	rev, err := l.kv.Update(ctx, l.worker, []byte(incarnation), l.revision)
-	if err != nil {
-		// An ack may be lost on its way: the key then holds this incarnation under a revision not seen yet.
+	if errors.Is(wrap(err, ""), schemas.ErrConflict) {
+		// An ack may have been lost on its way: the key then holds this incarnation under a revision not seen yet.
 		if e, getErr := l.kv.Get(ctx, l.worker); getErr == nil && string(e.Value()) == incarnation && e.Revision() > l.revision {
-			rev, err = e.Revision(), nil
+			// When that was is not known, but not before the last renewal: only the next one restarts the clock.
+			l.revision = e.Revision()
+			rev, err = l.kv.Update(ctx, l.worker, []byte(incarnation), l.revision)
 		}
 	}
 	if err != nil {
 		return wrap(err, "renew the lease of worker "+l.worker)
 	}
-	l.revision, l.renewed = rev, time.Now()
+	l.revision, l.renewed = rev, begun
 	return nil
 }
 

@@ -1,12 +1,12 @@
 package events
 
 import (
-	"context"
+	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -29,25 +29,34 @@ type ProcessRef struct {
 	Epoch                   uint64
 }
 
+// errHeld is the fate of a chunk that was not published, because one before it may not have been stored.
+var errHeld = errors.New("held back until what came before is stored")
+
 // LogWriter stores a process's output in LOG, in order and without holes. What is written is gathered for up to 20 ms or
 // 128 KiB; the first piece after a pause goes at once, so that a person who types sees the answer. One goroutine writes.
 type LogWriter struct {
-	conn   *Conn
-	ref    ProcessRef
-	stored func(schemas.Stream, int64)
+	conn     *Conn
+	ref      ProcessRef
+	stored   func(schemas.Stream, int64)
+	patience time.Duration // storePatience, unless a test has less
 
 	// slots bounds what is unacked. One is taken before mu and given back by settle, so that a writer who waits for one
 	// never holds what settle needs.
-	slots    chan struct{}
-	inFlight chan *sent // published and not yet acked, oldest first; never full, since each has a slot
-	settled  chan struct{}
-	rng      schemas.LogRange // settle's alone until settled is closed
+	slots     chan struct{}
+	inFlight  chan *sent // published and not yet acked, oldest first; never full, since each has a slot
+	unsettled atomic.Int32
+	settled   chan struct{}
+	rng       schemas.LogRange // settle's alone until settled is closed
 
 	mu      sync.Mutex // held by whoever publishes, so that no chunk overtakes another
 	pending *outChunk  // being filled
 	timer   *time.Timer
-	flushed time.Time // when the last chunk went
+	armed   bool           // the timer runs
+	timers  sync.WaitGroup // the timer's own goroutines
+	flushed time.Time      // when the last chunk went
 	number  int64
+	line    uint64 // the connection's count of reconnects when the last chunk went
+	held    bool   // a chunk was not published: nothing may overtake it
 	failed  error
 }
 
@@ -67,9 +76,12 @@ type sent struct {
 }
 
 // OpenLog begins to store the output of a process. stored is called, from one goroutine and in order, with the offset up
-// to which a stream is safe.
+// to which a stream is safe; nil for nobody.
 func (c *Conn) OpenLog(ref ProcessRef, stored func(schemas.Stream, int64)) *LogWriter {
-	return &LogWriter{conn: c, ref: ref, stored: stored}
+	if stored == nil {
+		stored = func(schemas.Stream, int64) {}
+	}
+	return &LogWriter{conn: c, ref: ref, stored: stored, patience: storePatience}
 }
 
 // Write takes output that begins at this offset of its stream. It copies p, and blocks while too much is unacked: that holds
@@ -97,19 +109,42 @@ func (w *LogWriter) Write(stream schemas.Stream, offset int64, p []byte) error {
 		defer w.mu.Unlock()
 		return w.failed
 	}
-	since := time.Since(w.flushed)
-	if since < chunkDelay {
-		if w.timer == nil {
-			w.timer = time.AfterFunc(chunkDelay-since, w.send)
-		} else {
-			w.timer.Reset(chunkDelay - since)
-		}
+	if rest := chunkDelay - time.Since(w.flushed); rest > 0 {
+		w.arm(rest)
 		defer w.mu.Unlock()
 		return w.failed
 	}
 	w.mu.Unlock()
 	w.send()
 	return nil
+}
+
+// arm has what is pending sent after a while. mu is held.
+func (w *LogWriter) arm(after time.Duration) {
+	if w.armed {
+		return
+	}
+	w.armed = true
+	w.timers.Add(1)
+	if w.timer == nil {
+		w.timer = time.AfterFunc(after, w.tick)
+	} else {
+		w.timer.Reset(after)
+	}
+}
+
+func (w *LogWriter) tick() {
+	defer w.timers.Done()
+	w.mu.Lock()
+	w.armed = false
+	// A full chunk may have gone since the timer was set: what is pending then has its own 20 ms.
+	if rest := chunkDelay - time.Since(w.flushed); w.pending != nil && rest > 0 {
+		w.arm(rest)
+		w.mu.Unlock()
+		return
+	}
+	w.mu.Unlock()
+	w.send()
 }
 
 // fill copies as much of p as the pending chunk takes. full says that it has to be sent before more fits.
@@ -123,8 +158,8 @@ func (w *LogWriter) fill(stream schemas.Stream, offset int64, p []byte) (n int, 
 		w.number++
 		w.pending = &outChunk{stream: stream, offset: offset, number: w.number, data: make([]byte, 0, min(chunkBytes, max(len(p), 4<<10)))}
 	}
-	if w.pending.stream != stream {
-		return 0, true, nil
+	if w.pending.stream != stream || w.pending.offset+int64(len(w.pending.data)) != offset {
+		return 0, true, nil // of another stream, or behind output that is missing: the offset tells readers so
 	}
 	n = min(len(p), chunkBytes-len(w.pending.data))
 	w.pending.data = append(w.pending.data, p[:n]...)
@@ -143,11 +178,22 @@ func (w *LogWriter) send() {
 	s := &sent{chunk: w.pending}
 	w.pending = nil
 	w.flushed = time.Now()
-	s.future, s.err = w.publish(s.chunk)
+	// Across a reconnect, what went before may be lost while this one arrives: LOG would have a hole.
+	line := w.conn.bulk.Stats().Reconnects
+	if w.unsettled.Load() > 0 && line != w.line {
+		w.held = true
+	}
+	w.line = line
+	if w.held {
+		s.err = errHeld
+	} else if s.future, s.err = w.publish(s.chunk); s.err != nil {
+		w.held = true
+	}
+	w.unsettled.Add(1)
 	w.inFlight <- s
 }
 
-func (w *LogWriter) publish(k *outChunk) (jetstream.PubAckFuture, error) {
+func (w *LogWriter) publish(k *outChunk, more ...jetstream.PublishOpt) (jetstream.PubAckFuture, error) {
 	m := &nats.Msg{
 		Subject: w.conn.Subjects.Log(w.ref.Tenant, w.ref.Thread, w.ref.Process, k.stream),
 		Data:    k.data,
@@ -158,7 +204,7 @@ func (w *LogWriter) publish(k *outChunk) (jetstream.PubAckFuture, error) {
 		},
 	}
 	// No retry by the library: it would send one chunk again after those that follow it.
-	return w.conn.bulkJS.PublishMsgAsync(m, jetstream.WithRetryAttempts(0), jetstream.WithStallWait(publishTimeout))
+	return w.conn.bulkJS.PublishMsgAsync(m, append(more, jetstream.WithRetryAttempts(0), jetstream.WithStallWait(publishTimeout))...)
 }
 
 // settle waits for the acks, oldest first, until Close.
@@ -167,88 +213,11 @@ func (w *LogWriter) settle() {
 	for s := range w.inFlight {
 		if seq, err := s.wait(); err == nil {
 			w.done(s.chunk, seq)
+			w.unsettled.Add(-1)
 		} else {
 			w.recover(s)
 		}
 		<-w.slots
-	}
-}
-
-// recover stores a chunk whose publish failed, and all that were sent after it. It first lets everything in flight come to its
-// end, since only then is it known where the stored output stops; meanwhile nothing new is published.
-func (w *LogWriter) recover(first *sent) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	chunks := []*outChunk{first.chunk}
-	for len(w.inFlight) > 0 {
-		s := <-w.inFlight
-		// Whether it was stored is read from LOG: an ack may be lost as well as a chunk.
-		_, _ = s.wait()
-		chunks = append(chunks, s.chunk)
-		<-w.slots
-	}
-	if w.failed == nil {
-		w.failed = w.resend(chunks)
-	}
-}
-
-// resend stores chunks one at a time, passing over those that LOG has already.
-func (w *LogWriter) resend(chunks []*outChunk) error {
-	var cause error
-	for _, k := range chunks {
-		policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(storePatience))
-		err := backoff.Retry(func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
-			defer cancel()
-			seq, err := w.storedAt(ctx, k)
-			if err == nil && seq == 0 {
-				var future jetstream.PubAckFuture
-				if future, err = w.publish(k); err == nil {
-					seq, err = (&sent{chunk: k, future: future}).wait()
-				}
-			}
-			if err != nil {
-				cause = wrap(err, "store output")
-				return cause
-			}
-			w.done(k, seq)
-			return nil
-		}, policy)
-		if err != nil {
-			return cause
-		}
-	}
-	return nil
-}
-
-// storedAt is the sequence under which LOG has this chunk, or 0. Chunks of a stream are stored in order, so that the last
-// one tells.
-func (w *LogWriter) storedAt(ctx context.Context, k *outChunk) (uint64, error) {
-	msgs, err := w.conn.directGet(ctx, w.conn.names.log, directRequest{MultiLast: []string{w.conn.Subjects.Log(w.ref.Tenant, w.ref.Thread, w.ref.Process, k.stream)}})
-	if err != nil || len(msgs) == 0 {
-		return 0, err
-	}
-	last, ok := w.conn.Subjects.chunkOf(msgs[0].seq, msgs[0].subject, msgs[0].header, msgs[0].data)
-	if ok && last.Offset >= k.offset {
-		return last.Seq, nil
-	}
-	return 0, nil
-}
-
-// wait blocks for a chunk's ack.
-func (s *sent) wait() (uint64, error) {
-	if s.err != nil {
-		return 0, s.err
-	}
-	t := time.NewTimer(publishTimeout)
-	defer t.Stop()
-	select {
-	case ack := <-s.future.Ok():
-		return ack.Sequence, nil
-	case err := <-s.future.Err():
-		return 0, err
-	case <-t.C:
-		return 0, context.DeadlineExceeded
 	}
 }
 
@@ -269,11 +238,13 @@ func (w *LogWriter) Close() (*schemas.LogRange, error) {
 	}
 	w.send()
 	w.mu.Lock()
-	if w.timer != nil {
-		w.timer.Stop() // one that has fired already finds nothing to send
+	if w.armed && w.timer.Stop() {
+		w.armed = false
+		w.timers.Done()
 	}
-	close(w.inFlight)
 	w.mu.Unlock()
+	w.timers.Wait() // one that has fired already finds nothing to send
+	close(w.inFlight)
 	<-w.settled
 	if w.rng.Chunks == 0 {
 		return nil, w.failed

@@ -51,7 +51,8 @@ func (c *Conn) Append(ctx context.Context, ev *schemas.Event, after uint64) (uin
 	if err == nil {
 		return ack.Sequence, nil
 	}
-	return c.settle(ctx, ev, wrap(err, "record "+string(ev.Type)))
+	// Whether it was written is asked for even when the time for writing it has run out.
+	return c.settle(context.WithoutCancel(ctx), ev, wrap(err, "record "+string(ev.Type)))
 }
 
 // AppendAsync is Append without the wait: the record is on its way when it returns, and wait tells what became of it. The
@@ -114,16 +115,9 @@ func (c *Conn) Last(ctx context.Context, tenant, thread, process string) (*schem
 	if thread == "" {
 		subject = c.Subjects.AnyRecord(tenant, process)
 	}
-	msgs, err := c.directGet(ctx, c.names.evt, directRequest{MultiLast: []string{subject}})
+	newest, err := c.directLast(ctx, c.names.evt, subject)
 	if err != nil {
 		return nil, wrap(err, "read the record of process "+process)
-	}
-	// A wildcard finds the last message of each type's subject: the newest of them is the process's.
-	var newest *storedMsg
-	for i := range msgs {
-		if newest == nil || msgs[i].seq > newest.seq {
-			newest = &msgs[i]
-		}
 	}
 	if newest == nil {
 		return nil, schemas.Errorf(schemas.CodeNotFound, "no process %s is on record: it never ran, or its record is older than EVT keeps", process)

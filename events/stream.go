@@ -60,10 +60,12 @@ func (t Topology) StoreBytes() int64 {
 	return t.CommandBytes + t.EventBytes + t.LogBytes + t.DeadBytes
 }
 
-// Fit returns the topology with its byte bounds scaled down, all alike, to fit into this many bytes of disk.
+// Fit returns the topology with its byte bounds scaled down, all alike, to fit into this many bytes of disk. A sixteenth is
+// left for the buckets: a worker whose lease finds no room is taken for dead.
 func (t Topology) Fit(bytes int64) Topology {
 	t = t.withDefaults()
 	sum := t.StoreBytes()
+	bytes -= bytes / 16
 	if bytes >= sum {
 		return t
 	}

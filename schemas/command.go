@@ -5,9 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
-	"io"
-	"unicode/utf8"
 )
 
 // Version is the contract's version. It is the "v1" of every subject and the specversion of every command.
@@ -37,6 +34,9 @@ const (
 	RetrySafe  Retry = "safe"  // the caller declares that running it a second time does no harm
 )
 
+// Retries lists every retry.
+func Retries() []Retry { return []Retry{RetryNever, RetrySafe} }
+
 // Command is what a client asks a thread for. It travels on cmd.<thread>.<op> (durable) and rpc.<thread>.<op> (fast).
 // Unknown fields are refused.
 type Command struct {
@@ -58,13 +58,14 @@ type Command struct {
 
 // Exec is a program to run in the foreground: the answer is its [Result].
 type Exec struct {
-	// Command is the program: looked up in the sandbox's PATH unless it holds a slash. Never a shell line. Required.
+	// Command is the program: looked up in the sandbox's PATH unless it holds a slash. Never a shell line. Required; at most
+	// 4096 bytes.
 	Command string `json:"command"`
 	// Args are its arguments, without its own name.
 	Args []string `json:"args,omitempty"`
 	// Env is added to the sandbox's environment. Values are not written to any event or log.
 	Env map[string]string `json:"env,omitempty"`
-	// Cwd is the working directory, relative to the workspace. Default: the workspace.
+	// Cwd is the working directory, relative to the workspace, at most 4096 bytes. Default: the workspace.
 	Cwd string `json:"cwd,omitempty"`
 	// TimeoutMS ends the whole process tree after that many milliseconds. Default 0: no timeout.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
@@ -90,6 +91,9 @@ const (
 	MaxOutputLimit int64 = 64 << 20
 	// MaxKeyBytes is the longest idempotency key.
 	MaxKeyBytes = 256
+	// MaxPathBytes is the longest command and the longest cwd: Linux's PATH_MAX. Records repeat the command, and must fit
+	// into a message whatever it holds.
+	MaxPathBytes = 4096
 	// MaxTimeoutMS is the longest timeout and the longest grace: 30 days.
 	MaxTimeoutMS int64 = 30 * 24 * 3600 * 1000
 )
@@ -123,7 +127,7 @@ func DecodeCommand(body []byte) (*Command, error) {
 			len(body), MaxCommandBytes)
 	}
 	var c Command
-	if err := decodeStrict(body, &c); err != nil {
+	if err := decodeStrict("command", body, &c); err != nil {
 		return nil, err
 	}
 	if err := c.Validate(); err != nil {
@@ -137,33 +141,17 @@ func EncodeCommand(c *Command) ([]byte, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	body, err := json.Marshal(c)
-	if err != nil {
+	// Escaping what only matters inside HTML would make six bytes of one, and so a command of half the limit too large.
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(c); err != nil {
 		return nil, Errorf(CodeInternal, "encode command: %w", err)
 	}
+	body := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 	if len(body) > MaxCommandBytes {
 		return nil, Errorf(CodeTooLarge, "the command is %d bytes, the limit is %d: send large input on stdin or as a file",
 			len(body), MaxCommandBytes)
 	}
 	return body, nil
-}
-
-// decodeStrict refuses what encoding/json would let pass: unknown fields, bytes after the value, invalid UTF-8 (which it
-// would replace, so that another file or key is named than was sent).
-func decodeStrict(body []byte, into any) error {
-	if !utf8.Valid(body) {
-		return Errorf(CodeInvalidArgument, "the command is not valid UTF-8: bytes that are not text go to stdin, in base64")
-	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && t.Field != "" {
-			return Errorf(CodeInvalidArgument, "%s: a JSON %s cannot be used here", t.Field, t.Value).With("path", t.Field)
-		}
-		return Errorf(CodeInvalidArgument, "the command is not the JSON it should be: %w", err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return Errorf(CodeInvalidArgument, "the command has more after its end: send one JSON object a message")
-	}
-	return nil
 }

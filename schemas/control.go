@@ -1,15 +1,51 @@
 package schemas
 
+import "regexp"
+
+// MaxControlBytes bounds the JSON of a control or place request.
+const MaxControlBytes = 64 << 10
+
+// SignalPattern is what the name of a signal looks like. Whether there is such a signal is for the sandbox to say: they
+// differ between systems.
+const SignalPattern = `^[A-Za-z0-9+-]{1,32}$`
+
+var signalName = regexp.MustCompile(SignalPattern)
+
 // SignalRequest asks for a signal to a process's group. It travels on ctl.<thread>.<process>.signal.
 type SignalRequest struct {
 	// Signal is the signal's name, such as SIGINT, with or without SIG, or its number.
 	Signal string `json:"signal"`
 }
 
+// DecodeSignalRequest reads and validates a signal request as strictly as [DecodeCommand] reads a command. The errors are the
+// same.
+func DecodeSignalRequest(body []byte) (*SignalRequest, error) {
+	var r SignalRequest
+	if err := decodeControl("signal request", body, &r); err != nil {
+		return nil, err
+	}
+	if !signalName.MatchString(r.Signal) {
+		return nil, invalid("signal", "%.40q is not a signal: name one, such as SIGINT, or give its number", r.Signal)
+	}
+	return &r, nil
+}
+
 // KillRequest asks for the end of a process's whole tree. It travels on ctl.<thread>.<process>.kill.
 type KillRequest struct {
-	// GraceMS is the time between SIGTERM and SIGKILL, in milliseconds. 0 is SIGKILL at once.
-	GraceMS int64 `json:"grace_ms"`
+	// GraceMS is the time between SIGTERM and SIGKILL, in milliseconds. Default 0: SIGKILL at once.
+	GraceMS int64 `json:"grace_ms,omitempty"`
+}
+
+// DecodeKillRequest reads and validates a kill request as strictly as [DecodeCommand] reads a command. The errors are the same.
+func DecodeKillRequest(body []byte) (*KillRequest, error) {
+	var r KillRequest
+	if err := decodeControl("kill request", body, &r); err != nil {
+		return nil, err
+	}
+	if err := checkMillis("grace_ms", r.GraceMS); err != nil {
+		return nil, err
+	}
+	return &r, nil
 }
 
 // PlaceRequest asks for a worker to take a thread. It travels on api.place, which one worker of all answers.
@@ -18,6 +54,29 @@ type PlaceRequest struct {
 	Thread string `json:"thread"`
 	// Provider is the kind of sandbox it needs; empty for the worker's own choice.
 	Provider string `json:"provider,omitempty"`
+}
+
+// DecodePlaceRequest reads and validates a place request as strictly as [DecodeCommand] reads a command. The errors are the
+// same.
+func DecodePlaceRequest(body []byte) (*PlaceRequest, error) {
+	var r PlaceRequest
+	if err := decodeControl("place request", body, &r); err != nil {
+		return nil, err
+	}
+	if err := CheckID("thread", r.Thread); err != nil {
+		return nil, err
+	}
+	if err := checkProvider(r.Provider); err != nil {
+		return nil, err
+	}
+	return &r, nil
+}
+
+func decodeControl(what string, body []byte, into any) error {
+	if len(body) > MaxControlBytes {
+		return Errorf(CodeTooLarge, "the %s is %d bytes, the limit is %d", what, len(body), MaxControlBytes)
+	}
+	return decodeStrict(what, body, into)
 }
 
 // PlaceReply says who owns a thread now.

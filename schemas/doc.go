@@ -11,3 +11,5 @@
 // The JSON Schemas in this folder's json directory are generated from these types (go generate), asyncapi.yaml names
 // every subject they travel on, and the examples directory holds one golden file for each.
 package schemas
+
+//go:generate go run ./internal/schemagen

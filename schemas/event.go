@@ -177,10 +177,15 @@ type LogGap struct {
 // MaxShownArgs is how many bytes of arguments records and results repeat.
 const MaxShownArgs = 4 << 10
 
-// ShownArgs is args as records and results repeat them, cut after [MaxShownArgs] bytes, and whether it was cut.
+// ShownArgs is args as records and results repeat them, cut after [MaxShownArgs] bytes, and whether it was cut. An argument
+// counts as one byte more than it has, so that empty ones by the thousand are cut too.
 func ShownArgs(args []string) (shown []string, truncated bool) {
 	left := MaxShownArgs
 	for i, a := range args {
+		if left == 0 {
+			return args[:i:i], true
+		}
+		left--
 		if len(a) > left {
 			return append(args[:i:i], strings.ToValidUTF8(a[:left], "")), true
 		}

@@ -3,7 +3,6 @@ package schemas
 import (
 	"crypto/sha256"
 	"encoding/base32"
-	"strings"
 )
 
 // MaxIDLength is the most bytes a thread or process id may have. An id becomes one token of a NATS subject, and file
@@ -37,12 +36,7 @@ func CheckID(field, s string) error {
 	if ValidID(s) {
 		return nil
 	}
-	shown := s
-	if len(shown) > 40 {
-		shown = shown[:40] + "…"
-	}
-	return Errorf(CodeInvalidArgument, "%s: %q is not an id: use 1 to %d of the characters A-Z a-z 0-9 _ -",
-		field, strings.ToValidUTF8(shown, "\uFFFD"), MaxIDLength).With("path", field)
+	return invalid(field, "%q is not an id: use 1 to %d of the characters A-Z a-z 0-9 _ -", brief(s, 40), MaxIDLength)
 }
 
 // idEncoding has only characters that may stand in a subject token and in a file name on any system, upper or lower

@@ -9,6 +9,9 @@ const (
 	Stderr Stream = "stderr"
 )
 
+// Streams lists both.
+func Streams() []Stream { return []Stream{Stdout, Stderr} }
+
 // Reason says how a process ended.
 type Reason string
 
@@ -21,6 +24,11 @@ const (
 	ReasonLost     Reason = "lost"      // its supervisor or worker is gone, so that nobody knows
 	ReasonRejected Reason = "rejected"  // it never ran
 )
+
+// Reasons lists every reason.
+func Reasons() []Reason {
+	return []Reason{ReasonExited, ReasonKilled, ReasonTimedOut, ReasonOOM, ReasonLost, ReasonRejected}
+}
 
 // Exit codes with a meaning of their own, as timeout(1) and POSIX shells give them.
 const (

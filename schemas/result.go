@@ -15,9 +15,12 @@ const (
 	EncodingBase64 Encoding = "base64" // the output is not valid UTF-8, so that the string is its base64
 )
 
+// Encodings lists every encoding.
+func Encodings() []Encoding { return []Encoding{EncodingUTF8, EncodingBase64} }
+
 // Result is how a process ended and what it printed. A non-zero exit is a result, not an error.
 type Result struct {
-	// Process and Thread name the process.
+	// Process and Thread name the process. Process is empty where the command could not be read, Thread is then the subject's.
 	Process string `json:"process"`
 	Thread  string `json:"thread"`
 	// Success is exit code 0 of a process that ended by itself.
@@ -41,9 +44,9 @@ type Result struct {
 	// StdoutTruncated and StderrTruncated say that less is here than was printed. The log has all of it.
 	StdoutTruncated bool `json:"stdout_truncated,omitempty"`
 	StderrTruncated bool `json:"stderr_truncated,omitempty"`
-	// Log says where the whole output is; nil when nothing was printed.
+	// Log says where the whole output is; absent when nothing was printed.
 	Log *LogRange `json:"log,omitempty"`
-	// Command and Args are what ran, cut as in [Accepted].
+	// Command and Args are what ran. Arguments over [MaxShownArgs] bytes in all are cut, which ArgsTruncated says.
 	Command       string   `json:"command"`
 	Args          []string `json:"args,omitempty"`
 	ArgsTruncated bool     `json:"args_truncated,omitempty"`

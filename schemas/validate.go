@@ -22,8 +22,8 @@ func (c *Command) Validate() error {
 	case !utf8.ValidString(c.Key):
 		return invalid("key", "not valid UTF-8")
 	}
-	if c.Provider != "" && !ValidID(c.Provider) {
-		return invalid("provider", "%q is not a provider's name", c.Provider)
+	if err := checkProvider(c.Provider); err != nil {
+		return err
 	}
 	switch c.Op {
 	case OpExec:
@@ -42,7 +42,7 @@ func (e *Exec) validate(path string) error {
 	if e.Command == "" {
 		return invalid(path+".command", "missing: name the program to run")
 	}
-	if err := checkText(path+".command", e.Command); err != nil {
+	if err := checkPath(path+".command", e.Command); err != nil {
 		return err
 	}
 	for i, a := range e.Args {
@@ -55,7 +55,7 @@ func (e *Exec) validate(path string) error {
 			return err
 		}
 	}
-	if err := checkText(path+".cwd", e.Cwd); err != nil {
+	if err := checkPath(path+".cwd", e.Cwd); err != nil {
 		return err
 	}
 	if err := checkMillis(path+".timeout_ms", e.TimeoutMS); err != nil {
@@ -73,6 +73,20 @@ func (e *Exec) validate(path string) error {
 		return invalid(path+".retry", "unknown retry %q: never or safe", string(e.Retry))
 	}
 	return nil
+}
+
+func checkProvider(name string) error {
+	if name == "" || ValidID(name) {
+		return nil
+	}
+	return invalid("provider", "%.40q is not a provider's name", name)
+}
+
+func checkPath(path, s string) error {
+	if len(s) > MaxPathBytes {
+		return invalid(path, "%d bytes, the limit is %d", len(s), MaxPathBytes)
+	}
+	return checkText(path, s)
 }
 
 // checkText refuses what execve or a path cannot hold.
@@ -104,6 +118,21 @@ func checkMillis(path string, ms int64) error {
 	return nil
 }
 
+// How much an error repeats of what was sent, in bytes: it travels in an event, which must fit into a message.
+const (
+	maxShownPath    = 200
+	maxShownMessage = 600
+)
+
 func invalid(path, format string, args ...any) error {
-	return Errorf(CodeInvalidArgument, "%s: %s", path, fmt.Sprintf(format, args...)).With("path", path)
+	path = brief(path, maxShownPath)
+	return Errorf(CodeInvalidArgument, "%s", brief(path+": "+fmt.Sprintf(format, args...), maxShownMessage)).With("path", path)
+}
+
+// brief is s as valid text of about this many bytes.
+func brief(s string, most int) string {
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
 }

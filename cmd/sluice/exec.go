@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-dev/sluice/client"
+	"github.com/sluice-dev/sluice/cmd/internal/node"
 	"github.com/sluice-dev/sluice/sandbox/local"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -74,13 +75,13 @@ With no server configured and none running, it starts what it needs inside itsel
 
 // checkProvider says how to get on where nothing on this machine isolates, before a server is asked.
 func (m *Main) checkProvider(g *globals, name string) error {
-	if g.nats != "" || name == providerLocal {
+	if g.nats != "" || name == node.Local {
 		return nil
 	}
 	if a, ok := (&folder{path: g.data}).readAddress(); ok && a.URL != "" {
 		return nil // a server is running: its worker decides
 	}
-	_, err := chooseProvider(name)
+	_, err := node.ChooseProvider(name)
 	return err
 }
 
@@ -106,7 +107,7 @@ func parseEnv(list []string, getenv func(string) string) (map[string]string, err
 func (m *Main) exec(ctx context.Context, g *globals, req client.Request, asJSON bool) error {
 	interrupts, ctx := newInterrupts(ctx)
 	defer interrupts.stop()
-	if g.nats == "" && req.Provider == providerLocal {
+	if g.nats == "" && req.Provider == node.Local {
 		m.note("warning: " + local.Warning)
 	}
 	r, err := m.reach(ctx, g)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sluice-dev/sluice/cmd/internal/node"
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/events/embedded"
 	"github.com/sluice-dev/sluice/schemas"
@@ -21,7 +22,7 @@ type hostConfig struct {
 	folder     *folder
 	listen     string // empty: a unix socket for other commands of this user
 	durability embedded.Durability
-	node       nodeConfig
+	node       node.Config
 	cell       string
 }
 
@@ -51,15 +52,15 @@ func startHost(ctx context.Context, lock *held, cfg hostConfig) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := events.Connect(events.Options{InProcess: server, Token: token, Name: "worker " + cfg.node.worker, Cell: cfg.cell})
+	conn, err := events.Connect(events.Options{InProcess: server, Token: token, Name: "worker " + cfg.node.Worker, Cell: cfg.cell})
 	if err != nil {
 		server.Close()
 		return nil, err
 	}
-	cfg.node.topology = cfg.node.topology.Fit(server.StoreBytes() / 10 * 9) // the buckets need room too
+	cfg.node.Topology = cfg.node.Topology.Fit(server.StoreBytes() / 10 * 9) // the buckets need room too
 	h := &host{cfg: cfg, lock: lock, server: server, ready: make(chan struct{}), done: make(chan struct{})}
 	if cfg.listen == "" {
-		if h.bridge, err = openBridge(cfg.node.runFolder, server); err != nil {
+		if h.bridge, err = openBridge(cfg.node.RunFolder, server); err != nil {
 			conn.Close()
 			server.Close()
 			return nil, err
@@ -72,8 +73,7 @@ func startHost(ctx context.Context, lock *held, cfg hostConfig) (*host, error) {
 	group.Go(func() error {
 		defer endServer() // the server outlives the worker, which records its last ends there
 		defer conn.Close()
-		n := &node{cfg: cfg.node, conn: conn}
-		return n.run(workCtx, sync.OnceFunc(func() { close(h.ready) }))
+		return node.New(cfg.node, conn).Run(workCtx, sync.OnceFunc(func() { close(h.ready) }))
 	})
 	group.Go(func() error { return server.Run(serverCtx) })
 	if h.bridge != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/sluice-dev/sluice/client"
+	"github.com/sluice-dev/sluice/cmd/internal/node"
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -186,10 +187,10 @@ func (f *finder) config() (hostConfig, error) {
 	if err != nil {
 		return hostConfig{}, err
 	}
-	return hostConfig{folder: f.folder, cell: f.cell, node: nodeConfig{
-		worker: worker, allowed: []string{providerLocal}, runFolder: run, workspaces: f.folder.join("workspaces"), log: zerolog.Nop(),
+	return hostConfig{folder: f.folder, cell: f.cell, node: node.Config{
+		Worker: worker, Allowed: []string{node.Local}, RunFolder: run, Workspaces: f.folder.join("workspaces"), Log: zerolog.Nop(),
 		// What still runs when this host ends is that of a person who has left, at once.
-		grace: time.Millisecond,
+		Grace: time.Millisecond,
 	}}, nil
 }
 

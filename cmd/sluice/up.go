@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-dev/sluice/cmd/internal/node"
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/events/embedded"
 	"github.com/sluice-dev/sluice/schemas"
@@ -30,7 +31,7 @@ type workerFlags struct {
 
 func (m *Main) addWorkerFlags(c *cobra.Command, w *workerFlags) {
 	f := c.Flags()
-	f.StringVar(&w.provider, "provider", or(m.Getenv("SLUICE_PROVIDER"), providerAuto), "kind of sandbox: `PROVIDER` auto or local; local isolates nothing (SLUICE_PROVIDER)")
+	f.StringVar(&w.provider, "provider", or(m.Getenv("SLUICE_PROVIDER"), node.Auto), "kind of sandbox: `PROVIDER` auto or local; local isolates nothing (SLUICE_PROVIDER)")
 	f.IntVar(&w.processes, "max-processes", 256, "refuse commands beyond `N` running ones")
 	f.DurationVar(&w.grace, "stop-grace", 10*time.Second, "time `D` between SIGTERM and SIGKILL for what runs at shutdown")
 	f.DurationVar(&w.idle, "session-timeout", m.sessionTimeout(), "end a session that has run nothing for `D` (SESSION_TIMEOUT_MINUTES)")
@@ -64,15 +65,15 @@ func (m *Main) logger(w *workerFlags) (zerolog.Logger, error) {
 	return zerolog.New(m.Stderr).Level(level).With().Timestamp().Logger(), nil
 }
 
-func (w *workerFlags) node() (nodeConfig, error) {
-	provider, err := chooseProvider(w.provider)
+func (w *workerFlags) node() (node.Config, error) {
+	provider, err := node.ChooseProvider(w.provider)
 	if err != nil {
-		return nodeConfig{}, err
+		return node.Config{}, err
 	}
 	if w.processes < 1 {
-		return nodeConfig{}, schemas.Errorf(schemas.CodeInvalidArgument, "--max-processes %d: at least 1", w.processes)
+		return node.Config{}, schemas.Errorf(schemas.CodeInvalidArgument, "--max-processes %d: at least 1", w.processes)
 	}
-	return nodeConfig{provider: provider, allowed: []string{provider}, processes: w.processes, grace: w.grace, idle: w.idle}, nil
+	return node.Config{Provider: provider, Allowed: []string{provider}, Processes: w.processes, Grace: w.grace, Idle: w.idle}, nil
 }
 
 func (m *Main) upCommand(g *globals) *cobra.Command {
@@ -123,14 +124,14 @@ func (m *Main) up(ctx context.Context, g *globals, w *workerFlags, listen string
 		}
 		return schemas.Errorf(schemas.CodeConflict, "data folder %s is in use by %s: stop that first, or choose another with --data", dir.path, who)
 	}
-	if cfg.worker, err = m.workerID(dir); err == nil {
-		cfg.runFolder, err = dir.runFolder()
+	if cfg.Worker, err = m.workerID(dir); err == nil {
+		cfg.RunFolder, err = dir.runFolder()
 	}
 	if err != nil {
 		lock.release()
 		return err
 	}
-	cfg.workspaces, cfg.log = dir.join("workspaces"), log.With().Str("worker", cfg.worker).Logger()
+	cfg.Workspaces, cfg.Log = dir.join("workspaces"), log.With().Str("worker", cfg.Worker).Logger()
 	h, err := startHost(ctx, lock, hostConfig{folder: dir, listen: listen, durability: durability, node: cfg, cell: g.cell})
 	if err != nil {
 		lock.release()
@@ -142,7 +143,7 @@ func (m *Main) up(ctx context.Context, g *globals, w *workerFlags, listen string
 	if err := h.announce(); err != nil {
 		return errors.Join(err, h.stop())
 	}
-	fmt.Fprintf(m.Stdout, "sluice is up: %s, token in %s, provider %s\n", h.server.URL(), dir.join("token"), cfg.provider)
+	fmt.Fprintf(m.Stdout, "sluice is up: %s, token in %s, provider %s\n", h.server.URL(), dir.join("token"), cfg.Provider)
 	select {
 	case <-ctx.Done():
 		log.Info().Msg("shutting down: Ctrl+C again leaves at once")
@@ -217,20 +218,19 @@ func (m *Main) worker(ctx context.Context, g *globals, w *workerFlags, topology 
 		return schemas.Errorf(schemas.CodeConflict, "data folder %s is in use by another sluice: give each worker its own with --data", dir.path)
 	}
 	defer lock.release()
-	if cfg.worker, err = m.workerID(dir); err != nil {
+	if cfg.Worker, err = m.workerID(dir); err != nil {
 		return err
 	}
-	if cfg.runFolder, err = dir.runFolder(); err != nil {
+	if cfg.RunFolder, err = dir.runFolder(); err != nil {
 		return err
 	}
-	cfg.workspaces, cfg.topology, cfg.log = dir.join("workspaces"), topology, log.With().Str("worker", cfg.worker).Logger()
-	conn, err := events.Connect(events.Options{URL: g.nats, CredsFile: g.creds, Token: g.token, Cell: g.cell, Name: "worker " + cfg.worker, Wait: true})
+	cfg.Workspaces, cfg.Topology, cfg.Log = dir.join("workspaces"), topology, log.With().Str("worker", cfg.Worker).Logger()
+	conn, err := events.Connect(events.Options{URL: g.nats, CredsFile: g.creds, Token: g.token, Cell: g.cell, Name: "worker " + cfg.Worker, Wait: true})
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	n := &node{cfg: cfg, conn: conn}
-	return ignoreCanceled(n.run(ctx, func() {
-		fmt.Fprintf(m.Stdout, "worker %s is up: %s, provider %s\n", cfg.worker, conn.ServerURL(), cfg.provider)
+	return ignoreCanceled(node.New(cfg, conn).Run(ctx, func() {
+		fmt.Fprintf(m.Stdout, "worker %s is up: %s, provider %s\n", cfg.Worker, conn.ServerURL(), cfg.Provider)
 	}))
 }

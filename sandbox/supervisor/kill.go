@@ -25,7 +25,7 @@ func (s *supervisor) timeOut(p *process, grace time.Duration) {
 
 // kill ends a process's tree. A second call can only hasten the first. mu is held.
 func (s *supervisor) kill(p *process, grace time.Duration) {
-	if p.killing != nil && !p.mercy {
+	if p.killed {
 		return
 	}
 	if grace <= 0 {
@@ -50,15 +50,14 @@ func (s *supervisor) kill(p *process, grace time.Duration) {
 
 // killNow is SIGKILL to the tree; the sweep does the rest. mu is held.
 func (s *supervisor) killNow(p *process) {
-	if p.killing == nil {
-		p.killing = time.NewTimer(0)
+	if p.killing != nil {
+		p.killing.Stop()
 	}
-	p.killing.Stop()
-	p.mercy = false
+	p.mercy, p.killed = false, true
 	if !p.reaped {
 		// The group first, in one call: whoever is in it cannot fork meanwhile.
 		_ = syscall.Kill(-p.pid, syscall.SIGKILL)
-		s.destroy(func() []int { return s.tree(p) })
+		s.destroy(func() []int { return s.roots(p) })
 	}
 	s.sweep()
 }
@@ -71,22 +70,26 @@ func (s *supervisor) tell(pids []int, sig syscall.Signal) {
 	}
 }
 
-// destroy kills everything list gives. It stops all of them first, and lists again until nothing new appears: a stopped
-// process does not fork, and so none escapes between being listed and being killed. A pid could be another's by the time
-// the signal goes out, if the process ended and the system counted through all its pids in those microseconds.
-func (s *supervisor) destroy(list func() []int) (killed []int) {
+// destroy kills these and everything below them. Each is stopped when it is found, before its children are listed: a
+// stopped process does not fork, so that its list is final. It goes round until nothing new is found, since whoever was not
+// stopped yet may have forked meanwhile. A pid could be another's by the time the signal goes out, if the process ended and
+// the system counted through all its pids in those microseconds.
+func (s *supervisor) destroy(roots func() []int) (killed []int) {
 	known := make(map[int]struct{})
 	for range freezeRounds {
 		grown := false
-		for _, pid := range list() {
-			if _, ok := known[pid]; ok || pid <= 1 || s.table.zombie(pid) {
-				continue
+		s.table.walk(roots(), func(pid int) {
+			if _, ok := known[pid]; ok || pid <= 1 {
+				return
 			}
 			known[pid] = struct{}{}
-			killed = append(killed, pid)
+			if s.table.zombie(pid) {
+				return
+			}
 			grown = true
+			killed = append(killed, pid)
 			_ = syscall.Kill(pid, syscall.SIGSTOP)
-		}
+		})
 		if !grown {
 			break
 		}
@@ -97,17 +100,23 @@ func (s *supervisor) destroy(list func() []int) (killed []int) {
 	return killed
 }
 
-// tree is a running process, its descendants, and the orphans that are its own with theirs. mu is held.
-func (s *supervisor) tree(p *process) []int {
-	var pids []int
-	if !p.reaped {
-		pids = s.table.descend(append(pids, p.pid))
+// roots are a process, unless it has been reaped, and the orphans that are its own; for nil, the orphans that are nobody's.
+// mu is held.
+func (s *supervisor) roots(p *process) (pids []int) {
+	if p != nil && !p.reaped {
+		pids = append(pids, p.pid)
 	}
 	for _, pid := range s.strays() {
 		if s.owner(pid) == p {
-			pids = append(pids, s.table.descend([]int{pid})...)
+			pids = append(pids, pid)
 		}
 	}
+	return pids
+}
+
+// tree is a process with its descendants and its orphans. mu is held.
+func (s *supervisor) tree(p *process) (pids []int) {
+	s.table.walk(s.roots(p), func(pid int) { pids = append(pids, pid) })
 	return pids
 }
 
@@ -167,29 +176,30 @@ func (s *supervisor) sweep() {
 	}
 	left := make(map[*process]bool)
 	strays := s.strays()
+	nobodys := false
 	for _, pid := range strays {
 		p := s.owner(pid)
-		switch {
-		case p == nil && len(s.mains) > 0 && !s.hard:
-			continue // whose it is will be known when the others have ended
-		case p == nil && len(s.sweeping) > 0:
+		if p == nil && len(s.mains) == 0 && len(s.sweeping) > 0 {
 			p = s.sweeping[len(s.sweeping)-1]
 			s.owners[pid] = p
 		}
-		if p != nil && !p.reaped {
-			continue
-		}
-		if p != nil {
+		switch {
+		case p == nil: // with others running, theirs perhaps: that will be known when they have ended
+			nobodys = nobodys || s.hard || len(s.mains) == 0 && !s.ending
+		case p.reaped:
 			left[p] = true
 		}
-		if p != nil && p.mercy || p == nil && s.ending && !s.hard {
-			continue // still in its grace
+	}
+	for p := range left {
+		if p.mercy {
+			continue
 		}
-		for _, victim := range s.destroy(func() []int { return s.table.descend([]int{pid}) }) {
-			if p != nil {
-				p.left(victim)
-			}
+		for _, victim := range s.destroy(func() []int { return s.roots(p) }) {
+			p.left(victim)
 		}
+	}
+	if nobodys {
+		s.destroy(func() []int { return s.roots(nil) })
 	}
 	rest := s.sweeping[:0]
 	for _, p := range s.sweeping {
@@ -249,7 +259,9 @@ func (s *supervisor) terminate(grace time.Duration) {
 		s.kill(p, grace)
 	}
 	if first && grace > 0 {
-		s.tell(s.table.descend(s.strays()), syscall.SIGTERM)
+		var rest []int
+		s.table.walk(s.roots(nil), func(pid int) { rest = append(rest, pid) })
+		s.tell(rest, syscall.SIGTERM)
 	}
 	if grace <= 0 {
 		s.hard = true

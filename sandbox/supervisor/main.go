@@ -129,12 +129,12 @@ func (s *supervisor) accept(wait time.Duration) *conn {
 		}
 		return c
 	}
-	late := time.NewTimer(wait)
-	defer late.Stop()
+	late, stop := after(wait)
+	defer stop()
 	select {
 	case c := <-s.next:
 		return c
-	case <-late.C:
+	case <-late:
 		return nil
 	case <-s.over:
 		return nil
@@ -202,9 +202,11 @@ func (s *supervisor) isOver() bool {
 // end kills whatever is left, without grace, and takes the socket's name away.
 func (s *supervisor) end() {
 	s.terminate(0)
+	late, stop := after(stubborn)
+	defer stop()
 	select {
 	case <-s.over:
-	case <-time.After(stubborn):
+	case <-late:
 	}
 	if name, err := syscall.Getsockname(ListenFD); err == nil {
 		if unix, ok := name.(*syscall.SockaddrUnix); ok && len(unix.Name) > 0 && unix.Name[0] == '/' {
@@ -221,4 +223,10 @@ func (s *supervisor) hello(c *conn, m *wire.Hello) {
 	s.mu.Unlock()
 	reply := wire.Hello{Version: wire.Version, PID: uint32(syscall.Getpid()), Linger: m.Linger}
 	c.write(reply.Append(nil))
+}
+
+// after closes a channel later. time.After would do, but a channel of times brings the printing of dates into the program.
+func after(d time.Duration) (late <-chan struct{}, stop func() bool) {
+	c := make(chan struct{})
+	return c, time.AfterFunc(d, func() { close(c) }).Stop
 }

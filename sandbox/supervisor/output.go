@@ -18,6 +18,9 @@ const (
 	bigPipe = 1 << 20
 	// tailWait is how long a pipe may stay open once the tree is dead: somebody outside holds its other end.
 	tailWait = 500 * time.Millisecond
+	// tailMost is how much is read once the tree is dead: what a pipe can hold, and a piece that was on its way then. More
+	// can only come from outside.
+	tailMost = bigPipe + 2*wire.MaxOutput
 	// mergeBelow keeps the list of what is held short where a process prints a byte at a time.
 	mergeBelow = 16 << 10
 )
@@ -102,7 +105,7 @@ func (s *stream) wait() int {
 	defer s.mu.Unlock()
 	for {
 		if s.ending {
-			return min(wire.MaxOutput, int(max(0, bigPipe+(64<<10)-s.tail)))
+			return min(wire.MaxOutput, int(max(0, tailMost-s.tail)))
 		}
 		if free := wire.Window - max(s.read-s.acked, int64(s.bytes)); free > 0 {
 			return min(wire.MaxOutput, int(free))

@@ -29,6 +29,7 @@ type process struct {
 	timeout  *time.Timer
 	timedOut bool
 	killing  *time.Timer      // SIGKILL comes when it fires
+	killed   bool             // SIGKILL has been sent to the tree
 	mercy    bool             // between SIGTERM and SIGKILL: what is left may live on
 	until    time.Time        // when that ends
 	seen     map[int]struct{} // left behind, counted in the exit record

@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"bytes"
-	"os"
 	"strconv"
 	"syscall"
 )
@@ -16,7 +15,7 @@ type table struct {
 }
 
 func openTable() *table {
-	t := &table{self: os.Getpid(), buf: make([]byte, 4<<10), children: -1}
+	t := &table{self: syscall.Getpid(), buf: make([]byte, 4<<10), children: -1}
 	self := strconv.Itoa(t.self)
 	if fd, err := syscall.Open("/proc/self/task/"+self+"/children", syscall.O_RDONLY|syscall.O_CLOEXEC, 0); err == nil {
 		t.children = fd
@@ -53,22 +52,7 @@ func (t *table) own() []int {
 		if n < len(t.buf)/2 {
 			return numbers(all)
 		}
-		return numbers(readAll(t.children))
-	}
-}
-
-func readAll(fd int) []byte {
-	var all []byte
-	b := make([]byte, 32<<10)
-	for {
-		n, err := syscall.Pread(fd, b, int64(len(all)))
-		if err == syscall.EINTR {
-			continue
-		}
-		if err != nil || n == 0 {
-			return all
-		}
-		all = append(all, b[:n]...)
+		return numbers(readFrom(t.children))
 	}
 }
 
@@ -91,25 +75,29 @@ func numbers(b []byte) (list []int) {
 	return list
 }
 
-// descend adds all descendants to pids.
-func (t *table) descend(pids []int) []int {
+// walk visits these and all their descendants, each before its children are listed.
+func (t *table) walk(pids []int, visit func(pid int)) {
 	if t.children < 0 {
 		roots := make(map[int]bool, len(pids))
 		for _, pid := range pids {
 			roots[pid] = true
+			visit(pid)
 		}
-		return append(pids, scan(roots)...)
+		for _, pid := range scan(roots) {
+			visit(pid)
+		}
+		return
 	}
-	for i := 0; i < len(pids); i++ {
-		dir := "/proc/" + strconv.Itoa(pids[i]) + "/task/"
+	queue := append([]int(nil), pids...)
+	for i := 0; i < len(queue); i++ {
+		visit(queue[i])
+		dir := "/proc/" + strconv.Itoa(queue[i]) + "/task/"
 		for _, tid := range names(dir) {
-			b, err := os.ReadFile(dir + tid + "/children")
-			if err == nil {
-				pids = append(pids, numbers(b)...)
+			if b, err := readFile(dir + tid + "/children"); err == nil {
+				queue = append(queue, numbers(b)...)
 			}
 		}
 	}
-	return pids
 }
 
 // scan finds the descendants of these by reading every process there is, for kernels built without lists of children. It
@@ -134,26 +122,13 @@ func scan(roots map[int]bool) (found []int) {
 	}
 }
 
-func names(dir string) []string {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	list, err := f.Readdirnames(-1)
-	if err != nil {
-		return nil
-	}
-	return list
-}
-
 type stat struct {
 	state           byte
 	parent, session int
 }
 
 func readStat(pid int) (stat, bool) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	b, err := readFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return stat{}, false
 	}
@@ -183,7 +158,7 @@ func (t *table) zombie(pid int) bool {
 
 // owner is the process id in an orphan's environment; empty when it cannot be read or does not say.
 func (t *table) owner(pid int) string {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	b, err := readFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
 		return ""
 	}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/sluice-dev/sluice/client"
+	"github.com/sluice-dev/sluice/events"
+)
+
+// What is printed in a round.
+const (
+	logRounds = 5
+	logBlocks = 4096 // of 64 KiB: 256 MiB
+	logBytes  = logBlocks * 64 << 10
+)
+
+func ddArgs() []string {
+	return []string{"if=/dev/zero", "bs=64k", fmt.Sprintf("count=%d", logBlocks), "status=none"}
+}
+
+// barePipe is the baseline: the same dd, read from an ordinary pipe in pieces of its size. In MB/s.
+func barePipe(ctx context.Context) (float64, error) {
+	cmd := exec.CommandContext(ctx, "dd", ddArgs()...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, err
+	}
+	begin := time.Now()
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	n, err := io.CopyBuffer(onlyWriter{io.Discard}, out, make([]byte, 64<<10))
+	if err != nil {
+		return 0, err
+	}
+	if err := cmd.Wait(); err != nil {
+		return 0, err
+	}
+	return megabytes(n, begin), nil
+}
+
+// onlyWriter keeps io.Copy from handing the read to the writer, which would read in pieces of its own.
+type onlyWriter struct{ io.Writer }
+
+func megabytes(n int64, begin time.Time) float64 {
+	return float64(n) / 1e6 / time.Since(begin).Seconds()
+}
+
+// livePipe is dd through Sluice to a follower that reads while it runs. In MB/s.
+func livePipe(ctx context.Context, c *client.Client) (speed float64, process string, err error) {
+	begin := time.Now()
+	x, err := c.ExecStream(ctx, client.Request{Thread: "log", Command: "dd", Args: ddArgs()})
+	if err != nil {
+		return 0, "", err
+	}
+	defer x.Close()
+	var n int64
+	for e, err := range x.Events(ctx) {
+		if err != nil {
+			return 0, "", err
+		}
+		if e.Chunk != nil {
+			n += int64(len(e.Chunk.Data))
+		}
+	}
+	if n != logBytes {
+		return 0, "", fmt.Errorf("%d bytes came of %d", n, logBytes)
+	}
+	return megabytes(n, begin), x.Process(), nil
+}
+
+// storedLog reads it back from the stream. In MB/s.
+func storedLog(ctx context.Context, c *client.Client, process string) (float64, error) {
+	begin := time.Now()
+	var n int64
+	err := c.Logs(ctx, client.LogQuery{Thread: "log", Process: process}, func(k events.Chunk) error {
+		n += int64(len(k.Data))
+		return nil
+	})
+	if err == nil && n != logBytes {
+		err = fmt.Errorf("%d bytes came back of %d", n, logBytes)
+	}
+	return megabytes(n, begin), err
+}
+
+// logFigure measures dd in rounds: through Sluice, read back, and bare.
+func logFigure(at place, pick func(live, stored, bare float64) float64) func(context.Context, *bench) (float64, error) {
+	return func(ctx context.Context, b *bench) (_ float64, err error) {
+		r, err := b.rig(ctx, at)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, r.stop()) }()
+		var ratios, lives, storeds, bares []float64
+		for range logRounds {
+			bare, err := barePipe(ctx)
+			if err != nil {
+				return 0, err
+			}
+			live, process, err := livePipe(ctx, r.client)
+			if err != nil {
+				return 0, err
+			}
+			stored, err := storedLog(ctx, r.client, process)
+			if err != nil {
+				return 0, err
+			}
+			ratios = append(ratios, pick(live, stored, bare))
+			lives, storeds, bares = append(lives, live), append(storeds, stored), append(bares, bare)
+		}
+		fmt.Fprintf(os.Stderr, "  live %.0f MB/s, read back %.0f MB/s, bare pipe %.0f MB/s\n", median(lives), median(storeds), median(bares))
+		return median(ratios), nil
+	}
+}
+
+// live is MB/s of dd to a live follower, over a bare pipe.
+func live(at place) func(context.Context, *bench) (float64, error) {
+	return logFigure(at, func(live, _, bare float64) float64 { return live / bare })
+}
+
+// durable is MB/s of the same output read back from the stream, over a bare pipe.
+func durable(at place) func(context.Context, *bench) (float64, error) {
+	return logFigure(at, func(_, stored, bare float64) float64 { return stored / bare })
+}

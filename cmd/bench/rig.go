@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/rs/zerolog"
+
+	"github.com/sluice-dev/sluice/client"
+	"github.com/sluice-dev/sluice/cmd/internal/node"
+	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/events/embedded"
+)
+
+// bench is what the figures share.
+type bench struct {
+	dir  string
+	made int
+}
+
+// folder makes a fresh folder to measure in.
+func (b *bench) folder() (string, error) {
+	b.made++
+	dir := filepath.Join(b.dir, fmt.Sprint(b.made))
+	return dir, os.Mkdir(dir, 0o700)
+}
+
+// place says where the NATS server is.
+type place int
+
+const (
+	inProcess place = iota // in this process, with client and worker
+	overTCP                // in a process of its own; client and worker here
+)
+
+// rig is a server, a worker with provider local, and a client.
+type rig struct {
+	client *client.Client
+	stop   func() error
+}
+
+// token keeps the measured way the one that users go: with authentication.
+const token = "bench"
+
+func (b *bench) rig(ctx context.Context, at place) (*rig, error) {
+	dir, err := b.folder()
+	if err != nil {
+		return nil, err
+	}
+	o := events.Options{Token: token}
+	var stopServer func() error
+	if at == inProcess {
+		s, err := embedded.Start(embedded.Config{Dir: filepath.Join(dir, "nats")})
+		if err != nil {
+			return nil, err
+		}
+		o.InProcess, o.Token = s, ""
+		stopServer = func() error { s.Close(); return nil }
+	} else {
+		c, url, err := b.child(ctx, modeServer, filepath.Join(dir, "nats"))
+		if err != nil {
+			return nil, err
+		}
+		o.URL, stopServer = url, c
+	}
+	workerConn, err := events.Connect(o)
+	if err != nil {
+		return nil, errors.Join(err, stopServer())
+	}
+	clientConn, err := events.Connect(o)
+	if err != nil {
+		return nil, errors.Join(err, stopServer())
+	}
+	cl, err := client.New(clientConn)
+	if err != nil {
+		return nil, errors.Join(err, stopServer())
+	}
+	n := node.New(node.Config{
+		Worker: "bench", Provider: node.Local, Allowed: []string{node.Local},
+		RunFolder: filepath.Join(dir, "run"), Workspaces: filepath.Join(dir, "ws"), Log: zerolog.Nop(),
+	}, workerConn)
+	runCtx, cancel := context.WithCancel(ctx)
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- n.Run(runCtx, func() { close(ready) }) }()
+	stop := func() error {
+		cancel()
+		err := <-ended
+		clientConn.Close()
+		workerConn.Close()
+		return errors.Join(err, stopServer(), os.RemoveAll(dir))
+	}
+	select {
+	case <-ready:
+		return &rig{client: cl, stop: stop}, nil
+	case err := <-ended:
+		ended <- nil
+		return nil, errors.Join(err, stop())
+	}
+}
+
+// child runs this program as a server and returns the address it prints. stop ends it.
+func (b *bench) child(ctx context.Context, mode, dir string) (stop func() error, url string, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, "", err
+	}
+	return startServer(ctx, exec.CommandContext(ctx, self, mode, dir))
+}
+
+// startServer starts a server process and waits for the first line it prints, of which it returns the word that is an address.
+func startServer(ctx context.Context, cmd *exec.Cmd) (stop func() error, url string, err error) {
+	dieWithParent(cmd)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, "", err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, "", err
+	}
+	stop = func() error {
+		err := cmd.Process.Signal(os.Interrupt)
+		_, _ = io.Copy(io.Discard, out)
+		_ = cmd.Wait() // how it ended says nothing here
+		return err
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return nil, "", errors.Join(fmt.Errorf("%s did not start: %w", cmd.Path, err), stop())
+	}
+	for _, word := range strings.Fields(line) {
+		if strings.HasPrefix(word, "nats://") {
+			return stop, strings.TrimSuffix(word, ","), nil
+		}
+	}
+	return stop, "", nil
+}
+
+// serve is this program as a server: it says where it listens, and goes on until it is interrupted.
+func serve(mode, dir string) error {
+	interrupted := make(chan os.Signal, 1)
+	notifyInterrupt(interrupted)
+	if mode == modeBare {
+		ns, err := server.NewServer(&server.Options{JetStream: true, StoreDir: dir, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
+		if err != nil {
+			return err
+		}
+		ns.Start()
+		if !ns.ReadyForConnections(10 * time.Second) {
+			return errors.New("the bare server did not start")
+		}
+		fmt.Println(ns.ClientURL())
+		<-interrupted
+		ns.Shutdown()
+		ns.WaitForShutdown()
+		return nil
+	}
+	s, err := embedded.Start(embedded.Config{Dir: dir, Listen: "127.0.0.1:0", Token: token})
+	if err != nil {
+		return err
+	}
+	fmt.Println(s.URL())
+	<-interrupted
+	s.Close()
+	return nil
+}

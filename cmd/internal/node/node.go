@@ -1,0 +1,121 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/processor"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Config says what worker to run. The fields without a default are required.
+type Config struct {
+	// Worker is the worker's id, the same after a restart.
+	Worker string
+	// Topology is how the cell's streams are set up. The zero value suits one machine.
+	Topology events.Topology
+	// Provider is the kind of sandbox for commands that name none; empty refuses those.
+	Provider string
+	// Allowed are the providers that commands may name.
+	Allowed []string
+	// RunFolder is where sockets live; Workspaces where each thread has its workspace. Both absolute.
+	RunFolder, Workspaces string
+	// Processes, Grace and Idle are processor.Config's MaxProcesses, StopGrace and IdleTimeout, with its defaults.
+	Processes   int
+	Grace, Idle time.Duration
+	// Log gets one line for each command. Default: nothing is logged.
+	Log zerolog.Logger
+}
+
+// Node is a worker, wired to NATS and to its providers.
+type Node struct {
+	cfg  Config
+	conn *events.Conn
+}
+
+// New is a worker on this connection. It does nothing before Run.
+func New(cfg Config, conn *events.Conn) *Node { return &Node{cfg: cfg, conn: conn} }
+
+// Run runs the worker until ctx ends, and starts it anew as another incarnation when it loses its lease. ready is called
+// once, when it accepts commands. Errors: those of its parts' constructors, unavailable when JetStream is not there.
+func (n *Node) Run(ctx context.Context, ready func()) error {
+	if err := n.conn.Ensure(ctx, n.cfg.Topology); err != nil {
+		return err
+	}
+	for {
+		err := n.incarnation(ctx, ready)
+		ready = func() {}
+		if ctx.Err() != nil || !errors.Is(err, schemas.ErrLost) {
+			return err
+		}
+		n.cfg.Log.Warn().Err(err).Msg("lease lost: beginning anew")
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func (n *Node) incarnation(ctx context.Context, ready func()) error {
+	providers, err := n.providers()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for name, p := range providers {
+			if err := p.Close(); err != nil {
+				n.cfg.Log.Warn().Err(err).Str("provider", name).Msg("close provider")
+			}
+		}
+	}()
+	incarnation := ulid.Make().String()
+	inlet := n.conn.NewInlet(n.cfg.Worker)
+	worker, err := processor.New(processor.Config{
+		Worker: n.cfg.Worker, Incarnation: incarnation,
+		Records: n.conn, Sessions: n.conn, Threads: inlet, Roster: n.conn, History: n.conn,
+		OpenOutput: func(tenant, thread, process string, epoch uint64, stored func(schemas.Stream, int64)) processor.Output {
+			return n.conn.OpenLog(events.ProcessRef{Tenant: tenant, Thread: thread, Process: process, Epoch: epoch}, stored)
+		},
+		Answer: n.conn.Answer, MaxRecord: n.conn.MaxPayload(),
+		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
+		MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, Log: n.cfg.Log,
+	})
+	if err != nil {
+		return err
+	}
+	lease, err := n.conn.AcquireLease(ctx, n.cfg.Worker, incarnation)
+	if err != nil {
+		return err
+	}
+	if err := worker.Recover(ctx); err != nil {
+		return err
+	}
+	// The lease outlives the work: until the last record is written nobody else may think this worker dead.
+	leaseCtx, endLease := context.WithCancel(context.WithoutCancel(ctx))
+	defer endLease()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		err := lease.Run(leaseCtx, incarnation, func(ctx context.Context) {
+			if err := worker.Register(ctx); err != nil {
+				n.cfg.Log.Debug().Err(err).Msg("register")
+			}
+		})
+		if errors.Is(err, schemas.ErrLost) {
+			worker.Fence()
+		}
+		return err
+	})
+	group.Go(func() error { return inlet.Run(ctx, worker, ready) })
+	group.Go(func() error {
+		defer endLease()
+		return worker.Run(ctx)
+	})
+	return group.Wait()
+}

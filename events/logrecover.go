@@ -1,0 +1,120 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// wait blocks for a chunk's ack. The library gives up after publishTimeout.
+func (s *sent) wait() (uint64, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	select {
+	case ack := <-s.future.Ok():
+		return ack.Sequence, nil
+	case err := <-s.future.Err():
+		return 0, err
+	}
+}
+
+// recover stores a chunk whose publish failed, and all that were sent after it. It first lets everything in flight come to its
+// end, since only then is it known where the stored output stops; meanwhile nothing new is published.
+func (w *LogWriter) recover(first *sent) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	chunks := []*outChunk{first.chunk}
+	for len(w.inFlight) > 0 {
+		s := <-w.inFlight
+		// Whether it was stored is read from LOG: an ack may be lost as well as a chunk.
+		_, _ = s.wait()
+		chunks = append(chunks, s.chunk)
+		<-w.slots
+	}
+	if w.failed == nil {
+		w.failed = w.resend(chunks)
+	}
+	w.unsettled.Store(0)
+	w.held = false
+}
+
+// resend stores what LOG does not have of these chunks, one at a time, until nothing has moved for as long as w.patience.
+func (w *LogWriter) resend(chunks []*outChunk) error {
+	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(w.patience))
+	return backoff.Retry(func() error {
+		left, err := w.resendOnce(chunks)
+		if len(left) < len(chunks) {
+			policy.Reset()
+		}
+		chunks = left
+		err = wrap(err, "store output")
+		if errors.Is(err, schemas.ErrTooLarge) || (err != nil && w.conn.bulk.IsClosed()) {
+			return backoff.Permanent(err)
+		}
+		return err
+	}, policy)
+}
+
+// resendOnce passes over the chunks that LOG has and stores all that follow, each only if nothing of this process came
+// since: a chunk given up for lost may still be on its way, and must not be stored twice. It returns those that are left.
+//
+// From the first that is missing on, chunks are stored again even where LOG has them: they stand behind a hole there, and
+// a reader takes them where they follow on each other.
+func (w *LogWriter) resendOnce(chunks []*outChunk) ([]*outChunk, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
+	defer cancel()
+	last, have, err := w.inLog(ctx)
+	if err != nil {
+		return chunks, err
+	}
+	for len(chunks) > 0 {
+		seq, ok := have[chunks[0].number]
+		if !ok {
+			break
+		}
+		w.done(chunks[0], seq)
+		chunks = chunks[1:]
+	}
+	all := w.conn.Subjects.ProcessLog(w.ref.Tenant, w.ref.Thread, w.ref.Process)
+	for len(chunks) > 0 {
+		s := &sent{chunk: chunks[0]}
+		s.future, s.err = w.publish(s.chunk, jetstream.WithExpectLastSequenceForSubject(last, all))
+		if last, err = s.wait(); err != nil {
+			return chunks, err
+		}
+		w.done(chunks[0], last)
+		chunks = chunks[1:]
+	}
+	return nil, nil
+}
+
+// inLog is the sequence of the process's newest chunk in LOG, 0 for none, and the sequences of those after the last that
+// is known to be stored, by number.
+func (w *LogWriter) inLog(ctx context.Context) (last uint64, have map[int64]uint64, err error) {
+	all := w.conn.Subjects.ProcessLog(w.ref.Tenant, w.ref.Thread, w.ref.Process)
+	newest, err := w.conn.directLast(ctx, w.conn.names.log, all)
+	if err != nil || newest == nil {
+		return 0, nil, err
+	}
+	have = make(map[int64]uint64)
+	for from := w.rng.LastSeq + 1; from <= newest.seq; {
+		msgs, _, err := w.conn.directGet(ctx, w.conn.names.log, directRequest{Seq: from, NextBy: all, Batch: readBatch, MaxBytes: readBatchBytes})
+		if err != nil || len(msgs) == 0 {
+			return newest.seq, have, err
+		}
+		for _, m := range msgs {
+			from = m.seq + 1
+			k, ok := w.conn.Subjects.chunkOf(m.seq, m.subject, m.header, m.data)
+			if ok && k.epoch == w.ref.Epoch && have[k.number] == 0 {
+				have[k.number] = k.Seq
+			}
+		}
+	}
+	return newest.seq, have, nil
+}

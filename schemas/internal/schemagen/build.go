@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+const (
+	draft     = "https://json-schema.org/draft/2020-12/schema"
+	defsRef   = "#/$defs/"
+	urnPrefix = "urn:sluice:v" + schemas.Version + ":"
+)
+
+// builder makes the schema of each struct of the contract once.
+type builder struct {
+	docs   *docs
+	leaves map[reflect.Type]*jsonschema.Schema
+	rules  map[string]rule
+	closed map[reflect.Type]bool
+	used   map[string]bool // rules that found their field
+	defs   map[string]*jsonschema.Schema
+}
+
+// Generate makes every file of schemas/json by name, from the source in this folder. Each file is complete in itself, so that
+// a client in another language needs just the one. It fails where a field has no comment, or a rule no field.
+func Generate(src string) (map[string][]byte, error) {
+	d, err := readDocs(src)
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{docs: d, leaves: leaves(), rules: rules(), closed: closed(), used: map[string]bool{}, defs: map[string]*jsonschema.Schema{}}
+	for _, r := range roots() {
+		if err := b.define(r.typ); err != nil {
+			return nil, err
+		}
+	}
+	for name := range b.rules {
+		if !b.used[name] {
+			return nil, fmt.Errorf("rule %s: no such field", name)
+		}
+	}
+	files := map[string][]byte{}
+	for _, r := range roots() {
+		body, err := b.file(r)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", r.file, err)
+		}
+		files[r.file+".json"] = body
+	}
+	return files, nil
+}
+
+// define makes the schema of a struct, and of those it holds.
+func (b *builder) define(t reflect.Type) error {
+	if b.defs[t.Name()] != nil {
+		return nil
+	}
+	overrides := maps.Clone(b.leaves)
+	for f := range t.Fields() {
+		if s, ok := b.held(f); ok {
+			overrides[s] = &jsonschema.Schema{Ref: defsRef + s.Name()}
+			if err := b.define(s); err != nil {
+				return err
+			}
+		}
+	}
+	s, err := jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: overrides})
+	if err != nil {
+		return err
+	}
+	s.Title = t.Name()
+	s.Description = describe(b.docs.types[t.Name()], t)
+	if !b.closed[t] {
+		s.AdditionalProperties = nil
+	}
+	for f := range t.Fields() {
+		name := jsonName(f)
+		if name == "" {
+			continue
+		}
+		if err := b.field(t, f, s.Properties[name]); err != nil {
+			return err
+		}
+	}
+	b.defs[t.Name()] = s
+	return nil
+}
+
+// held is the struct of the contract that a field holds, if it does.
+func (b *builder) held(f reflect.StructField) (reflect.Type, bool) {
+	t := f.Type
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t, jsonName(f) != "" && t.Kind() == reflect.Struct && b.leaves[t] == nil
+}
+
+func (b *builder) field(t reflect.Type, f reflect.StructField, s *jsonschema.Schema) error {
+	key := t.Name() + "." + f.Name
+	doc, ok := b.docs.fields[t.Name()][f.Name]
+	if !ok {
+		return fmt.Errorf("%s has no comment", key)
+	}
+	s.Description = describe(doc, t)
+	notNull(s)
+	if apply, ok := b.rules[key]; ok {
+		apply(s)
+		b.used[key] = true
+	}
+	return nil
+}
+
+// notNull takes back that a pointer or a slice may be null: Go leaves such a field out.
+func notNull(s *jsonschema.Schema) {
+	types := slices.DeleteFunc(slices.Clone(s.Types), func(t string) bool { return t == "null" })
+	switch len(types) {
+	case 0:
+		s.Types = nil
+	case 1:
+		s.Type, s.Types = types[0], nil
+	}
+}
+
+// file is one root with the definitions it needs.
+func (b *builder) file(r root) ([]byte, error) {
+	s := b.defs[r.typ.Name()].CloneSchemas()
+	switch r.typ {
+	case reflect.TypeFor[schemas.Command]():
+		s.AllOf = opNeedsItsPart()
+	case reflect.TypeFor[schemas.Event]():
+		allOf, err := b.dataByType()
+		if err != nil {
+			return nil, err
+		}
+		s.AllOf = allOf
+	}
+	s.Defs = map[string]*jsonschema.Schema{}
+	if err := b.collect(s, s.Defs); err != nil {
+		return nil, err
+	}
+	if len(s.Defs) == 0 {
+		s.Defs = nil
+	}
+	// What a file is comes before what it says.
+	head, err := json.Marshal(struct {
+		Schema      string `json:"$schema"`
+		ID          string `json:"$id"`
+		Title       string `json:"title"`
+		Description string `json:"description"`
+	}{draft, urnPrefix + r.file, s.Title, s.Description})
+	if err != nil {
+		return nil, err
+	}
+	s.Title, s.Description = "", ""
+	body, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	body = append(append(head[:len(head)-1], ','), body[1:]...)
+	var out bytes.Buffer
+	if err := json.Indent(&out, body, "", "  "); err != nil {
+		return nil, err
+	}
+	// The encoder escapes characters that only matter inside HTML; people read these files.
+	text := strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(out.String())
+	return []byte(text + "\n"), nil
+}
+
+// collect copies the definitions that s refers to, and those that they refer to.
+func (b *builder) collect(s *jsonschema.Schema, into map[string]*jsonschema.Schema) error {
+	body, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	for name, def := range b.defs {
+		if into[name] != nil || !bytes.Contains(body, []byte(`"`+defsRef+name+`"`)) {
+			continue
+		}
+		into[name] = def
+		if err := b.collect(def, into); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// opNeedsItsPart says that the part named by op must be there.
+func opNeedsItsPart() []*jsonschema.Schema {
+	var out []*jsonschema.Schema
+	for _, op := range schemas.Ops() {
+		out = append(out, when("op", string(op), &jsonschema.Schema{Required: []string{string(op)}}))
+	}
+	return out
+}
+
+// dataByType says what an event's data is, by its type.
+func (b *builder) dataByType() ([]*jsonschema.Schema, error) {
+	var out []*jsonschema.Schema
+	for _, t := range schemas.EventTypes() {
+		name := b.docs.data[string(t)]
+		if b.defs[name] == nil {
+			return nil, fmt.Errorf("event type %s: its comment names no type of data", t)
+		}
+		out = append(out, when("type", string(t), &jsonschema.Schema{
+			Properties: map[string]*jsonschema.Schema{"data": {Ref: defsRef + name}},
+			Required:   []string{"data"},
+		}))
+	}
+	return out, nil
+}
+
+func when(property, value string, then *jsonschema.Schema) *jsonschema.Schema {
+	return &jsonschema.Schema{
+		If: &jsonschema.Schema{
+			Properties: map[string]*jsonschema.Schema{property: {Const: jsonschema.Ptr[any](value)}},
+			Required:   []string{property},
+		},
+		Then: then,
+	}
+}

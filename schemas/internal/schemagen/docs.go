@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// docs are the comments of the schemas package.
+type docs struct {
+	types  map[string]string            // by type name
+	fields map[string]map[string]string // by type name, then field name
+	data   map[string]string            // by event type: the Go type of its data
+}
+
+// readDocs parses the package's source. The compiled program has no comments, so that they are read from the files.
+func readDocs(dir string) (*docs, error) {
+	d := &docs{types: map[string]string{}, fields: map[string]map[string]string{}, data: map[string]string{}}
+	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		body, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, body, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		for _, decl := range file.Decls {
+			if g, ok := decl.(*ast.GenDecl); ok {
+				d.read(g)
+			}
+		}
+	}
+	if len(d.types) == 0 {
+		return nil, fmt.Errorf("no Go types in %s", dir)
+	}
+	return d, nil
+}
+
+func (d *docs) read(g *ast.GenDecl) {
+	for _, spec := range g.Specs {
+		switch spec := spec.(type) {
+		case *ast.TypeSpec:
+			doc := spec.Doc
+			if doc == nil {
+				doc = g.Doc
+			}
+			d.types[spec.Name.Name] = doc.Text()
+			if s, ok := spec.Type.(*ast.StructType); ok {
+				d.fields[spec.Name.Name] = readFields(s)
+			}
+		case *ast.ValueSpec:
+			d.readData(spec)
+		}
+	}
+}
+
+// readFields gives a field without a comment that of the field above it when that names it too, as in "From and To are …".
+func readFields(s *ast.StructType) map[string]string {
+	out := map[string]string{}
+	above := ""
+	for _, f := range s.Fields.List {
+		if f.Doc != nil {
+			above = f.Doc.Text()
+		}
+		for _, name := range f.Names {
+			if f.Doc != nil || wordPattern(name.Name).MatchString(above) {
+				out[name.Name] = above
+			}
+		}
+	}
+	return out
+}
+
+// readData learns what an event type carries from the comment beside it: "// data: Result with reason lost".
+func (d *docs) readData(spec *ast.ValueSpec) {
+	typ, ok := spec.Type.(*ast.Ident)
+	if !ok || typ.Name != "EventType" || len(spec.Values) != 1 {
+		return
+	}
+	lit, ok := spec.Values[0].(*ast.BasicLit)
+	if !ok {
+		return
+	}
+	value, err := strconv.Unquote(lit.Value)
+	if err != nil {
+		return
+	}
+	if rest, ok := strings.CutPrefix(strings.TrimSpace(spec.Comment.Text()), "data: "); ok {
+		name, _, _ := strings.Cut(rest, " ")
+		d.data[value] = name
+	}
+}
+
+func wordPattern(word string) *regexp.Regexp { return regexp.MustCompile(`\b` + word + `\b`) }
+
+// describe turns a Go comment into a description: doc links lose their brackets, constants become their values, and a Go
+// field's name becomes the one it has in JSON, which is the only one a reader in another language knows.
+func describe(text string, owner reflect.Type) string {
+	text = strings.Join(strings.Fields(text), " ")
+	text = strings.NewReplacer(
+		"[Version]", strconv.Quote(schemas.Version),
+		"[EventSpecVersion]", strconv.Quote(schemas.EventSpecVersion),
+		"[MaxShownArgs]", strconv.Itoa(schemas.MaxShownArgs),
+		"[MaxCommandBytes]", strconv.Itoa(schemas.MaxCommandBytes),
+		"; see [ValidID]", "",
+		"; see Command.Fingerprint", "",
+	).Replace(text)
+	text = regexp.MustCompile(`\[([A-Z][A-Za-z.]*)\]`).ReplaceAllString(text, "$1")
+	for f := range owner.Fields() {
+		if name := jsonName(f); name != "" && name != f.Name {
+			text = regexp.MustCompile(`\b`+f.Name+`\b`).ReplaceAllString(text, name)
+		}
+	}
+	return text
+}
+
+// jsonName is the field's name on the wire; empty for a field that does not travel.
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	if !f.IsExported() || name == "-" {
+		return ""
+	}
+	return name
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"encoding/json"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// root is a type that travels by itself, and so has a file.
+type root struct {
+	file string
+	typ  reflect.Type
+}
+
+// roots lists the files. The name of each example begins with the file's.
+func roots() []root {
+	return []root{
+		{"command", reflect.TypeFor[schemas.Command]()},
+		{"event", reflect.TypeFor[schemas.Event]()},
+		{"accepted", reflect.TypeFor[schemas.Accepted]()},
+		{"started", reflect.TypeFor[schemas.Started]()},
+		{"result", reflect.TypeFor[schemas.Result]()},
+		{"session", reflect.TypeFor[schemas.Session]()},
+		{"sandbox", reflect.TypeFor[schemas.SandboxInfo]()},
+		{"log-gap", reflect.TypeFor[schemas.LogGap]()},
+		{"error", reflect.TypeFor[schemas.Error]()},
+		{"signal", reflect.TypeFor[schemas.SignalRequest]()},
+		{"kill", reflect.TypeFor[schemas.KillRequest]()},
+		{"place-request", reflect.TypeFor[schemas.PlaceRequest]()},
+		{"place-reply", reflect.TypeFor[schemas.PlaceReply]()},
+	}
+}
+
+// closed are the types that come from a caller: a misspelt field in them must not be ignored.
+func closed() map[reflect.Type]bool {
+	return map[reflect.Type]bool{
+		reflect.TypeFor[schemas.Command]():       true,
+		reflect.TypeFor[schemas.Exec]():          true,
+		reflect.TypeFor[schemas.SignalRequest](): true,
+		reflect.TypeFor[schemas.KillRequest]():   true,
+		reflect.TypeFor[schemas.PlaceRequest]():  true,
+	}
+}
+
+// leaves are the schemas of types that reflection alone would get wrong: a time without its format, bytes as an array of
+// integers, a named string without its values.
+func leaves() map[reflect.Type]*jsonschema.Schema {
+	return map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[time.Time]():         {Type: "string", Format: "date-time"},
+		reflect.TypeFor[[]byte]():            {Type: "string", ContentEncoding: "base64"},
+		reflect.TypeFor[json.RawMessage]():   {},
+		reflect.TypeFor[schemas.Op]():        enum(schemas.Ops()),
+		reflect.TypeFor[schemas.Code]():      enum(schemas.Codes()),
+		reflect.TypeFor[schemas.EventType](): enum(schemas.EventTypes()),
+		reflect.TypeFor[schemas.Stream]():    enum(schemas.Streams()),
+		reflect.TypeFor[schemas.Reason]():    enum(schemas.Reasons()),
+		// An empty string is what leaving the field out means, and validation takes it as that.
+		reflect.TypeFor[schemas.Retry]():    enum(append([]schemas.Retry{""}, schemas.Retries()...)),
+		reflect.TypeFor[schemas.Encoding](): enum(schemas.Encodings()),
+	}
+}
+
+func enum[T ~string](values []T) *jsonschema.Schema {
+	s := &jsonschema.Schema{Type: "string"}
+	for _, v := range values {
+		s.Enum = append(s.Enum, string(v))
+	}
+	return s
+}
+
+// rule adds to a field's schema what its Go type does not say.
+type rule func(*jsonschema.Schema)
+
+// rules are the limits that schemas checks, by Type.Field. \x00 is the one way to write NUL that the patterns of both
+// ECMAScript and RE2 understand.
+func rules() map[string]rule {
+	text := func(s *jsonschema.Schema) { s.Pattern = `^[^\x00]*$` }
+	fingerprint := func(s *jsonschema.Schema) { s.Pattern = `^[0-9a-f]{64}$` }
+	positive := between(0, -1)
+	return map[string]rule{
+		"Command.SpecVersion": constant(schemas.Version),
+		"Command.Thread":      id(1),
+		"Command.Key":         length(1, schemas.MaxKeyBytes),
+		"Command.Provider":    id(0),
+		"Exec.Command": func(s *jsonschema.Schema) {
+			text(s)
+			length(1, schemas.MaxPathBytes)(s)
+		},
+		"Exec.Args": func(s *jsonschema.Schema) { text(s.Items) },
+		"Exec.Env": func(s *jsonschema.Schema) {
+			s.PropertyNames = &jsonschema.Schema{Pattern: `^[^=\x00]+$`, Not: &jsonschema.Schema{Pattern: `^SLUICE_`}}
+			text(s.AdditionalProperties)
+		},
+		"Exec.Cwd": func(s *jsonschema.Schema) {
+			text(s)
+			length(0, schemas.MaxPathBytes)(s)
+		},
+		"Exec.TimeoutMS": between(0, schemas.MaxTimeoutMS),
+		"Exec.GraceMS":   between(0, schemas.MaxTimeoutMS),
+		"Exec.OutputLimit": func(s *jsonschema.Schema) {
+			between(0, schemas.MaxOutputLimit)(s)
+			s.Default = json.RawMessage(strconv.FormatInt(schemas.DefaultOutputLimit, 10))
+		},
+
+		"SignalRequest.Signal":  func(s *jsonschema.Schema) { s.Pattern = schemas.SignalPattern },
+		"KillRequest.GraceMS":   between(0, schemas.MaxTimeoutMS),
+		"PlaceRequest.Thread":   id(1),
+		"PlaceRequest.Provider": id(0),
+
+		"Event.SpecVersion":    constant(schemas.EventSpecVersion),
+		"Event.ID":             id(1),
+		"Event.Source":         id(1),
+		"Event.Process":        id(1),
+		"Event.Session":        id(1),
+		"Accepted.Fingerprint": fingerprint,
+		"Accepted.TimeoutMS":   positive,
+		"Started.Fingerprint":  fingerprint,
+		"Started.PID":          positive,
+		"Result.Process":       id(0),
+		"Result.ExitCode":      between(0, 255),
+		"Result.Signal":        positive,
+		"Result.StdoutBytes":   positive,
+		"Result.StderrBytes":   positive,
+		"Result.DurationMS":    positive,
+		"Result.UserMS":        positive,
+		"Result.SystemMS":      positive,
+		"Result.MaxRSSBytes":   positive,
+		"Result.Killed":        positive,
+		"Result.Fingerprint":   fingerprint,
+		"Result.Worker":        id(1),
+		"LogRange.Chunks":      between(1, -1),
+		"Session.ID":           id(1),
+		"Session.Tenant":       id(1),
+		"Session.Thread":       id(1),
+		"Session.Owner":        id(1),
+		"SandboxInfo.ID":       id(1),
+		"SandboxInfo.StartMS":  positive,
+		"LogGap.From":          positive,
+		"LogGap.To":            positive,
+		"PlaceReply.Worker":    id(1),
+	}
+}
+
+// id is the pattern of [schemas.ValidID]; with least 0 the field may be empty, too.
+func id(least int) rule {
+	return func(s *jsonschema.Schema) {
+		s.Pattern = `^[A-Za-z0-9_-]{` + strconv.Itoa(least) + `,` + strconv.Itoa(schemas.MaxIDLength) + `}$`
+	}
+}
+
+// length bounds characters. Validation counts bytes, which no JSON Schema can: what is too long here is too long there.
+func length(least, most int) rule {
+	return func(s *jsonschema.Schema) { s.MinLength, s.MaxLength = &least, &most }
+}
+
+// between bounds a number; a negative most is none.
+func between(least, most int64) rule {
+	return func(s *jsonschema.Schema) {
+		low, high := float64(least), float64(most)
+		s.Minimum = &low
+		if most >= 0 {
+			s.Maximum = &high
+		}
+	}
+}
+
+func constant(v any) rule {
+	return func(s *jsonschema.Schema) { s.Const = &v }
+}
