@@ -394,4 +394,3 @@ func (c *cli) only() string {
 }
 
 func formatInt(n int64) string { return strings.TrimSuffix(string(appendInt(nil, int(n))), "\n") }
-
