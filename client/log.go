@@ -44,89 +44,60 @@ func (c *Client) Logs(ctx context.Context, q LogQuery, fn func(events.Chunk) err
 	if err := f.CatchUp(ctx, fn); err != nil {
 		return err
 	}
-	end := c.watchEnd(ctx, ref)
-	defer end.stop()
+	ended, stop := c.watchEnd(ctx, ref)
+	defer stop()
 	for {
-		// The end interrupts the wait for live output and nothing else: reading what was missed may take its time.
-		err := f.Next(end.before, fn)
+		next, cancel := context.WithTimeout(ctx, followTick)
+		err := f.Next(next, fn)
+		cancel()
 		switch {
 		case err == nil:
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case end.before.Err() == nil || !errors.Is(err, context.Canceled):
+		case !errors.Is(err, context.DeadlineExceeded):
 			return err
-		default:
-			r, err := end.result()
-			if err != nil {
-				return err
-			}
+		}
+		select {
+		case r := <-ended:
 			return f.Finish(ctx, r, fn)
+		default:
 		}
 	}
 }
 
-// ending is a process's end that is being waited for.
-type ending struct {
-	before context.Context // until the end
-	result func() (*schemas.Result, error)
-	stop   func()
-}
+// followTick is how often a follower that hears nothing looks whether the process has ended.
+const followTick = 100 * time.Millisecond
 
-// recheckEvery is how often the record is read, should the live copy of the end have been missed.
-const recheckEvery = time.Second
-
-// watchEnd listens for a process's end.
-func (c *Client) watchEnd(ctx context.Context, ref events.ProcessRef) *ending {
+// watchEnd listens for a process's end, and reads the record now and then should it have been missed.
+func (c *Client) watchEnd(ctx context.Context, ref events.ProcessRef) (<-chan *schemas.Result, func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	var result *schemas.Result
-	var failed error
+	ended := make(chan *schemas.Result, 1)
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		defer cancel()
-		result, failed = c.awaitEnd(ctx, ref)
-	}()
-	return &ending{
-		before: ctx,
-		result: func() (*schemas.Result, error) {
-			<-gone
-			return result, failed
-		},
-		stop: func() {
-			cancel()
-			<-gone
-		},
-	}
-}
-
-func (c *Client) awaitEnd(ctx context.Context, ref events.ProcessRef) (*schemas.Result, error) {
-	feed, err := c.conn.Listen(events.Filter{Tenant: ref.Tenant, Thread: ref.Thread, Process: ref.Process}, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer feed.Close()
-	for {
-		last, err := c.conn.Last(ctx, ref.Tenant, ref.Thread, ref.Process)
-		switch {
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case errors.Is(err, schemas.ErrNotFound):
-			return nil, err // its record has aged out
-		case err == nil && last.Type.Terminal():
-			var r schemas.Result
-			if err := last.Decode(&r); err != nil {
-				return nil, err
+		feed, err := c.conn.Listen(events.Filter{Tenant: ref.Tenant, Thread: ref.Thread, Process: ref.Process}, 0)
+		if err != nil {
+			return
+		}
+		defer feed.Close()
+		for ctx.Err() == nil {
+			last, err := c.conn.Last(ctx, ref.Tenant, ref.Thread, ref.Process)
+			if err == nil && last.Type.Terminal() {
+				var r schemas.Result
+				if last.Decode(&r) == nil {
+					ended <- &r
+					return
+				}
 			}
-			return &r, nil
+			wait, stop := context.WithTimeout(ctx, time.Second)
+			// Whatever comes, or nothing within the second: the record is read again.
+			_ = feed.Next(wait, func(*schemas.Event) error { return nil })
+			stop()
 		}
-		wait, stop := context.WithTimeout(ctx, recheckEvery)
-		// Whatever comes, or nothing in that time: the record is read again.
-		err = feed.Next(wait, func(*schemas.Event) error { return nil })
-		waited := wait.Err() != nil
-		stop()
-		if err != nil && !waited {
-			return nil, err
-		}
+	}()
+	return ended, func() {
+		cancel()
+		<-gone
 	}
 }
 
