@@ -134,14 +134,19 @@ func unique() string { return strings.ToLower(rand.Text()[:16]) }
 
 // buffer is what a program has printed so far.
 type buffer struct {
-	mu   sync.Mutex
-	data bytes.Buffer
+	mu    sync.Mutex
+	data  bytes.Buffer
+	grown chan struct{} // closed at the next Write, where somebody waits for it
 }
 
 // Write keeps p.
 func (b *buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.grown != nil {
+		close(b.grown)
+		b.grown = nil
+	}
 	return b.data.Write(p)
 }
 
@@ -150,6 +155,30 @@ func (b *buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.data.String()
+}
+
+// await waits until the text is there; false when its writer has ended before.
+func (b *buffer) await(text string, ended <-chan struct{}) bool {
+	timeout := time.After(patience)
+	for {
+		b.mu.Lock()
+		found := strings.Contains(b.data.String(), text)
+		if b.grown == nil {
+			b.grown = make(chan struct{})
+		}
+		grown := b.grown
+		b.mu.Unlock()
+		if found {
+			return true
+		}
+		select {
+		case <-grown:
+		case <-ended:
+			return strings.Contains(b.String(), text)
+		case <-timeout:
+			return false
+		}
+	}
 }
 
 // digest takes output without keeping it.

@@ -179,3 +179,11 @@ func (s *spawned) kill() {
 }
 
 func appendInt(b []byte, n int) []byte { return append(strconv.AppendInt(b, int64(n), 10), '\n') }
+
+// awaitStderr waits until the standard error holds a text.
+func (s *spawned) awaitStderr(text string) {
+	s.t.Helper()
+	if !s.stderr.await(text, s.ended) {
+		s.t.Fatalf("%q did not come: %s", text, s.stderr)
+	}
+}
