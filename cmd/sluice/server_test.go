@@ -76,6 +76,7 @@ type spawned struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
+	read   *os.File // behind stdout
 	stderr *buffer
 	ended  chan struct{}
 	code   int // -1 when a signal ended it
@@ -102,7 +103,7 @@ func (c *cli) spawn(args ...string) *spawned {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	s.cmd.Stdout, s.stdout = write, bufio.NewReader(read)
+	s.cmd.Stdout, s.stdout, s.read = write, bufio.NewReader(read), read
 	if err := s.cmd.Start(); err != nil {
 		c.t.Fatal(err)
 	}
@@ -185,5 +186,13 @@ func (s *spawned) awaitStderr(text string) {
 	s.t.Helper()
 	if !s.stderr.await(text, s.ended) {
 		s.t.Fatalf("%q did not come: %s", text, s.stderr)
+	}
+}
+
+// leave closes the reading end of the standard output, as a reader that has had enough does.
+func (s *spawned) leave() {
+	s.t.Helper()
+	if err := s.read.Close(); err != nil {
+		s.t.Error(err)
 	}
 }

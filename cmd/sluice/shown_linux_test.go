@@ -102,7 +102,9 @@ func TestTheSameKeyRunsOnce(t *testing.T) {
 	// Conflicting ones at once: one runs, the others are refused.
 	var codes [8]int
 	for i := range codes {
-		all.Go(func() { codes[i] = c.exec("--key", "fight", "--", "bash", "-c", fmt.Sprintf("echo %d >> fights", i)).code })
+		all.Go(func() {
+			codes[i] = c.exec("--key", "fight", "--", "bash", "-c", fmt.Sprintf("echo %d >> fights", i)).code
+		})
 	}
 	all.Wait()
 	ran := 0
@@ -233,4 +235,3 @@ func TestUpSurvivesItsOwnDeath(t *testing.T) {
 		t.Errorf("sluice up ended with %d", code)
 	}
 }
-
