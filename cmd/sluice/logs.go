@@ -37,7 +37,7 @@ func (m *Main) logsCommand(g *globals) *cobra.Command {
 		Example: `  sluice logs p1q2w3…                  # all of it
   sluice logs -f p1q2w3…               # and what is still to come
   sluice logs -f --from 1234 p1q2w3…   # from a sequence on, as --json shows them`,
-		Args: cobra.ExactArgs(1),
+		Args: oneProcess,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q.Process = args[0]
 			return m.with(cmd.Context(), g, func(ctx context.Context, c *client.Client) error {
@@ -90,7 +90,7 @@ func (m *Main) eventsCommand(g *globals) *cobra.Command {
 		Example: `  sluice events
   sluice events -f --thread t1
   sluice events --json --process p1q2w3…`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return m.with(cmd.Context(), g, func(ctx context.Context, c *client.Client) error {
 				return c.Events(ctx, q, m.eventPrinter(asJSON))

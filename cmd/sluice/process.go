@@ -18,8 +18,8 @@ func (m *Main) processCommand(g *globals) *cobra.Command {
 		Short: "List and end processes",
 		Example: `  sluice process list
   sluice process kill p1q2w3…`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args: cobra.ArbitraryArgs,
+		RunE: group,
 	}
 	c.AddCommand(m.processListCommand(g), m.processKillCommand(g))
 	return c
@@ -33,7 +33,7 @@ func (m *Main) processListCommand(g *globals) *cobra.Command {
 		Short: "List processes: those that run, or all on record",
 		Example: `  sluice process list
   sluice process list --all --thread t1 --json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return m.with(cmd.Context(), g, func(ctx context.Context, c *client.Client) error {
 				list, err := c.Processes(ctx, thread)
@@ -103,7 +103,7 @@ func (m *Main) processKillCommand(g *globals) *cobra.Command {
 		Short: "End a process and all it has started, or send it a signal",
 		Example: `  sluice process kill p1q2w3…
   sluice process kill --signal SIGHUP p1q2w3…`,
-		Args: cobra.ExactArgs(1),
+		Args: oneProcess,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return m.with(cmd.Context(), g, func(ctx context.Context, c *client.Client) error {
 				if signal != "" {
