@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -81,16 +82,11 @@ func (in *Inlet) Run(ctx context.Context, h Handler, ready func()) error {
 	defer places.close()
 	// Should it fail, the subscription ends with the connection.
 	defer func() { _ = place.Unsubscribe() }()
-	var consumers []jetstream.ConsumeContext
-	for p := range in.conn.partitions {
-		cc, err := in.consume(ctx, p)
-		if err != nil {
-			drainAll(consumers)
-			return err
-		}
-		consumers = append(consumers, cc)
+	consumers, err := in.consumeAll(ctx)
+	if err == nil {
+		err = in.conn.Flush(ctx)
 	}
-	if err := in.conn.Flush(ctx); err != nil {
+	if err != nil {
 		drainAll(consumers)
 		return err
 	}
@@ -133,15 +129,23 @@ func drainAll(consumers []jetstream.ConsumeContext) {
 	}
 }
 
-// consume reads one partition of CMD. One unacked command at a time and one pinned worker keep the order of a thread's
-// commands; the ack comes with the acceptance, so that a long run holds nothing up.
+// consumeAll begins to read every partition. What it returns with an error has to be drained as well.
+func (in *Inlet) consumeAll(ctx context.Context) ([]jetstream.ConsumeContext, error) {
+	all := make([]jetstream.ConsumeContext, in.conn.partitions)
+	var group errgroup.Group
+	for p := range all {
+		group.Go(func() (err error) {
+			all[p], err = in.consume(ctx, p)
+			return err
+		})
+	}
+	err := group.Wait()
+	return slices.DeleteFunc(all, func(c jetstream.ConsumeContext) bool { return c == nil }), err
+}
+
+// consume reads one partition of CMD. The ack comes with the acceptance, so that a long run holds nothing up.
 func (in *Inlet) consume(ctx context.Context, partition int) (jetstream.ConsumeContext, error) {
-	cons, err := in.conn.js.CreateOrUpdateConsumer(ctx, in.conn.names.cmd, jetstream.ConsumerConfig{
-		Durable:       dispatchName + strconv.Itoa(partition),
-		FilterSubject: in.conn.Subjects.PartitionCommands(partition),
-		AckPolicy:     jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: 1, MaxDeliver: -1,
-		PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{pinGroup}, PinnedTTL: pinTTL,
-	})
+	cons, err := in.conn.dispatcher(ctx, partition)
 	if err != nil {
 		return nil, wrap(err, "consume commands of partition "+strconv.Itoa(partition))
 	}

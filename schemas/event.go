@@ -167,7 +167,7 @@ type SandboxInfo struct {
 type LogGap struct {
 	// Stream is the output it is missing from.
 	Stream Stream `json:"stream"`
-	// From and To are the byte offsets of what is missing, To not included.
+	// From and To are the byte offsets of what is missing, To not included. To is -1 where nothing after From was stored.
 	From int64 `json:"from"`
 	To   int64 `json:"to"`
 	// Reason says why.

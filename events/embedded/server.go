@@ -2,7 +2,6 @@ package embedded
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -65,6 +64,7 @@ type Server struct {
 	ns    *server.Server
 	cfg   Config
 	js    server.JetStreamConfig
+	logs  *complaint
 	bytes int64
 }
 
@@ -103,6 +103,7 @@ func Start(cfg Config) (*Server, error) {
 	}
 	s.ns = ns
 	logs := &complaint{}
+	s.logs = logs
 	ns.SetLoggerV2(logs, false, false, false)
 	ns.Start()
 	if !ns.ReadyForConnections(30*time.Second) || !ns.JetStreamEnabled() {
@@ -158,7 +159,7 @@ func (s *Server) URL() string {
 func (s *Server) StoreBytes() int64 { return s.bytes }
 
 // Run keeps the server going until ctx ends, then shuts it down and returns once its files are closed. A disk that was full
-// makes NATS switch JetStream off; Run switches it on again when there is room.
+// leaves JetStream switched off, or streams that take nothing more: Run starts JetStream anew once there is room.
 func (s *Server) Run(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -168,14 +169,24 @@ func (s *Server) Run(ctx context.Context) error {
 			s.Close()
 			return nil
 		case <-tick.C:
-			if !s.ns.JetStreamEnabled() && freeBytes(s.cfg.Dir) > minFree {
-				cfg := s.js
-				if err := s.ns.EnableJetStream(&cfg); err != nil && !errors.Is(err, context.Canceled) {
-					continue // the next second may find it possible
-				}
+			if (s.logs.fault() || !s.ns.JetStreamEnabled()) && freeBytes(s.cfg.Dir) > minFree {
+				s.repair()
 			}
 		}
 	}
+}
+
+// repair starts JetStream anew. What fails is tried again a second later.
+func (s *Server) repair() {
+	s.logs.repaired() // before: what cannot be written from now on is another fault
+	if s.ns.JetStreamEnabled() {
+		if err := s.ns.ShutdownJetStream(); err != nil {
+			return
+		}
+	}
+	cfg := s.js
+	cfg.StoreDir = s.cfg.Dir       // what the server reports has its own folder added, and would get it once more
+	_ = s.ns.EnableJetStream(&cfg) // should it fail, it stays switched off, which brings it here again
 }
 
 // minFree is how much room there must be before JetStream is switched on again.

@@ -8,7 +8,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, before, test } from "node:test";
-import { processId } from "./sluice.mjs";
+import { createInbox, headers } from "@nats-io/transport-node";
+import { jetstream } from "@nats-io/jetstream";
+import { open, processId, subject } from "./sluice.mjs";
 
 const here = import.meta.dirname ?? new URL(".", import.meta.url).pathname;
 let data, up;
@@ -81,6 +83,27 @@ test("long output arrives whole", async () => {
   assert.equal(live.code, 0, live.stderr);
   assert.equal(sum(live), want);
   assert.equal(sum(await run("log.mjs", "--thread", thread, "--key", key)), want);
+});
+
+test("a command left in the queue is run, and answered in the inbox", async () => {
+  const nc = await open();
+  const inbox = createInbox();
+  const answers = nc.subscribe(inbox);
+  const h = headers();
+  h.set("Sluice-Inbox", inbox);
+  const fresh = randomUUID(); // a thread that nobody owns: a worker takes it with the command
+  const command = { specversion: "1", op: "exec", thread: fresh, key: "k", exec: { command: "pwd" } };
+  await jetstream(nc).publish(subject("cmd", fresh, "exec"), JSON.stringify(command), { headers: h });
+  const types = [];
+  for await (const m of answers) {
+    types.push(m.json().type);
+    if (types.at(-1) === "process.accepted") continue;
+    assert.equal(m.json().data.exit_code, 0);
+    assert.equal(m.json().process, processId(fresh, "k"));
+    break;
+  }
+  assert.deepEqual(types, ["process.accepted", "process.exited"]);
+  await nc.close();
 });
 
 test("a command that is not there, and one that is wrong", async () => {

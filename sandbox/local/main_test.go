@@ -1,11 +1,15 @@
 package local
 
 import (
+	"context"
+	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/supervisor"
 )
 
@@ -14,6 +18,10 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "supervisor" {
 		os.Exit(supervisor.Main(os.Args[2:]))
+	}
+	if len(os.Args) > 2 && os.Args[1] == "worker" {
+		fmt.Fprintln(os.Stderr, worker(os.Args[2]))
+		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -31,4 +39,33 @@ func runDir(tb testing.TB) string {
 		}
 	})
 	return dir
+}
+
+// tree is a script with a child and a daemon, which tells its supervisor's pid and all of its own.
+const tree = `sleep 300 & a=$!; (setsid sh -c 'echo $$ >daemon; exec sleep 300' >/dev/null 2>&1 &)
+while [ ! -s daemon ]; do :; done; echo $PPID $$ $a $(cat daemon); exec sleep 300`
+
+// worker is what TestWorkerKilled kills: it makes a sandbox, starts a tree, passes on what that prints, and waits.
+func worker(dir string) error {
+	p, err := New(Config{RunDir: filepath.Join(dir, "run"), Warn: func(string) {}})
+	if err != nil {
+		return err
+	}
+	s, err := p.Create(context.Background(), sandbox.Spec{ID: "box", Workspace: filepath.Join(dir, "ws")})
+	if err != nil {
+		return err
+	}
+	q, err := s.Start(context.Background(), sandbox.Command{ID: "p", Path: "sh", Args: []string{"-c", tree}})
+	if err != nil {
+		return err
+	}
+	for {
+		out, err := q.Read(context.Background())
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stdout.Write(out.Data); err != nil {
+			return err
+		}
+	}
 }

@@ -29,6 +29,18 @@ func TestConformance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sandboxtest.Run(t, sandboxtest.Factory{New: func(t *testing.T) sandbox.Provider { return newProvider(t, self, "supervisor") }})
+		logs := t.TempDir()
+		race := "GORACE=atexit_sleep_ms=0 log_path=" + filepath.Join(logs, "race")
+		sandboxtest.Run(t, sandboxtest.Factory{
+			New: func(t *testing.T) sandbox.Provider { return newProvider(t, "/usr/bin/env", race, self, "supervisor") },
+		})
+		reports, err := filepath.Glob(filepath.Join(logs, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range reports {
+			b, err := os.ReadFile(path)
+			t.Errorf("%s, %v", b, err)
+		}
 	})
 }

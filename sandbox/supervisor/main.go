@@ -34,7 +34,7 @@ type supervisor struct {
 	table  *table        // the system's view of processes
 	forked chan struct{} // wakes the reaper, which waits here while there is no child
 	over   chan struct{} // closed when a terminated sandbox is empty
-	next   chan *conn    // connections after the first; nil before that
+	next   chan *conn    // connections after the first; nil while none is wanted
 
 	mu       sync.Mutex
 	conn     *conn               // the connection in charge
@@ -122,12 +122,7 @@ func (s *supervisor) run() {
 // accept waits for a connection of this user or of root, at most the given time where that is not 0; nil when none came.
 func (s *supervisor) accept(wait time.Duration) *conn {
 	if s.next == nil {
-		c := accepted()
-		if c != nil {
-			s.next = make(chan *conn)
-			go s.acceptMore()
-		}
-		return c
+		return accepted()
 	}
 	late, stop := after(wait)
 	defer stop()
@@ -169,6 +164,7 @@ func accepted() *conn {
 		case !trusted(fd):
 			_ = syscall.Close(fd)
 		default:
+			growSocket(fd)
 			return &conn{fd: fd}
 		}
 	}
@@ -221,6 +217,10 @@ func (s *supervisor) hello(c *conn, m *wire.Hello) {
 	s.conn = c
 	s.linger = time.Duration(m.Linger)
 	s.mu.Unlock()
+	if m.Linger > 0 && s.next == nil {
+		s.next = make(chan *conn)
+		go s.acceptMore()
+	}
 	reply := wire.Hello{Version: wire.Version, PID: uint32(syscall.Getpid()), Linger: m.Linger}
 	c.write(reply.Append(nil))
 }

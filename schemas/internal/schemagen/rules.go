@@ -141,7 +141,7 @@ func rules() map[string]rule {
 		"SandboxInfo.ID":       id(1),
 		"SandboxInfo.StartMS":  positive,
 		"LogGap.From":          positive,
-		"LogGap.To":            positive,
+		"LogGap.To":            between(-1, -1),
 		"PlaceReply.Worker":    id(1),
 	}
 }

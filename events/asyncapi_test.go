@@ -1,0 +1,185 @@
+package events
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// asyncAPI is what these tests read of schemas/asyncapi.yaml.
+type asyncAPI struct {
+	Channels map[string]struct {
+		Address    string               `yaml:"address"`
+		Parameters map[string]yaml.Node `yaml:"parameters"`
+	} `yaml:"channels"`
+	Components struct {
+		Parameters map[string]struct {
+			Enum []string `yaml:"enum"`
+		} `yaml:"parameters"`
+		Messages map[string]struct {
+			Headers struct {
+				Properties map[string]yaml.Node `yaml:"properties"`
+			} `yaml:"headers"`
+		} `yaml:"messages"`
+	} `yaml:"components"`
+}
+
+const asyncAPIFile = "../schemas/asyncapi.yaml"
+
+func readAsyncAPI(t *testing.T) (asyncAPI, string) {
+	t.Helper()
+	body, err := os.ReadFile(asyncAPIFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc asyncAPI
+	if err := yaml.Unmarshal(body, &doc); err != nil {
+		t.Fatal(err)
+	}
+	return doc, string(body)
+}
+
+// Each address, with its parameters filled in, is what the one file of subjects builds.
+func TestAsyncAPIAddresses(t *testing.T) {
+	doc, _ := readAsyncAPI(t)
+	s := NewSubjects("{cell}")
+	const tenant, thread, process = "{tenant}", "{thread}", "{process}"
+	want := map[string]string{
+		"cmd":    s.Command(tenant, thread, "{op}"),
+		"rpc":    s.RPC(tenant, thread, "{op}"),
+		"signal": s.Control(tenant, thread, process, VerbSignal),
+		"kill":   s.Control(tenant, thread, process, VerbKill),
+		"stdin":  s.Control(tenant, thread, process, VerbStdin),
+		"place":  s.API(tenant, placeVerb),
+		"evt":    s.Event(tenant, thread, process, "{class}.{name}"),
+		"log":    s.Log(tenant, thread, process, "{stream}"),
+		"dlq":    s.DeadLetter(tenant, thread),
+		"inbox":  "{inbox}",
+	}
+	want["feed"] = strings.Replace(want["evt"], ".evt.", ".feed.", 1)
+	want["tail"] = strings.Replace(want["log"], ".log.", ".tail.", 1)
+	for name, address := range want {
+		if got := doc.Channels[name].Address; got != address {
+			t.Errorf("channel %s has the address %q, want %q", name, got, address)
+		}
+	}
+	for name, c := range doc.Channels {
+		if want[name] == "" {
+			t.Errorf("channel %s is not checked here", name)
+		}
+		for _, p := range regexp.MustCompile(`{(\w+)}`).FindAllStringSubmatch(c.Address, -1) {
+			if _, ok := c.Parameters[p[1]]; !ok {
+				t.Errorf("channel %s does not declare {%s}", name, p[1])
+			}
+		}
+	}
+	// The live copies are what the streams republish to, which the followers' forms must match.
+	if got := s.Feed(tenant, thread, process); got != strings.Replace(want["feed"], "{class}.{name}", "*.*", 1) {
+		t.Errorf("Feed subscribes to %q", got)
+	}
+	if got := s.Tail(tenant, thread, process); got != strings.Replace(want["tail"], "{stream}", "*", 1) {
+		t.Errorf("Tail subscribes to %q", got)
+	}
+}
+
+// A subject that any method of Subjects builds is on a plane that the file has.
+func TestAsyncAPIHasEveryPlane(t *testing.T) {
+	doc, _ := readAsyncAPI(t)
+	planes := map[string]bool{}
+	for name, c := range doc.Channels {
+		if name != "inbox" {
+			planes[strings.Split(c.Address, ".")[4]] = true
+		}
+	}
+	v := reflect.ValueOf(NewSubjects("c"))
+	for m := range v.Type().Methods() {
+		if m.Type.NumOut() != 1 || m.Type.Out(0).Kind() != reflect.String || m.Name == "PartitionCommands" {
+			continue // parsers; and the partitions inside of CMD, which concern no client
+		}
+		args := []reflect.Value{v}
+		for i := range m.Type.NumIn() - 1 {
+			args = append(args, reflect.ValueOf("x").Convert(m.Type.In(i+1)))
+		}
+		subject := m.Func.Call(args)[0].String()
+		if plane := strings.Split(subject, ".")[4]; !planes[plane] {
+			t.Errorf("%s builds %s: the plane %s is not in %s", m.Name, subject, plane, asyncAPIFile)
+		}
+	}
+}
+
+func TestAsyncAPIHeadersAndEnums(t *testing.T) {
+	doc, _ := readAsyncAPI(t)
+	have := map[string]bool{}
+	for _, m := range doc.Components.Messages {
+		for name := range m.Headers.Properties {
+			have[name] = true
+		}
+	}
+	for _, name := range []string{
+		headerInbox, headerType, headerWorker, headerReason, headerChunk, headerOffset, headerEpoch, headerStdinEnd,
+		headerSequence, headerLastSequence, headerSubject,
+	} {
+		if !have[name] {
+			t.Errorf("no message has the header %s", name)
+		}
+	}
+	var ops, streams []string
+	for _, op := range schemas.Ops() {
+		ops = append(ops, string(op))
+	}
+	for _, s := range schemas.Streams() {
+		streams = append(streams, string(s))
+	}
+	if got := doc.Components.Parameters["op"].Enum; !slices.Equal(got, ops) {
+		t.Errorf("op is one of %v, want %v", got, ops)
+	}
+	if got := doc.Components.Parameters["stream"].Enum; !slices.Equal(got, streams) {
+		t.Errorf("stream is one of %v, want %v", got, streams)
+	}
+}
+
+// Every reference leads somewhere, and every JSON Schema that travels by itself is referred to.
+func TestAsyncAPIReferences(t *testing.T) {
+	_, body := readAsyncAPI(t)
+	var tree map[string]any
+	if err := yaml.Unmarshal([]byte(body), &tree); err != nil {
+		t.Fatal(err)
+	}
+	refs := map[string]bool{}
+	for _, m := range regexp.MustCompile(`\$ref: "([^"]+)"`).FindAllStringSubmatch(body, -1) {
+		refs[m[1]] = true
+	}
+	if len(refs) < 20 {
+		t.Fatalf("only %d references were found", len(refs))
+	}
+	for ref := range refs {
+		path, local := strings.CutPrefix(ref, "#/")
+		if !local {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(asyncAPIFile), ref)); err != nil {
+				t.Error(err)
+			}
+			continue
+		}
+		var at any = tree
+		for key := range strings.SplitSeq(path, "/") {
+			node, _ := at.(map[string]any)
+			at = node[key]
+		}
+		if at == nil {
+			t.Errorf("%s leads nowhere", ref)
+		}
+	}
+	for _, name := range []string{"command", "event", "error", "signal", "kill", "place-request", "place-reply"} {
+		if !refs["./json/"+name+".json"] {
+			t.Errorf("json/%s.json travels on no subject", name)
+		}
+	}
+}
