@@ -368,6 +368,7 @@ func TestControl(t *testing.T) {
 	wantCode(t, c.control(patient(t), r, VerbStdin, nil, []byte("x")), schemas.CodeInvalidArgument)
 	wantCode(t, c.control(patient(t), ref("t", "b$d"), VerbKill, nil, []byte("{}")), schemas.CodeInvalidArgument)
 	w.inlet.Disown("default", "t")
+	must(t, w.conn.Flush(patient(t)))
 	wantCode(t, c.Kill(patient(t), r, schemas.KillRequest{}), schemas.CodeNotFound)
 }
 
