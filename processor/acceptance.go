@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -40,12 +41,41 @@ func (w *Worker) acceptAfter(ctx context.Context, t *thread, d schemas.Delivery,
 	}
 	w.sawSeq(seq)
 	r.seq = seq
-	w.answer(d.Inbox, r.accepted)
+	w.answerAccepted(r, &d)
 	go func() {
 		defer w.work.Done()
 		w.execute(r)
 	}()
 	return schemas.Verdict{Action: schemas.ActionDone}
+}
+
+// acceptedDelay is how long a caller may wait to hear that its command was accepted. A command that ends before is spared the
+// message: its end says as much.
+const acceptedDelay = 5 * time.Millisecond
+
+// answerAccepted tells the caller of a command that does not end at once.
+func (w *Worker) answerAccepted(r *run, d *schemas.Delivery) {
+	switch {
+	case d.Inbox == "":
+	case d.Durable: // whoever queued it has waited long enough
+		w.answer(d.Inbox, r.accepted)
+	default:
+		inbox := d.Inbox
+		timer := time.AfterFunc(acceptedDelay, func() {
+			if !r.isTold() {
+				w.answer(inbox, r.accepted)
+			}
+		})
+		r.mu.Lock()
+		r.notice = timer
+		r.mu.Unlock()
+	}
+}
+
+func (r *run) isTold() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.told
 }
 
 // begin enters a run, so that a signal and a second command of its id find it, or says what keeps it out. The room for it

@@ -105,6 +105,9 @@ func (w *Worker) tell(r *run, ev *schemas.Event, last bool) {
 	inboxes := r.inboxes
 	r.inboxes = nil
 	r.told = last
+	if last && r.notice != nil {
+		r.notice.Stop()
+	}
 	r.mu.Unlock()
 	if ev == nil {
 		return

@@ -25,7 +25,8 @@ type run struct {
 
 	mu          sync.Mutex
 	inboxes     []string
-	told        bool // those who waited were told of the end
+	told        bool        // those who waited were told of the end
+	notice      *time.Timer // tells the first of them that it was accepted
 	proc        sandbox.Process
 	signals     []sandbox.Signal // to be sent as soon as it runs
 	doomed      bool             // it was killed, whether it runs yet or not
