@@ -53,8 +53,9 @@ type Conn struct {
 	partitions int
 	leaseTTL   time.Duration
 
-	bucketMu sync.Mutex
-	buckets  map[string]jetstream.KeyValue
+	bucketMu    sync.Mutex
+	buckets     map[string]jetstream.KeyValue
+	dispatchers map[int]jetstream.Consumer // made by Ensure, not yet read
 }
 
 // Connect opens a connection. Errors: unavailable when no server answers, unauthenticated when it refuses the
@@ -74,7 +75,7 @@ func Connect(o Options) (*Conn, error) {
 	}
 	c := &Conn{
 		Subjects: NewSubjects(o.Cell), opts: o, names: namesOf(o.Cell),
-		buckets: make(map[string]jetstream.KeyValue), partitions: 4, leaseTTL: 10 * time.Second,
+		buckets: make(map[string]jetstream.KeyValue), dispatchers: make(map[int]jetstream.Consumer), partitions: 4, leaseTTL: 10 * time.Second,
 	}
 	var err error
 	if c.nc, err = o.dial(o.Name); err != nil {

@@ -143,15 +143,9 @@ func (in *Inlet) consumeAll(ctx context.Context) ([]jetstream.ConsumeContext, er
 	return slices.DeleteFunc(all, func(c jetstream.ConsumeContext) bool { return c == nil }), err
 }
 
-// consume reads one partition of CMD. One unacked command at a time and one pinned worker keep the order of a thread's
-// commands; the ack comes with the acceptance, so that a long run holds nothing up.
+// consume reads one partition of CMD. The ack comes with the acceptance, so that a long run holds nothing up.
 func (in *Inlet) consume(ctx context.Context, partition int) (jetstream.ConsumeContext, error) {
-	cons, err := in.conn.js.CreateOrUpdateConsumer(ctx, in.conn.names.cmd, jetstream.ConsumerConfig{
-		Durable:       dispatchName + strconv.Itoa(partition),
-		FilterSubject: in.conn.Subjects.PartitionCommands(partition),
-		AckPolicy:     jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: 1, MaxDeliver: -1,
-		PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{pinGroup}, PinnedTTL: pinTTL,
-	})
+	cons, err := in.conn.dispatcher(ctx, partition)
 	if err != nil {
 		return nil, wrap(err, "consume commands of partition "+strconv.Itoa(partition))
 	}

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -78,15 +79,15 @@ func (t Topology) Fit(bytes int64) Topology {
 
 // names are the streams and buckets of a cell.
 type names struct {
-	cmd, evt, log, dlq         string
-	sessions, leases, registry string
+	cmd, evt, log, dlq string
+	state, leases      string
 }
 
 func namesOf(cell string) names {
 	p := "sluice-" + cell + "-"
 	return names{
 		cmd: p + "CMD", evt: p + "EVT", log: p + "LOG", dlq: p + "DLQ",
-		sessions: p + "sessions", leases: p + "leases", registry: p + "workers",
+		state: p + "state", leases: p + "leases",
 	}
 }
 
@@ -100,7 +101,15 @@ func (c *Conn) Ensure(ctx context.Context, t Topology) error {
 	// All at once: each costs the server a dozen file operations, which do not wait for each other.
 	group, ctx := errgroup.WithContext(ctx)
 	for _, cfg := range c.streamConfigs(t) {
-		group.Go(func() error { return wrap(c.ensureStream(ctx, cfg), "create stream "+cfg.Name) })
+		group.Go(func() error {
+			if err := c.ensureStream(ctx, cfg); err != nil || cfg.Name != c.names.cmd {
+				return wrap(err, "create stream "+cfg.Name)
+			}
+			for p := range c.partitions {
+				group.Go(func() error { return c.ensureDispatcher(ctx, p) })
+			}
+			return nil
+		})
 	}
 	for _, cfg := range c.bucketConfigs(t) {
 		group.Go(func() error {
@@ -109,6 +118,40 @@ func (c *Conn) Ensure(ctx context.Context, t Topology) error {
 		})
 	}
 	return group.Wait()
+}
+
+// ensureDispatcher creates the consumer of one partition of CMD, and keeps it for the inlet that will read it.
+func (c *Conn) ensureDispatcher(ctx context.Context, partition int) error {
+	cons, err := c.js.CreateOrUpdateConsumer(ctx, c.names.cmd, c.dispatcherConfig(partition))
+	if err != nil {
+		return wrap(err, "create the consumer of command partition "+strconv.Itoa(partition))
+	}
+	c.bucketMu.Lock()
+	defer c.bucketMu.Unlock()
+	c.dispatchers[partition] = cons
+	return nil
+}
+
+// dispatcher is the consumer of one partition of CMD: the one that Ensure made, the first time, else one made anew.
+func (c *Conn) dispatcher(ctx context.Context, partition int) (jetstream.Consumer, error) {
+	c.bucketMu.Lock()
+	cons := c.dispatchers[partition]
+	delete(c.dispatchers, partition)
+	c.bucketMu.Unlock()
+	if cons != nil {
+		return cons, nil
+	}
+	return c.js.CreateOrUpdateConsumer(ctx, c.names.cmd, c.dispatcherConfig(partition))
+}
+
+// dispatcherConfig keeps the order of a thread's commands: one unacked command at a time, and one pinned worker.
+func (c *Conn) dispatcherConfig(partition int) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		Durable:       dispatchName + strconv.Itoa(partition),
+		FilterSubject: c.Subjects.PartitionCommands(partition),
+		AckPolicy:     jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: 1, MaxDeliver: -1,
+		PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{pinGroup}, PinnedTTL: pinTTL,
+	}
 }
 
 func (c *Conn) streamConfigs(t Topology) []jetstream.StreamConfig {
@@ -148,10 +191,9 @@ func (c *Conn) streamConfigs(t Topology) []jetstream.StreamConfig {
 
 func (c *Conn) bucketConfigs(t Topology) []jetstream.KeyValueConfig {
 	return []jetstream.KeyValueConfig{
-		{Bucket: c.names.sessions, Description: "sessions by tenant and thread", History: 1, Storage: jetstream.FileStorage, Replicas: t.Replicas},
+		{Bucket: c.names.state, Description: "sessions by tenant and thread, and the workers", History: 1, Storage: jetstream.FileStorage, Replicas: t.Replicas},
 		// A lease is alive while its key is: the server's clock alone decides, and each renewal restarts it.
 		{Bucket: c.names.leases, Description: "leases of live workers", History: 1, TTL: t.LeaseTTL, Storage: jetstream.FileStorage, Replicas: t.Replicas},
-		{Bucket: c.names.registry, Description: "workers, and where a recovery has to begin", History: 1, Storage: jetstream.FileStorage, Replicas: t.Replicas},
 	}
 }
 

@@ -19,7 +19,7 @@ func (m *Main) doctorCommand(g *globals) *cobra.Command {
 		Use:     "doctor",
 		Short:   "Say what this machine can do, and what is missing",
 		Example: `  sluice doctor`,
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			w := tabwriter.NewWriter(m.Stdout, 0, 0, 2, ' ', 0)
 			bad := 0

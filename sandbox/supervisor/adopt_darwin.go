@@ -122,4 +122,7 @@ func pipe() (r, w int, err error) {
 // growPipe has nothing to do: darwin sizes pipes by itself.
 func growPipe(int) {}
 
+// growSocket makes room for several output frames, as far as the system allows.
+func growSocket(fd int) { _ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, 2<<20) }
+
 func access(path string) error { return unix.Access(path, unix.X_OK) }

@@ -9,9 +9,11 @@
 set -eu
 cd "$(dirname "$0")"
 
-check=
-[ "${1:-}" = --check ] && check=1
-[ $# -gt 1 ] || { [ $# -eq 1 ] && [ -z "$check" ]; } && { echo "usage: build.sh [--check]" >&2; exit 2; }
+case "$#:${1:-}" in
+0:) check= ;;
+1:--check) check=1 ;;
+*) echo "usage: build.sh [--check]" >&2; exit 2 ;;
+esac
 
 have=$(go env GOVERSION)
 if [ -n "$check" ]; then

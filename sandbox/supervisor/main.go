@@ -164,6 +164,7 @@ func accepted() *conn {
 		case !trusted(fd):
 			_ = syscall.Close(fd)
 		default:
+			growSocket(fd)
 			return &conn{fd: fd}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/processor"
+	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -45,11 +46,21 @@ func New(cfg Config, conn *events.Conn) *Node { return &Node{cfg: cfg, conn: con
 // Run runs the worker until ctx ends, and starts it anew as another incarnation when it loses its lease. ready is called
 // once, when it accepts commands. Errors: those of its parts' constructors, unavailable when JetStream is not there.
 func (n *Node) Run(ctx context.Context, ready func()) error {
-	if err := n.conn.Ensure(ctx, n.cfg.Topology); err != nil {
+	// The two do not need each other: one is NATS's work, the other this machine's.
+	var providers map[string]sandbox.Provider
+	setUp, setUpCtx := errgroup.WithContext(ctx)
+	setUp.Go(func() error { return n.conn.Ensure(setUpCtx, n.cfg.Topology) })
+	setUp.Go(func() (err error) {
+		providers, err = n.providers()
+		return err
+	})
+	err := setUp.Wait()
+	defer n.closeAll(providers)
+	if err != nil {
 		return err
 	}
 	for {
-		err := n.incarnation(ctx, ready)
+		err := n.incarnation(ctx, providers, ready)
 		ready = func() {}
 		if ctx.Err() != nil || !errors.Is(err, schemas.ErrLost) {
 			return err
@@ -63,18 +74,15 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-func (n *Node) incarnation(ctx context.Context, ready func()) error {
-	providers, err := n.providers()
-	if err != nil {
-		return err
-	}
-	defer func() {
-		for name, p := range providers {
-			if err := p.Close(); err != nil {
-				n.cfg.Log.Warn().Err(err).Str("provider", name).Msg("close provider")
-			}
+func (n *Node) closeAll(providers map[string]sandbox.Provider) {
+	for name, p := range providers {
+		if err := p.Close(); err != nil {
+			n.cfg.Log.Warn().Err(err).Str("provider", name).Msg("close provider")
 		}
-	}()
+	}
+}
+
+func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Provider, ready func()) error {
 	incarnation := ulid.Make().String()
 	inlet := n.conn.NewInlet(n.cfg.Worker)
 	worker, err := processor.New(processor.Config{

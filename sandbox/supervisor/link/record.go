@@ -56,12 +56,22 @@ func (p *Process) queue(kind byte, offset int64, next piece) error {
 		next.stream = schemas.Stderr
 	}
 	p.got[i] = end
+	// A process that prints a byte at a time, and is read slowly, would cost far more in pieces than in bytes.
+	if n := len(p.pieces); n > 0 && p.pieces[n-1].joins(&next) {
+		p.pieces[n-1].data = append(p.pieces[n-1].data, next.data...)
+		return nil
+	}
 	p.pieces = append(p.pieces, next)
 	select {
 	case p.ready <- struct{}{}:
 	default:
 	}
 	return nil
+}
+
+// joins says whether next can be part of the same piece: of the same stream, and both small.
+func (p *piece) joins(next *piece) bool {
+	return p.stream == next.stream && p.pool == nil && next.pool == nil && len(p.data)+len(next.data) <= pooled
 }
 
 func (p *Process) signaled(m *wire.Signaled) {

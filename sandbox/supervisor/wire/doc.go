@@ -12,5 +12,6 @@
 // number the host gives to a process at Spawn and that names it from then on, over reconnections too.
 //
 // The supervisor's binary is kept tiny, so this package imports neither fmt nor encoding nor net. Every decoder takes
-// whatever bytes it is given: what does not parse is an error, never a panic nor an allocation larger than the input.
+// whatever bytes it is given: what does not parse is an error, never a panic, and what it allocates is bounded by a small
+// multiple of the input.
 package wire
