@@ -66,7 +66,7 @@ func (c *cell) connect() *events.Conn {
 	conn, err := events.Connect(events.Options{InProcess: c.server})
 	c.must(err)
 	c.t.Cleanup(conn.Close)
-	c.must(conn.Ensure(c.ctx, events.Topology{Partitions: 1}.Fit(2 << 30)))
+	c.must(conn.Ensure(c.ctx, events.Topology{Partitions: 1}.Fit(2<<30)))
 	return conn
 }
 
