@@ -132,15 +132,16 @@ func (in *input) run(ctx context.Context, r *run, proc sandbox.Process) {
 		case <-ctx.Done():
 			return
 		}
-		switch end := p.Offset + int64(len(p.Data)); {
-		case end <= taken && (closed || err == nil && !p.End):
-			p.done(nil) // it came before, and its answer was lost
+		came := p.Offset <= taken && p.Offset+int64(len(p.Data)) <= taken
+		switch {
+		case came && (closed || err == nil && !p.End):
+			p.done(nil) // its answer was lost
 			continue
 		case err != nil:
 		case p.Offset > taken:
 			p.done(schemas.Errorf(schemas.CodeInvalidArgument, "offset: %d, but only %d bytes of input came before", p.Offset, taken).With("path", "offset"))
 			continue
-		case end > taken:
+		case !came:
 			fresh := p.Data[taken-p.Offset:]
 			if err = proc.WriteStdin(ctx, fresh); err == nil {
 				taken += int64(len(fresh))
