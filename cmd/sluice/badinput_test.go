@@ -52,6 +52,7 @@ func badCommand(change func(map[string]any)) []byte {
 
 // A command that is none is refused on both ways in, by a code and a path; on the durable one it is kept as a dead letter.
 func TestBadCommandsAreRefused(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	s := c.up()
 	c.good() // from here on the thread has an owner, so that the fast way is open
@@ -170,6 +171,7 @@ func TestBadCommandsAreRefused(t *testing.T) {
 
 // The command line refuses the same, before or after the worker has seen it.
 func TestBadArgumentsAreRefused(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	for _, tt := range []struct {
@@ -207,6 +209,7 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 
 // A program that asked for JSON gets the failure as JSON too.
 func TestAFailureIsJSONWhereJSONWasAskedFor(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	got := c.exec("--json", "--timeout", "-1s", "--", "true")
 	var body struct {
@@ -221,6 +224,7 @@ func TestAFailureIsJSONWhereJSONWasAskedFor(t *testing.T) {
 }
 
 func TestACommandThatDoesNotExistIs127(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	if got := c.exec("--", "no-such-command"); got.code != 127 || !strings.Contains(got.stderr, "no-such-command") {
@@ -234,6 +238,7 @@ func TestACommandThatDoesNotExistIs127(t *testing.T) {
 }
 
 func TestACommandThatIsNotExecutableIs126(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	c.good()
@@ -254,6 +259,7 @@ func TestACommandThatIsNotExecutableIs126(t *testing.T) {
 }
 
 func TestOutputThatIsNotUTF8ComesAsItIs(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	const raw = "a\xff\xfe\x00\x80z"
@@ -280,6 +286,7 @@ func bulk() int64 {
 }
 
 func TestALargeOutputComesWhole(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	n := bulk()
@@ -328,6 +335,7 @@ func (g *gate) Write(p []byte) (int, error) {
 
 // A follower that reads nothing holds up neither the process nor anybody else, and has lost nothing once it reads on.
 func TestASlowFollowerHoldsNothingUp(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	n := formatInt(bulk())
@@ -360,6 +368,7 @@ func TestASlowFollowerHoldsNothingUp(t *testing.T) {
 
 // A follower that goes away takes nothing along: the process goes on, and the rest of its log can be read.
 func TestAFollowerThatGoesAwayIsNotMissed(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	x := c.spawn(execArgs("--key", "gone", "-n", "--", "bash", "-c", "echo one; read -r line < "+c.fifo("go")+"; echo two $line")...)

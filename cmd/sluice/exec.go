@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -174,7 +172,7 @@ func (m *Main) runExec(ctx context.Context, r *reached, interrupts *interrupts, 
 			m.say(err)
 		}
 	})
-	out := &output{stdout: m.Stdout, stderr: m.Stderr, json: asJSON}
+	out := newOutput(m.Stdout, m.Stderr, asJSON)
 	for e, err := range x.Events(ctx) {
 		switch {
 		case err != nil:
@@ -184,7 +182,7 @@ func (m *Main) runExec(ctx context.Context, r *reached, interrupts *interrupts, 
 			return 0, err
 		case e.Result != nil:
 			return m.ended(e.Result, out)
-		case out.write(e.Chunk.Stream, e.Chunk.Data):
+		case out.write(e.Chunk):
 			// Who reads this has left, as head does. The process is told as it would be behind a pipe whose reader is gone, and
 			// ends of that or goes on; either way its end is waited for.
 			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), passPatience)
@@ -193,67 +191,4 @@ func (m *Main) runExec(ctx context.Context, r *reached, interrupts *interrupts, 
 		}
 	}
 	return 0, schemas.Errorf(schemas.CodeInternal, "the output of process %s ended without a result: see `sluice events --process %s`", x.Process(), x.Process())
-}
-
-// output is where a command's output goes.
-type output struct {
-	stdout, stderr io.Writer
-	json           bool // keep the beginning instead
-	kept           [2][]byte
-	broken         bool
-}
-
-// write passes a piece on, and says whether its reader turned out to have gone, once.
-func (o *output) write(stream schemas.Stream, p []byte) (gone bool) {
-	i, to := 0, o.stdout
-	if stream == schemas.Stderr {
-		i, to = 1, o.stderr
-	}
-	if o.json {
-		room := max(int(schemas.DefaultOutputLimit)-len(o.kept[i]), 0)
-		o.kept[i] = append(o.kept[i], p[:min(room, len(p))]...)
-		return false
-	}
-	_, err := to.Write(p)
-	if err == nil || o.broken {
-		return false
-	}
-	o.broken = true
-	return true
-}
-
-// fill puts what was kept into a result whose record had room for less.
-func (o *output) fill(r *schemas.Result) error {
-	for i, s := range []schemas.Stream{schemas.Stdout, schemas.Stderr} {
-		recorded, err := r.Output(s)
-		if err != nil {
-			return err
-		}
-		if len(o.kept[i]) <= len(recorded) {
-			continue // output that is no longer in the log
-		}
-		total := r.StdoutBytes
-		if s == schemas.Stderr {
-			total = r.StderrBytes
-		}
-		r.SetOutput(s, o.kept[i], total)
-	}
-	return nil
-}
-
-// ended prints what is to be said of the end, and returns the exit code.
-func (m *Main) ended(r *schemas.Result, out *output) (int, error) {
-	if out.json {
-		if err := out.fill(r); err != nil {
-			return 0, err
-		}
-		return r.ExitCode, m.printJSON(r)
-	}
-	switch {
-	case r.Error != nil:
-		m.say(r.Error)
-	case r.Reason == schemas.ReasonTimedOut:
-		m.note(fmt.Sprintf("timed out after %s: the process tree was ended", time.Duration(r.DurationMS*float64(time.Millisecond)).Round(time.Millisecond)))
-	}
-	return r.ExitCode, nil
 }

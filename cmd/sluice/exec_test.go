@@ -17,6 +17,7 @@ import (
 
 // The README's first command.
 func TestOutputAndExitCodePassThrough(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	got := c.exec("--", "bash", "-c", "echo out; echo err >&2; exit 3")
 	if got.code != 3 || got.stdout != "out\n" || !strings.HasSuffix(got.stderr, "\nerr\n") || !strings.Contains(got.stderr, "isolates nothing") {
@@ -45,6 +46,7 @@ func pipeFrom(t *testing.T, write func(w io.Writer) error) *os.File {
 }
 
 func TestStandardInputPassesThrough(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	const n = 32 << 20
@@ -72,6 +74,7 @@ func TestStandardInputPassesThrough(t *testing.T) {
 }
 
 func TestAClosedStandardInputIsAnEmptyOne(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	closed, err := os.Open(os.DevNull)
@@ -93,6 +96,7 @@ func TestAClosedStandardInputIsAnEmptyOne(t *testing.T) {
 
 // What a process leaves unread holds up neither its end nor the next command.
 func TestAProcessNeedNotReadItsInput(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	in := pipeFrom(t, func(w io.Writer) error {
@@ -125,6 +129,7 @@ func (zeros) Read(p []byte) (int, error) {
 }
 
 func TestNoStandardInputIsReadWhereNoneIsWanted(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	in := pipeFrom(t, func(w io.Writer) error {
@@ -141,6 +146,7 @@ func TestNoStandardInputIsReadWhereNoneIsWanted(t *testing.T) {
 
 // Ctrl+C is passed on once, as SIGINT to the process, whose exit code is the answer.
 func TestCtrlCGoesToTheProcess(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	for _, tt := range []struct {
@@ -176,6 +182,7 @@ func TestCtrlCGoesToTheProcess(t *testing.T) {
 
 // The second one leaves at once: the process goes on.
 func TestASecondCtrlCLeaves(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	x := c.spawn(execArgs("-n", "--", "bash", "-c", "trap 'echo caught' INT; echo ready; read -r line < "+c.fifo("go")+"; read -r line < "+c.fifo("again")+"; echo $line")...)
@@ -204,6 +211,7 @@ func TestASecondCtrlCLeaves(t *testing.T) {
 }
 
 func TestASignalsExitCodeIs128AndItsNumber(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	for sig, want := range map[string]int{"KILL": 137, "TERM": 143, "SEGV": 139, "USR1": 128 + int(syscall.SIGUSR1)} {
@@ -214,6 +222,7 @@ func TestASignalsExitCodeIs128AndItsNumber(t *testing.T) {
 }
 
 func TestTheEnvironmentAndTheFolderAreTheCommands(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	c.env["MINE"] = "passed on"
@@ -230,6 +239,7 @@ func TestTheEnvironmentAndTheFolderAreTheCommands(t *testing.T) {
 }
 
 func TestTheResultAsJSON(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	got := c.exec("--json", "--key", "k", "--", "bash", "-c", "echo '<out>'; echo err >&2; exit 3")
@@ -253,6 +263,7 @@ func TestTheResultAsJSON(t *testing.T) {
 
 // `| head -1` ends the process as it would behind a pipe, and with it the exec; what it shares a data folder with goes on.
 func TestAReaderThatLeavesEndsTheProcess(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	for _, hosted := range []bool{false, true} {
 		if hosted {
@@ -281,6 +292,7 @@ func TestAReaderThatLeavesEndsTheProcess(t *testing.T) {
 
 // With no worker a command waits in the queue, and its caller is told; a worker that comes runs it.
 func TestACommandWaitsForAWorker(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	s := c.up()
 	// Of another cell there are streams, but no worker any more.

@@ -15,6 +15,7 @@ import (
 
 // What `sluice up` makes is readable by its user alone; a stranger without the token is refused, whoever finds it is not.
 func TestTheTokenIsWhatAStrangerNeeds(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	s := c.up()
 	err := filepath.WalkDir(c.data, func(path string, d os.DirEntry, err error) error {
@@ -61,6 +62,7 @@ func TestTheTokenIsWhatAStrangerNeeds(t *testing.T) {
 }
 
 func TestUpTwiceOnOneFolderIsAConflict(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	c.run("up", "--provider", "local", "--listen", "127.0.0.1:0").wantError(t, schemas.CodeConflict, c.data, "--data")
@@ -69,6 +71,7 @@ func TestUpTwiceOnOneFolderIsAConflict(t *testing.T) {
 }
 
 func TestUpOnATakenPortSaysSo(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -83,6 +86,7 @@ func TestUpOnATakenPortSaysSo(t *testing.T) {
 
 // Nobody who may not write gets further than a message, root neither.
 func TestADataFolderThatCannotBeWrittenIsAnError(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	file := filepath.Join(c.data, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -111,6 +115,7 @@ func TestADataFolderThatCannotBeWrittenIsAnError(t *testing.T) {
 
 // A folder's name may be longer than a socket's may be.
 func TestADataFolderMayHaveALongName(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.data = filepath.Join(c.data, strings.Repeat("long/", 40)+strings.Repeat("x", 200))
 	run, err := (&folder{path: c.data}).runFolder()
@@ -132,6 +137,7 @@ func TestADataFolderMayHaveALongName(t *testing.T) {
 }
 
 func TestDoctorSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	got := c.run("doctor")
 	for _, word := range []string{"system", "data folder", "disk", "server", "open files", "provider local"} {

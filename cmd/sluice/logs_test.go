@@ -31,6 +31,7 @@ func chunks(t *testing.T, text string) []chunkLine {
 // `logs -f --from SEQ` joins late and resumes without loss or repetition: a follower that is killed after each few chunks and comes
 // back where it was reads the same as one that never went.
 func TestAFollowerResumesWhereItWas(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	fifo := c.fifo("go")
@@ -96,6 +97,7 @@ func TestAFollowerResumesWhereItWas(t *testing.T) {
 }
 
 func TestEventsTellWhatHappened(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	follower := c.spawn("events", "-f", "--json", "--thread", "t1")
@@ -150,6 +152,7 @@ func TestEventsTellWhatHappened(t *testing.T) {
 }
 
 func TestProcessesAreListedAndKilled(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	if got := c.run("process", "list", "--json"); strings.TrimSpace(got.stdout) != "[]" {

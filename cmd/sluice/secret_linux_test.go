@@ -36,6 +36,7 @@ func holding(t *testing.T, dir, text string) []string {
 
 // What comes by --env or on standard input is written down nowhere: no event, no log, no argument of any process, no file.
 func TestSecretsAreWrittenDownNowhere(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	s := c.up("--log-level", "debug")
 	secret, input := "env"+unique(), "stdin"+unique()
@@ -101,6 +102,7 @@ func withArgumentPart(t *testing.T, part string) []string {
 
 // What comes from a command's name, its arguments or a message reaches a terminal as text alone. Its output is its own.
 func TestHostileTextDoesNotDriveTheTerminal(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	const evil = "\x1b]0;owned\a\x1b[2J\u009b31m\u202e\r\nforged 12 process.exited\t\x7f"

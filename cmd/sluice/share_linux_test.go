@@ -12,6 +12,7 @@ import (
 
 // Two `sluice exec` at once, with no server running, share one data folder and both work.
 func TestTwoExecsShareADataFolder(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	fifo := c.fifo("go")
 	host := c.spawn(execArgs("-n", "--", "bash", "-c", "echo host; read -r line < "+fifo+"; echo $line; exit 3")...)
@@ -37,6 +38,7 @@ func TestTwoExecsShareADataFolder(t *testing.T) {
 
 // The host has done its own command and waits for its guest's.
 func TestAHostWaitsForItsGuests(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	first, second := c.fifo("first"), c.fifo("second")
 	host := c.spawn(execArgs("-n", "--", "bash", "-c", "echo host; read -r line < "+first)...)
@@ -56,6 +58,7 @@ func TestAHostWaitsForItsGuests(t *testing.T) {
 
 // A host killed with SIGKILL takes the processes along that ran in it: the guest takes over, and its caller is told `lost`.
 func TestAGuestTakesOverFromAHostThatIsKilled(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	host := c.spawn(execArgs("-n", "--", "bash", "-c", "echo host; sleep "+uniqueSeconds())...)
 	host.line()
@@ -75,6 +78,7 @@ func TestAGuestTakesOverFromAHostThatIsKilled(t *testing.T) {
 
 // Five at once, none of which is there before: one of them hosts, all work, none loses its command as another one ends.
 func TestFiveExecsAtOnceAllWork(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	for round := range 3 {
 		var all sync.WaitGroup
@@ -97,6 +101,7 @@ func TestFiveExecsAtOnceAllWork(t *testing.T) {
 
 // A second interrupt ends the host at once, whatever its process thinks of signals.
 func TestAHostThatIsLeftTakesItsProcessAlong(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	arg := uniqueSeconds()
 	host := c.spawn(execArgs("-n", "--", "bash", "-c", "trap '' INT TERM; echo ready; sleep "+arg+"; sleep "+arg)...)

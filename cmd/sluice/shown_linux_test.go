@@ -16,6 +16,7 @@ import (
 // `sluice exec … -- seq 1 5000000` has the same sha256 as `seq` itself; the same through `logs --from 1` afterwards, by another
 // process.
 func TestSeqHasTheDigestOfSeqItself(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	want := seqDigest(t, 5000000)
@@ -46,6 +47,7 @@ func uniqueSeconds() string { return fmt.Sprintf("300.%09d", rand.IntN(1e9)) }
 // `--timeout 1s -- bash -c 'sleep 300 & sleep 300'` ends with 124 within 3 s, with what was printed until then, and no `sleep`
 // is left.
 func TestATimeoutEndsTheWholeTree(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	c.good() // the sandbox is there: what is measured is the timeout
@@ -72,6 +74,7 @@ func TestATimeoutEndsTheWholeTree(t *testing.T) {
 
 // The same --key twice runs once and answers the same; the same key with another command is a conflict.
 func TestTheSameKeyRunsOnce(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	run := func(key string) []string {
@@ -122,6 +125,7 @@ func TestTheSameKeyRunsOnce(t *testing.T) {
 
 // The client killed with SIGKILL in mid-run: the process goes on, its result and whole log can be read.
 func TestTheProcessSurvivesItsClient(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	args := execArgs("--key", "k", "-n", "--", "bash", "-c", "seq 1 1000; read -r line < "+c.fifo("go")+"; seq 1001 2000; exit 9")
@@ -166,6 +170,7 @@ func freeAddress(t *testing.T) string {
 // `sluice up` killed with SIGKILL and started again: streams, records and results of before are there; a process that ran then
 // is told as `lost`, to a client that waits for it too.
 func TestUpSurvivesItsOwnDeath(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	address := freeAddress(t)
 	start := func() *spawned {

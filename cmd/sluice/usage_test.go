@@ -20,6 +20,7 @@ func every(c *cobra.Command, path []string, f func(c *cobra.Command, path []stri
 }
 
 func TestEveryHelpHasAnExample(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	m := &Main{Getenv: c.getenv}
 	every(m.rootCommand(), nil, func(cmd *cobra.Command, path []string) {
@@ -47,6 +48,7 @@ func TestEveryHelpHasAnExample(t *testing.T) {
 }
 
 func TestAnUnknownCommandIsAClearError(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	c.run("exek").wantError(t, schemas.CodeInvalidArgument, `"exek"`, "sluice exec", "--help")
 	c.run("process", "lst").wantError(t, schemas.CodeInvalidArgument, `"lst"`, "sluice process list")
