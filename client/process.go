@@ -78,6 +78,9 @@ func (p *ProcessInfo) apply(ev *schemas.Event) error {
 			return err
 		}
 		p.State, p.Ended, p.ExitCode = string(r.Reason), &ev.Time, &r.ExitCode
+		if r.Worker != "" {
+			p.Worker = r.Worker // the record of a lost process is another worker's
+		}
 		if p.Command == "" {
 			p.Command, p.Args = r.Command, r.Args
 		}

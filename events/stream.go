@@ -197,12 +197,19 @@ func (c *Conn) bucketConfigs(t Topology) []jetstream.KeyValueConfig {
 	}
 }
 
-// ensureStream asks before it changes: creating is the usual case at a first start, and a stream that is there already is
-// left alone unless it differs, since an update costs every replica a write.
+// ensureStream updates before it creates: a stream that is there already is counted a second time by whoever asks to create
+// it, and would not fit into a store that it fills by more than half.
 func (c *Conn) ensureStream(ctx context.Context, cfg jetstream.StreamConfig) error {
-	_, err := c.js.CreateStream(ctx, cfg)
-	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		_, err = c.js.UpdateStream(ctx, cfg)
+	_, err := c.js.UpdateStream(ctx, cfg)
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
+	}
+	if _, err = c.js.CreateStream(ctx, cfg); err == nil {
+		return nil
+	}
+	// Somebody else may have created it in between.
+	if _, again := c.js.UpdateStream(ctx, cfg); !errors.Is(again, jetstream.ErrStreamNotFound) {
+		return again
 	}
 	return err
 }

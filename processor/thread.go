@@ -130,6 +130,9 @@ func (t *thread) serves(provider string) error {
 
 // publish writes an event that informs and decides nothing: when it cannot be written, that is logged.
 func (w *Worker) publish(ctx context.Context, ev *schemas.Event) {
+	if w.fenced.Load() {
+		return // another worker may speak for what this one ran
+	}
 	if err := w.cfg.Records.Publish(ctx, ev); err != nil {
 		w.cfg.Log.Warn().Err(err).Str("type", string(ev.Type)).Str("thread", ev.Thread).Msg("event not published")
 	}
@@ -146,11 +149,10 @@ func (w *Worker) sandbox(ctx context.Context, t *thread) (sandbox.Sandbox, error
 	if m == nil {
 		m = &making{done: make(chan struct{})}
 		t.making = m
-		t.mu.Unlock()
-		w.makeSandbox(ctx, t, m)
-	} else {
-		t.mu.Unlock()
+		// Apart from the command that asks first: when that is killed, others still wait for the sandbox.
+		w.work.Go(func() { w.makeSandbox(t, m) })
 	}
+	t.mu.Unlock()
 	select {
 	case <-m.done:
 		return m.sb, m.err
@@ -177,8 +179,9 @@ func (m *making) ended() bool {
 	}
 }
 
-func (w *Worker) makeSandbox(ctx context.Context, t *thread, m *making) {
-	defer close(m.done)
+func (w *Worker) makeSandbox(t *thread, m *making) {
+	ctx, cancel := context.WithTimeout(w.creating, w.cfg.patience.start)
+	defer cancel()
 	begin := time.Now()
 	id := "s" + strings.ToLower(ulid.Make().String())
 	info := schemas.SandboxInfo{ID: id, Provider: t.session.Provider, Workspace: filepath.Join(w.cfg.Workspaces, t.tenant, t.thread)}
@@ -188,8 +191,8 @@ func (w *Worker) makeSandbox(ctx context.Context, t *thread, m *making) {
 	if m.err != nil {
 		typ, info.Error = schemas.TypeSandboxFailed, schemas.AsError(m.err)
 	}
-	ev := w.event(typ, t.tenant, t.thread, t.session.ID, "", info)
-	w.work.Go(func() { w.publish(w.bg, ev) }) // the first command need not wait for it
+	close(m.done) // the first command need not wait for the event
+	w.publish(w.bg, w.event(typ, t.tenant, t.thread, t.session.ID, "", info))
 }
 
 // begin and end count a run of the thread. The session is idle from the last end on.
@@ -213,7 +216,11 @@ func (t *thread) terminate(ctx context.Context, grace time.Duration) {
 	if m == nil {
 		return
 	}
-	<-m.done // creation is bounded by its own context
+	select {
+	case <-m.done:
+	case <-ctx.Done():
+		return // its provider ends it when it comes
+	}
 	if m.sb != nil {
 		_ = m.sb.Terminate(ctx, grace) // its error is ctx's: the supervisor ends with the worker all the same
 	}
