@@ -48,6 +48,9 @@ func newReached(conn *events.Conn, g *globals, f *finder) (*reached, error) {
 	c, err := client.New(conn, client.WithTenant(g.tenant))
 	if err != nil {
 		conn.Close()
+		if f != nil {
+			err = errors.Join(err, f.stop())
+		}
 		return nil, err
 	}
 	return &reached{client: c, conn: conn, finder: f}, nil
