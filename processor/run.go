@@ -147,7 +147,7 @@ func (w *Worker) launch(r *run) (sandbox.Process, sandbox.Sandbox, error) {
 	if !r.starting(cancel) {
 		return nil, nil, errKilledEarly
 	}
-	for again := r.exec.Retry == schemas.RetrySafe; ; again = false {
+	for again := r.exec.Retry == schemas.RetrySafe; ; {
 		sb, err := w.sandbox(ctx, r.thread)
 		if r.isDoomed() {
 			return nil, nil, errKilledEarly
@@ -162,11 +162,15 @@ func (w *Worker) launch(r *run) (sandbox.Process, sandbox.Sandbox, error) {
 		switch {
 		case err == nil:
 			return proc, sb, nil
+		case errors.Is(err, sandbox.ErrEnded) && w.gone(ctx, sb, err) && ctx.Err() == nil:
+			// It came between the end of a sandbox and the news of it: the next turn makes another.
 		case ctx.Err() == nil && !w.gone(ctx, sb, err):
 			return nil, nil, startError(err)
 		case ctx.Err() != nil && r.isDoomed():
 			return nil, nil, errKilledEarly
-		case ctx.Err() != nil || !again:
+		case ctx.Err() == nil && again:
+			again = false
+		default:
 			return nil, nil, schemas.Errorf(schemas.CodeLost,
 				"process %s was given to its sandbox, which did not say whether it began (%w): send it with a new key, or with retry \"safe\"", r.process, err)
 		}

@@ -40,7 +40,9 @@ func pipeFrom(t *testing.T, write func(w io.Writer) error) *os.File {
 	}()
 	t.Cleanup(func() {
 		_ = r.Close() // ends a writer whose reader read no more
-		_ = <-wrote // a reader that has left makes it fail
+		if err := <-wrote; err != nil {
+			t.Log("the reader left:", err)
+		}
 	})
 	return r
 }
