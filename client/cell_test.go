@@ -3,7 +3,7 @@ package client_test
 import (
 	"bytes"
 	"context"
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -198,9 +198,9 @@ func (d *desk) printed(process, text string) {
 		}
 		return nil
 	})
-	if err != errEnough {
+	if !errors.Is(err, errEnough) {
 		d.t.Fatalf("%q was not printed, but %q: %v", text, b.String(), err)
 	}
 }
 
-var errEnough = fmt.Errorf("enough")
+var errEnough = errors.New("enough")

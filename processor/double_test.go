@@ -158,6 +158,6 @@ func (p *doubleProcess) Wait(ctx context.Context) (sandbox.Exit, error) {
 }
 
 // only makes a worker that has one double for every sandbox.
-func (r *rig) only(make func(spec sandbox.Spec) (sandbox.Sandbox, error)) {
-	r.stage.create = func(_ context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) { return make(spec) }
+func (r *rig) only(produce func(spec sandbox.Spec) (sandbox.Sandbox, error)) {
+	r.stage.create = func(_ context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) { return produce(spec) }
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	"github.com/rs/zerolog"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -122,9 +123,9 @@ const maxLoggedCommand = 200
 
 // outcome writes the one log line a command gets. Arguments, environment and output are not for logs.
 func (w *Worker) outcome(r *run, result *schemas.Result, err error) {
-	line := w.cfg.Log.Info()
+	level := zerolog.InfoLevel
 	if err != nil {
-		line = w.cfg.Log.Warn().Err(err)
+		level = zerolog.WarnLevel
 	}
 	name := "command_executed"
 	if !result.Success {
@@ -134,9 +135,11 @@ func (w *Worker) outcome(r *run, result *schemas.Result, err error) {
 	if len(command) > maxLoggedCommand {
 		command = command[:maxLoggedCommand]
 	}
-	if result.Error != nil {
-		line = line.Str("code", string(result.Error.Code))
+	code := func(e *zerolog.Event) {
+		if result.Error != nil {
+			e.Str("code", string(result.Error.Code))
+		}
 	}
-	line.Str("command_id", r.process).Str("thread", r.thread.thread).Str("session_id", r.thread.session.ID).Int("attempt", r.attempt).
+	w.cfg.Log.WithLevel(level).Err(err).Func(code).Str("command_id", r.process).Str("thread", r.thread.thread).Str("session_id", r.thread.session.ID).Int("attempt", r.attempt).
 		Str("command", command).Int("exit_code", result.ExitCode).Str("reason", string(result.Reason)).Float64("duration_ms", result.DurationMS).Msg(name)
 }

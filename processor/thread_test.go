@@ -171,7 +171,7 @@ func TestManyCommandsOfAThreadShareOneSandbox(t *testing.T) {
 func TestAFailedSandboxIsToldAndTheNextCommandTriesAgain(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
-	real := w.stage.create
+	create := w.stage.create
 	w.stage.create = func(context.Context, sandbox.Spec) (sandbox.Sandbox, error) {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "no cgroups here")
 	}
@@ -183,7 +183,7 @@ func TestAFailedSandboxIsToldAndTheNextCommandTriesAgain(t *testing.T) {
 	if info.Error == nil || info.Provider != "local" {
 		t.Fatalf("%+v", info)
 	}
-	w.stage.create = real
+	w.stage.create = create
 	if r := c.exec(command("k2", sh(":"))); !r.Success {
 		t.Fatalf("%+v", r)
 	}
