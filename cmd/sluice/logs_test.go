@@ -37,11 +37,10 @@ func TestAFollowerResumesWhereItWas(t *testing.T) {
 	fifo := c.fifo("go")
 	x := c.spawn(execArgs("-n", "--", "bash", "-c",
 		"for i in $(seq 40); do echo out $i; echo err $i >&2; sleep 0.01; done; read -r line < "+fifo+"; for i in $(seq 41 80); do echo out $i; done; printf 'no newline'")...)
-	id := ""
 	for range 40 {
 		x.line()
 	}
-	id = c.only()
+	id := c.only()
 	var got strings.Builder
 	next := uint64(1)
 	joins := 0
