@@ -108,7 +108,8 @@ func (in *Inlet) keepConsuming(ctx context.Context, partition int, cc jetstream.
 			case <-cc.Closed():
 			}
 		}
-		if pause(ctx, retryDelay) != nil {
+		_ = pause(ctx, retryDelay) // it fails only where ctx has ended
+		if ctx.Err() != nil {
 			return nil
 		}
 		var err error

@@ -73,8 +73,7 @@ func figures() []figure {
 		{"exec.rate.tcp", 0.55, false, rate(overTCP)},
 		{"log.live.inprocess", 0.15, false, live(inProcess)},
 		{"log.live.tcp", 0.09, false, live(overTCP)},
-		{"log.durable.inprocess", 0.4, false, durable(inProcess)},
-		{"log.durable.tcp", 0.4, false, durable(overTCP)},
+		{"log.durable", 0.4, false, durable(inProcess)},
 		{"up.ready", 3, true, upReady},
 	}
 }

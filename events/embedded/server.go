@@ -202,11 +202,10 @@ func usedBytes(dir string) int64 {
 	var sum int64
 	// What cannot be read counts as nothing: the bound errs to the safe side.
 	_ = filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
-		if err != nil {
-			return nil
-		}
-		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
-			sum += info.Size()
+		if err == nil {
+			if info, infoErr := d.Info(); infoErr == nil && info.Mode().IsRegular() {
+				sum += info.Size()
+			}
 		}
 		return nil
 	})
