@@ -51,12 +51,12 @@ func group(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return c.Help()
 	}
-	hint := ""
+	hint := "."
 	c.SuggestionsMinimumDistance = 2 // cobra sets its own default only for an error it makes itself
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = ": did you mean `" + c.CommandPath() + " " + near[0] + "`?"
+		hint = ", did you mean `" + c.CommandPath() + " " + near[0] + "`?"
 	}
-	return schemas.Errorf(schemas.CodeInvalidArgument, "there is no command %q in `%s`%s: see `%s --help`", args[0], c.CommandPath(), hint, c.CommandPath())
+	return schemas.Errorf(schemas.CodeInvalidArgument, "there is no command %q in `%s`%s See `%s --help`", args[0], c.CommandPath(), hint, c.CommandPath())
 }
 
 // noArgs refuses what a command would not look at.

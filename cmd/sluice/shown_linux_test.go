@@ -84,7 +84,7 @@ func TestTheSameKeyRunsOnce(t *testing.T) {
 	if second := c.run(run("once")...); first.code != 5 || second.code != 5 || first.stdout == "" || second.stdout != first.stdout {
 		t.Errorf("%+v, then %+v", first, second)
 	}
-	c.exec("--key", "once", "--", "true").wantError(t, schemas.CodeConflict, "once")
+	c.exec("--key", "once", "--", "true").wantError(t, schemas.CodeConflict, "key", "t1")
 	c.exec("--key", "once", "--timeout", "5s", "--", "bash", "-c", "echo once >> runs; echo $RANDOM$RANDOM$RANDOM; exit 5").wantError(t, schemas.CodeConflict)
 
 	// Eight at once: one runs, the others hear of it.
