@@ -76,7 +76,7 @@ func (k *Call) send(ctx context.Context, cmd *schemas.Command, inbox string, bod
 			return err
 		}
 		err = k.conn.place(ctx, k.ref.Tenant, schemas.PlaceRequest{Thread: cmd.Thread, Provider: cmd.Provider})
-		if errors.Is(err, errNobody) {
+		if errors.Is(err, errNobody) || isDeclined(err) {
 			return k.queue(ctx, cmd, header, body)
 		}
 		if err != nil {
@@ -93,6 +93,12 @@ func declined(ev *schemas.Event) bool {
 	}
 	var r schemas.Result
 	return ev.Decode(&r) == nil && r.Error != nil && r.Error.Code == schemas.CodeUnavailable
+}
+
+// isDeclined says that a worker would not take the thread because it is about to go.
+func isDeclined(err error) bool {
+	e, ok := errors.AsType[*schemas.Error](err)
+	return ok && e.Details[schemas.DetailDeclined] != ""
 }
 
 // queue leaves the command in CMD, from where it reaches a worker once there is one.

@@ -49,7 +49,7 @@ func (w *Worker) claim(ctx context.Context, tenant, id, provider string) (t *thr
 		return t, w.cfg.Worker, nil
 	}
 	if leaving {
-		return nil, "", schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", w.cfg.Worker)
+		return nil, "", schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", w.cfg.Worker).With(schemas.DetailDeclined, "shutdown")
 	}
 	for range claimTries {
 		t, owner, err = w.tryClaim(ctx, tenant, id, provider)

@@ -25,9 +25,6 @@ const (
 	DurabilityFsync Durability = "fsync"
 )
 
-// syncInterval was measured against syncing each write: a third of its latency at the price of at most this much.
-const syncInterval = 100 * time.Millisecond
-
 // Config sets up a server.
 type Config struct {
 	// Dir is where the streams are kept. Required; created with mode 0700.
