@@ -209,21 +209,33 @@ func (t *thread) end() {
 	t.mu.Unlock()
 }
 
-func (t *thread) terminate(ctx context.Context, grace time.Duration) {
+// terminate ends the thread's sandbox, if it has one, and says which that was.
+func (t *thread) terminate(ctx context.Context, grace time.Duration) (ended string) {
 	t.mu.Lock()
 	m := t.making
 	t.mu.Unlock()
 	if m == nil {
-		return
+		return ""
 	}
 	select {
 	case <-m.done:
 	case <-ctx.Done():
-		return // its provider ends it when it comes
+		return "" // its provider ends it when it comes
 	}
-	if m.sb != nil {
-		_ = m.sb.Terminate(ctx, grace) // its error is ctx's: the supervisor ends with the worker all the same
+	if m.sb == nil {
+		return ""
 	}
+	_ = m.sb.Terminate(ctx, grace) // its error is ctx's: the supervisor ends with the worker all the same
+	return m.sb.ID()
+}
+
+// endSandbox ends the thread's sandbox and tells of it, unless another worker may own the thread by now.
+func (w *Worker) endSandbox(ctx context.Context, t *thread, grace time.Duration) {
+	id := t.terminate(ctx, grace)
+	if id == "" || w.fenced.Load() {
+		return
+	}
+	w.publish(ctx, w.event(schemas.TypeSandboxEnded, t.tenant, t.thread, t.session.ID, "", schemas.SandboxInfo{ID: id, Provider: t.session.Provider}))
 }
 
 // expireIdle ends the sessions that have run nothing for the idle timeout.
@@ -258,7 +270,7 @@ func (w *Worker) expire(ctx context.Context, t *thread) {
 	delete(w.threads, key)
 	w.mu.Unlock()
 	w.cfg.Threads.Disown(t.tenant, t.thread)
-	t.terminate(ctx, w.cfg.StopGrace)
+	w.endSandbox(ctx, t, w.cfg.StopGrace)
 	if err := w.cfg.Sessions.DeleteSession(ctx, &t.session, t.revision); err != nil && !errors.Is(err, schemas.ErrConflict) {
 		w.cfg.Log.Warn().Err(err).Str("thread", t.thread).Msg("delete session")
 	}

@@ -154,7 +154,7 @@ func (w *Worker) shutdown() {
 	var group errgroup.Group
 	for _, t := range threads {
 		group.Go(func() error {
-			t.terminate(ctx, 0)
+			w.endSandbox(ctx, t, 0)
 			w.cfg.Threads.Disown(t.tenant, t.thread)
 			return nil
 		})
