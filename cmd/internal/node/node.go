@@ -3,8 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"os"
-	"runtime/debug"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -48,7 +46,6 @@ func New(cfg Config, conn *events.Conn) *Node { return &Node{cfg: cfg, conn: con
 // Run runs the worker until ctx ends, and starts it anew as another incarnation when it loses its lease. ready is called
 // once, when it accepts commands. Errors: those of its parts' constructors, unavailable when JetStream is not there.
 func (n *Node) Run(ctx context.Context, ready func()) error {
-	collectLess()
 	// The two do not need each other: one is NATS's work, the other this machine's.
 	var providers map[string]sandbox.Provider
 	setUp, setUpCtx := errgroup.WithContext(ctx)
@@ -129,12 +126,4 @@ func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Pro
 		return worker.Run(ctx)
 	})
 	return group.Wait()
-}
-
-// collectLess trades a few tens of MB of memory for a tenth of the processor time: a worker's live heap is small and its
-// commands leave much garbage. GOGC, where it is set, has the last word.
-func collectLess() {
-	if _, set := os.LookupEnv("GOGC"); !set {
-		debug.SetGCPercent(400)
-	}
 }
