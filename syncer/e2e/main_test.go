@@ -1,0 +1,49 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/sluice-dev/sluice/syncer/e2e/gateway"
+	"github.com/sluice-dev/sluice/syncer/s3store"
+)
+
+var server *gateway.Server
+
+func TestMain(m *testing.M) {
+	gateway.Main()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "gateway-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	for name, value := range map[string]string{
+		"AWS_ACCESS_KEY_ID": gateway.AccessKey, "AWS_SECRET_ACCESS_KEY": gateway.SecretKey, "AWS_REGION": "us-east-1",
+	} {
+		if err := os.Setenv(name, value); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	if server, err = gateway.Start(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = server.Stop() }()
+	return m.Run()
+}
+
+func open(t *testing.T, prefix string) *s3store.Store {
+	t.Helper()
+	s, err := s3store.Open(t.Context(), s3store.Options{Bucket: gateway.Bucket, Prefix: prefix, Endpoint: server.Endpoint})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
