@@ -22,6 +22,7 @@ const (
 type target struct {
 	node *Node
 	path string
+	from string // the path under which the store has it
 }
 
 // part is a piece of an object that a file needs.

@@ -18,8 +18,11 @@ func (p *packed) send(ctx context.Context, x *session, files []*Node, _ []*Node)
 }
 
 func (p *packed) has(n *Node) (Location, bool) {
-	if n.Kind != File || n.Size == 0 || !n.Hashed {
+	if n.Kind != File || !n.Hashed {
 		return Location{}, false
+	}
+	if n.Size == 0 {
+		return Location{}, true // there is nothing to keep
 	}
 	return p.shelf.file(n.Digest)
 }
@@ -32,7 +35,7 @@ func (p *packed) settle(next *State) {
 	next.compactObjects()
 }
 
-func (p *packed) finish(context.Context, *State) error { return nil }
+func (p *packed) finish(ctx context.Context, next *State) error { return p.repack(ctx, next) }
 
 func (p *packed) committed(context.Context) error { return nil }
 

@@ -24,7 +24,7 @@ func (x *session) pull(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	was, err := x.loadRemote(ctx, x.index)
+	was, err := x.remote(ctx)
 	if err != nil {
 		return err
 	}
@@ -83,11 +83,11 @@ type changes struct {
 	remove  []*Node // paths that go, as they were when the folder was scanned
 	swapped []*Node // of those, the ones that another kind of thing takes the place of
 	was     map[string]stat
-	names   map[string]bool // the folders that are there
+	origin  map[string]string // for a path beside another: the other
 }
 
 func newChanges(l *local, steps []Step, version string) *changes {
-	c := &changes{was: map[string]stat{}, names: map[string]bool{"": true}}
+	c := &changes{was: map[string]stat{}, origin: map[string]string{}}
 	at := 0
 	for i := range steps {
 		s := &steps[i]
@@ -95,14 +95,12 @@ func newChanges(l *local, steps []Step, version string) *changes {
 		if s.Local != nil {
 			st = l.stats[at]
 			at++
-			if s.Local.Kind == Dir {
-				c.names[s.Local.Path] = true
-			}
 		}
 		if s.Do == KeepBoth {
 			copied := *s.Remote
 			copied.Path = besideName(copied.Path, version)
 			c.write = append(c.write, &copied)
+			c.origin[copied.Path] = s.Remote.Path
 			continue
 		}
 		if s.Do != TakeRemote {
@@ -120,7 +118,6 @@ func newChanges(l *local, steps []Step, version string) *changes {
 			c.remove, c.swapped = append(c.remove, l), append(c.swapped, l)
 			c.write = append(c.write, r)
 			c.was[l.Path] = st
-			delete(c.names, l.Path)
 		default:
 			c.write = append(c.write, r)
 			c.was[l.Path] = st
@@ -171,7 +168,11 @@ func (x *session) apply(ctx context.Context, s *State, c *changes) (err error) {
 				return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
 			}
 		default:
-			targets = append(targets, target{n, staged})
+			from := n.Path
+			if other, ok := c.origin[n.Path]; ok {
+				from = other
+			}
+			targets = append(targets, target{n, staged, from})
 			files = append(files, n)
 		}
 		if !nested {
@@ -235,6 +236,9 @@ func (x *session) publish(ctx context.Context, c *changes, moves []move, folders
 			return err
 		}
 	}
+	if err := x.stillFree(c, moves); err != nil {
+		return err
+	}
 	if err := x.announce(c.swapped); err != nil {
 		return err
 	}
@@ -273,6 +277,25 @@ func (x *session) untouched(path string, was stat) error {
 		return nil // what is in a folder is looked at by itself
 	}
 	return schemas.Errorf(schemas.CodeConflict, "sync: %q was changed while it was being replaced; sync again", clip(path))
+}
+
+// stillFree is a conflict when something has come up since the scan where a new path is to be.
+func (x *session) stillFree(c *changes, moves []move) (err error) {
+	k := &looker{root: x.root}
+	defer func() { err = joined(errors.Join(err, k.close())) }()
+	for _, m := range moves {
+		if _, known := c.was[m.node.Path]; known {
+			continue
+		}
+		switch _, err := k.at(m.node.Path); {
+		case err == nil:
+			return schemas.Errorf(schemas.CodeConflict, "sync: %q has come up while it was being pulled; sync again", clip(m.node.Path))
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
+		default:
+			return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
+		}
+	}
+	return nil
 }
 
 func (x *session) removeLocal(c *changes, n *Node) error {

@@ -51,7 +51,7 @@ func (x *session) push(ctx context.Context) error {
 		backoff.WithMaxInterval(500*time.Millisecond), backoff.WithMaxElapsedTime(0))
 	var kept *shelf
 	for range commitTries {
-		was, err := x.loadRemote(ctx, x.index)
+		was, err := x.remote(ctx)
 		if err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func (x *session) pushSteps(ctx context.Context, l *local, was *snapshot, steps 
 	if err := x.archive(ctx, was); err != nil {
 		return false, err
 	}
-	token, done, err := x.commit(ctx, was, next, next.Encode())
+	token, done, err := x.commit(ctx, was, next.Encode())
 	if !done || err != nil {
 		return false, err
 	}
@@ -121,7 +121,8 @@ func (x *session) pushSteps(ctx context.Context, l *local, was *snapshot, steps 
 	if err := x.remember(l, next, token, steps, pushedBase); err != nil {
 		return true, err
 	}
-	return true, x.tidy(ctx, next)
+	x.tidy(ctx, next)
+	return true, nil
 }
 
 // keeper is how content is kept: the layout.
@@ -139,7 +140,14 @@ type keeper interface {
 
 func (x *session) keeper(was *snapshot, kept **shelf) (keeper, error) {
 	if was.state.Layout == Plain {
-		return &plain{store: x.store, parallel: x.parallel(x.cfg.Uploads, 64)}, nil
+		if x.cfg.OnConflict == ConflictBoth && len(x.report.Conflicts) > 0 {
+			return nil, schemas.Errorf(schemas.CodeInvalidArgument,
+				"sync: the plain layout cannot keep both sides in a push; pull with on-conflict both first, then push")
+		}
+		return &plain{
+			store: x.store, parallel: x.parallel(x.cfg.Uploads, 64), was: was.state,
+			force: x.cfg.OnConflict == ConflictLocal,
+		}, nil
 	}
 	// What an earlier try has sent may be relied on as long as no garbage collection has begun since.
 	h := newShelf(x.store, was.state)
@@ -182,7 +190,7 @@ func (x *session) send(ctx context.Context, l *local, steps []Step, todo, place 
 	for k, i := range todo {
 		n := steps[i].Local
 		if n.Hashed {
-			if _, ok := store.has(n); ok || n.Size == 0 {
+			if _, ok := store.has(n); ok {
 				continue
 			}
 			if steps[i].Remote != nil && sameContent(n, steps[i].Remote) {

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -75,6 +76,36 @@ func (s *Syncer) loadRemote(ctx context.Context, x *index) (*snapshot, error) {
 	return &snapshot{state: state, token: info.Token}, nil
 }
 
+// remote is loadRemote for an operation on the folder. Where the store has nothing of the workspace any more, the last
+// sync says nothing about what is there: nothing in the folder is deleted for it. Where the store's state is corrupt,
+// what stands in for it is older than the folder, and is not to bring back what has been changed since.
+func (x *session) remote(ctx context.Context) (*snapshot, error) {
+	was, err := x.loadRemote(ctx, x.index)
+	if err != nil {
+		return nil, err
+	}
+	known := len(x.index.base.Nodes) > 0
+	switch {
+	case was.damaged:
+		x.note("the store's state was corrupt; what stands in for it is older, and the next push makes it anew")
+		if known {
+			x.index.base = *was.state
+			x.indexed, x.index.whole = false, false
+		}
+	case was.token == "" && len(was.state.Nodes) == 0 && known:
+		x.note("the store has nothing of this workspace any more")
+		x.index.base = State{}
+		x.indexed, x.index.whole = false, false
+	}
+	return was, nil
+}
+
+func (x *session) note(text string) {
+	if !slices.Contains(x.report.Notes, text) {
+		x.report.Notes = append(x.report.Notes, text)
+	}
+}
+
 // newID names a state by its time, later than that of the one before whatever the clock says, so that the order of
 // names is the order of commits.
 func newID(now time.Time, before string) string {
@@ -98,7 +129,7 @@ func idTime(id string) (time.Time, error) {
 
 // commit replaces the remote state that was read by next. It is false when another writer was first. A write whose
 // answer was lost, and which is then refused because it has taken place, is known by its ID.
-func (s *Syncer) commit(ctx context.Context, was *snapshot, next *State, data []byte) (token string, done bool, err error) {
+func (s *Syncer) commit(ctx context.Context, was *snapshot, data []byte) (token string, done bool, err error) {
 	sha, sum := sha256.Sum256(data), md5.Sum(data)
 	cond := Condition{Match: was.token, Absent: was.token == ""}
 	c := Content{Reader: bytes.NewReader(data), Size: int64(len(data)), SHA256: &sha, MD5: &sum}

@@ -175,8 +175,12 @@ func (s *State) fill(raw *stateJSON) error {
 		}
 		s.Nodes = append(s.Nodes, n)
 	}
-	slices.SortFunc(s.Nodes, func(a, b Node) int { return comparePaths(a.Path, b.Path) })
+	sortNodes(s.Nodes)
 	return nil
+}
+
+func sortNodes(nodes []Node) {
+	slices.SortFunc(nodes, func(a, b Node) int { return comparePaths(a.Path, b.Path) })
 }
 
 func fillNode(n *Node, path64, mode string, otherwise uint16) error {

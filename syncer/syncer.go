@@ -127,6 +127,7 @@ type session struct {
 	dir     *os.File // the root's own descriptor, which the lock is on
 	index   *index
 	ignore  *ignorer
+	probed  bool
 	resumed bool // an interrupted pull has left its journal
 	indexed bool // the index was there and fits the state file
 	began   time.Time
@@ -174,7 +175,7 @@ func (x *session) scan(ctx context.Context) (*local, error) {
 	if err := x.resume(l); err != nil {
 		return nil, err
 	}
-	x.report.Skipped = w.skipped
+	x.report.Skipped, x.report.Files = w.skipped, 0
 	for _, n := range l.nodes {
 		if n.Kind == File {
 			x.report.Files++
