@@ -179,16 +179,17 @@ func ignoreEnd(err error) error {
 
 // readSmall reads one of Sluice's own files.
 func readSmall(root *os.Root, path string, limit int64) (data []byte, err error) {
-	f, _, _, err := openLocal(root, path)
+	f, st, _, err := openLocal(root, path)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	data, err = io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(data)) > limit {
-		err = schemas.Errorf(schemas.CodeTooLarge, "%s: over %d bytes", path, limit)
+	defer func() { err = joined(errors.Join(err, f.Close())) }()
+	if st.Size > limit {
+		return nil, schemas.Errorf(schemas.CodeTooLarge, "%s: over %d bytes", path, limit)
 	}
-	return data, err
+	data = make([]byte, st.Size)
+	n, err := io.ReadFull(f, data)
+	return data[:n], ignoreEnd(err)
 }
 
 // hashing is a sink that only computes digests, in one buffer.

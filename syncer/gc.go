@@ -58,7 +58,7 @@ type Collected struct {
 func (s *Syncer) Collect(ctx context.Context) (Collected, error) {
 	var done Collected
 	for range commitTries {
-		was, err := s.loadRemote(ctx, &index{})
+		was, err := s.loadRemote(ctx, &index{}, nil)
 		if err != nil {
 			return done, err
 		}

@@ -23,37 +23,57 @@ type local struct {
 	slab     []Node
 }
 
-// compare takes what a walk found and what was seen before, both in the order of a walk, and makes nodes of it.
-// Memory stays small because an unchanged file shares the node it had.
-func compare(all []found, skipped []Skipped, x *index, verify bool) *local {
-	l := &local{
-		nodes: make([]*Node, len(all)), stats: make([]stat, len(all)), skipped: skipped,
-	}
-	at := 0
-	for i := range all {
-		e := &all[i]
-		l.stats[i] = e.stat
-		for at < len(x.seen) && comparePaths(x.seen[at].node.Path, e.path) < 0 {
-			at++
+// comparer joins what a walk found with what was seen before, both in the order of a walk.
+type comparer struct {
+	*local
+	seen   []seen
+	verify bool
+}
+
+// compare makes nodes of what a walk found. Memory stays small because an unchanged file shares the node it had.
+func compare(w *walker, top *listing, x *index, verify bool) *local {
+	l := &local{nodes: make([]*Node, 0, w.count), stats: make([]stat, 0, w.count), skipped: w.skipped}
+	c := &comparer{local: l, seen: x.seen, verify: verify}
+	c.take(top)
+	return l
+}
+
+func (c *comparer) take(from *listing) {
+	for i := range from.entries {
+		e := &from.entries[i]
+		at := len(c.nodes)
+		c.nodes, c.stats = append(c.nodes, c.node(e)), append(c.stats, e.stat)
+		if e.below == nil {
+			continue
 		}
-		if e.kind == File && at < len(x.seen) && x.seen[at].node.Path == e.path {
-			if s := &x.seen[at]; s.stat == e.stat && s.node.Mode == e.Mode {
-				if !s.racy && !verify {
-					l.nodes[i] = s.node
-					l.reused++
-					continue
+		c.take(e.below)
+		if e.hidden && len(c.nodes) == at+1 {
+			c.nodes, c.stats = c.nodes[:at], c.stats[:at]
+		}
+	}
+}
+
+func (c *comparer) node(e *found) *Node {
+	if e.kind == File {
+		for len(c.seen) > 0 && comparePaths(c.seen[0].node.Path, e.path) < 0 {
+			c.seen = c.seen[1:]
+		}
+		if len(c.seen) > 0 && c.seen[0].node.Path == e.path {
+			if s := &c.seen[0]; s.stat == e.stat && s.node.Mode == e.Mode {
+				if !s.racy && !c.verify {
+					c.reused++
+					return s.node
 				}
-				l.rehashed++
+				c.rehashed++
 			}
 		}
-		n := l.alloc()
-		*n = Node{Path: e.path, Kind: e.kind, Mode: e.Mode, Target: e.target, Hashed: e.kind != File}
-		if e.kind == File {
-			n.Size, n.Modified, n.Sparse = e.Size, e.Mtime, e.sparse
-		}
-		l.nodes[i] = n
 	}
-	return l
+	n := c.alloc()
+	*n = Node{Path: e.path, Kind: e.kind, Mode: e.Mode, Target: e.target, Hashed: e.kind != File}
+	if e.kind == File {
+		n.Size, n.Modified, n.Sparse = e.Size, e.Mtime, e.sparse
+	}
+	return n
 }
 
 func (l *local) alloc() *Node {

@@ -77,6 +77,9 @@ func (x *session) push(ctx context.Context) error {
 
 // pushSteps carries a plan out. It is false when another writer was first.
 func (x *session) pushSteps(ctx context.Context, l *local, was *snapshot, steps []Step, kept **shelf) (bool, error) {
+	if !sends(steps) && !was.damaged && (was.token != "" || len(was.state.Nodes) == 0) {
+		return true, x.remember(l, was.state, was.token, steps, pushedBase)
+	}
 	todo, place := filesToSend(steps, l)
 	next := &State{Layout: was.state.Layout, Generation: was.state.Generation, Floor: was.state.Floor,
 		Count: was.state.Count + 1, Parent: was.state.ID}
@@ -123,6 +126,16 @@ func (x *session) pushSteps(ctx context.Context, l *local, was *snapshot, steps 
 	}
 	x.tidy(ctx, next)
 	return true, nil
+}
+
+// sends says whether a push has anything to do.
+func sends(steps []Step) bool {
+	for i := range steps {
+		if d := steps[i].Do; d == TakeLocal || d == KeepBoth {
+			return true
+		}
+	}
+	return false
 }
 
 // keeper is how content is kept: the layout.

@@ -39,14 +39,17 @@ type snapshot struct {
 }
 
 // loadRemote reads the remote state. The index saves the reading, and the memory, when it knows the current one.
-func (s *Syncer) loadRemote(ctx context.Context, x *index) (*snapshot, error) {
+func (s *Syncer) loadRemote(ctx context.Context, x *index, ahead *Info) (*snapshot, error) {
 	if x.whole && x.token != "" && x.remote == s.cfg.Remote {
-		info, err := s.store.Stat(ctx, stateKey)
-		if err == nil && info.Token == x.token {
-			return &snapshot{state: &x.base, token: x.token}, nil
+		if ahead == nil {
+			info, err := s.store.Stat(ctx, stateKey)
+			if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+				return nil, err
+			}
+			ahead = &info
 		}
-		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
-			return nil, err
+		if ahead.Token == x.token {
+			return &snapshot{state: &x.base, token: x.token}, nil
 		}
 	}
 	data, info, err := s.store.Get(ctx, stateKey, Range{Max: s.cfg.Limits.StateBytes}, nil)
@@ -80,7 +83,8 @@ func (s *Syncer) loadRemote(ctx context.Context, x *index) (*snapshot, error) {
 // sync says nothing about what is there: nothing in the folder is deleted for it. Where the store's state is corrupt,
 // what stands in for it is older than the folder, and is not to bring back what has been changed since.
 func (x *session) remote(ctx context.Context) (*snapshot, error) {
-	was, err := x.loadRemote(ctx, x.index)
+	was, err := x.loadRemote(ctx, x.index, x.ahead)
+	x.ahead = nil // once: whoever asks again wants to know what has changed since
 	if err != nil {
 		return nil, err
 	}

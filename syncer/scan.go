@@ -57,8 +57,8 @@ type walk struct {
 	out *listing
 }
 
-// walkTree lists everything under root in the order of a walk, without following any symlink.
-func walkTree(ctx context.Context, root *os.Root, ignore *ignorer, outside bool, limit int) (*walker, []found, error) {
+// walkTree lists everything under root, each folder in the order of its names, without following any symlink.
+func walkTree(ctx context.Context, root *os.Root, ignore *ignorer, outside bool, limit int) (*walker, *listing, error) {
 	w := &walker{root: root, ignore: ignore, outside: outside, limit: limit}
 	w.cond.L = &w.mu
 	top := &listing{}
@@ -71,26 +71,8 @@ func walkTree(ctx context.Context, root *os.Root, ignore *ignorer, outside bool,
 	if w.err != nil {
 		return nil, nil, w.err
 	}
-	all := flatten(make([]found, 0, w.count), top)
 	slices.SortFunc(w.skipped, func(a, b Skipped) int { return comparePaths(a.Path, b.Path) })
-	return w, all, nil
-}
-
-func flatten(into []found, l *listing) []found {
-	for i := range l.entries {
-		e := &l.entries[i]
-		below := e.below
-		e.below = nil
-		at := len(into)
-		into = append(into, *e)
-		if below != nil {
-			into = flatten(into, below)
-		}
-		if e.hidden && len(into) == at+1 {
-			into = into[:at]
-		}
-	}
-	return into
+	return w, top, nil
 }
 
 func (w *walker) run(ctx context.Context) {

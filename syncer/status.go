@@ -34,12 +34,12 @@ func (s *Syncer) Status(ctx context.Context) (*Status, error) {
 }
 
 func (x *session) status(ctx context.Context, st *Status) error {
-	st.SyncedAt = x.index.base.SyncedAt
-	st.Stale = st.SyncedAt.IsZero() || x.cfg.Now().Sub(st.SyncedAt) > x.cfg.StaleAfter
 	l, err := x.scan(ctx)
 	if err != nil {
 		return err
 	}
+	st.SyncedAt = x.index.base.SyncedAt
+	st.Stale = st.SyncedAt.IsZero() || x.cfg.Now().Sub(st.SyncedAt) > x.cfg.StaleAfter
 	was, err := x.remote(ctx)
 	if err != nil {
 		return err

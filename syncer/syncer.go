@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -132,6 +133,7 @@ type session struct {
 	indexed bool // the index was there and fits the state file
 	began   time.Time
 	looked  time.Time // when the last scan began
+	ahead   *Info     // what the store said of its state while the folder was being scanned
 	report  *Report
 }
 
@@ -152,9 +154,6 @@ func (s *Syncer) open() (*session, error) {
 	if x.ignore, err = loadIgnore(root, s.cfg.Ignore); err != nil {
 		return nil, errors.Join(err, x.close())
 	}
-	if err := x.loadIndex(); err != nil {
-		return nil, errors.Join(err, x.close())
-	}
 	return x, nil
 }
 
@@ -162,8 +161,24 @@ func (s *Syncer) open() (*session, error) {
 func (x *session) scan(ctx context.Context) (*local, error) {
 	x.cfg.Progress(Progress{Phase: "scan"})
 	x.looked = time.Now()
-	w, all, err := walkTree(ctx, x.root, x.ignore, x.cfg.OutsideLinks, x.cfg.Limits.Entries)
-	if err != nil {
+	var w *walker
+	var top *listing
+	group, within := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		w, top, err = walkTree(within, x.root, x.ignore, x.cfg.OutsideLinks, x.cfg.Limits.Entries)
+		return err
+	})
+	if x.index == nil {
+		group.Go(x.loadIndex)
+		// What the store has is asked for meanwhile. Should that fail, it is asked again when it is needed.
+		group.Go(func() error {
+			if info, err := x.store.Stat(within, stateKey); err == nil {
+				x.ahead = &info
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
 		return nil, err
 	}
 	for _, name := range w.stale {
@@ -171,7 +186,7 @@ func (x *session) scan(ctx context.Context) (*local, error) {
 			return nil, schemas.Errorf(schemas.CodeInternal, "removing what an interrupted sync left behind: %w", err)
 		}
 	}
-	l := compare(all, w.skipped, x.index, x.cfg.Verify)
+	l := compare(w, top, x.index, x.cfg.Verify)
 	if err := x.resume(l); err != nil {
 		return nil, err
 	}

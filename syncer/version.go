@@ -47,7 +47,7 @@ func compress(data []byte) ([]byte, error) {
 
 // Versions are the versions that the store has, the newest first. The plain layout has the current one alone.
 func (s *Syncer) Versions(ctx context.Context) ([]Version, error) {
-	was, err := s.loadRemote(ctx, &index{})
+	was, err := s.loadRemote(ctx, &index{}, nil)
 	if err != nil {
 		return nil, err
 	}

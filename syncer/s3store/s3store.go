@@ -67,11 +67,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = time.Minute
 	}
-	if o.Client == nil {
-		o.Client = newHTTPClient(o.Timeout)
-	}
 	load := []func(*config.LoadOptions) error{
-		config.WithHTTPClient(o.Client),
+		config.WithHTTPClient(newHTTPClient(o.Timeout)),
 		config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }),
 	}
 	if o.Region != "" {
@@ -92,6 +89,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	var foreign bool
 	client := s3.NewFromConfig(cfg, func(s *s3.Options) {
+		if o.Client != nil {
+			s.HTTPClient = o.Client
+		}
 		if o.Endpoint != "" {
 			s.BaseEndpoint = aws.String(o.Endpoint)
 		}
@@ -173,6 +173,8 @@ func (s *Store) Get(ctx context.Context, key string, r syncer.Range, dst []byte)
 		info.Size = total
 	}
 	switch {
+	case r.Match != "" && r.Match != info.Token: // not every server heeds If-Match here
+		return nil, info, schemas.Errorf(schemas.CodeConflict, "s3: %q was replaced", key)
 	case length < 0:
 		return nil, info, schemas.Errorf(schemas.CodeUnavailable, "s3: %q: the answer does not say how long it is", key)
 	case r.Length > 0 && length > r.Length:
