@@ -26,8 +26,8 @@ type Store struct{ root *os.Root }
 
 var _ syncer.Store = (*Store)(nil)
 
-// tempPrefix begins the names of objects that are being written. No key may have a segment that begins with it.
-const tempPrefix = ".dirstore-"
+// tempDir is where objects are while they are being written. No key may begin with it.
+const tempDir = ".dirstore"
 
 // Open makes the folder where it is missing, and opens it. The caller closes the store.
 func Open(dir string) (*Store, error) {
@@ -38,7 +38,11 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, coded(err, dir)
 	}
-	return &Store{root: root}, nil
+	s := &Store{root: root}
+	if err := s.sweep(); err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return s, nil
 }
 
 // Close gives the folder back.
@@ -67,9 +71,12 @@ func coded(err error, key string) error {
 func check(key string) error {
 	ok := key != "" && !strings.HasPrefix(key, "/") && strings.IndexByte(key, 0) < 0
 	for seg := range strings.SplitSeq(key, "/") {
-		if seg == "" || seg == "." || seg == ".." || strings.HasPrefix(seg, tempPrefix) {
+		if seg == "" || seg == "." || seg == ".." {
 			ok = false
 		}
+	}
+	if first, _, _ := strings.Cut(key, "/"); first == tempDir {
+		ok = false
 	}
 	if !ok {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "folder store: %q cannot be a key", key)
@@ -146,21 +153,25 @@ func (s *Store) Stat(ctx context.Context, key string) (syncer.Info, error) {
 
 // Put implements [syncer.Store]. An object with a condition is on disk when Put returns; one without is as soon as a
 // later one with a condition is, since that one waits for everything written before it.
-func (s *Store) Put(ctx context.Context, key string, c syncer.Content, cond syncer.Condition) (string, error) {
+func (s *Store) Put(ctx context.Context, key string, c syncer.Content, cond syncer.Condition) (tok string, err error) {
 	if err := errors.Join(ctx.Err(), check(key)); err != nil {
 		return "", err
 	}
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // it never fails: see crypto/rand
-	dir := path.Dir(key)
-	temp := path.Join(dir, tempPrefix+hex.EncodeToString(random[:]))
+	temp := path.Join(tempDir, hex.EncodeToString(random[:]))
 	conditional := cond != syncer.Condition{}
-	st, err := s.write(temp, dir, c, conditional)
+	var st fs.FileInfo
+	f, err := s.create(temp)
+	if err == nil {
+		defer func() { err = errors.Join(err, coded(f.Close(), temp)) }()
+		st, err = s.write(f, c, conditional)
+	}
 	if err == nil {
 		if conditional {
 			err = s.swap(temp, key, cond)
 		} else {
-			err = coded(s.root.Rename(temp, key), key)
+			err = s.rename(temp, key)
 		}
 	}
 	if err != nil {
@@ -172,18 +183,7 @@ func (s *Store) Put(ctx context.Context, key string, c syncer.Content, cond sync
 	return token(st), nil
 }
 
-func (s *Store) write(temp, dir string, c syncer.Content, durable bool) (st fs.FileInfo, err error) {
-	f, err := s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := s.root.MkdirAll(dir, 0o755); err != nil {
-			return nil, coded(err, dir)
-		}
-		f, err = s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	}
-	if err != nil {
-		return nil, coded(err, temp)
-	}
-	defer func() { err = errors.Join(err, coded(f.Close(), temp)) }()
+func (s *Store) write(f *os.File, c syncer.Content, durable bool) (fs.FileInfo, error) {
 	n, err := io.Copy(f, c.Open())
 	if err == nil && n != c.Size {
 		err = io.ErrUnexpectedEOF
@@ -192,12 +192,21 @@ func (s *Store) write(temp, dir string, c syncer.Content, durable bool) (st fs.F
 		err = syncAll(f)
 	}
 	if err != nil {
-		return nil, coded(err, temp)
+		return nil, coded(err, f.Name())
 	}
-	if st, err = f.Stat(); err != nil {
-		return nil, coded(err, temp)
+	st, err := f.Stat()
+	return st, coded(err, f.Name())
+}
+
+func (s *Store) rename(temp, key string) error {
+	err := s.root.Rename(temp, key)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := s.root.MkdirAll(path.Dir(key), 0o755); err != nil {
+			return coded(err, key)
+		}
+		err = s.root.Rename(temp, key)
 	}
-	return st, nil
+	return coded(err, key)
 }
 
 // swap renames under a lock that every conditional Put into this folder takes, in whatever process.
@@ -219,8 +228,8 @@ func (s *Store) swap(temp, key string, cond syncer.Condition) (err error) {
 	case cond.Match != "" && (!there || token(st) != cond.Match):
 		return schemas.Errorf(schemas.CodeConflict, "folder store: %q was replaced", key)
 	}
-	if err := s.root.Rename(temp, key); err != nil {
-		return coded(err, key)
+	if err := s.rename(temp, key); err != nil {
+		return err
 	}
 	return coded(control(dir, unix.Fsync), key)
 }
@@ -271,7 +280,7 @@ func (s *Store) walk(ctx context.Context, dir string, found func(syncer.Info)) e
 	}
 	for _, e := range entries {
 		key := path.Join(dir, e.Name())
-		if strings.HasPrefix(e.Name(), tempPrefix) {
+		if key == tempDir {
 			continue
 		}
 		if e.IsDir() {
