@@ -42,4 +42,5 @@ require (
 	github.com/spf13/pflag v1.0.9 // indirect
 	go.shabbyrobe.org/gocovmerge v0.0.0-20230507111327-fa4f82cfbf4d // indirect
 	golang.org/x/tools v0.8.0 // indirect
+	pgregory.net/rapid v1.3.0 // indirect
 )

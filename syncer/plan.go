@@ -53,9 +53,10 @@ func (s *Step) merged() *Node {
 }
 
 // plan joins the three trees, each in the order of a walk, and decides for every path. It reads nothing but its
-// arguments. leave says which paths are not to be touched. contested are the places in local of files that must be
+// arguments. Where the sides differ in their modes alone, and it cannot be told who changed them, prefer decides. leave says which paths are not to be touched. contested are the places in local of files that must be
 // hashed before anything can be decided: then there are no steps.
-func plan(base []Node, local []*Node, remote []Node, on OnConflict, leave func(*Node) bool) (steps []Step, contested []int) {
+func plan(base []Node, local []*Node, remote []Node, on OnConflict, prefer Decision, leave func(*Node) bool) (
+	steps []Step, contested []int) {
 	steps = make([]Step, 0, max(len(local), len(remote)))
 	for b, l, r := 0, 0, 0; b < len(base) || l < len(local) || r < len(remote); {
 		path, some := "", false
@@ -95,7 +96,7 @@ func plan(base []Node, local []*Node, remote []Node, on OnConflict, leave func(*
 		case s.Local == nil && (s.Base != nil || s.Remote != nil) && leave(firstOf(s.Remote, s.Base)):
 			s.Do = Leave
 		default:
-			s.decide(on)
+			s.decide(on, prefer)
 		}
 		steps = append(steps, s)
 	}
@@ -115,7 +116,7 @@ func firstOf(nodes ...*Node) *Node {
 	return nil
 }
 
-func (s *Step) decide(on OnConflict) {
+func (s *Step) decide(on OnConflict, prefer Decision) {
 	b, l, r := s.Base, s.Local, s.Remote
 	switch {
 	case same(l, r):
@@ -125,10 +126,14 @@ func (s *Step) decide(on OnConflict) {
 	case same(b, r):
 		s.Do = TakeLocal
 	case l != nil && r != nil && sameContent(l, r):
-		// The modes alone differ. That is not worth a conflict: whoever changed it is right, the folder in doubt.
-		s.Do = TakeLocal
-		if b != nil && b.Mode == l.Mode {
+		// The modes alone differ. That is not worth a conflict: whoever changed it is right.
+		switch {
+		case b != nil && b.Kind == l.Kind && b.Mode == r.Mode:
+			s.Do = TakeLocal
+		case b != nil && b.Kind == l.Kind && b.Mode == l.Mode:
 			s.Do = TakeRemote
+		default:
+			s.Do = prefer
 		}
 	case l == nil && r.Kind == Dir:
 		s.Do = TakeLocal // it was removed here and got another mode there

@@ -28,7 +28,7 @@ func (x *session) pull(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	steps, err := x.decided(ctx, l, was.state)
+	steps, err := x.decided(ctx, l, was.state, TakeRemote)
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (x *session) apply(ctx context.Context, s *State, c *changes) (err error) {
 	defer func() { err = joined(errors.Join(err, st.remove())) }()
 	var moves []move
 	var targets []target
-	var folders []*Node
+	var folders []target
 	tops := map[string]string{} // new folders and where in the stage they are
 	var files []*Node
 	for _, n := range c.write {
@@ -155,10 +155,11 @@ func (x *session) apply(ctx context.Context, s *State, c *changes) (err error) {
 		}
 		switch n.Kind {
 		case Dir:
-			folders = append(folders, n)
 			if !nested && x.isFolder(n.Path) && !c.swaps(n.Path) {
-				continue // it is there, but ignored, so that the scan has passed over it
+				c.chmod = append(c.chmod, n) // it is there, but ignored, so that the scan has passed over it
+				continue
 			}
+			folders = append(folders, target{node: n, path: staged})
 			if err := x.root.Mkdir(staged, 0o700); err != nil {
 				return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
 			}
@@ -182,10 +183,34 @@ func (x *session) apply(ctx context.Context, s *State, c *changes) (err error) {
 	if err := x.fetch(ctx, s, targets, files); err != nil {
 		return err
 	}
+	late, err := x.setModes(folders, moves)
+	if err != nil {
+		return err
+	}
 	if err := x.settleDisk(); err != nil {
 		return err
 	}
-	return x.publish(ctx, c, moves, folders)
+	return x.publish(ctx, c, moves, late)
+}
+
+// setModes gives the staged folders their modes, from the inside out. Those that are to be renamed and that their
+// owner may not write to get theirs late, after that.
+func (x *session) setModes(folders []target, moves []move) (late []*Node, err error) {
+	moved := make(map[string]bool, len(moves))
+	for _, m := range moves {
+		moved[m.from] = true
+	}
+	for i := len(folders) - 1; i >= 0; i-- {
+		f := folders[i]
+		if moved[f.path] && f.node.Mode&0o300 != 0o300 {
+			late = append(late, f.node)
+			continue
+		}
+		if err := x.root.Chmod(f.path, fs.FileMode(f.node.Mode)); err != nil {
+			return nil, schemas.Errorf(schemas.CodeInternal, "sync: the mode of %q: %w", clip(f.node.Path), err)
+		}
+	}
+	return late, nil
 }
 
 func (c *changes) swaps(path string) bool {
@@ -227,7 +252,7 @@ func (x *session) settleDisk() error {
 
 // publish changes the folder. From here to its end an interruption leaves a folder of which each path is as it was or
 // as it will be, and the next pull goes on.
-func (x *session) publish(ctx context.Context, c *changes, moves []move, folders []*Node) error {
+func (x *session) publish(ctx context.Context, c *changes, moves []move, late []*Node) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -248,7 +273,8 @@ func (x *session) publish(ctx context.Context, c *changes, moves []move, folders
 		}
 	}
 	for _, m := range moves {
-		if err := x.root.Rename(m.from, m.node.Path); err != nil {
+		err := unlocked(x.root, m.node.Path, func() error { return x.root.Rename(m.from, m.node.Path) })
+		if err != nil {
 			return schemas.Errorf(schemas.CodeInternal, "sync: %q: %w", clip(m.node.Path), err)
 		}
 	}
@@ -257,8 +283,8 @@ func (x *session) publish(ctx context.Context, c *changes, moves []move, folders
 			return err
 		}
 	}
-	for i := len(folders) - 1; i >= 0; i-- {
-		if err := x.setMode(folders[i]); err != nil {
+	for _, n := range late {
+		if err := x.setMode(n); err != nil {
 			return err
 		}
 	}
@@ -299,7 +325,7 @@ func (x *session) stillFree(c *changes, moves []move) (err error) {
 }
 
 func (x *session) removeLocal(c *changes, n *Node) error {
-	err := x.root.Remove(n.Path)
+	err := joined(unlocked(x.root, n.Path, func() error { return x.root.Remove(n.Path) }))
 	switch {
 	case err == nil:
 		x.report.Deleted++

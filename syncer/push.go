@@ -55,7 +55,7 @@ func (x *session) push(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		steps, err := x.decided(ctx, l, was.state)
+		steps, err := x.decided(ctx, l, was.state, TakeLocal)
 		if err != nil {
 			return err
 		}

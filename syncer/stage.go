@@ -36,10 +36,42 @@ func (s *stage) place() string {
 }
 
 func (s *stage) remove() error {
-	if err := s.root.RemoveAll(s.name); err != nil {
+	if err := removeTree(s.root, s.name); err != nil {
 		return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
 	}
 	return nil
+}
+
+// removeTree removes a tree of which some folders may be closed to their own owner.
+func removeTree(root *os.Root, name string) error {
+	err := root.RemoveAll(name)
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	err = fs.WalkDir(root.FS(), name, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() {
+			err = root.Chmod(path, 0o700)
+		}
+		return err
+	})
+	return errors.Join(err, root.RemoveAll(name))
+}
+
+// unlocked runs a change of what is in path's folder, for which it opens a folder that is closed to its own owner.
+func unlocked(root *os.Root, path string, change func() error) error {
+	err := change()
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	dir := parent(path)
+	if dir == "" {
+		return err
+	}
+	info, statErr := root.Lstat(dir)
+	if statErr != nil || !info.IsDir() || root.Chmod(dir, info.Mode().Perm()|0o700) != nil {
+		return err
+	}
+	return errors.Join(change(), root.Chmod(dir, info.Mode().Perm()))
 }
 
 // folder is one open folder of the stage, kept by a writer for the next file, which is most often in the same one.

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -93,7 +94,10 @@ func DecodeState(data []byte, limits Limits) (*State, error) {
 	}
 	var raw stateJSON
 	if err := json.Unmarshal(data, &raw); err != nil {
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "%w: %v", ErrCorrupt, err)
+		if _, torn := errors.AsType[*json.SyntaxError](err); torn {
+			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "%w: %v", ErrCorrupt, err)
+		}
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "state: %s", clip(err.Error()))
 	}
 	if raw.Version == "" && raw.Files == nil {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "%w: neither version nor files", ErrCorrupt)

@@ -47,7 +47,7 @@ func (x *session) status(ctx context.Context, st *Status) error {
 	if err := l.hash(ctx, x.root, l.unhashed(), func(int64) {}); err != nil {
 		return err
 	}
-	steps, err := x.decided(ctx, l, was.state)
+	steps, err := x.decided(ctx, l, was.state, TakeLocal)
 	if err != nil {
 		return err
 	}

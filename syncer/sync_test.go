@@ -429,3 +429,33 @@ func TestOneSyncOfAFolderAtATime(t *testing.T) {
 		t.Error(inner)
 	}
 }
+
+func TestFoldersClosedToTheirOwner(t *testing.T) {
+	a, b, store := newTree(t), newTree(t), newStore()
+	a.write("closed/inner/f", "1")
+	a.write("closed/g", "1")
+	a.chmod("closed/inner", 0o555)
+	a.chmod("closed", 0o555)
+	defer func() {
+		for _, w := range []*tree{a, b} { // so that the folder can be removed
+			w.chmod("closed", 0o755)
+			w.chmod("closed/inner", 0o755)
+		}
+	}()
+	a.push(store)
+	b.pull(store)
+	sameTrees(t, a, b)
+	a.chmod("closed", 0o755)
+	a.write("closed/g", "22")
+	a.write("closed/new", "n")
+	a.chmod("closed", 0o555)
+	a.push(store)
+	b.pull(store)
+	sameTrees(t, a, b)
+	a.chmod("closed", 0o755)
+	a.remove("closed/new")
+	a.chmod("closed", 0o555)
+	a.push(store)
+	b.pull(store)
+	sameTrees(t, a, b)
+}

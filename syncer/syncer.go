@@ -182,7 +182,7 @@ func (x *session) scan(ctx context.Context) (*local, error) {
 		return nil, err
 	}
 	for _, name := range w.stale {
-		if err := x.root.RemoveAll(name); err != nil {
+		if err := removeTree(x.root, name); err != nil {
 			return nil, schemas.Errorf(schemas.CodeInternal, "removing what an interrupted sync left behind: %w", err)
 		}
 	}
@@ -225,9 +225,9 @@ func (x *session) leaver(l *local) func(*Node) bool {
 }
 
 // decided plans, hashing the files that a decision hangs on.
-func (x *session) decided(ctx context.Context, l *local, remote *State) ([]Step, error) {
+func (x *session) decided(ctx context.Context, l *local, remote *State, prefer Decision) ([]Step, error) {
 	for {
-		steps, contested := plan(x.index.base.Nodes, l.nodes, remote.Nodes, x.cfg.OnConflict, x.leaver(l))
+		steps, contested := plan(x.index.base.Nodes, l.nodes, remote.Nodes, x.cfg.OnConflict, prefer, x.leaver(l))
 		if len(contested) == 0 {
 			return steps, nil
 		}

@@ -159,7 +159,7 @@ func (x *session) restore(ctx context.Context, at string) error {
 		if version.ID == was.state.ID {
 			return nil
 		}
-		steps, err := x.decided(ctx, l, version)
+		steps, err := x.decided(ctx, l, version, TakeRemote)
 		if err != nil {
 			return err
 		}
