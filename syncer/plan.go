@@ -172,18 +172,19 @@ func keepTree(steps []Step, on OnConflict) {
 		for len(above) > 0 && !within(path, steps[above[len(above)-1]].Path()) {
 			above = above[:len(above)-1]
 		}
-		if steps[i].merged() != nil && steps[i].Do != Leave && steps[i].Do != Clash {
-			for _, a := range above {
-				up := &steps[a]
-				switch m := up.merged(); {
-				case up.Do == Leave || up.Do == Clash:
-				case m == nil && up.Local != nil && up.Local.Kind == Dir:
-					up.Do = TakeLocal
-				case m == nil && up.Remote != nil && up.Remote.Kind == Dir:
-					up.Do = TakeRemote
-				case m != nil && m.Kind != Dir:
-					settleBelow(steps[a:], on)
-				}
+		for _, a := range above {
+			// What an ancestor further up is settled to may have taken this path away.
+			if steps[i].merged() == nil || steps[i].Do == Leave || steps[i].Do == Clash {
+				break
+			}
+			switch up := &steps[a]; {
+			case up.Do == Leave || up.Do == Clash:
+			case up.merged() == nil && up.Local != nil && up.Local.Kind == Dir:
+				up.Do = TakeLocal
+			case up.merged() == nil && up.Remote != nil && up.Remote.Kind == Dir:
+				up.Do = TakeRemote
+			case up.merged() != nil && up.merged().Kind != Dir:
+				settleBelow(steps[a:], on)
 			}
 		}
 		above = append(above, i)
