@@ -14,11 +14,11 @@ import (
 
 // coded gives an error of the SDK the code that a store's errors must have. Whatever is not known to be final is
 // unavailable, and so worth another try.
-func coded(err error, key string) error {
+func coded(ctx context.Context, err error, key string) error {
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if ctx.Err() != nil { // the caller's time is over; a server that is slow is something else
 		return schemas.Errorf(schemas.CodeDeadlineExceeded, "s3: %q: %w", key, err)
 	}
 	status, name := 0, ""

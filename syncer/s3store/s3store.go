@@ -164,7 +164,7 @@ func (s *Store) Get(ctx context.Context, key string, r syncer.Range, dst []byte)
 	}
 	out, err := s.client.GetObject(ctx, in)
 	if err != nil {
-		return nil, info, coded(err, key)
+		return nil, info, coded(ctx, err, key)
 	}
 	defer func() { _ = out.Body.Close() }() // what was wanted has been read, or an error says that it was not
 	length := aws.ToInt64(out.ContentLength)
@@ -220,7 +220,7 @@ func (s *Store) describe(key string, size int64, etag *string, modified *time.Ti
 func (s *Store) Stat(ctx context.Context, key string) (syncer.Info, error) {
 	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.bucket, Key: s.key(key)})
 	if err != nil {
-		return syncer.Info{}, coded(err, key)
+		return syncer.Info{}, coded(ctx, err, key)
 	}
 	return s.describe(key, aws.ToInt64(out.ContentLength), out.ETag, out.LastModified, string(out.ServerSideEncryption)), nil
 }
@@ -239,7 +239,7 @@ func (s *Store) Put(ctx context.Context, key string, c syncer.Content, cond sync
 			Bucket: &s.bucket, Key: s.key(key), Body: c.Open(), IfMatch: ifMatch, IfNoneMatch: ifNone,
 		})
 		if err != nil {
-			return "", coded(err, key)
+			return "", coded(ctx, err, key)
 		}
 		return aws.ToString(out.ETag), nil
 	}
@@ -250,7 +250,7 @@ func (s *Store) Put(ctx context.Context, key string, c syncer.Content, cond sync
 		Bucket: &s.bucket, Key: s.key(key), Body: c.Open(), ContentLength: &c.Size, IfMatch: ifMatch, IfNoneMatch: ifNone,
 	})
 	if err != nil {
-		return "", coded(err, key)
+		return "", coded(ctx, err, key)
 	}
 	return aws.ToString(out.ETag), nil
 }
@@ -264,7 +264,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[syncer.Info, 
 		for pages.HasMorePages() {
 			page, err := pages.NextPage(ctx)
 			if err != nil {
-				yield(syncer.Info{}, coded(err, prefix))
+				yield(syncer.Info{}, coded(ctx, err, prefix))
 				return
 			}
 			for i := range page.Contents {
@@ -302,7 +302,7 @@ func (s *Store) Delete(ctx context.Context, keys ...string) error {
 		keys = keys[len(batch):]
 		if len(batch) == 1 {
 			_, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.bucket, Key: s.key(batch[0])})
-			if err = coded(err, batch[0]); err != nil && !errors.Is(err, schemas.ErrNotFound) {
+			if err = coded(ctx, err, batch[0]); err != nil && !errors.Is(err, schemas.ErrNotFound) {
 				return err
 			}
 			continue
@@ -315,7 +315,7 @@ func (s *Store) Delete(ctx context.Context, keys ...string) error {
 			Bucket: &s.bucket, Delete: &types.Delete{Objects: ids, Quiet: aws.Bool(true)},
 		})
 		if err != nil {
-			return coded(err, batch[0])
+			return coded(ctx, err, batch[0])
 		}
 		for _, e := range out.Errors {
 			if code := aws.ToString(e.Code); code != "NoSuchKey" {
