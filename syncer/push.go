@@ -80,6 +80,7 @@ func (x *session) pushSteps(ctx context.Context, l *local, was *snapshot, steps 
 	if !sends(steps) && !was.damaged && (was.token != "" || len(was.state.Nodes) == 0) {
 		return true, x.remember(l, was.state, was.token, steps, pushedBase)
 	}
+	x.clashes(steps)
 	todo, place := filesToSend(steps, l)
 	next := &State{Layout: was.state.Layout, Generation: was.state.Generation, Floor: was.state.Floor,
 		Count: was.state.Count + 1, Parent: was.state.ID}

@@ -314,6 +314,17 @@ func TestWhatCannotBeCarriedIsSaid(t *testing.T) {
 	}
 }
 
+func TestNamesThatAreOneElsewhereAreSaid(t *testing.T) {
+	a, store := newTree(t), newStore()
+	for _, name := range []string{"readme", "README", "caf\u00e9", "cafe\u0301", "Other"} {
+		a.write(name, name)
+	}
+	r := a.push(store)
+	if len(r.Notes) != 2 || r.Uploaded != 5 || !strings.Contains(r.Notes[0]+r.Notes[1], "Unicode") {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestStateFileIsPortable(t *testing.T) {
 	a, store := newTree(t), newStore()
 	difficult(a)
