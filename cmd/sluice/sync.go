@@ -99,15 +99,15 @@ func newRestoreCommand(f *syncFlags) *cobra.Command {
 			"  sluice sync restore ./work s3://bucket/work --at 20260102T150405.123456Z-9f1c2b3a",
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if at == "" {
+				return schemas.Errorf(schemas.CodeInvalidArgument, "sync: say which version, or which time: --at")
+			}
 			return f.run(cmd, args, func(ctx context.Context, s *syncer.Syncer) (*syncer.Report, error) {
 				return s.Restore(ctx, at)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&at, "at", "", "a version, or a time: then the newest version that is not later")
-	if err := cmd.MarkFlagRequired("at"); err != nil {
-		panic(err) // the flag is defined one line above
-	}
 	return cmd
 }
 
