@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -156,6 +157,8 @@ type largeFile struct {
 	path string
 	f    *os.File
 	left atomic.Int32 // chunks to come
+	// turn has one write at a time: the kernel would have the others wait for the inode too, but spinning.
+	turn sync.Mutex
 }
 
 func (d *folder) openLarge(path string, n *Node, chunks int) (*largeFile, error) {
@@ -176,6 +179,8 @@ func (d *folder) openLarge(path string, n *Node, chunks int) (*largeFile, error)
 }
 
 func (l *largeFile) write(data []byte, offset int64) error {
+	l.turn.Lock()
+	defer l.turn.Unlock()
 	var err error
 	if l.node.Sparse {
 		err = writeSparse(l.f, data, offset)

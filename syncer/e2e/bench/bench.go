@@ -39,7 +39,8 @@ type bench struct {
 // cost is what a run took.
 type cost struct {
 	wall, cpu time.Duration
-	memory    int64 // bytes
+	system    time.Duration // the kernel's part of cpu
+	memory    int64         // bytes
 }
 
 func (b *bench) source(t tool) string {
@@ -116,6 +117,7 @@ func (b *bench) run(t tool, pull bool) (cost, error) {
 		return c, fmt.Errorf("%s: %w\n%s", t, err, out.Bytes())
 	}
 	c.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	c.system = cmd.ProcessState.SystemTime()
 	if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		c.memory = u.Maxrss << 10
 	}
@@ -169,7 +171,7 @@ func (b *bench) measure(ctx context.Context, w workload) error {
 }
 
 func (c cost) String() string {
-	return fmt.Sprintf("%.3f s, CPU %.3f s, %d MiB", c.wall.Seconds(), c.cpu.Seconds(), c.memory>>20)
+	return fmt.Sprintf("%.3f s, CPU %.3f s (kernel %.3f s), %d MiB", c.wall.Seconds(), c.cpu.Seconds(), c.system.Seconds(), c.memory>>20)
 }
 
 func line(name string, value, goal float64, least bool) {
@@ -193,6 +195,7 @@ func median(costs []cost) cost {
 	return cost{
 		wall:   time.Duration(mid(func(c cost) int64 { return int64(c.wall) })),
 		cpu:    time.Duration(mid(func(c cost) int64 { return int64(c.cpu) })),
+		system: time.Duration(mid(func(c cost) int64 { return int64(c.system) })),
 		memory: mid(func(c cost) int64 { return c.memory }),
 	}
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -29,7 +31,6 @@ func (d data) name() string { return fmt.Sprintf("%dx%d", d.files, d.size) }
 // write makes the tree, a hundred files to a folder.
 func (d data) write(dir string) error {
 	random := rand.NewChaCha8([32]byte{byte(d.files), byte(d.size)})
-	buf := make([]byte, d.size)
 	for i := range d.files {
 		folder := filepath.Join(dir, fmt.Sprintf("folder-%04d", i/100))
 		if i%100 == 0 {
@@ -37,12 +38,22 @@ func (d data) write(dir string) error {
 				return err
 			}
 		}
-		_, _ = random.Read(buf) // it never fails
-		if err := os.WriteFile(filepath.Join(folder, fmt.Sprintf("file-%03d.dat", i%100)), buf, 0o644); err != nil {
+		if err := writeFile(filepath.Join(folder, fmt.Sprintf("file-%03d.dat", i%100)), random, d.size); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// writeFile goes in small pieces: a child's largest memory counts what its parent had when it was made.
+func writeFile(path string, random io.Reader, size int) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	_, err = io.CopyN(f, random, int64(size))
+	return err
 }
 
 // change writes other content into a hundred files, spread over the tree.
