@@ -164,7 +164,7 @@ func TestPushIsKilled(t *testing.T) {
 	stir(a, random)
 	took, _ := killed(t, "push", a.dir, store, time.Minute)
 	ended, before := 0, a.listing()
-	for i := range rounds(15, 200) {
+	for i := range rounds(8, 200) {
 		stir(a, random)
 		_, finished := killed(t, "push", a.dir, store, time.Duration(random.Int64N(int64(took)*5/4)))
 		if finished {
@@ -203,7 +203,7 @@ func TestPullIsKilled(t *testing.T) {
 	a.push(s)
 	took, _ := killed(t, "pull", b.dir, store, time.Minute)
 	ended := 0
-	for i := range rounds(15, 200) {
+	for i := range rounds(8, 200) {
 		stir(a, random)
 		a.push(s)
 		if i%10 == 9 { // from nothing, now and then

@@ -100,7 +100,7 @@ func TestFaults(t *testing.T) {
 			a.push(good, o)
 			before := a.listing()
 			done, failed := 0, 0
-			for range rounds(15, 200) {
+			for range rounds(5, 200) {
 				stir(a, random)
 				_, err := a.syncer(bad).Push(t.Context())
 				seen := newTree(t)

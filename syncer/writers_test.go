@@ -25,7 +25,7 @@ func TestManyWriters(t *testing.T) {
 		for _, w := range trees {
 			w.pull(store)
 		}
-		for round := range rounds(4, 50) {
+		for round := range rounds(3, 50) {
 			won := make([]bool, writers)
 			var group sync.WaitGroup
 			for i, w := range trees {

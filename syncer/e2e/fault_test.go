@@ -139,7 +139,10 @@ func TestATroubledServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	random := rand.New(rand.NewPCG(7, 8))
+	behind := &http.Transport{}
+	defer behind.CloseIdleConnections()
 	proxy := &troubled{share: 0.2, random: random, to: &httputil.ReverseProxy{
+		Transport: behind,
 		Rewrite: func(r *httputil.ProxyRequest) { // the signature is over the host's name
 			host := r.In.Host
 			r.SetURL(target)
@@ -149,10 +152,12 @@ func TestATroubledServer(t *testing.T) {
 	}}
 	front := httptest.NewServer(proxy)
 	defer front.Close()
+	transport := &http.Transport{MaxIdleConnsPerHost: 16}
+	defer transport.CloseIdleConnections()
 	for _, attempts := range []int{12, 2} {
 		bad, err := s3store.Open(t.Context(), s3store.Options{
 			Bucket: gateway.Bucket, Prefix: fmt.Sprint(t.Name(), attempts), Endpoint: front.URL,
-			Client: &http.Client{Timeout: 300 * time.Millisecond, Transport: &http.Transport{MaxIdleConnsPerHost: 16}},
+			Client: &http.Client{Timeout: 300 * time.Millisecond, Transport: transport},
 		})
 		if err != nil {
 			t.Fatal(err)

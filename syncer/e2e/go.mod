@@ -2,7 +2,10 @@ module github.com/sluice-dev/sluice/syncer/e2e
 
 go 1.26.0
 
-require github.com/sluice-dev/sluice v0.0.0
+require (
+	github.com/sluice-dev/sluice v0.0.0
+	go.uber.org/goleak v1.3.0
+)
 
 require (
 	github.com/Azure/go-ntlmssp v0.1.1 // indirect
@@ -69,7 +72,7 @@ require (
 	golang.org/x/net v0.58.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
-	golang.org/x/text v0.41.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
 )
 

@@ -2,8 +2,11 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"testing"
+
+	"go.uber.org/goleak"
 
 	"github.com/sluice-dev/sluice/syncer/e2e/gateway"
 	"github.com/sluice-dev/sluice/syncer/s3store"
@@ -36,12 +39,23 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = server.Stop() }()
-	return m.Run()
+	if code := m.Run(); code != 0 {
+		return code
+	}
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }
 
 func open(t *testing.T, prefix string) *s3store.Store {
 	t.Helper()
-	s, err := s3store.Open(t.Context(), s3store.Options{Bucket: gateway.Bucket, Prefix: prefix, Endpoint: server.Endpoint})
+	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	t.Cleanup(transport.CloseIdleConnections)
+	s, err := s3store.Open(t.Context(), s3store.Options{
+		Bucket: gateway.Bucket, Prefix: prefix, Endpoint: server.Endpoint, Client: &http.Client{Transport: transport},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

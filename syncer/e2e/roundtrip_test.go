@@ -1,50 +1,67 @@
 package e2e
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/sluice-dev/sluice/syncer"
 )
 
 func TestPushThenPullElsewhere(t *testing.T) {
-	src, dst := t.TempDir(), t.TempDir()
-	random := rand.NewChaCha8([32]byte{1})
-	for i := range 300 {
-		name := filepath.Join(src, fmt.Sprint(i%7), fmt.Sprint(i))
-		data := make([]byte, i*100)
-		_, _ = random.Read(data)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, data, 0o640); err != nil {
-			t.Fatal(err)
-		}
-	}
-	big := make([]byte, 20<<20)
-	_, _ = random.Read(big)
-	if err := os.WriteFile(filepath.Join(src, "big"), big, 0o640); err != nil {
-		t.Fatal(err)
-	}
-	store := open(t, t.Name())
-	for _, root := range []string{src, dst} {
-		s, err := syncer.New(syncer.Config{Root: root, Store: store, Remote: "s3://x"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			op := s.Push
-			if root == dst {
-				op = s.Pull
+	for _, layout := range []syncer.Layout{syncer.Packed, syncer.Plain} {
+		t.Run(string(layout), func(t *testing.T) {
+			src, dst := t.TempDir(), t.TempDir()
+			store := open(t, t.Name())
+			first := func(c *syncer.Config) { c.Layout = layout }
+			push, pull := newSyncer(t, src, store, first).Push, newSyncer(t, dst, store).Pull
+			both := func() {
+				t.Helper()
+				for range 2 {
+					if r, err := push(t.Context()); err != nil {
+						t.Fatalf("%+v, %v", r, err)
+					}
+					if r, err := pull(t.Context()); err != nil {
+						t.Fatalf("%+v, %v", r, err)
+					}
+				}
+				if files(t, src) != files(t, dst) {
+					t.Fatal("they differ")
+				}
 			}
-			r, err := op(t.Context())
-			if err != nil {
-				t.Fatal(err)
+			for _, name := range []string{
+				"a", "d/e/f", "sp ace", "new\nline", "bad\xff", "back\\slash", "plus+&%41?#", "ünï/çødé", "trailing.", ".hidden", "zero",
+			} {
+				write(t, src, name, strings.Repeat(name, 100))
 			}
-			t.Logf("%+v", r)
-		}
+			write(t, src, "zero", "")
+			big := make([]byte, 20<<20)
+			_, _ = rand.NewChaCha8([32]byte{1}).Read(big) // it never fails
+			write(t, src, "big", string(big))
+			both()
+			write(t, src, "big", string(big[:18<<20]))
+			for _, name := range []string{"a", "d"} {
+				if err := os.RemoveAll(filepath.Join(src, name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write(t, src, "a/is/a/folder", "now")
+			write(t, src, "d", "is a file now")
+			both()
+		})
+	}
+}
+
+func TestAWorkspaceThatOtherToolsHavePut(t *testing.T) {
+	dst := t.TempDir()
+	write(t, server.Dir, "others/x/y", "put by hand")
+	r, err := newSyncer(t, dst, open(t, "others"), func(c *syncer.Config) { c.Layout = syncer.Plain }).Pull(t.Context())
+	if err != nil || r.Downloaded != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if got, err := os.ReadFile(filepath.Join(dst, "x/y")); err != nil || string(got) != "put by hand" {
+		t.Errorf("%q, %v", got, err)
 	}
 }
