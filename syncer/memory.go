@@ -112,7 +112,8 @@ func inSync(steps []Step) bool {
 	return true
 }
 
-// save writes the state file, then the index that fits it.
+// save writes the state file, then the index that fits it. Should a crash of the machine undo the renames, the older
+// two fit one another as well, and say less than is true, which costs time alone.
 func (x *session) save(l *local, next *index) error {
 	portable := next.base
 	portable.Remote, portable.Objects = x.cfg.Remote, nil
@@ -130,13 +131,8 @@ func (x *session) save(l *local, next *index) error {
 	}
 	next.seen = l.memory(x.looked.UnixNano() + skew)
 	share(next)
-	if _, err = x.replace(indexName, next.encode(), false); err != nil {
-		return err
-	}
-	if err := x.dir.Sync(); err != nil {
-		return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
-	}
-	return nil
+	_, err = x.replace(indexName, next.encode(), false)
+	return err
 }
 
 // share lets the seen files point at the base's nodes where those say the same, which is what the index stores

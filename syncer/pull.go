@@ -55,6 +55,9 @@ func (x *session) pull(ctx context.Context) error {
 	if err := x.remember(l, was.state, was.token, steps, pulledBase); err != nil {
 		return err
 	}
+	if err := x.dir.Sync(); err != nil {
+		return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
+	}
 	return x.forget()
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -80,40 +81,38 @@ func (x *session) pushSteps(ctx context.Context, l *local, was *snapshot, steps 
 	if !sends(steps) && !was.damaged && (was.token != "" || len(was.state.Nodes) == 0) {
 		return true, x.remember(l, was.state, was.token, steps, pushedBase)
 	}
-	x.clashes(steps)
-	todo, place := filesToSend(steps, l)
+	if err := x.probe(ctx, was); err != nil {
+		return false, err
+	}
 	next := &State{Layout: was.state.Layout, Generation: was.state.Generation, Floor: was.state.Floor,
 		Count: was.state.Count + 1, Parent: was.state.ID}
 	store, err := x.keeper(was, kept)
 	if err != nil {
 		return false, err
 	}
-	if len(todo) > 0 {
-		if err := x.probe(ctx, was); err != nil {
-			return false, err
+	changed := false
+	group, side := errgroup.WithContext(ctx)
+	group.Go(func() error { return x.archive(side, was) })
+	group.Go(func() error {
+		x.clashes(steps)
+		todo, place := filesToSend(steps, l)
+		if err := x.send(side, l, steps, todo, place, store); err != nil {
+			return err
 		}
-		if err := x.send(ctx, l, steps, todo, place, store); err != nil {
-			return false, err
+		if changed = x.nextTree(next, was, steps, store); !changed {
+			return nil
 		}
+		return store.finish(side, next)
+	})
+	if err := group.Wait(); err != nil {
+		return false, err
 	}
-	changed := x.nextTree(next, was, steps, store)
 	if !changed && !was.damaged && (was.token != "" || len(next.Nodes) == 0) {
 		return true, x.remember(l, was.state, was.token, steps, pushedBase)
-	}
-	if len(todo) == 0 {
-		if err := x.probe(ctx, was); err != nil {
-			return false, err
-		}
-	}
-	if err := store.finish(ctx, next); err != nil {
-		return false, err
 	}
 	next.SyncedAt = x.cfg.Now().UTC()
 	next.ID = newID(next.SyncedAt, was.state.ID)
 	x.cfg.Progress(Progress{Phase: "commit"})
-	if err := x.archive(ctx, was); err != nil {
-		return false, err
-	}
 	token, done, err := x.commit(ctx, was, next.Encode())
 	if !done || err != nil {
 		return false, err
