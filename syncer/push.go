@@ -78,7 +78,8 @@ func (x *session) push(ctx context.Context) error {
 
 // pushSteps carries a plan out. It is false when another writer was first.
 func (x *session) pushSteps(ctx context.Context, l *local, was *snapshot, steps []Step, kept **shelf) (bool, error) {
-	if !sends(steps) && !was.damaged && (was.token != "" || len(was.state.Nodes) == 0) {
+	sending := sends(steps)
+	if sending == 0 && !was.damaged && (was.token != "" || len(was.state.Nodes) == 0) {
 		return true, x.remember(l, was.state, was.token, steps, pushedBase)
 	}
 	if err := x.probe(ctx, was); err != nil {
@@ -92,7 +93,13 @@ func (x *session) pushSteps(ctx context.Context, l *local, was *snapshot, steps 
 	}
 	changed := false
 	group, side := errgroup.WithContext(ctx)
-	group.Go(func() error { return x.archive(side, was) })
+	early := sending > l.rehashed // else it may well turn out that nothing has changed
+	group.Go(func() error {
+		if !early {
+			return nil
+		}
+		return x.archive(side, was)
+	})
 	group.Go(func() error {
 		x.clashes(steps)
 		todo, place := filesToSend(steps, l)
@@ -113,6 +120,11 @@ func (x *session) pushSteps(ctx context.Context, l *local, was *snapshot, steps 
 	next.SyncedAt = x.cfg.Now().UTC()
 	next.ID = newID(next.SyncedAt, was.state.ID)
 	x.cfg.Progress(Progress{Phase: "commit"})
+	if !early {
+		if err := x.archive(ctx, was); err != nil {
+			return false, err
+		}
+	}
 	token, done, err := x.commit(ctx, was, next.Encode())
 	if !done || err != nil {
 		return false, err
@@ -128,14 +140,14 @@ func (x *session) pushSteps(ctx context.Context, l *local, was *snapshot, steps 
 	return true, nil
 }
 
-// sends says whether a push has anything to do.
-func sends(steps []Step) bool {
+// sends is how many paths a push has something to do about, as far as can be said before their content is read.
+func sends(steps []Step) (count int) {
 	for i := range steps {
 		if d := steps[i].Do; d == TakeLocal || d == KeepBoth {
-			return true
+			count++
 		}
 	}
-	return false
+	return count
 }
 
 // keeper is how content is kept: the layout.
