@@ -57,7 +57,6 @@ type content struct {
 	stat     stat
 	sparse   bool
 	md5      Checksum
-	chunks   []Digest // of a file over ChunkSize
 	digest   Digest
 	unsteady bool // it went on changing, and is taken as it was the last time
 }

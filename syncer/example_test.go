@@ -25,8 +25,8 @@ func Example() {
 		return s
 	}
 	here, there := tempDir(), tempDir()
-	defer os.RemoveAll(here)
-	defer os.RemoveAll(there)
+	defer func() { _ = os.RemoveAll(here) }()
+	defer func() { _ = os.RemoveAll(there) }()
 
 	put(here, "notes.txt", "first")
 	report, _ := open(here, "").Push(ctx)

@@ -44,7 +44,10 @@ var errIndex = errors.New("index: not readable")
 
 const indexMagic = "sluice-index-1\n\x00"
 
-var indexTable = crc32.MakeTable(crc32.Castagnoli)
+// indexSum is the checksum of an index's records.
+func indexSum(records []byte) uint32 {
+	return crc32.Checksum(records, crc32.MakeTable(crc32.Castagnoli))
+}
 
 type indexWriter struct{ b []byte }
 
@@ -170,8 +173,7 @@ func (x *index) encode() []byte {
 		w.bool(e.racy)
 		w.stat(&e.stat)
 	}
-	sum := crc32.Checksum(w.b[len(indexMagic)+4:], indexTable)
-	binary.LittleEndian.PutUint32(w.b[len(indexMagic):], sum)
+	binary.LittleEndian.PutUint32(w.b[len(indexMagic):], indexSum(w.b[len(indexMagic)+4:]))
 	return w.b
 }
 
@@ -184,7 +186,7 @@ func (s *State) search(path string) (int, bool) {
 func decodeIndex(data []byte) (x *index, err error) {
 	head := len(indexMagic) + 4
 	if len(data) < head || string(data[:len(indexMagic)]) != indexMagic ||
-		crc32.Checksum(data[head:], indexTable) != binary.LittleEndian.Uint32(data[len(indexMagic):]) {
+		indexSum(data[head:]) != binary.LittleEndian.Uint32(data[len(indexMagic):]) {
 		return nil, errIndex
 	}
 	r := &indexReader{b: data[head:]}

@@ -150,7 +150,8 @@ func (x *session) apply(ctx context.Context, s *State, c *changes) (err error) {
 	tops := map[string]string{} // new folders and where in the stage they are
 	var files []*Node
 	for _, n := range c.write {
-		staged, nested := "", false
+		var staged string
+		nested := false
 		if up, ok := tops[parent(n.Path)]; ok {
 			staged, nested = up+n.Path[len(parent(n.Path)):], true
 		} else {

@@ -145,7 +145,8 @@ func TestDamagedContentIsNotPublished(t *testing.T) {
 		a, b, store := newTree(t), newTree(t), newStore()
 		a.write("f", "the content")
 		a.push(store, o)
-		for info := range store.List(t.Context(), "") {
+		for info, err := range store.List(t.Context(), "") {
+			a.must(err)
 			if info.Key == syncer.ReservedName {
 				continue
 			}

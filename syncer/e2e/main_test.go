@@ -25,7 +25,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	for name, value := range map[string]string{
 		"AWS_ACCESS_KEY_ID": gateway.AccessKey, "AWS_SECRET_ACCESS_KEY": gateway.SecretKey, "AWS_REGION": "us-east-1",
 	} {

@@ -108,8 +108,8 @@ func testMissing(t *testing.T, s syncer.Store) {
 	if err := s.Delete(t.Context(), "no/such"); err != nil {
 		t.Errorf("deleting nothing: %v", err)
 	}
-	for range s.List(t.Context(), "") {
-		t.Error("an empty store lists something")
+	for info, err := range s.List(t.Context(), "") {
+		t.Errorf("an empty store lists %q, %v", info.Key, err)
 	}
 }
 
@@ -205,7 +205,10 @@ func testList(t *testing.T, s syncer.Store) {
 	if !slices.Equal(got, want) {
 		t.Errorf("listed %q, want %q", got, want)
 	}
-	for range s.List(t.Context(), "d/") {
+	for _, err := range s.List(t.Context(), "d/") {
+		if err != nil {
+			t.Fatal(err)
+		}
 		break // a caller may stop early
 	}
 	got = nil
@@ -293,8 +296,8 @@ func testProbe(t *testing.T, s syncer.Store) {
 	if err := syncer.ProbeConditions(t.Context(), s); err != nil {
 		t.Error(err)
 	}
-	for info := range s.List(t.Context(), "") {
-		t.Errorf("the probe left %q behind", info.Key)
+	for info, err := range s.List(t.Context(), "") {
+		t.Errorf("the probe left %q behind, %v", info.Key, err)
 	}
 }
 
