@@ -162,6 +162,9 @@ func (p *plain) sendOne(ctx context.Context, root *os.Root, n, was *Node, scratc
 // put stores one file. When another object is there than the state says, it may be this very content, from a push
 // that was interrupted; anything else is a conflict, unless the caller wants the folder's side.
 func (p *plain) put(ctx context.Context, n, was *Node, c *content, body Content) error {
+	if now := c.node(n); was != nil && !p.force && sameContent(&now, was) {
+		return nil // it looked changed and is not, so that what another push has put there is not this one's business
+	}
 	key := plainKey(n.Path)
 	if p.force {
 		_, err := p.store.Put(ctx, key, body, Condition{})

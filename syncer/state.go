@@ -62,7 +62,11 @@ func (s *State) Encode() []byte {
 		}
 	}
 	b = append(b, "],\n\"sluice\":{\"format\":1,\"layout\":"...)
-	b = appendString(b, string(s.Layout))
+	layout := s.Layout
+	if layout == "" {
+		layout = Plain // which is what a tool that knows no layouts has written
+	}
+	b = appendString(b, string(layout))
 	for _, f := range []struct{ name, value string }{
 		{"id", s.ID}, {"parent", s.Parent}, {"floor", s.Floor}, {"remote", s.Remote},
 	} {
