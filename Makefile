@@ -2,6 +2,7 @@
 
 GO       ?= go
 FUZZTIME ?= 20s
+RCLONE   := v1.75.1
 TARGETS  := linux/amd64 linux/arm64 darwin/arm64
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 BUILD     = CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
@@ -12,7 +13,7 @@ CHECKS := tidy-check generate-check lint vet cross supervisor race e2e
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build test race e2e bench fuzz lint fmt vet tidy tidy-check generate generate-check cross supervisor check clean
+.PHONY: help build test race e2e bench bench-sync chaos fuzz lint fmt vet tidy tidy-check generate generate-check cross supervisor check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,7 +27,8 @@ test: ## run the tests; needs Go alone
 race: ## run the tests under the race detector, in random order (needs a C compiler)
 	$(GO) test -race -shuffle=on ./...
 
-e2e: ## run the example in another language against a real server (needs node and npm)
+e2e: ## run sync against a real S3 server, and the example in another language (needs node and npm)
+	cd syncer/e2e && $(GO) test ./...
 	@if ! command -v npm >/dev/null; then \
 		echo "e2e: npm is missing; install it: apt-get install nodejs npm"; [ -z "$$CI" ]; \
 	else \
@@ -35,6 +37,15 @@ e2e: ## run the example in another language against a real server (needs node an
 
 bench: ## measure against a baseline taken in the same run: BENCH <name> <value> <goal> <ok|short>
 	$(GO) run ./cmd/bench
+
+bench-sync: ## measure sync against rclone, in the same run (builds rclone first: minutes)
+	GOBIN=$(CURDIR)/.tools/bin $(GO) install github.com/rclone/rclone@$(RCLONE)
+	$(MAKE) --no-print-directory build
+	cd syncer/e2e && $(GO) run ./bench -sluice $(CURDIR)/bin/sluice -rclone $(CURDIR)/.tools/bin/rclone
+
+chaos: ## the long tests: kills at random moments, many writers, faulty stores
+	SLUICE_CHAOS=1 $(GO) test -count=1 -timeout 60m ./syncer
+	cd syncer/e2e && SLUICE_CHAOS=1 $(GO) test -count=1 -timeout 60m ./...
 
 fuzz: ## run each fuzz test for FUZZTIME (20s)
 	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | grep -v node_modules | while IFS=: read -r file name; do \
@@ -58,6 +69,7 @@ generate: ## write the generated files anew
 tidy: ## write go.mod and go.sum anew
 	$(GO) mod tidy
 	cd tools && $(GO) mod tidy
+	cd syncer/e2e && $(GO) mod tidy
 
 check: ## everything CI runs: tidy, generate, lint, vet, cross, supervisor, race, e2e
 	@for step in $(CHECKS); do \
@@ -78,6 +90,7 @@ clean: ## remove what was built
 tidy-check:
 	$(GO) mod tidy -diff
 	cd tools && $(GO) mod tidy -diff
+	cd syncer/e2e && $(GO) mod tidy -diff
 
 generate-check:
 	.ci/no-diff $(GO) generate ./...
