@@ -15,6 +15,9 @@ import (
 // connection can be made before the supervisor runs, and waits in the socket's queue until then.
 const ListenFD = 3
 
+// receiveArg, followed by the path of a socket, is how a supervisor is started that can inherit nothing, as in a container.
+const receiveArg = "receive"
+
 const (
 	// stopGrace is what processes get between SIGTERM and SIGKILL when the supervisor itself is told to stop by a signal,
 	// which is how docker stops a container, with 10 s before it kills.
@@ -51,15 +54,21 @@ type supervisor struct {
 
 // Main runs a supervisor on [ListenFD] until its work is over, and gives its exit code: 0 after an orderly end, 125 when it
 // could not start. It must be called from the main goroutine, and the program must end when it returns. args are those
-// after the program's name; there are none so far.
+// after the program's name: none, or "receive" and the path of a socket at which the listening socket is handed out.
 func Main(args []string) int {
 	// Fork from one thread that lives as long as the program: the parent-death signal of a child is tied to the thread.
 	runtime.LockOSThread()
 	if runtime.GOMAXPROCS(0) > maxProcs {
 		runtime.GOMAXPROCS(maxProcs)
 	}
-	if len(args) > 0 {
-		os.Stderr.WriteString("sluice supervisor: takes no arguments; it is started by sluice itself\n")
+	switch {
+	case len(args) == 2 && args[0] == receiveArg:
+		if err := receive(args[1]); err != nil {
+			os.Stderr.WriteString("sluice supervisor: " + err.Error() + "\n")
+			return exitFailed
+		}
+	case len(args) > 0:
+		os.Stderr.WriteString("sluice supervisor: is started by sluice itself\n")
 		return exitFailed
 	}
 	s := &supervisor{
