@@ -33,6 +33,7 @@ const (
 // supervisor is the whole state. mu guards everything below it, and is held over fork and over reaping, so that neither
 // sees the other half done.
 type supervisor struct {
+	listen int           // the listening socket
 	null   int           // /dev/null, open for reading
 	table  *table        // the system's view of processes
 	forked chan struct{} // wakes the reaper, which waits here while there is no child
@@ -61,9 +62,11 @@ func Main(args []string) int {
 	if runtime.GOMAXPROCS(0) > maxProcs {
 		runtime.GOMAXPROCS(maxProcs)
 	}
+	listen := ListenFD
 	switch {
 	case len(args) == 2 && args[0] == receiveArg:
-		if err := receive(args[1]); err != nil {
+		var err error
+		if listen, err = receive(args[1]); err != nil {
 			os.Stderr.WriteString("sluice supervisor: " + err.Error() + "\n")
 			return exitFailed
 		}
@@ -72,6 +75,7 @@ func Main(args []string) int {
 		return exitFailed
 	}
 	s := &supervisor{
+		listen: listen,
 		forked: make(chan struct{}, 1), over: make(chan struct{}),
 		procs: make(map[uint64]*process), mains: make(map[int]*process),
 		owners: make(map[int]*process),
@@ -88,9 +92,9 @@ const exitFailed = 125
 
 // prepare makes the process's own state what every child is to inherit.
 func (s *supervisor) prepare() error {
-	syscall.CloseOnExec(ListenFD)
-	if err := syscall.SetNonblock(ListenFD, false); err != nil {
-		return os.NewSyscallError("listening socket on descriptor 3", err)
+	syscall.CloseOnExec(s.listen)
+	if err := syscall.SetNonblock(s.listen, false); err != nil {
+		return os.NewSyscallError("listening socket", err)
 	}
 	null, err := syscall.Open("/dev/null", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -131,7 +135,7 @@ func (s *supervisor) run() {
 // accept waits for a connection of this user or of root, at most the given time where that is not 0; nil when none came.
 func (s *supervisor) accept(wait time.Duration) *conn {
 	if s.next == nil {
-		return accepted()
+		return accepted(s.listen)
 	}
 	late, stop := after(wait)
 	defer stop()
@@ -147,7 +151,7 @@ func (s *supervisor) accept(wait time.Duration) *conn {
 
 // acceptMore lets a new connection take over from one whose host no longer answers but is not gone either.
 func (s *supervisor) acceptMore() {
-	for c := accepted(); c != nil; c = accepted() {
+	for c := accepted(s.listen); c != nil; c = accepted(s.listen) {
 		s.mu.Lock()
 		lingers := s.linger > 0
 		if lingers && s.conn != nil {
@@ -163,9 +167,9 @@ func (s *supervisor) acceptMore() {
 }
 
 // accepted is the next connection of this user or of root; nil when there can be none.
-func accepted() *conn {
+func accepted(listen int) *conn {
 	for {
-		fd, err := accept(ListenFD)
+		fd, err := accept(listen)
 		switch {
 		case err == syscall.EINTR || err == syscall.ECONNABORTED:
 		case err != nil:
@@ -213,7 +217,7 @@ func (s *supervisor) end() {
 	case <-s.over:
 	case <-late:
 	}
-	if name, err := syscall.Getsockname(ListenFD); err == nil {
+	if name, err := syscall.Getsockname(s.listen); err == nil {
 		if unix, ok := name.(*syscall.SockaddrUnix); ok && len(unix.Name) > 0 && unix.Name[0] == '/' {
 			_ = syscall.Unlink(unix.Name)
 		}

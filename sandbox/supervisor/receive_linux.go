@@ -5,42 +5,33 @@ import (
 	"syscall"
 )
 
-// receive gets the listening socket from whoever listens at path, and puts it at [ListenFD]. Since the socket was made
-// outside, its name is in a folder that nobody in the sandbox can reach, and nothing that is put at a path in the sandbox
-// is ever connected to.
-func receive(path string) error {
-	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+// receive gets the listening socket from whoever listens at path. Since the socket was made outside, its name is in a folder
+// that nobody in the sandbox can reach, and nothing that is put at a path in the sandbox is ever connected to.
+func receive(path string) (int, error) {
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return os.NewSyscallError("socket", err)
+		return 0, os.NewSyscallError("socket", err)
 	}
-	syscall.CloseOnExec(fd)
+	defer syscall.Close(fd)
 	if err := connect(fd, path); err != nil {
-		return os.NewSyscallError("connect to "+path, err)
+		return 0, os.NewSyscallError("connect to "+path, err)
 	}
 	var data [1]byte
 	oob := make([]byte, syscall.CmsgSpace(4))
-	n := 0
 	for {
-		_, n, _, _, err = syscall.Recvmsg(fd, data[:], oob, 0)
-		if err != syscall.EINTR {
-			break
+		_, n, _, _, err := syscall.Recvmsg(fd, data[:], oob, 0)
+		if err == syscall.EINTR {
+			continue
 		}
+		listen := 0
+		if err == nil {
+			listen, err = passed(oob[:n])
+		}
+		if err != nil {
+			return 0, os.NewSyscallError("receive the listening socket", err)
+		}
+		return listen, nil
 	}
-	if err != nil {
-		return os.NewSyscallError("receive the listening socket", err)
-	}
-	listener, err := passed(oob[:n])
-	if err != nil {
-		return os.NewSyscallError("receive the listening socket", err)
-	}
-	// The first descriptor of a program that inherits none is the one just opened, so that this takes nobody's place.
-	if fd != ListenFD {
-		return os.NewSyscallError("descriptor 3", syscall.EBUSY)
-	}
-	if err := syscall.Dup3(listener, ListenFD, syscall.O_CLOEXEC); err != nil {
-		return os.NewSyscallError("descriptor 3", err)
-	}
-	return syscall.Close(listener)
 }
 
 func connect(fd int, path string) error {

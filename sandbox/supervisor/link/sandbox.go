@@ -86,6 +86,9 @@ func (s *Sandbox) watch() {
 // ID is the Spec's.
 func (s *Sandbox) ID() string { return s.bound.Load().spec.ID }
 
+// Workspace is the host's path of the workspace.
+func (s *Sandbox) Workspace() string { return s.bound.Load().spec.Workspace }
+
 // Done is closed when the sandbox has ended.
 func (s *Sandbox) Done() <-chan struct{} { return s.done }
 
