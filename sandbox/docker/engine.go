@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -62,9 +61,9 @@ func engineError(c *client.Client, what string, err error) error {
 	}
 }
 
-// ignoreGone is nil for an error that says that the thing is not there any more, or is being removed by somebody else.
+// ignoreGone is nil for an error that says that the thing is not there any more.
 func ignoreGone(err error) error {
-	if errdefs.IsNotFound(err) || errdefs.IsConflict(err) && strings.Contains(fmt.Sprint(err), "already in progress") {
+	if errdefs.IsNotFound(err) {
 		return nil
 	}
 	return err

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
 
@@ -149,12 +150,22 @@ func (p *Provider) forget(id string) {
 // removeTimeout bounds the removal of a container. What it did not remove, a later sweep does.
 const removeTimeout = 30 * time.Second
 
-// remove removes a container, whatever its state, and its volumes.
+// remove removes a container, whatever its state, and its volumes, and returns when it is gone.
 func (p *Provider) remove(id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
-	err := p.client.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
-	if err := ignoreGone(err); err != nil {
+	err := ignoreGone(p.client.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true}))
+	if errdefs.IsConflict(err) {
+		// Somebody else is removing it.
+		gone, failed := p.client.ContainerWait(ctx, id, container.WaitConditionRemoved)
+		select {
+		case <-gone:
+			err = nil
+		case err = <-failed:
+			err = ignoreGone(err)
+		}
+	}
+	if err != nil {
 		p.config.Warn(engineError(p.client, "remove container "+id, err))
 	}
 }
