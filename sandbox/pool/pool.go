@@ -202,6 +202,8 @@ func (s *shelf) take() *member {
 		if !over(m) {
 			return m
 		}
+		// Empty; should it stay all the same, the next New removes it.
+		_ = os.Remove(m.dir)
 	}
 	return nil
 }
