@@ -70,6 +70,7 @@ func Main(args []string) int {
 			os.Stderr.WriteString("sluice supervisor: " + err.Error() + "\n")
 			return exitFailed
 		}
+		reserve(spareThreads)
 	case len(args) > 0:
 		os.Stderr.WriteString("sluice supervisor: is started by sluice itself\n")
 		return exitFailed
