@@ -106,7 +106,7 @@ func (p *Provider) connect(ctx context.Context, id string, meeting *rendezvous) 
 		case <-meetCtx.Done():
 		}
 	}()
-	err := meeting.handOver(meetCtx)
+	conn, err := meeting.open(meetCtx)
 	if err != nil {
 		err = errors.Join(context.Cause(meetCtx), err)
 	}
@@ -117,19 +117,11 @@ func (p *Provider) connect(ctx context.Context, id string, meeting *rendezvous) 
 	}
 	state, err := p.client.ContainerInspect(ctx, id)
 	if err != nil {
-		return nil, 0, p.startError(ctx, "inspect a container", err)
+		return nil, 0, p.startError(ctx, "inspect a container", errors.Join(err, conn.Close()))
 	}
 	pid := 0
 	if state.State != nil {
 		pid = state.State.Pid
-	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", meeting.socket)
-	// From here on the supervisor alone holds the socket: when it ends, so does the connection, taken or not.
-	if closeErr := meeting.close(); closeErr != nil {
-		err = errors.Join(err, closeErr)
-	}
-	if err != nil {
-		return nil, 0, p.startError(ctx, "connect to the supervisor", err)
 	}
 	return conn, pid, nil
 }

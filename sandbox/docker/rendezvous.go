@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -41,24 +42,52 @@ func meet(dir, name string) (*rendezvous, error) {
 	return r, nil
 }
 
-// handOver waits for the supervisor to ask, and gives it the listening socket. Whoever connects to that from then on waits in its
-// queue until the supervisor takes the connection.
-func (r *rendezvous) handOver(ctx context.Context) error {
+// open waits for the supervisor to ask, gives it the listening socket, and connects to that: the connection waits in the
+// socket's queue until the supervisor takes it. A supervisor that cannot be given a socket says so, and keeps the connection
+// on which it asked. From then on the supervisor alone holds the other end: when it ends, so does the connection.
+func (r *rendezvous) open(ctx context.Context) (net.Conn, error) {
 	stop := context.AfterFunc(ctx, func() { _ = r.asked.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	conn, err := r.asked.AcceptUnix()
+	asking, err := r.asked.AcceptUnix()
 	if err != nil {
-		return errors.Join(ctx.Err(), err)
+		return nil, errors.Join(ctx.Err(), err)
 	}
+	stopAsking := context.AfterFunc(ctx, func() { _ = asking.SetDeadline(time.Unix(1, 0)) })
+	defer stopAsking()
+	kept, err := r.handOver(asking)
+	if err == nil && kept {
+		return asking, r.close()
+	}
+	err = errors.Join(err, asking.Close())
+	if err != nil {
+		return nil, errors.Join(ctx.Err(), err)
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", r.socket)
+	if closeErr := r.close(); closeErr != nil {
+		err = errors.Join(err, closeErr)
+	}
+	return conn, err
+}
+
+// handOver passes the listening socket, and says whether the supervisor stays on this connection instead.
+func (r *rendezvous) handOver(asking *net.UnixConn) (kept bool, err error) {
 	raw, err := r.listener.SyscallConn()
-	if err == nil {
-		var writeErr error
-		err = raw.Control(func(fd uintptr) {
-			_, _, writeErr = conn.WriteMsgUnix([]byte{0}, syscall.UnixRights(int(fd)), nil)
-		})
-		err = errors.Join(err, writeErr)
+	if err != nil {
+		return false, err
 	}
-	return errors.Join(err, conn.Close())
+	var writeErr error
+	err = raw.Control(func(fd uintptr) {
+		_, _, writeErr = asking.WriteMsgUnix([]byte{0}, syscall.UnixRights(int(fd)), nil)
+	})
+	if err := errors.Join(err, writeErr); err != nil {
+		return false, err
+	}
+	var b [1]byte
+	_, err = asking.Read(b[:])
+	if err == io.EOF {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // close ends this side of both sockets, once; the one the supervisor has been given stays where it is.

@@ -18,6 +18,9 @@ const ListenFD = 3
 // receiveArg, followed by the path of a socket, is how a supervisor is started that can inherit nothing, as in a container.
 const receiveArg = "receive"
 
+// none is no descriptor.
+const none = -1
+
 const (
 	// stopGrace is what processes get between SIGTERM and SIGKILL when the supervisor itself is told to stop by a signal,
 	// which is how docker stops a container, with 10 s before it kills.
@@ -33,7 +36,8 @@ const (
 // supervisor is the whole state. mu guards everything below it, and is held over fork and over reaping, so that neither
 // sees the other half done.
 type supervisor struct {
-	listen int           // the listening socket
+	listen int           // the listening socket; none where there is but one connection
+	first  *conn         // that one connection
 	null   int           // /dev/null, open for reading
 	table  *table        // the system's view of processes
 	forked chan struct{} // wakes the reaper, which waits here while there is no child
@@ -62,13 +66,17 @@ func Main(args []string) int {
 	if runtime.GOMAXPROCS(0) > maxProcs {
 		runtime.GOMAXPROCS(maxProcs)
 	}
-	listen := ListenFD
+	listen, first := ListenFD, (*conn)(nil)
 	switch {
 	case len(args) == 2 && args[0] == receiveArg:
+		var fd int
 		var err error
-		if listen, err = receive(args[1]); err != nil {
+		if listen, fd, err = receive(args[1]); err != nil {
 			os.Stderr.WriteString("sluice supervisor: " + err.Error() + "\n")
 			return exitFailed
+		}
+		if fd != none {
+			first = &conn{fd: fd}
 		}
 		reserve(spareThreads)
 	case len(args) > 0:
@@ -76,7 +84,7 @@ func Main(args []string) int {
 		return exitFailed
 	}
 	s := &supervisor{
-		listen: listen,
+		listen: listen, first: first,
 		forked: make(chan struct{}, 1), over: make(chan struct{}),
 		procs: make(map[uint64]*process), mains: make(map[int]*process),
 		owners: make(map[int]*process),
@@ -93,9 +101,11 @@ const exitFailed = 125
 
 // prepare makes the process's own state what every child is to inherit.
 func (s *supervisor) prepare() error {
-	syscall.CloseOnExec(s.listen)
-	if err := syscall.SetNonblock(s.listen, false); err != nil {
-		return os.NewSyscallError("listening socket", err)
+	if s.listen != none {
+		syscall.CloseOnExec(s.listen)
+		if err := syscall.SetNonblock(s.listen, false); err != nil {
+			return os.NewSyscallError("listening socket", err)
+		}
 	}
 	null, err := syscall.Open("/dev/null", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -135,6 +145,10 @@ func (s *supervisor) run() {
 
 // accept waits for a connection of this user or of root, at most the given time where that is not 0; nil when none came.
 func (s *supervisor) accept(wait time.Duration) *conn {
+	if c := s.first; c != nil {
+		s.first = nil
+		return c
+	}
 	if s.next == nil {
 		return accepted(s.listen)
 	}

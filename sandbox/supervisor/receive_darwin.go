@@ -3,4 +3,4 @@ package supervisor
 import "syscall"
 
 // receive is for containers, whose supervisor always runs on Linux.
-func receive(string) (int, error) { return 0, syscall.ENOTSUP }
+func receive(string) (listen, connection int, err error) { return none, none, syscall.ENOTSUP }
