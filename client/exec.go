@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -74,17 +76,14 @@ const abandonPatience = 5 * time.Second
 // Errors: invalid_argument, conflict (the key belongs to another command), too_large, pool_exhausted, unavailable,
 // permission_denied, lost.
 func (c *Client) Exec(ctx context.Context, req Request) (*schemas.Result, error) {
-	x, err := c.start(ctx, req, false)
+	cmd := req.command()
+	result, x, err := c.run(ctx, cmd, req.Stdin)
 	if err != nil {
-		return nil, err
-	}
-	defer x.Close()
-	result, err := x.end(ctx)
-	if err != nil {
-		if ctx.Err() != nil {
+		if ctx.Err() != nil { // also while nobody had answered yet: it may run all the same
 			kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonPatience)
 			defer cancel()
-			_ = x.Kill(kill, 0) // it may have ended, or never have begun
+			// It may have ended, or never have begun.
+			_ = c.conn.Kill(kill, c.ref(cmd.Thread, schemas.ProcessID(c.tenant, cmd.Thread, cmd.Key)), schemas.KillRequest{})
 		}
 		return nil, err
 	}
@@ -92,6 +91,17 @@ func (c *Client) Exec(ctx context.Context, req Request) (*schemas.Result, error)
 		return nil, err
 	}
 	return result, resultError(result)
+}
+
+// run sends a command and waits for its end.
+func (c *Client) run(ctx context.Context, cmd *schemas.Command, stdin io.Reader) (*schemas.Result, *Execution, error) {
+	x, err := c.start(ctx, cmd, stdin, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer x.Close()
+	result, err := x.end(ctx)
+	return result, x, err
 }
 
 // resultError is the error of a result that is none: the process never ran for a reason of Sluice's, or nobody knows how it
@@ -162,17 +172,19 @@ type Execution struct {
 	call     *events.Call
 	follower *events.Follower
 	limit    int64
-	stop     context.CancelFunc
+	queued   atomic.Bool
+
+	stop context.CancelFunc // ends the feeding of input
+	fed  sync.WaitGroup
 }
 
 // ExecStream sends a command and returns once it is accepted, or durable. Its output comes by [Execution.Events]. The process
 // goes on, whatever becomes of ctx or the caller: Kill ends it. Errors are those of Exec.
 func (c *Client) ExecStream(ctx context.Context, req Request) (*Execution, error) {
-	return c.start(ctx, req, true)
+	return c.start(ctx, req.command(), req.Stdin, true)
 }
 
-func (c *Client) start(ctx context.Context, req Request, follow bool) (*Execution, error) {
-	cmd := req.command()
+func (c *Client) start(ctx context.Context, cmd *schemas.Command, stdin io.Reader, follow bool) (*Execution, error) {
 	if err := cmd.Validate(); err != nil {
 		return nil, err
 	}
@@ -190,10 +202,11 @@ func (c *Client) start(ctx context.Context, req Request, follow bool) (*Executio
 		return nil, err
 	}
 	x.call = call
-	if req.Stdin != nil {
+	x.queued.Store(call.Queued())
+	if stdin != nil {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		x.stop = cancel
-		go x.feed(ctx, req.Stdin)
+		x.fed.Go(func() { x.feed(ctx, stdin) })
 	}
 	return x, nil
 }
@@ -202,7 +215,7 @@ func (c *Client) start(ctx context.Context, req Request, follow bool) (*Executio
 func (x *Execution) Process() string { return x.call.Process() }
 
 // Queued says that no worker has accepted the command yet.
-func (x *Execution) Queued() bool { return x.call.Queued() }
+func (x *Execution) Queued() bool { return x.queued.Load() }
 
 func (x *Execution) ref() events.ProcessRef { return x.call.Ref() }
 
@@ -216,9 +229,10 @@ func (x *Execution) Kill(ctx context.Context, grace time.Duration) error {
 	return x.client.conn.Kill(ctx, x.ref(), schemas.KillRequest{GraceMS: ceilMillis(grace)})
 }
 
-// Close stops listening. The process goes on.
+// Close stops listening, and passing on input. The process goes on.
 func (x *Execution) Close() {
 	x.stop()
+	x.fed.Wait()
 	if x.follower != nil {
 		x.follower.Close()
 	}
@@ -234,6 +248,7 @@ func (x *Execution) end(ctx context.Context) (*schemas.Result, error) {
 		if err != nil {
 			return nil, err
 		}
+		x.queued.Store(false)
 		if ev.Type.Terminal() {
 			var r schemas.Result
 			if err := ev.Decode(&r); err != nil {
@@ -245,7 +260,7 @@ func (x *Execution) end(ctx context.Context) (*schemas.Result, error) {
 }
 
 // Events yields the output in order and without holes, and the result last. It ends early with an error: ctx's, unavailable,
-// or the result's own as with Exec.
+// or the result's own as with Exec. It is for one loop: who leaves it early goes on with Logs, after the last chunk's Seq.
 func (x *Execution) Events(ctx context.Context) iter.Seq2[ExecEvent, error] {
 	return func(yield func(ExecEvent, error) bool) {
 		if err := x.stream(ctx, func(e ExecEvent) bool { return yield(e, nil) }); err != nil && !errors.Is(err, errLeft) {

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/sluice-dev/sluice/events"
@@ -44,32 +43,37 @@ func (c *Client) Logs(ctx context.Context, q LogQuery, fn func(events.Chunk) err
 	if err := f.CatchUp(ctx, fn); err != nil {
 		return err
 	}
-	ended, stop := c.watchEnd(ctx, ref)
+	// Once the process has ended the wait for live output does, and with it the reading of a gap: Finish does the rest.
+	live, stopLive := context.WithCancel(ctx)
+	defer stopLive()
+	ended, stop := c.watchEnd(ctx, ref, stopLive)
 	defer stop()
+	var failed error
 	for {
-		next, cancel := context.WithTimeout(ctx, followTick)
-		err := f.Next(next, fn)
-		cancel()
+		err := f.Next(live, func(k events.Chunk) error {
+			failed = fn(k)
+			return failed
+		})
 		switch {
 		case err == nil:
+		case failed != nil:
+			return failed
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !errors.Is(err, context.DeadlineExceeded):
-			return err
-		}
-		select {
-		case r := <-ended:
-			return f.Finish(ctx, r, fn)
 		default:
+			select {
+			case r := <-ended:
+				return f.Finish(ctx, r, fn)
+			default:
+				return err
+			}
 		}
 	}
 }
 
-// followTick is how often a follower that hears nothing looks whether the process has ended.
-const followTick = 100 * time.Millisecond
-
-// watchEnd listens for a process's end, and reads the record now and then should it have been missed.
-func (c *Client) watchEnd(ctx context.Context, ref events.ProcessRef) (<-chan *schemas.Result, func()) {
+// watchEnd listens for a process's end, and reads the record now and then should it have been missed. It calls found when the
+// end is there to be received.
+func (c *Client) watchEnd(ctx context.Context, ref events.ProcessRef, found func()) (<-chan *schemas.Result, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan *schemas.Result, 1)
 	gone := make(chan struct{})
@@ -77,21 +81,25 @@ func (c *Client) watchEnd(ctx context.Context, ref events.ProcessRef) (<-chan *s
 		defer close(gone)
 		feed, err := c.conn.Listen(events.Filter{Tenant: ref.Tenant, Thread: ref.Thread, Process: ref.Process}, 0)
 		if err != nil {
-			return
+			feed = nil // the connection is down: the record is read all the same
+		} else {
+			defer feed.Close()
+			_ = c.conn.Flush(ctx) // what slips by until then is found by the next look
 		}
-		defer feed.Close()
 		for ctx.Err() == nil {
 			last, err := c.conn.Last(ctx, ref.Tenant, ref.Thread, ref.Process)
 			if err == nil && last.Type.Terminal() {
 				var r schemas.Result
 				if last.Decode(&r) == nil {
 					ended <- &r
+					found()
 					return
 				}
 			}
-			wait, stop := context.WithTimeout(ctx, time.Second)
-			// Whatever comes, or nothing within the second: the record is read again.
-			_ = feed.Next(wait, func(*schemas.Event) error { return nil })
+			wait, stop := context.WithTimeout(ctx, endTick)
+			if feed == nil || feed.Next(wait, func(*schemas.Event) error { return nil }) != nil {
+				<-wait.Done()
+			}
 			stop()
 		}
 	}()
@@ -100,6 +108,9 @@ func (c *Client) watchEnd(ctx context.Context, ref events.ProcessRef) (<-chan *s
 		<-gone
 	}
 }
+
+// endTick is how often a follower that hears nothing looks whether the process has ended.
+const endTick = time.Second
 
 // EventQuery says which events to read. Empty fields match all.
 type EventQuery struct {

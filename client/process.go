@@ -78,6 +78,9 @@ func (p *ProcessInfo) apply(ev *schemas.Event) error {
 			return err
 		}
 		p.State, p.Ended, p.ExitCode = string(r.Reason), &ev.Time, &r.ExitCode
+		if r.Worker != "" {
+			p.Worker = r.Worker // the record of a lost process is another worker's
+		}
 		if p.Command == "" {
 			p.Command, p.Args = r.Command, r.Args
 		}
@@ -102,13 +105,18 @@ func (c *Client) Result(ctx context.Context, thread, process string) (*schemas.R
 	return &r, c.complete(ctx, ref, &r, schemas.DefaultOutputLimit)
 }
 
+// controlPatience bounds the wait for a worker's answer: one that was on its way when a connection broke never comes.
+const controlPatience = 10 * time.Second
+
 // Kill ends a process's whole tree: SIGTERM, the grace, SIGKILL. thread may be empty. Errors: not_found when it never was,
-// or has ended.
+// or has ended; deadline_exceeded when its worker does not answer.
 func (c *Client) Kill(ctx context.Context, thread, process string, grace time.Duration) error {
 	ref, _, err := c.locate(ctx, thread, process)
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, controlPatience)
+	defer cancel()
 	return c.conn.Kill(ctx, ref, schemas.KillRequest{GraceMS: ceilMillis(grace)})
 }
 
@@ -119,5 +127,7 @@ func (c *Client) Signal(ctx context.Context, thread, process, signal string) err
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, controlPatience)
+	defer cancel()
 	return c.conn.Signal(ctx, ref, schemas.SignalRequest{Signal: signal})
 }

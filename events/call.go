@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -25,7 +26,7 @@ const (
 	placeTries = 3
 )
 
-// Call is a command on its way. It is for one goroutine.
+// Call is a command on its way. Next is for one goroutine; Process, Ref and Queued may be called from any.
 type Call struct {
 	conn    *Conn
 	ref     ProcessRef
@@ -33,7 +34,7 @@ type Call struct {
 	done    func()
 	first   *schemas.Event // the answer that Send waited for
 	watch   *Feed
-	queued  bool
+	queued  atomic.Bool
 	ended   bool
 }
 
@@ -75,7 +76,7 @@ func (k *Call) send(ctx context.Context, cmd *schemas.Command, inbox string, bod
 			return err
 		}
 		err = k.conn.place(ctx, k.ref.Tenant, schemas.PlaceRequest{Thread: cmd.Thread, Provider: cmd.Provider})
-		if errors.Is(err, errNobody) {
+		if errors.Is(err, errNobody) || isDeclined(err) {
 			return k.queue(ctx, cmd, header, body)
 		}
 		if err != nil {
@@ -94,12 +95,18 @@ func declined(ev *schemas.Event) bool {
 	return ev.Decode(&r) == nil && r.Error != nil && r.Error.Code == schemas.CodeUnavailable
 }
 
+// isDeclined says that a worker would not take the thread because it is about to go.
+func isDeclined(err error) bool {
+	e, ok := errors.AsType[*schemas.Error](err)
+	return ok && e.Details[schemas.DetailDeclined] != ""
+}
+
 // queue leaves the command in CMD, from where it reaches a worker once there is one.
 func (k *Call) queue(ctx context.Context, cmd *schemas.Command, header nats.Header, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	_, err := k.conn.js.PublishMsg(ctx, &nats.Msg{Subject: k.conn.Subjects.Command(k.ref.Tenant, k.ref.Thread, cmd.Op), Header: header, Data: body})
-	k.queued = err == nil
+	k.queued.Store(err == nil)
 	return wrap(err, "queue the command")
 }
 
@@ -154,7 +161,7 @@ func (c *Conn) place(ctx context.Context, tenant string, req schemas.PlaceReques
 func (k *Call) Process() string { return k.ref.Process }
 
 // Queued says that no worker has accepted the command yet: it waits in CMD.
-func (k *Call) Queued() bool { return k.queued }
+func (k *Call) Queued() bool { return k.queued.Load() }
 
 // Next is the process's next event: accepted, then its end, after which there is none. An event may be told again. Errors:
 // ctx's, unavailable.
@@ -191,7 +198,7 @@ func (k *Call) Next(ctx context.Context) (*schemas.Event, error) {
 }
 
 func (k *Call) deliver(ev *schemas.Event) (*schemas.Event, error) {
-	k.queued = false
+	k.queued.Store(false)
 	k.ended = k.ended || ev.Type.Terminal() // what the watch tells late is older
 	return ev, nil
 }
@@ -203,14 +210,15 @@ func (k *Call) startWatch(ctx context.Context) (*schemas.Event, error) {
 		return nil, err
 	}
 	k.watch = feed
+	// A server that is being started anew fails both: watchNext reads the record again, and again.
 	if err := k.conn.Flush(ctx); err != nil {
-		return nil, err
+		return nil, ctx.Err()
 	}
 	ev, err := k.conn.Last(ctx, k.ref.Tenant, k.ref.Thread, k.ref.Process)
-	if errors.Is(err, schemas.ErrNotFound) || (err == nil && !ev.Type.Terminal()) {
-		return nil, nil
+	if err != nil || !ev.Type.Terminal() {
+		return nil, ctx.Err()
 	}
-	return ev, err
+	return ev, nil
 }
 
 func (k *Call) watchNext(ctx context.Context) (*schemas.Event, error) {

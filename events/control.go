@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -50,6 +51,10 @@ func (c *Conn) control(ctx context.Context, ref ProcessRef, verb Verb, header na
 	return &e
 }
 
+// controlPatience bounds a signal or a kill where the caller's context does not: the answer of a worker that died is never
+// coming.
+const controlPatience = 10 * time.Second
+
 // Signal sends a signal, such as "SIGINT", to a running process's group. Errors: not_found, invalid_argument,
 // deadline_exceeded.
 func (c *Conn) Signal(ctx context.Context, ref ProcessRef, req schemas.SignalRequest) error {
@@ -67,11 +72,13 @@ func (c *Conn) controlJSON(ctx context.Context, ref ProcessRef, verb Verb, req a
 	if err != nil {
 		return schemas.Errorf(schemas.CodeInternal, "encode %s: %w", verb, err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, controlPatience)
+	defer cancel()
 	return c.control(ctx, ref, verb, nil, body)
 }
 
 // WriteStdin gives a process at most [MaxStdinPiece] bytes to read, offset being how many it was given before, and waits
-// until they are taken. Sending a piece again does no harm. end closes the process's standard input after it. Errors:
+// until they are taken, which is as long as ctx allows: a process may be slow to read. Sending a piece again does no harm. end closes the process's standard input after it. Errors:
 // not_found when the process has ended or reads no more, too_large, deadline_exceeded.
 func (c *Conn) WriteStdin(ctx context.Context, ref ProcessRef, offset int64, p []byte, end bool) error {
 	if len(p) > MaxStdinPiece {

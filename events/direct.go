@@ -84,36 +84,64 @@ func unread(stream string) error {
 // error come the messages that arrived before it, which are whole and in order. Errors: ctx's, unavailable,
 // deadline_exceeded, internal.
 func (c *Conn) directGet(ctx context.Context, stream string, req directRequest) (out []storedMsg, more bool, err error) {
-	body, err := json.Marshal(req)
+	r, err := c.directReader(stream)
 	if err != nil {
-		return nil, false, schemas.Errorf(schemas.CodeInternal, "encode a read of %s: %w", stream, err)
+		return nil, false, err
 	}
+	defer r.close()
+	more, err = r.batch(ctx, req, func(m storedMsg) error {
+		out = append(out, m)
+		return nil
+	})
+	return out, more, err
+}
+
+// directReader reads batches one after the other.
+type directReader struct {
+	conn   *Conn
+	stream string
+	sub    *nats.Subscription
+}
+
+func (c *Conn) directReader(stream string) (*directReader, error) {
 	// Up to a batch of answers is on its way at once: an inbox made for calls would overflow.
 	sub, err := c.bulk.SubscribeSync(c.bulk.NewInbox())
 	if err != nil {
-		return nil, false, wrap(err, "read "+stream)
+		return nil, wrap(err, "read "+stream)
 	}
-	// The subscription has served its purpose; should this fail, it goes with the connection.
-	defer func() { _ = sub.Unsubscribe() }()
-	if err := c.bulk.PublishMsg(&nats.Msg{Subject: directSubject(stream), Reply: sub.Subject, Data: body}); err != nil {
-		return nil, false, wrap(err, "read "+stream)
+	return &directReader{conn: c, stream: stream, sub: sub}, nil
+}
+
+// close ends the subscription; should that fail, it goes with the connection.
+func (r *directReader) close() { _ = r.sub.Unsubscribe() }
+
+// batch gives each message to fn as it arrives. A reader whose batch failed has to be closed: the rest of it may still come.
+func (r *directReader) batch(ctx context.Context, req directRequest, fn func(storedMsg) error) (more bool, err error) {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return false, schemas.Errorf(schemas.CodeInternal, "encode a read of %s: %w", r.stream, err)
+	}
+	if err := r.conn.bulk.PublishMsg(&nats.Msg{Subject: directSubject(r.stream), Reply: r.sub.Subject, Data: body}); err != nil {
+		return false, wrap(err, "read "+r.stream)
 	}
 	for {
-		m, err := nextWithin(ctx, sub, readPatience)
+		m, err := nextWithin(ctx, r.sub, readPatience)
 		if err != nil {
-			return out, false, wrap(err, "read "+stream)
+			return false, wrap(err, "read "+r.stream)
 		}
 		switch m.Header.Get("Status") {
 		case "":
-			out = append(out, storedFrom(m))
+			if err := fn(storedFrom(m)); err != nil {
+				return false, err
+			}
 		case statusNoMessages:
-			return out, false, nil
+			return false, nil
 		case statusEndOfBatch:
-			return out, parseUint(m.Header.Get(headerPending)) > 0, nil
+			return parseUint(m.Header.Get(headerPending)) > 0, nil
 		case noResponders:
-			return nil, false, unread(stream)
+			return false, unread(r.stream)
 		default:
-			return nil, false, schemas.Errorf(schemas.CodeInternal, "read %s: %s %s", stream, m.Header.Get("Status"), m.Header.Get("Description"))
+			return false, schemas.Errorf(schemas.CodeInternal, "read %s: %s %s", r.stream, m.Header.Get("Status"), m.Header.Get("Description"))
 		}
 	}
 }

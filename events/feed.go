@@ -87,12 +87,12 @@ func (l *Feed) Next(ctx context.Context, fn func(*schemas.Event) error) error {
 	if seq <= l.last {
 		return nil
 	}
-	ev, err := schemas.DecodeEvent(m.Data)
-	if err != nil {
-		return nil // not an event of this contract: nothing a reader could use
+	l.last = seq
+	if ev, decodeErr := schemas.DecodeEvent(m.Data); decodeErr == nil { // else it is none of this contract's, and of no use to a reader
+		ev.Seq = seq
+		return fn(ev)
 	}
-	ev.Seq, l.last = seq, seq
-	return fn(ev)
+	return nil
 }
 
 // makeUp is CatchUp with patience: a server that has just come back may not read its streams yet.

@@ -89,7 +89,7 @@ const (
 // Answer sends an event to a caller's inbox. It returns once the event is handed to the connection; a caller that has gone
 // is no error. Errors: unavailable.
 func (c *Conn) Answer(to string, ev *schemas.Event) error {
-	body, err := encodeEvent(ev)
+	body, err := ev.Encode()
 	if err != nil {
 		return err
 	}

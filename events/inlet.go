@@ -108,13 +108,13 @@ func (in *Inlet) keepConsuming(ctx context.Context, partition int, cc jetstream.
 			case <-cc.Closed():
 			}
 		}
-		if pause(ctx, retryDelay) != nil {
+		select {
+		case <-ctx.Done():
 			return nil
+		case <-time.After(retryDelay):
 		}
-		var err error
-		if cc, err = in.consume(ctx, partition); err != nil {
-			cc = nil // the next turn may find the server back
-		}
+		// nil where it failed: the next turn may find the server back.
+		cc, _ = in.consume(ctx, partition)
 	}
 }
 

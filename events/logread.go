@@ -7,11 +7,18 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Bounds of one read: as many chunks as keep a reader busy while the next batch is on its way, and no more memory than
-// a slow machine can spare.
+// Bounds of one request for events or chunks: no more memory than a slow machine can spare.
 const (
 	readBatch      = 64
 	readBatchBytes = 8 << 20
+)
+
+// Bounds of one request of a whole log. It is larger, since the reader waits for a round trip after each; what was asked
+// for and not yet read waits in memory.
+const (
+	logBatch      = 192
+	logBatchBytes = 24 << 20
+	logAhead      = 16 // chunks that are decoded before they are asked for
 )
 
 // ReadLog reads stored output from a sequence on, in order, and gives each chunk to fn; subject is one of
@@ -22,74 +29,65 @@ func (c *Conn) ReadLog(ctx context.Context, subject string, from, upTo uint64, f
 	return c.readLog(ctx, subject, from, upTo, make(ends), fn)
 }
 
-// batch is what one request to LOG brought.
-type batch struct {
-	msgs []storedMsg
-	more bool
-	err  error
-}
-
 func (c *Conn) readLog(ctx context.Context, subject string, from, upTo uint64, told ends, fn func(Chunk) error) (next uint64, err error) {
 	next = max(from, 1)
 	fetchCtx, cancel := context.WithCancel(ctx)
-	ahead := make(chan batch) // one batch is fetched while the one before is worked on
-	done := make(chan struct{})
+	ahead := make(chan storedMsg, logAhead) // what comes is received while what came is worked on
+	fetched := make(chan error, 1)
 	go func() {
-		defer close(done)
-		c.fetchLog(fetchCtx, subject, next, upTo, ahead)
+		defer close(ahead)
+		fetched <- c.fetchLog(fetchCtx, subject, next, upTo, ahead)
 	}()
 	defer func() {
 		cancel()
-		<-done
+		for range ahead { // until the goroutine that fills it has gone
+		}
 	}()
-	for {
-		var b batch
-		select {
-		case b = <-ahead:
-		case <-done:
-			return next, ctx.Err()
+	for m := range ahead {
+		k, ok := c.Subjects.chunkOf(m.seq, m.subject, m.header, m.data)
+		if ok && told.skips(&k) {
+			again, err := c.storedAgain(ctx, m.subject, m.seq, told[k.key()].end)
+			if err != nil {
+				return next, err
+			}
+			ok = !again
 		}
-		for i := range b.msgs {
-			m := &b.msgs[i]
-			if upTo > 0 && m.seq > upTo {
-				return next, nil
+		next = m.seq + 1 // from here on it counts as read, whatever fn makes of it
+		if ok && told.accept(&k) {
+			if err := fn(k); err != nil {
+				return next, err
 			}
-			k, ok := c.Subjects.chunkOf(m.seq, m.subject, m.header, m.data)
-			if ok && told.skips(&k) {
-				again, err := c.storedAgain(ctx, m.subject, m.seq, told[k.key()].end)
-				if err != nil {
-					return next, err
-				}
-				ok = !again
-			}
-			next = m.seq + 1 // from here on it counts as read, whatever fn makes of it
-			if ok && told.accept(&k) {
-				if err := fn(k); err != nil {
-					return next, err
-				}
-			}
-		}
-		if b.err != nil || !b.more || (upTo > 0 && next > upTo) {
-			return next, b.err
 		}
 	}
+	return next, <-fetched
 }
 
-func (c *Conn) fetchLog(ctx context.Context, subject string, seq, upTo uint64, ahead chan<- batch) {
-	for {
-		msgs, more, err := c.directGet(ctx, c.names.log, directRequest{Seq: seq, NextBy: subject, Batch: readBatch, MaxBytes: readBatchBytes})
-		if len(msgs) > 0 {
-			seq = msgs[len(msgs)-1].seq + 1
-		}
-		select {
-		case ahead <- batch{msgs, more, err}:
-		case <-ctx.Done():
-			return
-		}
-		if err != nil || !more || (upTo > 0 && seq > upTo) {
-			return
-		}
+func (c *Conn) fetchLog(ctx context.Context, subject string, seq, upTo uint64, ahead chan<- storedMsg) error {
+	r, err := c.directReader(c.names.log)
+	if err != nil {
+		return err
 	}
+	defer r.close()
+	enough := false
+	for more := true; more && !enough; {
+		more, err = r.batch(ctx, directRequest{Seq: seq, NextBy: subject, Batch: logBatch, MaxBytes: logBatchBytes}, func(m storedMsg) error {
+			if enough = enough || (upTo > 0 && m.seq > upTo); enough {
+				return nil
+			}
+			seq = m.seq + 1
+			select {
+			case ahead <- m:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		if err != nil {
+			return err
+		}
+		enough = enough || (upTo > 0 && seq > upTo)
+	}
+	return nil
 }
 
 // storedAgain says whether a chunk that begins at this offset stands behind one that leaves a hole before it. A writer that

@@ -46,6 +46,7 @@ type LogWriter struct {
 	inFlight  chan *sent // published and not yet acked, oldest first; never full, since each has a slot
 	unsettled atomic.Int32
 	settled   chan struct{}
+	spare     chan []byte      // buffers of chunks that are stored
 	rng       schemas.LogRange // settle's alone until settled is closed
 
 	mu      sync.Mutex // held by whoever publishes, so that no chunk overtakes another
@@ -92,6 +93,7 @@ func (w *LogWriter) Write(stream schemas.Stream, offset int64, p []byte) error {
 		w.slots = make(chan struct{}, chunkWindow)
 		w.inFlight = make(chan *sent, chunkWindow)
 		w.settled = make(chan struct{})
+		w.spare = make(chan []byte, chunkWindow)
 		go w.settle()
 	}
 	for len(p) > 0 {
@@ -156,7 +158,7 @@ func (w *LogWriter) fill(stream schemas.Stream, offset int64, p []byte) (n int, 
 	}
 	if w.pending == nil {
 		w.number++
-		w.pending = &outChunk{stream: stream, offset: offset, number: w.number, data: make([]byte, 0, min(chunkBytes, max(len(p), 4<<10)))}
+		w.pending = &outChunk{stream: stream, offset: offset, number: w.number, data: w.buffer(len(p))}
 	}
 	if w.pending.stream != stream || w.pending.offset+int64(len(w.pending.data)) != offset {
 		return 0, true, nil // of another stream, or behind output that is missing: the offset tells readers so
@@ -164,6 +166,32 @@ func (w *LogWriter) fill(stream schemas.Stream, offset int64, p []byte) (n int, 
 	n = min(len(p), chunkBytes-len(w.pending.data))
 	w.pending.data = append(w.pending.data, p[:n]...)
 	return n, len(w.pending.data) == chunkBytes, nil
+}
+
+// buffer is room for a chunk that begins with n bytes. Whoever prints much at once gets all of it: growing would copy each
+// chunk once more.
+func (w *LogWriter) buffer(n int) []byte {
+	const small = 4 << 10
+	if n <= small {
+		return make([]byte, 0, small)
+	}
+	select {
+	case b := <-w.spare:
+		return b[:0]
+	default:
+		return make([]byte, 0, chunkBytes)
+	}
+}
+
+// reuse keeps the buffer of a chunk that is stored, so that nothing refers to it any more.
+func (w *LogWriter) reuse(b []byte) {
+	if cap(b) != chunkBytes {
+		return
+	}
+	select {
+	case w.spare <- b:
+	default:
+	}
 }
 
 // send publishes what is pending.
@@ -214,6 +242,7 @@ func (w *LogWriter) settle() {
 		if seq, err := s.wait(); err == nil {
 			w.done(s.chunk, seq)
 			w.unsettled.Add(-1)
+			w.reuse(s.chunk.data)
 		} else {
 			w.recover(s)
 		}

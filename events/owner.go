@@ -48,14 +48,15 @@ func (in *Inlet) own(tenant, thread string) error {
 	return nil
 }
 
-// Disown ends Own.
+// Disown ends Own. What was sent before the server knows of it still reaches the handler: swallowed here, it would leave its
+// sender waiting for an answer.
 func (in *Inlet) Disown(tenant, thread string) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	key := sessionKey(tenant, thread)
 	for _, sub := range in.owned[key] {
 		if sub != nil {
-			_ = sub.Unsubscribe() // should it fail, it ends with the connection
+			_ = sub.Drain() // should it fail, it ends with the connection
 		}
 	}
 	delete(in.owned, key)

@@ -2,7 +2,6 @@ package events
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strconv"
 	"time"
@@ -16,17 +15,9 @@ import (
 // publishTimeout bounds one publish with its ack. It is longer than a server takes to fail over its leader.
 const publishTimeout = 5 * time.Second
 
-func encodeEvent(ev *schemas.Event) ([]byte, error) {
-	body, err := json.Marshal(ev)
-	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeInternal, "encode event %s: %w", ev.Type, err)
-	}
-	return body, nil
-}
-
 // eventMsg is an event as EVT keeps it.
 func (c *Conn) eventMsg(ev *schemas.Event) (*nats.Msg, error) {
-	body, err := encodeEvent(ev)
+	body, err := ev.Encode()
 	if err != nil {
 		return nil, err
 	}

@@ -3,19 +3,25 @@ package events
 import (
 	"context"
 	"encoding/json"
-	"errors"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func sessionKey(tenant, thread string) string { return tenant + "." + thread }
+// The state bucket holds two kinds of keys: one bucket more would cost every start, and every tenth of a second of an idle
+// server, another stream.
+const (
+	sessionPrefix = "session."
+	workerPrefix  = "worker."
+)
+
+func sessionKey(tenant, thread string) string { return sessionPrefix + tenant + "." + thread }
 
 // Session reads a thread's session and the revision to change it by. What it returns may be stale: only the change
 // decides. Errors: not_found, unavailable.
 func (c *Conn) Session(ctx context.Context, tenant, thread string) (*schemas.Session, uint64, error) {
-	kv, err := c.bucket(ctx, c.names.sessions)
+	kv, err := c.bucket(ctx, c.names.state)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -33,7 +39,7 @@ func (c *Conn) Session(ctx context.Context, tenant, thread string) (*schemas.Ses
 // SaveSession writes a session over the revision that was read, 0 for a new one, and returns its new revision. Errors:
 // conflict when somebody was first, unavailable.
 func (c *Conn) SaveSession(ctx context.Context, s *schemas.Session, revision uint64) (uint64, error) {
-	kv, err := c.bucket(ctx, c.names.sessions)
+	kv, err := c.bucket(ctx, c.names.state)
 	if err != nil {
 		return 0, err
 	}
@@ -52,7 +58,7 @@ func (c *Conn) SaveSession(ctx context.Context, s *schemas.Session, revision uin
 
 // DeleteSession removes a session if it is still at this revision. Errors: conflict, unavailable.
 func (c *Conn) DeleteSession(ctx context.Context, s *schemas.Session, revision uint64) error {
-	kv, err := c.bucket(ctx, c.names.sessions)
+	kv, err := c.bucket(ctx, c.names.state)
 	if err != nil {
 		return err
 	}
@@ -61,7 +67,7 @@ func (c *Conn) DeleteSession(ctx context.Context, s *schemas.Session, revision u
 
 // Register writes what is known of a worker. Errors: unavailable.
 func (c *Conn) Register(ctx context.Context, w schemas.WorkerInfo) error {
-	kv, err := c.bucket(ctx, c.names.registry)
+	kv, err := c.bucket(ctx, c.names.state)
 	if err != nil {
 		return err
 	}
@@ -69,43 +75,33 @@ func (c *Conn) Register(ctx context.Context, w schemas.WorkerInfo) error {
 	if err != nil {
 		return schemas.Errorf(schemas.CodeInternal, "encode worker: %w", err)
 	}
-	_, err = kv.Put(ctx, w.ID, body)
+	_, err = kv.Put(ctx, workerPrefix+w.ID, body)
 	return wrap(err, "register worker "+w.ID)
 }
 
 // Unregister forgets a worker that has left nothing behind. Errors: unavailable.
 func (c *Conn) Unregister(ctx context.Context, worker string) error {
-	kv, err := c.bucket(ctx, c.names.registry)
+	kv, err := c.bucket(ctx, c.names.state)
 	if err != nil {
 		return err
 	}
-	return wrap(kv.Delete(ctx, worker), "unregister worker "+worker)
+	return wrap(kv.Delete(ctx, workerPrefix+worker), "unregister worker "+worker)
 }
 
-// Workers lists the registry. Errors: unavailable.
+// maxWorkers is how many workers a cell's list may hold; a cell is a few servers' worth of them.
+const maxWorkers = 10_000
+
+// Workers lists the workers that are registered. Errors: unavailable.
 func (c *Conn) Workers(ctx context.Context) ([]schemas.WorkerInfo, error) {
-	kv, err := c.bucket(ctx, c.names.registry)
-	if err != nil {
-		return nil, err
-	}
-	keys, err := kv.Keys(ctx)
-	if errors.Is(err, jetstream.ErrNoKeysFound) {
-		return nil, nil
-	}
+	// A direct read: listing a bucket's keys would create a consumer each time. The bucket keeps one message a key.
+	msgs, _, err := c.directGet(ctx, "KV_"+c.names.state, directRequest{Seq: 1, NextBy: "$KV." + c.names.state + "." + workerPrefix + "*", Batch: maxWorkers})
 	if err != nil {
 		return nil, wrap(err, "list workers")
 	}
-	var out []schemas.WorkerInfo
-	for _, k := range keys {
-		entry, err := kv.Get(ctx, k)
-		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, wrap(err, "read worker "+k)
-		}
+	out := make([]schemas.WorkerInfo, 0, len(msgs))
+	for _, m := range msgs {
 		var w schemas.WorkerInfo
-		if json.Unmarshal(entry.Value(), &w) == nil {
+		if len(m.data) > 0 && json.Unmarshal(m.data, &w) == nil { // a deleted key is a message without data
 			out = append(out, w)
 		}
 	}

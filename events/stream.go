@@ -79,15 +79,15 @@ func (t Topology) Fit(bytes int64) Topology {
 
 // names are the streams and buckets of a cell.
 type names struct {
-	cmd, evt, log, dlq         string
-	sessions, leases, registry string
+	cmd, evt, log, dlq string
+	state, leases      string
 }
 
 func namesOf(cell string) names {
 	p := "sluice-" + cell + "-"
 	return names{
 		cmd: p + "CMD", evt: p + "EVT", log: p + "LOG", dlq: p + "DLQ",
-		sessions: p + "sessions", leases: p + "leases", registry: p + "workers",
+		state: p + "state", leases: p + "leases",
 	}
 }
 
@@ -191,19 +191,25 @@ func (c *Conn) streamConfigs(t Topology) []jetstream.StreamConfig {
 
 func (c *Conn) bucketConfigs(t Topology) []jetstream.KeyValueConfig {
 	return []jetstream.KeyValueConfig{
-		{Bucket: c.names.sessions, Description: "sessions by tenant and thread", History: 1, Storage: jetstream.FileStorage, Replicas: t.Replicas},
+		{Bucket: c.names.state, Description: "sessions by tenant and thread, and the workers", History: 1, Storage: jetstream.FileStorage, Replicas: t.Replicas},
 		// A lease is alive while its key is: the server's clock alone decides, and each renewal restarts it.
 		{Bucket: c.names.leases, Description: "leases of live workers", History: 1, TTL: t.LeaseTTL, Storage: jetstream.FileStorage, Replicas: t.Replicas},
-		{Bucket: c.names.registry, Description: "workers, and where a recovery has to begin", History: 1, Storage: jetstream.FileStorage, Replicas: t.Replicas},
 	}
 }
 
-// ensureStream asks before it changes: creating is the usual case at a first start, and a stream that is there already is
-// left alone unless it differs, since an update costs every replica a write.
+// ensureStream updates before it creates: a stream that is there already is counted a second time by whoever asks to create
+// it, and would not fit into a store that it fills by more than half.
 func (c *Conn) ensureStream(ctx context.Context, cfg jetstream.StreamConfig) error {
-	_, err := c.js.CreateStream(ctx, cfg)
-	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		_, err = c.js.UpdateStream(ctx, cfg)
+	_, err := c.js.UpdateStream(ctx, cfg)
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
+	}
+	if _, err = c.js.CreateStream(ctx, cfg); err == nil {
+		return nil
+	}
+	// Somebody else may have created it in between.
+	if _, again := c.js.UpdateStream(ctx, cfg); !errors.Is(again, jetstream.ErrStreamNotFound) {
+		return again
 	}
 	return err
 }

@@ -9,11 +9,17 @@ import (
 
 // HandleCommand accepts a command and lets it run, or answers why not. It returns once the command is on record.
 func (w *Worker) HandleCommand(ctx context.Context, d schemas.Delivery) schemas.Verdict {
+	// The inlet's end must not cut an acceptance in two: a record that was written unseen would be told as lost.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.patience.accept)
+	defer cancel()
 	a := admission{invalid: d.Invalid != nil, durable: d.Durable, worn: d.Attempt > w.cfg.MaxAttempts}
 	why := d.Invalid
 	var t *thread
 	var owner, fingerprint string
 	if d.Command != nil {
+		// A command that comes by both ways at once is decided on twice, one after the other: whoever attaches to a process
+		// attaches to one that is on record.
+		defer w.commands.lock(runKey(d.Tenant, schemas.ProcessID(d.Tenant, d.Thread, d.Command.Key)))()
 		fingerprint = d.Command.Fingerprint()
 		t, owner, why = w.inquire(ctx, &d, &a, fingerprint)
 	}
@@ -21,9 +27,9 @@ func (w *Worker) HandleCommand(ctx context.Context, d schemas.Delivery) schemas.
 	case stepRun:
 		return w.accept(ctx, t, d, fingerprint)
 	case stepAttach:
-		if r := w.find(d.Tenant, schemas.ProcessID(d.Tenant, d.Thread, d.Command.Key)); r != nil {
-			r.attach(d.Inbox)
-			return schemas.Verdict{Action: schemas.ActionDone}
+		if r := w.find(d.Tenant, schemas.ProcessID(d.Tenant, d.Thread, d.Command.Key)); r != nil && r.attach(d.Inbox) {
+			w.answer(d.Inbox, r.accepted)
+			return verdict(s, "", nil)
 		}
 		return w.accept(ctx, t, d, fingerprint) // it ended between the two looks: its record answers
 	case stepReject:
@@ -38,7 +44,7 @@ func (w *Worker) HandleCommand(ctx context.Context, d schemas.Delivery) schemas.
 		return verdict(s, owner, nil)
 	default:
 		if why == nil {
-			why = schemas.Errorf(schemas.CodeUnavailable, "worker %s cannot take commands of thread %s now: try again", w.cfg.Worker, d.Thread)
+			why = w.busy(&d, admission{leaving: true})
 		}
 		return w.turnDown(&d, s, owner, why)
 	}
@@ -94,7 +100,7 @@ func (w *Worker) inquire(ctx context.Context, d *schemas.Delivery, a *admission,
 		return t, w.cfg.Worker, schemas.AsError(err)
 	}
 	if a.full {
-		why = schemas.Errorf(schemas.CodePoolExhausted, "worker %s runs %d processes already: try again later, or raise --max-processes", w.cfg.Worker, w.cfg.MaxProcesses)
+		why = w.busy(d, admission{full: true})
 	}
 	return t, w.cfg.Worker, why
 }
@@ -108,9 +114,20 @@ func (w *Worker) turnDown(d *schemas.Delivery, s step, owner string, why *schema
 		// A caller falls back to CMD on unavailable alone.
 		why = schemas.Errorf(schemas.CodeUnavailable, "%s", why.Message)
 	}
-	w.answer(d.Inbox, w.refusal(d, why))
-	w.cfg.Log.Info().Str("thread", d.Thread).Str("code", string(why.Code)).Int("attempt", d.Attempt).Str("reason", why.Message).Msg("command_refused")
+	refusal := w.refusal(d, why)
+	w.answer(d.Inbox, refusal)
+	w.cfg.Log.Info().Str("command_id", refusal.Process).Str("thread", d.Thread).Str("session_id", w.sessionOf(d)).Str("code", string(why.Code)).Int("attempt", d.Attempt).Str("reason", why.Message).Msg("command_refused")
 	return verdict(s, owner, why)
+}
+
+// sessionOf is the id of the thread's session, empty where this worker has none.
+func (w *Worker) sessionOf(d *schemas.Delivery) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t := w.threads[threadKey(d.Tenant, d.Thread)]; t != nil {
+		return t.session.ID
+	}
+	return ""
 }
 
 func (w *Worker) answer(inbox string, ev *schemas.Event) {
@@ -123,7 +140,8 @@ func (w *Worker) answer(inbox string, ev *schemas.Event) {
 }
 
 func conflict(d *schemas.Delivery) *schemas.Error {
-	return schemas.Errorf(schemas.CodeConflict, "key %q of thread %s was used for another command: take a new key", d.Command.Key, d.Thread)
+	// The key itself is not for logs: it is what keeps a fingerprint from being tried out.
+	return schemas.Errorf(schemas.CodeConflict, "this key was used for another command in thread %s: take a new key", d.Thread)
 }
 
 // collided answers a command whose key was taken.
@@ -139,17 +157,14 @@ func (w *Worker) collided(ctx context.Context, t *thread, d *schemas.Delivery, f
 		}
 		c.unreadable = last.Decode(&mark) != nil
 		c.same = mark.Fingerprint == fingerprint
-		// Under this epoch nobody but this worker can have written: what it does not run has just ended.
+		// Under this epoch nobody but this worker can have written, and it does not run the process.
 		c.foreign = mark.Epoch > t.session.Epoch
 	}
-	r := w.find(d.Tenant, process)
-	c.running = r != nil
 	switch s := collide(c); s {
-	case stepAttach:
-		r.attach(d.Inbox)
-		return verdict(s, "", nil)
 	case stepReplay:
 		w.answer(d.Inbox, last)
+		w.cfg.Log.Info().Str("command_id", process).Str("thread", d.Thread).Str("session_id", t.session.ID).Int("attempt", d.Attempt).
+			Str("record", string(last.Type)).Msg("command_replayed")
 		return verdict(s, "", nil)
 	case stepLose:
 		lost, err := w.lose(ctx, last)

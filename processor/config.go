@@ -102,12 +102,27 @@ type Config struct {
 	IdleTimeout time.Duration
 	// StopGrace is the time between SIGTERM and SIGKILL when the worker shuts down. Default 10 s.
 	StopGrace time.Duration
-	// MaxAttempts is how often a durable command is delivered before it is given up as a dead letter. Default 20.
+	// MaxAttempts is how often a durable command is delivered before it is given up as a dead letter. A full worker, and the
+	// owner of a thread whose lease has not lapsed yet, give it back too: the bound must outlast them. Default 2,400, which
+	// is 20 minutes at two deliveries a second.
 	MaxAttempts int
 	// SweepEvery is how often idle sessions and dead workers are looked for. Default 5 s.
 	SweepEvery time.Duration
 	// Log gets one line for each command's outcome. Default: nothing is logged.
 	Log zerolog.Logger
+
+	patience patience
+}
+
+// patience is how long a worker waits for what may never come. Tests shorten it.
+type patience struct {
+	accept time.Duration // to decide on a command and to record it
+	start  time.Duration // to make a sandbox, and to start a process in it
+	gone   time.Duration // for a sandbox that failed a start to say that it has ended
+	answer time.Duration // with a record that cannot be written, until the caller is told anyway
+	record time.Duration // … until the worker gives up
+	kill   time.Duration // for killed processes to end at shutdown, over the grace: their sandboxes end next
+	end    time.Duration // for the sandboxes to end at shutdown; a provider takes 10 s until it uses force
 }
 
 func (c Config) withDefaults() Config {
@@ -121,12 +136,33 @@ func (c Config) withDefaults() Config {
 		c.StopGrace = 10 * time.Second
 	}
 	if c.MaxAttempts == 0 {
-		c.MaxAttempts = 20
+		c.MaxAttempts = 2400
 	}
 	if c.SweepEvery == 0 {
 		c.SweepEvery = 5 * time.Second
 	}
+	c.patience = c.patience.withDefaults()
 	return c
+}
+
+func (p patience) withDefaults() patience {
+	for _, d := range []struct {
+		of    *time.Duration
+		value time.Duration
+	}{
+		{&p.accept, 10 * time.Second},
+		{&p.start, 60 * time.Second},
+		{&p.gone, 2 * time.Second},
+		{&p.answer, 10 * time.Second},
+		{&p.record, 10 * time.Minute},
+		{&p.kill, 5 * time.Second},
+		{&p.end, 20 * time.Second},
+	} {
+		if *d.of == 0 {
+			*d.of = d.value
+		}
+	}
+	return p
 }
 
 // Validate checks the configuration. Errors: invalid_argument.

@@ -45,13 +45,22 @@ func (r *run) signal(name string) error {
 		return err
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.proc == nil { // it is being started: started delivers this
+	proc := r.proc
+	if proc == nil { // it is being started: started delivers this
+		defer r.mu.Unlock()
+		if len(r.signals) == maxSignals {
+			return schemas.Errorf(schemas.CodeUnavailable, "process %s is being started, and %d signals wait for it already", r.process, maxSignals)
+		}
 		r.signals = append(r.signals, sig)
 		return nil
 	}
-	return r.proc.Signal(sig)
+	// The supervisor answers when it likes to: a kill must not have to wait for that.
+	r.mu.Unlock()
+	return proc.Signal(sig)
 }
+
+// maxSignals is how many signals may wait for a process to be started.
+const maxSignals = 64
 
 // parseSignal reads SIGINT, INT or 2.
 func parseSignal(name string) (sandbox.Signal, error) {
@@ -111,6 +120,7 @@ func (in *input) serve(ctx context.Context, r *run, proc sandbox.Process) (stop 
 
 func (in *input) run(ctx context.Context, r *run, proc sandbox.Process) {
 	var taken int64 // bytes of the pieces; the command's own input does not count
+	closed := false // at the caller's wish
 	err := proc.WriteStdin(ctx, r.exec.Stdin)
 	if !r.exec.StdinOpen && err == nil {
 		err = proc.CloseStdin()
@@ -122,12 +132,16 @@ func (in *input) run(ctx context.Context, r *run, proc sandbox.Process) {
 		case <-ctx.Done():
 			return
 		}
+		came := p.Offset <= taken && p.Offset+int64(len(p.Data)) <= taken
 		switch {
+		case came && (closed || err == nil && !p.End):
+			p.done(nil) // its answer was lost
+			continue
 		case err != nil:
 		case p.Offset > taken:
 			p.done(schemas.Errorf(schemas.CodeInvalidArgument, "offset: %d, but only %d bytes of input came before", p.Offset, taken).With("path", "offset"))
 			continue
-		case p.Offset+int64(len(p.Data)) > taken: // else it came before, and its answer was lost
+		case !came:
 			fresh := p.Data[taken-p.Offset:]
 			if err = proc.WriteStdin(ctx, fresh); err == nil {
 				taken += int64(len(fresh))
@@ -136,7 +150,7 @@ func (in *input) run(ctx context.Context, r *run, proc sandbox.Process) {
 		if err == nil && p.End {
 			if err = proc.CloseStdin(); err == nil {
 				p.done(nil)
-				err = io.ErrClosedPipe
+				closed, err = true, io.ErrClosedPipe
 				continue
 			}
 		}
@@ -176,6 +190,10 @@ func (r *run) feed(p schemas.StdinPiece, done func(error)) {
 	in := r.input
 	if in == nil || !r.exec.StdinOpen {
 		done(schemas.Errorf(schemas.CodeInvalidArgument, "process %s was started without an open standard input: set stdin_open", r.process))
+		return
+	}
+	if p.Offset < 0 {
+		done(schemas.Errorf(schemas.CodeInvalidArgument, "offset: %d is negative", p.Offset).With("path", "offset"))
 		return
 	}
 	in.mu.Lock()

@@ -58,13 +58,13 @@ func admit(a admission) step {
 	return stepRun
 }
 
-// collision is what is known once another record was found under the key.
+// collision is what is known once another record was found under the key. Commands of one key are decided one at a time, so
+// that this worker does not run it.
 type collision struct {
 	unreadable bool // the record could not be read
 	same       bool // it is the same command's
 	last       schemas.EventType
-	running    bool // this worker runs it
-	foreign    bool // another live worker wrote it under the thread's present epoch
+	foreign    bool // a later owner of the thread wrote it
 	safe       bool // the caller declared a second run safe
 }
 
@@ -77,7 +77,6 @@ func collide(c collision) step {
 	}{
 		{c.unreadable, stepDecline},
 		{!c.same, stepConflict},
-		{c.running, stepAttach},
 		{c.last == schemas.TypeProcessLost && c.safe, stepRerun},
 		{ended, stepReplay},
 		{c.foreign, stepDecline},

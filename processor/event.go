@@ -37,13 +37,20 @@ func (w *Worker) refusal(d *schemas.Delivery, why *schemas.Error) *schemas.Event
 	return w.event(schemas.TypeProcessRejected, d.Tenant, d.Thread, "", r.Process, r)
 }
 
-// fit cuts the output kept in a result until its record has at most max bytes. What a JSON string makes of output cannot be
+// fit cuts the output kept in a result until its record has at most limit bytes. What a JSON string makes of output cannot be
 // told beforehand: a control character takes six bytes.
-func fit(r *schemas.Result, max int64) {
-	const envelope = 4 << 10 // the event around the result, and the message's headers
+func fit(r *schemas.Result, limit int64) {
+	const (
+		envelope = 4 << 10 // the event around the result, and the message's headers
+		rest     = 64 << 10
+		swelling = 6 // a control character becomes \u0000
+	)
+	if int64(len(r.Stdout)+len(r.Stderr)) <= (limit-envelope-rest)/swelling {
+		return // whatever it holds, it fits: most results are spared being encoded twice
+	}
 	for {
 		body, err := json.Marshal(r)
-		if err != nil || int64(len(body)) <= max-envelope {
+		if err != nil || int64(len(body)) <= limit-envelope {
 			return
 		}
 		stream, kept, total := schemas.Stdout, r.Stdout, r.StdoutBytes

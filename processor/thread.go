@@ -49,7 +49,7 @@ func (w *Worker) claim(ctx context.Context, tenant, id, provider string) (t *thr
 		return t, w.cfg.Worker, nil
 	}
 	if leaving {
-		return nil, "", schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", w.cfg.Worker)
+		return nil, "", schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", w.cfg.Worker).With(schemas.DetailDeclined, "shutdown")
 	}
 	for range claimTries {
 		t, owner, err = w.tryClaim(ctx, tenant, id, provider)
@@ -130,6 +130,9 @@ func (t *thread) serves(provider string) error {
 
 // publish writes an event that informs and decides nothing: when it cannot be written, that is logged.
 func (w *Worker) publish(ctx context.Context, ev *schemas.Event) {
+	if w.fenced.Load() {
+		return // another worker may speak for what this one ran
+	}
 	if err := w.cfg.Records.Publish(ctx, ev); err != nil {
 		w.cfg.Log.Warn().Err(err).Str("type", string(ev.Type)).Str("thread", ev.Thread).Msg("event not published")
 	}
@@ -146,11 +149,10 @@ func (w *Worker) sandbox(ctx context.Context, t *thread) (sandbox.Sandbox, error
 	if m == nil {
 		m = &making{done: make(chan struct{})}
 		t.making = m
-		t.mu.Unlock()
-		w.makeSandbox(ctx, t, m)
-	} else {
-		t.mu.Unlock()
+		// Apart from the command that asks first: when that is killed, others still wait for the sandbox.
+		w.work.Go(func() { w.makeSandbox(t, m) })
 	}
+	t.mu.Unlock()
 	select {
 	case <-m.done:
 		return m.sb, m.err
@@ -177,8 +179,9 @@ func (m *making) ended() bool {
 	}
 }
 
-func (w *Worker) makeSandbox(ctx context.Context, t *thread, m *making) {
-	defer close(m.done)
+func (w *Worker) makeSandbox(t *thread, m *making) {
+	ctx, cancel := context.WithTimeout(w.creating, w.cfg.patience.start)
+	defer cancel()
 	begin := time.Now()
 	id := "s" + strings.ToLower(ulid.Make().String())
 	info := schemas.SandboxInfo{ID: id, Provider: t.session.Provider, Workspace: filepath.Join(w.cfg.Workspaces, t.tenant, t.thread)}
@@ -188,8 +191,8 @@ func (w *Worker) makeSandbox(ctx context.Context, t *thread, m *making) {
 	if m.err != nil {
 		typ, info.Error = schemas.TypeSandboxFailed, schemas.AsError(m.err)
 	}
-	ev := w.event(typ, t.tenant, t.thread, t.session.ID, "", info)
-	w.work.Go(func() { w.publish(w.bg, ev) }) // the first command need not wait for it
+	close(m.done) // the first command need not wait for the event
+	w.publish(w.bg, w.event(typ, t.tenant, t.thread, t.session.ID, "", info))
 }
 
 // begin and end count a run of the thread. The session is idle from the last end on.
@@ -206,17 +209,33 @@ func (t *thread) end() {
 	t.mu.Unlock()
 }
 
-func (t *thread) terminate(ctx context.Context, grace time.Duration) {
+// terminate ends the thread's sandbox, if it has one, and says which that was.
+func (t *thread) terminate(ctx context.Context, grace time.Duration) (ended string) {
 	t.mu.Lock()
 	m := t.making
 	t.mu.Unlock()
 	if m == nil {
+		return ""
+	}
+	select {
+	case <-m.done:
+	case <-ctx.Done():
+		return "" // its provider ends it when it comes
+	}
+	if m.sb == nil {
+		return ""
+	}
+	_ = m.sb.Terminate(ctx, grace) // its error is ctx's: the supervisor ends with the worker all the same
+	return m.sb.ID()
+}
+
+// endSandbox ends the thread's sandbox and tells of it, unless another worker may own the thread by now.
+func (w *Worker) endSandbox(ctx context.Context, t *thread, grace time.Duration) {
+	id := t.terminate(ctx, grace)
+	if id == "" || w.fenced.Load() {
 		return
 	}
-	<-m.done // creation is bounded by its own context
-	if m.sb != nil {
-		_ = m.sb.Terminate(ctx, grace) // its error is ctx's: the supervisor ends with the worker all the same
-	}
+	w.publish(ctx, w.event(schemas.TypeSandboxEnded, t.tenant, t.thread, t.session.ID, "", schemas.SandboxInfo{ID: id, Provider: t.session.Provider}))
 }
 
 // expireIdle ends the sessions that have run nothing for the idle timeout.
@@ -251,7 +270,7 @@ func (w *Worker) expire(ctx context.Context, t *thread) {
 	delete(w.threads, key)
 	w.mu.Unlock()
 	w.cfg.Threads.Disown(t.tenant, t.thread)
-	t.terminate(ctx, w.cfg.StopGrace)
+	w.endSandbox(ctx, t, w.cfg.StopGrace)
 	if err := w.cfg.Sessions.DeleteSession(ctx, &t.session, t.revision); err != nil && !errors.Is(err, schemas.ErrConflict) {
 		w.cfg.Log.Warn().Err(err).Str("thread", t.thread).Msg("delete session")
 	}

@@ -3,7 +3,9 @@ package processor
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -19,13 +21,19 @@ type Worker struct {
 	threads map[string]*thread // by tenant.thread
 	runs    map[string]*run    // by tenant.process: accepted and not ended
 	seq     uint64             // the newest EVT sequence this worker was acked
+	owed    uint64             // no process whose end this worker could not record is older; the largest number for none
 	leaving bool
-	fenced  bool
 
-	claims keyLocks
-	work   sync.WaitGroup // one for each run
-	bg     context.Context
-	cancel context.CancelFunc
+	fenced atomic.Bool // the lease is lost: nothing more is published
+
+	claims   keyLocks // by tenant.thread: one claim or expiry at a time
+	commands keyLocks // by tenant.process: one decision at a time
+	work     sync.WaitGroup
+
+	bg           context.Context // of what outlives the call that began it; ends when there is no more to wait for
+	cancel       context.CancelFunc
+	creating     context.Context // of sandboxes being made
+	stopCreating context.CancelFunc
 }
 
 // New makes a worker that does nothing yet. Errors: invalid_argument.
@@ -34,9 +42,10 @@ func New(cfg Config) (*Worker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	w := &Worker{cfg: cfg, threads: make(map[string]*thread), runs: make(map[string]*run)}
+	w := &Worker{cfg: cfg, threads: make(map[string]*thread), runs: make(map[string]*run), owed: math.MaxUint64}
 	// Runs outlive the call that accepted them, and the shutdown's first signal; cancel ends them when Run returns.
 	w.bg, w.cancel = context.WithCancel(context.Background())
+	w.creating, w.stopCreating = context.WithCancel(w.bg)
 	return w, nil
 }
 
@@ -97,8 +106,9 @@ func (w *Worker) Run(ctx context.Context) error {
 // Fence ends everything at once because the lease is lost: another worker may have taken over what runs here, so that
 // nothing more is published. Run's shutdown does the rest.
 func (w *Worker) Fence() {
+	w.fenced.Store(true)
 	w.mu.Lock()
-	w.leaving, w.fenced = true, true
+	w.leaving = true
 	runs := w.runsLocked()
 	w.mu.Unlock()
 	for _, r := range runs {
@@ -114,47 +124,64 @@ func (w *Worker) runsLocked() []*run {
 	return out
 }
 
+// shutdown ends what runs, in steps that each have a bound: a sandbox that no longer answers, or a stream that takes no
+// record, must not keep a worker that was told to go.
 func (w *Worker) shutdown() {
 	w.mu.Lock()
 	w.leaving = true
 	runs := w.runsLocked()
-	fenced := w.fenced
 	threads := make([]*thread, 0, len(w.threads))
 	for _, t := range w.threads {
 		threads = append(threads, t)
 	}
 	w.mu.Unlock()
 	grace := w.cfg.StopGrace
-	if fenced {
+	if w.fenced.Load() {
 		grace = 0
 	}
 	for _, r := range runs {
 		r.kill(grace)
 	}
-	w.work.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), grace+5*time.Second)
+	settled := make(chan struct{})
+	go func() {
+		w.work.Wait()
+		close(settled)
+	}()
+	within(settled, grace+w.cfg.patience.kill)
+	w.stopCreating()
+	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.patience.end)
 	defer cancel()
 	var group errgroup.Group
 	for _, t := range threads {
 		group.Go(func() error {
-			t.terminate(ctx, 0)
+			w.endSandbox(ctx, t, 0)
 			w.cfg.Threads.Disown(t.tenant, t.thread)
 			return nil
 		})
 	}
 	_ = group.Wait() // its functions return no error
+	within(settled, w.cfg.patience.kill)
 	w.cancel()
-	if !fenced && len(w.pending()) == 0 {
+	<-settled
+	w.mu.Lock()
+	clean := w.owed == math.MaxUint64
+	w.mu.Unlock()
+	if !w.fenced.Load() && clean {
+		ctx, cancel := context.WithTimeout(context.Background(), w.cfg.patience.kill)
+		defer cancel()
 		if err := w.cfg.Roster.Unregister(ctx, w.cfg.Worker); err != nil {
 			w.cfg.Log.Warn().Err(err).Msg("unregister")
 		}
 	}
 }
 
-func (w *Worker) pending() []*run {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.runsLocked()
+func within(done <-chan struct{}, bound time.Duration) {
+	t := time.NewTimer(bound)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	}
 }
 
 // sawSeq keeps the newest sequence of EVT that this worker knows of.
@@ -168,7 +195,7 @@ func (w *Worker) sawSeq(seq uint64) {
 func (w *Worker) lowSeq() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	low := w.seq + 1
+	low := min(w.seq+1, w.owed)
 	for _, r := range w.runs {
 		low = min(low, r.low)
 	}
@@ -212,41 +239,4 @@ func (w *Worker) reapDead(ctx context.Context) {
 			w.cfg.Log.Warn().Err(err).Str("dead_worker", info.ID).Msg("unregister")
 		}
 	}
-}
-
-// lose records that a process is lost: it was accepted, and whoever ran it is gone.
-func (w *Worker) lose(ctx context.Context, last *schemas.Event) (*schemas.Event, error) {
-	r := &schemas.Result{
-		Process: last.Process, Thread: last.Thread, Reason: schemas.ReasonLost, ExitCode: schemas.ExitSluiceFailed,
-		Timestamp: last.Time, Worker: last.Source,
-		Error: schemas.Errorf(schemas.CodeLost, "worker %s went away while process %s ran: how it ended is not known, and it was not run again; send it with a new key, or with retry \"safe\"", last.Source, last.Process),
-	}
-	switch last.Type {
-	case schemas.TypeProcessAccepted:
-		var a schemas.Accepted
-		if err := last.Decode(&a); err != nil {
-			return nil, err
-		}
-		r.Command, r.Args, r.ArgsTruncated, r.Fingerprint, r.Epoch = a.Command, a.Args, a.ArgsTruncated, a.Fingerprint, a.Epoch
-	default:
-		var s schemas.Started
-		if err := last.Decode(&s); err != nil {
-			return nil, err
-		}
-		r.Command, r.Fingerprint, r.Epoch = s.Command, s.Fingerprint, s.Epoch
-	}
-	rng, stdout, stderr, err := w.cfg.History.Stored(ctx, last.Tenant, last.Thread, last.Process)
-	if err != nil {
-		return nil, err
-	}
-	r.Log, r.StdoutBytes, r.StderrBytes = rng, stdout, stderr
-	r.StdoutTruncated, r.StderrTruncated = stdout > 0, stderr > 0
-	ev := w.event(schemas.TypeProcessLost, last.Tenant, last.Thread, last.Session, last.Process, r)
-	seq, err := w.cfg.Records.Append(ctx, ev, last.Seq)
-	if err != nil {
-		return nil, err
-	}
-	w.sawSeq(seq)
-	w.cfg.Log.Warn().Str("command_id", last.Process).Str("thread", last.Thread).Str("worker", last.Source).Msg("process lost")
-	return ev, nil
 }

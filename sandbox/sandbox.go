@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -59,8 +60,8 @@ type Sandbox interface {
 	// ID is the Spec's.
 	ID() string
 	// Start runs a command and returns once it runs, or has failed to: a *StartError where the command itself is the
-	// cause (not found, not executable), unavailable when the sandbox is gone. The context bounds the start alone,
-	// not the run.
+	// cause (not found, not executable), unavailable when the sandbox is gone; that error is also ErrEnded where the
+	// command cannot have begun. The context bounds the start alone, not the run.
 	Start(ctx context.Context, cmd Command) (Process, error)
 	// Done is closed when the sandbox has ended, by Terminate or by itself.
 	Done() <-chan struct{}
@@ -148,6 +149,10 @@ type Exit struct {
 	// Started and Ended are the times by the supervisor's clock.
 	Started, Ended time.Time
 }
+
+// ErrEnded is in the error of a Start that came too late: the sandbox had ended before it was asked, so that starting the
+// command elsewhere does not run it twice.
+var ErrEnded = errors.New("the sandbox has ended")
 
 // StartError says that a command could not be started, for a reason that lies in the command.
 type StartError struct {

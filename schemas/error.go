@@ -59,6 +59,10 @@ func (c Code) HTTPStatus() int {
 	return httpStatus[CodeInternal]
 }
 
+// DetailDeclined is the detail of an error by which one worker says no for itself alone: another one may say yes, and the
+// queue waits for it.
+const DetailDeclined = "declined"
+
 // Codes lists every code, in the order of the constants above. The JSON Schemas take their enum from it.
 func Codes() []Code {
 	return []Code{

@@ -76,6 +76,28 @@ type Event struct {
 	Seq uint64 `json:"seq,omitempty"`
 	// Data is the fact itself; its shape follows from Type.
 	Data json.RawMessage `json:"data,omitempty"`
+
+	wire []byte // what Encode made
+}
+
+// Encode is the event's wire form. It is made once, since an event goes to its stream and to those who wait: the event must
+// not be changed after the first call, and the first call not be made twice at the same time. The error is internal.
+func (e *Event) Encode() ([]byte, error) {
+	if e.wire != nil {
+		return e.wire, nil
+	}
+	// Data is JSON already: put in as it is, it need not be read through again.
+	bare := *e
+	bare.Data = nil
+	body, err := json.Marshal(&bare)
+	if err != nil {
+		return nil, Errorf(CodeInternal, "encode event %s: %w", e.Type, err)
+	}
+	if len(e.Data) > 0 {
+		body = append(append(append(body[:len(body)-1], `,"data":`...), e.Data...), '}')
+	}
+	e.wire = body
+	return body, nil
 }
 
 // DecodeEvent reads an event, tolerating fields it does not know. The error is invalid_argument.

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-dev/sluice/events/embedded"
 )
 
 // modeServer and modeBare are first arguments by which this program runs as a part of its own measurement.
@@ -21,8 +23,8 @@ const (
 )
 
 func main() {
-	if len(os.Args) > 2 && (os.Args[1] == modeServer || os.Args[1] == modeBare) {
-		if err := serve(os.Args[1], os.Args[2]); err != nil {
+	if len(os.Args) == 4 && (os.Args[1] == modeServer || os.Args[1] == modeBare) {
+		if err := serve(os.Args[1], os.Args[2], embedded.Durability(os.Args[3])); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}
@@ -30,6 +32,7 @@ func main() {
 	}
 	only := flag.String("only", "", "measure only the figures whose `NAME` begins so")
 	strict := flag.Bool("strict", false, "exit 1 when a figure is short of its goal")
+	durability := flag.String("durability", string(embedded.DurabilityInterval), "measure with this `MODE` of the servers: interval or fsync")
 	prof := flag.String("cpuprofile", "", "write a CPU profile to `FILE`")
 	flag.Parse()
 	if *prof != "" {
@@ -44,7 +47,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	short, err := run(ctx, *only)
+	short, err := run(ctx, *only, embedded.Durability(*durability))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -70,20 +73,19 @@ func figures() []figure {
 		{"exec.rate.tcp", 0.55, false, rate(overTCP)},
 		{"log.live.inprocess", 0.15, false, live(inProcess)},
 		{"log.live.tcp", 0.09, false, live(overTCP)},
-		{"log.durable.inprocess", 0.4, false, durable(inProcess)},
-		{"log.durable.tcp", 0.4, false, durable(overTCP)},
+		{"log.durable", 0.4, false, durable(inProcess)},
 		{"up.ready", 3, true, upReady},
 	}
 }
 
 // run measures, and says how many figures are short of their goal.
-func run(ctx context.Context, only string) (short int, err error) {
+func run(ctx context.Context, only string, durability embedded.Durability) (short int, err error) {
 	dir, err := os.MkdirTemp("", "slbench")
 	if err != nil {
 		return 0, fmt.Errorf("make a folder to measure in: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	b := &bench{dir: dir}
+	b := &bench{dir: dir, durability: durability}
 	for _, f := range figures() {
 		if !strings.HasPrefix(f.name, only) {
 			continue

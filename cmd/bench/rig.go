@@ -23,8 +23,9 @@ import (
 
 // bench is what the figures share.
 type bench struct {
-	dir  string
-	made int
+	dir        string
+	made       int
+	durability embedded.Durability
 }
 
 // folder makes a fresh folder to measure in.
@@ -59,7 +60,7 @@ func (b *bench) rig(ctx context.Context, at place) (*rig, error) {
 	o := events.Options{Token: token}
 	var stopServer func() error
 	if at == inProcess {
-		s, err := embedded.Start(embedded.Config{Dir: filepath.Join(dir, "nats")})
+		s, err := embedded.Start(embedded.Config{Dir: filepath.Join(dir, "nats"), Durability: b.durability})
 		if err != nil {
 			return nil, err
 		}
@@ -113,7 +114,7 @@ func (b *bench) child(ctx context.Context, mode, dir string) (stop func() error,
 	if err != nil {
 		return nil, "", err
 	}
-	return startServer(ctx, exec.CommandContext(ctx, self, mode, dir))
+	return startServer(ctx, exec.CommandContext(ctx, self, mode, dir, string(b.durability)))
 }
 
 // startServer starts a server process and waits for the first line it prints, of which it returns the word that is an address.
@@ -145,7 +146,7 @@ func startServer(ctx context.Context, cmd *exec.Cmd) (stop func() error, url str
 }
 
 // serve is this program as a server: it says where it listens, and goes on until it is interrupted.
-func serve(mode, dir string) error {
+func serve(mode, dir string, durability embedded.Durability) error {
 	interrupted := make(chan os.Signal, 1)
 	notifyInterrupt(interrupted)
 	if mode == modeBare {
@@ -163,7 +164,7 @@ func serve(mode, dir string) error {
 		ns.WaitForShutdown()
 		return nil
 	}
-	s, err := embedded.Start(embedded.Config{Dir: dir, Listen: "127.0.0.1:0", Token: token})
+	s, err := embedded.Start(embedded.Config{Dir: dir, Listen: "127.0.0.1:0", Token: token, Durability: durability})
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func (m *Main) doctorCommand(g *globals) *cobra.Command {
 		Use:     "doctor",
 		Short:   "Say what this machine can do, and what is missing",
 		Example: `  sluice doctor`,
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			w := tabwriter.NewWriter(m.Stdout, 0, 0, 2, ' ', 0)
 			bad := 0
@@ -88,7 +88,7 @@ func examineDisk(path string) finding {
 	if err := unix.Statfs(path, &st); err != nil {
 		return finding{what: "disk", found: err.Error()}
 	}
-	free := uint64(st.Bavail) * uint64(st.Bsize)
+	free := st.Bavail * uint64(st.Bsize)
 	f := finding{what: "disk", ok: free >= lowDisk, found: fmt.Sprintf("%.1f GiB free for streams and workspaces", float64(free)/(1<<30))}
 	if !f.ok {
 		f.found += ": make room, or choose another folder with --data"
@@ -117,7 +117,7 @@ func examineFiles() finding {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
 		return finding{what: "open files", found: err.Error()}
 	}
-	f := finding{what: "open files", ok: uint64(r.Cur) >= wantFiles, found: fmt.Sprint(r.Cur)}
+	f := finding{what: "open files", ok: r.Cur >= wantFiles, found: fmt.Sprint(r.Cur)}
 	if !f.ok {
 		f.found += fmt.Sprintf(": raise it with `ulimit -n %d`", wantFiles)
 	}

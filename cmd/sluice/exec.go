@@ -3,15 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/signal"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/cmd/internal/node"
@@ -42,8 +38,10 @@ With no server configured and none running, it starts what it needs inside itsel
   sluice exec --provider local --thread t1 --timeout 30s --env CI=1 -- make test
   sluice exec --provider local --key build-42 --json -- date      # the same key runs once
   tar c . | sluice exec --provider local --thread t1 -- tar x`,
-		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return schemas.Errorf(schemas.CodeInvalidArgument, "there is no command to run: name it after --, as in `sluice exec -- ls -l`")
+			}
 			req.Command, req.Args, req.Retry = args[0], args[1:], schemas.Retry(retry)
 			var err error
 			if req.Env, err = parseEnv(env, m.Getenv); err != nil {
@@ -105,187 +103,92 @@ func parseEnv(list []string, getenv func(string) string) (map[string]string, err
 }
 
 func (m *Main) exec(ctx context.Context, g *globals, req client.Request, asJSON bool) error {
-	interrupts := newInterrupts()
+	interrupts, ctx := newInterrupts(ctx)
 	defer interrupts.stop()
-	ctx = interrupts.bound(ctx)
 	if g.nats == "" && req.Provider == node.Local {
-		fmt.Fprintln(m.Stderr, "sluice: warning: "+local.Warning)
+		m.note("warning: " + local.Warning)
 	}
 	r, err := m.reach(ctx, g)
 	if err != nil {
-		return err
+		return m.failed(interrupts, err, asJSON)
 	}
 	code, err := m.runExec(ctx, r, interrupts, req, asJSON)
-	closeErr := r.close(ctx, func(text string) { fmt.Fprintln(m.Stderr, "sluice: "+text) })
-	switch {
-	case interrupts.left():
-		return exitCode(schemas.ExitSignalBase + int(unix.SIGINT))
-	case err != nil:
-		return err
-	case closeErr != nil:
-		return closeErr
-	case code != 0:
+	err = errors.Join(err, r.close(ctx, m.note))
+	if err != nil {
+		return m.failed(interrupts, err, asJSON)
+	}
+	if code != 0 {
 		return exitCode(code)
 	}
 	return nil
 }
 
-// queuedNotice is how long a command may wait for a worker before that is said.
-const queuedNotice = time.Second
+// failed is what an exec that has no result ends with: silence where the person left, else the error, which a program that asked for
+// JSON gets as JSON.
+func (m *Main) failed(i *interrupts, err error, asJSON bool) error {
+	if sig := i.by(); sig != 0 {
+		return exitCode(schemas.ExitSignalBase + int(sig))
+	}
+	if asJSON {
+		type failure struct {
+			Error *schemas.Error `json:"error"`
+		}
+		err = errors.Join(err, m.printJSON(failure{schemas.AsError(err)}))
+	}
+	return err
+}
+
+func (m *Main) printJSON(v any) error {
+	enc := json.NewEncoder(m.Stdout)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("print JSON: %w", err)
+	}
+	return nil
+}
+
+// note tells a person something that is no failure.
+func (m *Main) note(text string) { fmt.Fprintln(m.Stderr, "sluice: "+printable(text)) }
 
 func (m *Main) runExec(ctx context.Context, r *reached, interrupts *interrupts, req client.Request, asJSON bool) (int, error) {
+	interrupts.hold()
+	defer interrupts.release()
 	x, err := r.client.ExecStream(ctx, req)
 	if err != nil {
 		return 0, err
 	}
 	defer x.Close()
 	if x.Queued() {
-		fmt.Fprintf(m.Stderr, "sluice: no worker can take this now: process %s is queued and will run when one comes\n", x.Process())
+		m.note(fmt.Sprintf("no worker can take this now: process %s is queued and will run when one comes", x.Process()))
 	}
-	stopSignals := interrupts.forward(ctx, func(ctx context.Context, signal string) {
-		if err := x.Signal(ctx, signal); err != nil {
-			fmt.Fprintln(m.Stderr, "sluice: "+printable(err.Error()))
+	interrupts.forward(ctx, func(ctx context.Context, signal string) {
+		err := x.Signal(ctx, signal)
+		switch {
+		case err == nil, ctx.Err() != nil:
+		case x.Queued():
+			m.note(fmt.Sprintf("process %s is still queued, so that there is nothing to signal: Ctrl+C again leaves, and it will run when a worker comes", x.Process()))
+		case !errors.Is(err, schemas.ErrNotFound): // it has ended, which is about to be told
+			m.say(err)
 		}
 	})
-	defer stopSignals()
-	keep := asJSON
-	var stdout, stderr bounded
+	out := newOutput(m.Stdout, m.Stderr, asJSON)
 	for e, err := range x.Events(ctx) {
 		switch {
 		case err != nil:
+			if interrupts.by() != 0 {
+				m.note(r.leaving(x.Process()))
+			}
 			return 0, err
 		case e.Result != nil:
-			return m.ended(e.Result, keep, &stdout, &stderr)
-		case keep && e.Chunk.Stream == schemas.Stderr:
-			stderr.Write(e.Chunk.Data)
-		case keep:
-			stdout.Write(e.Chunk.Data)
-		default:
-			to := m.Stdout
-			if e.Chunk.Stream == schemas.Stderr {
-				to = m.Stderr
-			}
-			// Who reads this may have left, as head does; the process goes on to its end, as it would behind a pipe
-			// whose reader is gone, and dies of that itself if it cares.
-			if _, err := to.Write(e.Chunk.Data); err != nil {
-				stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-				_ = x.Signal(stop, "SIGPIPE") // it may have ended
-				cancel()
-				m.Stdout = io.Discard
-			}
+			return m.ended(e.Result, out)
+		case out.write(e.Chunk):
+			// Who reads this has left, as head does. The process is told as it would be behind a pipe whose reader is gone, and
+			// ends of that or goes on; either way its end is waited for.
+			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), passPatience)
+			_ = x.Signal(stop, "SIGPIPE") // it may have ended
+			cancel()
 		}
 	}
-	return 0, schemas.Errorf(schemas.CodeInternal, "the output ended without a result")
-}
-
-// ended prints what is to be said of the end, and returns the exit code.
-func (m *Main) ended(r *schemas.Result, asJSON bool, stdout, stderr *bounded) (int, error) {
-	if asJSON {
-		// The record may have had room for less than was streamed.
-		r.SetOutput(schemas.Stdout, stdout.data, r.StdoutBytes)
-		r.SetOutput(schemas.Stderr, stderr.data, r.StderrBytes)
-		enc := json.NewEncoder(m.Stdout)
-		enc.SetIndent("", "  ")
-		enc.SetEscapeHTML(false)
-		if err := enc.Encode(r); err != nil {
-			return 0, fmt.Errorf("print the result: %w", err)
-		}
-		return r.ExitCode, nil
-	}
-	switch {
-	case r.Error != nil:
-		fmt.Fprintln(m.Stderr, "sluice: "+printable(r.Error.Message))
-	case r.Reason == schemas.ReasonTimedOut:
-		fmt.Fprintf(m.Stderr, "sluice: timed out after %s: the process tree was ended\n", time.Duration(r.DurationMS*float64(time.Millisecond)).Round(time.Millisecond))
-	}
-	return r.ExitCode, nil
-}
-
-// bounded keeps the beginning of what is written to it.
-type bounded struct{ data []byte }
-
-// Write keeps what there is room for.
-func (b *bounded) Write(p []byte) {
-	if room := int(schemas.DefaultOutputLimit) - len(b.data); room > 0 {
-		b.data = append(b.data, p[:min(room, len(p))]...)
-	}
-}
-
-// interrupts turns signals to this program into signals to the process: the first of a kind is passed on, a second interrupt
-// leaves at once.
-type interrupts struct {
-	ch     chan os.Signal
-	cancel context.CancelFunc
-	gone   chan struct{}
-	to     chan func(context.Context, string)
-}
-
-func newInterrupts() *interrupts {
-	i := &interrupts{ch: make(chan os.Signal, 4), gone: make(chan struct{}), to: make(chan func(context.Context, string))}
-	signal.Notify(i.ch, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
-	return i
-}
-
-// bound is ctx, ended when the person leaves.
-func (i *interrupts) bound(ctx context.Context) context.Context {
-	ctx, i.cancel = context.WithCancel(ctx)
-	go i.run(ctx)
-	return ctx
-}
-
-func (i *interrupts) run(ctx context.Context) {
-	var pass func(context.Context, string)
-	var waiting []string // signals that came before there was a process
-	count := 0
-	for {
-		select {
-		case sig, ok := <-i.ch:
-			if !ok {
-				return
-			}
-			if count++; count > 1 {
-				close(i.gone)
-				i.cancel()
-				return
-			}
-			name := unix.SignalName(sig.(unix.Signal))
-			if pass == nil {
-				waiting = append(waiting, name)
-				continue
-			}
-			go pass(ctx, name)
-		case pass = <-i.to:
-			for _, name := range waiting {
-				go pass(ctx, name)
-			}
-			waiting = nil
-		}
-	}
-}
-
-// forward passes signals on to a process until stop is called.
-func (i *interrupts) forward(ctx context.Context, pass func(context.Context, string)) (stop func()) {
-	select {
-	case i.to <- pass:
-	case <-ctx.Done():
-	}
-	return func() {}
-}
-
-// left says that the person has left.
-func (i *interrupts) left() bool {
-	select {
-	case <-i.gone:
-		return true
-	default:
-		return false
-	}
-}
-
-func (i *interrupts) stop() {
-	signal.Stop(i.ch)
-	close(i.ch)
-	if i.cancel != nil {
-		i.cancel()
-	}
+	return 0, schemas.Errorf(schemas.CodeInternal, "the output of process %s ended without a result: see `sluice events --process %s`", x.Process(), x.Process())
 }

@@ -34,7 +34,7 @@ func openFolder(path string) (*folder, error) {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "data folder %s: %w", path, err)
 	}
 	if err := os.MkdirAll(abs, 0o700); err != nil {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "create the data folder: %w: choose another with --data", err)
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "make the data folder: %w: choose another with --data", err)
 	}
 	return &folder{path: abs}, nil
 }
@@ -50,14 +50,14 @@ type held struct{ file *os.File }
 func (f *folder) lock() (l *held, ok bool, err error) {
 	file, err := os.OpenFile(f.join("lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, false, schemas.Errorf(schemas.CodeUnavailable, "lock the data folder: %w", err)
+		return nil, false, schemas.Errorf(schemas.CodeUnavailable, "lock the data folder %s: %w: choose another with --data", f.path, err)
 	}
 	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, false, file.Close()
 	}
 	if err != nil {
-		return nil, false, errors.Join(schemas.Errorf(schemas.CodeUnavailable, "lock the data folder: %w", err), file.Close())
+		return nil, false, errors.Join(schemas.Errorf(schemas.CodeUnavailable, "lock the data folder %s: %w: choose another with --data", f.path, err), file.Close())
 	}
 	return &held{file}, true, nil
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -125,6 +124,7 @@ type bridge struct {
 
 	mu     sync.Mutex
 	guests int
+	closed bool
 	left   chan struct{} // gets a word whenever a guest has left
 }
 
@@ -157,9 +157,13 @@ func (b *bridge) run(ctx context.Context) error {
 			_ = guest.Close() // the guest sees it, and says so
 			continue
 		}
-		b.count(1)
+		if !b.enter() {
+			_ = guest.Close() // the guest finds another server, or becomes it
+			_ = server.Close()
+			continue
+		}
 		wg.Go(func() {
-			defer b.count(-1)
+			defer b.leave()
 			closeBoth := sync.OnceFunc(func() {
 				_ = guest.Close() // either end's closing ends both copies
 				_ = server.Close()
@@ -179,30 +183,39 @@ func (b *bridge) run(ctx context.Context) error {
 	}
 }
 
-func (b *bridge) count(n int) {
+// enter lets a guest in, unless the last one was waited for already: its command would end with this process.
+func (b *bridge) enter() bool {
 	b.mu.Lock()
-	b.guests += n
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	b.guests++
+	return true
+}
+
+func (b *bridge) leave() {
+	b.mu.Lock()
+	b.guests--
 	b.mu.Unlock()
-	if n < 0 {
-		select {
-		case b.left <- struct{}{}:
-		default:
-		}
+	select {
+	case b.left <- struct{}{}:
+	default: // a word is waiting already
 	}
 }
 
-// empty waits until no guest is left. Errors: ctx's.
+// empty waits until no guest is left, and lets none in from then on. Errors: ctx's.
 func (b *bridge) empty(ctx context.Context) error {
 	for {
 		b.mu.Lock()
-		n := b.guests
+		b.closed = b.guests == 0
+		closed := b.closed
 		b.mu.Unlock()
-		if n == 0 {
+		if closed {
 			return nil
 		}
 		select {
 		case <-b.left:
-		case <-time.After(time.Second): // a word may be lost where two leave at once
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -25,7 +25,7 @@ func (m *Main) with(ctx context.Context, g *globals, f func(context.Context, *cl
 	if ctx.Err() != nil {
 		err = ignoreCanceled(err)
 	}
-	return errors.Join(err, r.close(ctx, func(text string) { fmt.Fprintln(m.Stderr, "sluice: "+text) }))
+	return errors.Join(err, r.close(ctx, m.note))
 }
 
 func (m *Main) logsCommand(g *globals) *cobra.Command {
@@ -37,7 +37,7 @@ func (m *Main) logsCommand(g *globals) *cobra.Command {
 		Example: `  sluice logs p1q2w3…                  # all of it
   sluice logs -f p1q2w3…               # and what is still to come
   sluice logs -f --from 1234 p1q2w3…   # from a sequence on, as --json shows them`,
-		Args: cobra.ExactArgs(1),
+		Args: oneProcess,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q.Process = args[0]
 			return m.with(cmd.Context(), g, func(ctx context.Context, c *client.Client) error {
@@ -76,10 +76,8 @@ func (m *Main) chunkPrinter(asJSON bool) func(events.Chunk) error {
 		if k.Stream == schemas.Stderr {
 			to = m.Stderr
 		}
-		if _, err := to.Write(k.Data); err != nil {
-			return exitCode(1) // who reads this has left, and need not be told
-		}
-		return nil
+		_, err := to.Write(k.Data)
+		return err
 	}
 }
 
@@ -92,7 +90,7 @@ func (m *Main) eventsCommand(g *globals) *cobra.Command {
 		Example: `  sluice events
   sluice events -f --thread t1
   sluice events --json --process p1q2w3…`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return m.with(cmd.Context(), g, func(ctx context.Context, c *client.Client) error {
 				return c.Events(ctx, q, m.eventPrinter(asJSON))
@@ -115,7 +113,7 @@ func (m *Main) eventPrinter(asJSON bool) func(*schemas.Event) error {
 		return func(ev *schemas.Event) error { return enc.Encode(ev) }
 	}
 	return func(ev *schemas.Event) error {
-		_, err := fmt.Fprintf(m.Stdout, "%-6d %s  %-20s %-12s %s\n", ev.Seq, ev.Time.Local().Format("15:04:05.000"), ev.Type, printable(ev.Thread), printable(eventDetail(ev)))
+		_, err := fmt.Fprintf(m.Stdout, "%-6d %s  %-20s %-12s %s\n", ev.Seq, ev.Time.Local().Format("15:04:05.000"), ev.Type, oneLine(ev.Thread), oneLine(eventDetail(ev)))
 		return err
 	}
 }

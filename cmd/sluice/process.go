@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -19,8 +18,8 @@ func (m *Main) processCommand(g *globals) *cobra.Command {
 		Short: "List and end processes",
 		Example: `  sluice process list
   sluice process kill p1q2w3…`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args: cobra.ArbitraryArgs,
+		RunE: group,
 	}
 	c.AddCommand(m.processListCommand(g), m.processKillCommand(g))
 	return c
@@ -34,7 +33,7 @@ func (m *Main) processListCommand(g *globals) *cobra.Command {
 		Short: "List processes: those that run, or all on record",
 		Example: `  sluice process list
   sluice process list --all --thread t1 --json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return m.with(cmd.Context(), g, func(ctx context.Context, c *client.Client) error {
 				list, err := c.Processes(ctx, thread)
@@ -66,13 +65,10 @@ func running(list []client.ProcessInfo) []client.ProcessInfo {
 
 func (m *Main) printProcesses(list []client.ProcessInfo, asJSON, all bool) error {
 	if asJSON {
-		enc := json.NewEncoder(m.Stdout)
-		enc.SetIndent("", "  ")
-		enc.SetEscapeHTML(false)
-		return enc.Encode(list)
+		return m.printJSON(list)
 	}
 	if len(list) == 0 && !all {
-		fmt.Fprintln(m.Stderr, "sluice: nothing runs; --all shows what has ended")
+		m.note("nothing runs; --all shows what has ended")
 		return nil
 	}
 	w := tabwriter.NewWriter(m.Stdout, 0, 0, 2, ' ', 0)
@@ -82,7 +78,7 @@ func (m *Main) printProcesses(list []client.ProcessInfo, asJSON, all bool) error
 		if p.ExitCode != nil {
 			exit = fmt.Sprint(*p.ExitCode)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", p.ID, p.Thread, p.State, exit, p.Accepted.Local().Format(time.DateTime), printable(commandLine(p.Command, p.Args)))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", oneLine(p.ID), oneLine(p.Thread), oneLine(p.State), exit, p.Accepted.Local().Format(time.DateTime), commandLine(p.Command, p.Args))
 	}
 	return w.Flush()
 }
@@ -92,13 +88,7 @@ const maxShownCommand = 60
 
 // commandLine is a command for people, on one line.
 func commandLine(command string, args []string) string {
-	s := strings.Join(append([]string{command}, args...), " ")
-	s = strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' {
-			return ' '
-		}
-		return r
-	}, s)
+	s := oneLine(strings.Join(append([]string{command}, args...), " "))
 	if r := []rune(s); len(r) > maxShownCommand {
 		return string(r[:maxShownCommand]) + "…"
 	}
@@ -113,7 +103,7 @@ func (m *Main) processKillCommand(g *globals) *cobra.Command {
 		Short: "End a process and all it has started, or send it a signal",
 		Example: `  sluice process kill p1q2w3…
   sluice process kill --signal SIGHUP p1q2w3…`,
-		Args: cobra.ExactArgs(1),
+		Args: oneProcess,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return m.with(cmd.Context(), g, func(ctx context.Context, c *client.Client) error {
 				if signal != "" {

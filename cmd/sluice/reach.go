@@ -48,9 +48,20 @@ func newReached(conn *events.Conn, g *globals, f *finder) (*reached, error) {
 	c, err := client.New(conn, client.WithTenant(g.tenant))
 	if err != nil {
 		conn.Close()
+		if f != nil {
+			err = errors.Join(err, f.stop())
+		}
 		return nil, err
 	}
 	return &reached{client: c, conn: conn, finder: f}, nil
+}
+
+// leaving says what becomes of a process whose caller leaves before its end.
+func (r *reached) leaving(process string) string {
+	if r.finder != nil && r.finder.hosts() {
+		return "left: process " + process + " ran in this program, and ends with it"
+	}
+	return "left: process " + process + " goes on; `sluice logs -f " + process + "` follows it, `sluice process kill " + process + "` ends it"
 }
 
 // close ends the connection. A host in this process first lets its guests finish, as long as ctx allows.
@@ -181,7 +192,16 @@ func (f *finder) config() (hostConfig, error) {
 	}
 	return hostConfig{folder: f.folder, cell: f.cell, node: node.Config{
 		Worker: worker, Allowed: []string{node.Local}, RunFolder: run, Workspaces: f.folder.join("workspaces"), Log: zerolog.Nop(),
+		// What still runs when this host ends is that of a person who has left, at once.
+		Grace: time.Millisecond,
 	}}, nil
+}
+
+// hosts says whether this process holds the folder.
+func (f *finder) hosts() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.host != nil
 }
 
 // linger waits for the commands that share this process's host.
@@ -198,8 +218,8 @@ func (f *finder) linger(ctx context.Context, waiting func(string)) {
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	waiting("other sluice commands use the server in this one: waiting for them (Ctrl+C leaves at once, and they take over)")
-	_ = h.bridge.empty(ctx) // leaving is allowed: they take over
+	waiting("other sluice commands use the server in this one: waiting for them (Ctrl+C leaves at once, which ends what they run)")
+	_ = h.bridge.empty(ctx) // leaving is allowed: they find another server, or become it
 }
 
 // stop ends the host, if this process became one.

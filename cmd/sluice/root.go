@@ -26,6 +26,8 @@ func (m *Main) rootCommand() *cobra.Command {
   sluice up --provider local`,
 		Version: version, SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		Args:              cobra.ArbitraryArgs,
+		RunE:              group,
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "%w: see `%s --help`", err, c.CommandPath())
@@ -39,9 +41,42 @@ func (m *Main) rootCommand() *cobra.Command {
 	// A token on the command line would be seen by everybody on the machine: it comes from the environment alone.
 	g.token = m.Getenv("SLUICE_NATS_TOKEN")
 	root.AddCommand(
-		m.execCommand(g), m.upCommand(g), m.workerCommand(g), m.logsCommand(g), m.eventsCommand(g), m.processCommand(g), m.doctorCommand(g),
+		m.execCommand(g), m.upCommand(g), m.workerCommand(g), m.logsCommand(g), m.eventsCommand(g), m.processCommand(g), newSyncCommand(), m.doctorCommand(g),
 	)
 	return root
+}
+
+// group is a command that only holds others: by itself it explains them.
+func group(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return c.Help()
+	}
+	hint := "."
+	c.SuggestionsMinimumDistance = 2 // cobra sets its own default only for an error it makes itself
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = ", did you mean `" + c.CommandPath() + " " + near[0] + "`?"
+	}
+	return schemas.Errorf(schemas.CodeInvalidArgument, "there is no command %q in `%s`%s See `%s --help`", args[0], c.CommandPath(), hint, c.CommandPath())
+}
+
+// noArgs refuses what a command would not look at.
+func noArgs(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return schemas.Errorf(schemas.CodeInvalidArgument, "`%s` takes no arguments, and got %q: see `%s --help`", c.CommandPath(), args[0], c.CommandPath())
+}
+
+// oneProcess asks for a process's id.
+func oneProcess(c *cobra.Command, args []string) error {
+	switch len(args) {
+	case 1:
+		return nil
+	case 0:
+		return schemas.Errorf(schemas.CodeInvalidArgument, "name the PROCESS: `sluice process list --all` shows what there is")
+	default:
+		return schemas.Errorf(schemas.CodeInvalidArgument, "`%s` takes one PROCESS, and got %d", c.CommandPath(), len(args))
+	}
 }
 
 func or(s, other string) string {

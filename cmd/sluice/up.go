@@ -87,7 +87,7 @@ folder (made at the first start, readable by you alone), and a worker. The other
 what runs gets SIGTERM, the grace, SIGKILL, and is recorded; a second one leaves at once.`,
 		Example: `  sluice up --provider local
   sluice up --provider local --listen 127.0.0.1:4333 --durability fsync`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return m.up(cmd.Context(), g, &w, listen, embedded.Durability(durability))
 		},
@@ -181,7 +181,7 @@ func (m *Main) workerCommand(g *globals) *cobra.Command {
 		Use:     "worker",
 		Short:   "Run a worker against a NATS server of yours",
 		Example: `  sluice worker --nats nats://nats.example:4222 --creds worker.creds --provider local`,
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return m.worker(cmd.Context(), g, &w, events.Topology{Partitions: partitions, Replicas: replicas})
 		},

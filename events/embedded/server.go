@@ -2,7 +2,6 @@ package embedded
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -25,9 +24,6 @@ const (
 	// DurabilityFsync acks once the disk has the write.
 	DurabilityFsync Durability = "fsync"
 )
-
-// syncInterval was measured against syncing each write: a third of its latency at the price of at most this much.
-const syncInterval = 100 * time.Millisecond
 
 // Config sets up a server.
 type Config struct {
@@ -65,6 +61,7 @@ type Server struct {
 	ns    *server.Server
 	cfg   Config
 	js    server.JetStreamConfig
+	logs  *complaint
 	bytes int64
 }
 
@@ -103,6 +100,7 @@ func Start(cfg Config) (*Server, error) {
 	}
 	s.ns = ns
 	logs := &complaint{}
+	s.logs = logs
 	ns.SetLoggerV2(logs, false, false, false)
 	ns.Start()
 	if !ns.ReadyForConnections(30*time.Second) || !ns.JetStreamEnabled() {
@@ -158,7 +156,7 @@ func (s *Server) URL() string {
 func (s *Server) StoreBytes() int64 { return s.bytes }
 
 // Run keeps the server going until ctx ends, then shuts it down and returns once its files are closed. A disk that was full
-// makes NATS switch JetStream off; Run switches it on again when there is room.
+// leaves JetStream switched off, or streams that take nothing more: Run starts JetStream anew once there is room.
 func (s *Server) Run(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -168,14 +166,24 @@ func (s *Server) Run(ctx context.Context) error {
 			s.Close()
 			return nil
 		case <-tick.C:
-			if !s.ns.JetStreamEnabled() && freeBytes(s.cfg.Dir) > minFree {
-				cfg := s.js
-				if err := s.ns.EnableJetStream(&cfg); err != nil && !errors.Is(err, context.Canceled) {
-					continue // the next second may find it possible
-				}
+			if (s.logs.fault() || !s.ns.JetStreamEnabled()) && freeBytes(s.cfg.Dir) > minFree {
+				s.repair()
 			}
 		}
 	}
+}
+
+// repair starts JetStream anew. What fails is tried again a second later.
+func (s *Server) repair() {
+	s.logs.repaired() // before: what cannot be written from now on is another fault
+	if s.ns.JetStreamEnabled() {
+		if err := s.ns.ShutdownJetStream(); err != nil {
+			return
+		}
+	}
+	cfg := s.js
+	cfg.StoreDir = s.cfg.Dir       // what the server reports has its own folder added, and would get it once more
+	_ = s.ns.EnableJetStream(&cfg) // should it fail, it stays switched off, which brings it here again
 }
 
 // minFree is how much room there must be before JetStream is switched on again.
@@ -191,11 +199,10 @@ func usedBytes(dir string) int64 {
 	var sum int64
 	// What cannot be read counts as nothing: the bound errs to the safe side.
 	_ = filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
-		if err != nil {
-			return nil
-		}
-		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
-			sum += info.Size()
+		if err == nil {
+			if info, infoErr := d.Info(); infoErr == nil && info.Mode().IsRegular() {
+				sum += info.Size()
+			}
 		}
 		return nil
 	})

@@ -200,7 +200,7 @@ func (l *Link) add(p *Process) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended {
-		return schemas.Errorf(schemas.CodeUnavailable, "the sandbox's supervisor is gone: %w", l.err)
+		return schemas.Errorf(schemas.CodeUnavailable, "the sandbox's supervisor is gone (%v): %w", l.err, sandbox.ErrEnded)
 	}
 	l.last++
 	p.handle = l.last

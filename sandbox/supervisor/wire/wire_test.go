@@ -65,7 +65,7 @@ func TestRoundTrip(t *testing.T) {
 				t.Errorf("type %d: its first %d bytes pass for the whole", want, n)
 			}
 		}
-		if want != TypeStdin && pair[1].Decode(append(payload, 0)) == nil {
+		if want != TypeStdin && pair[1].Decode(append(bytes.Clone(payload), 0)) == nil {
 			t.Errorf("type %d: a byte more passes", want)
 		}
 	}

@@ -1,0 +1,375 @@
+package processor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/events/embedded"
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// errStuck says that a worker did not do what it must.
+var errStuck = errors.New("stuck")
+
+// patient bounds every wait of a test. Nothing is decided by it: a test that comes near it has failed.
+const patient = 45 * time.Second
+
+// cell is a NATS server with the cell's streams.
+type cell struct {
+	t      testing.TB
+	ctx    context.Context
+	server *embedded.Server
+	conn   *events.Conn // the callers'
+	dir    string
+}
+
+func newCell(t testing.TB) *cell {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	t.Cleanup(cancel)
+	c := &cell{t: t, ctx: ctx, dir: t.TempDir()}
+	var err error
+	c.server, err = embedded.Start(embedded.Config{Dir: filepath.Join(c.dir, "nats"), StoreBytes: 16 << 30})
+	c.must(err)
+	t.Cleanup(c.server.Close)
+	c.conn = c.connect()
+	return c
+}
+
+func (c *cell) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cell) connect() *events.Conn {
+	c.t.Helper()
+	conn, err := events.Connect(events.Options{InProcess: c.server})
+	c.must(err)
+	c.t.Cleanup(conn.Close)
+	c.must(conn.Ensure(c.ctx, events.Topology{Partitions: 1}.Fit(2<<30)))
+	return conn
+}
+
+// rig is a worker in a cell, wired as the program does it.
+type rig struct {
+	*Worker
+	cell  *cell
+	conn  *events.Conn
+	stage *stage
+	log   *lines
+
+	mu    sync.Mutex
+	boxes map[string]chan *schemas.Event
+
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error
+}
+
+// worker starts a worker; edit changes what it is made of. It is stopped at the end of the test.
+func (c *cell) worker(id string, edit ...func(*Config)) *rig {
+	c.t.Helper()
+	r := &rig{cell: c, conn: c.connect(), log: &lines{}, boxes: make(map[string]chan *schemas.Event), done: make(chan struct{})}
+	inlet := r.conn.NewInlet(id)
+	r.stage = newStage(c)
+	cfg := Config{
+		Worker: id, Incarnation: ulid.Make().String(),
+		Records: r.conn, Sessions: r.conn, Threads: inlet, Roster: r.conn, History: r.conn,
+		OpenOutput: func(tenant, thread, process string, epoch uint64, stored func(schemas.Stream, int64)) Output {
+			return r.conn.OpenLog(events.ProcessRef{Tenant: tenant, Thread: thread, Process: process, Epoch: epoch}, stored)
+		},
+		Answer: r.answer, MaxRecord: r.conn.MaxPayload(),
+		Providers: map[string]sandbox.Provider{"local": r.stage}, DefaultProvider: "local", Workspaces: filepath.Join(c.dir, "workspaces"),
+		Log: zerolog.New(r.log),
+	}
+	for _, e := range edit {
+		e(&cfg)
+	}
+	w, err := New(cfg)
+	c.must(err)
+	r.Worker = w
+	lease, err := r.conn.AcquireLease(c.ctx, id, cfg.Incarnation)
+	c.must(err)
+	c.must(w.Recover(c.ctx))
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel = cancel
+	ready := make(chan struct{})
+	go func() {
+		defer close(r.done)
+		r.err = r.run(ctx, lease, inlet, func() { close(ready) })
+	}()
+	select {
+	case <-ready:
+	case <-r.done:
+		c.t.Fatal(r.err)
+	}
+	c.t.Cleanup(r.stop)
+	return r
+}
+
+// run is what the program's wiring does.
+func (r *rig) run(ctx context.Context, lease *events.Lease, inlet *events.Inlet, ready func()) error {
+	leaseCtx, endLease := context.WithCancel(context.WithoutCancel(ctx))
+	defer endLease()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		err := lease.Run(leaseCtx, r.cfg.Incarnation, func(ctx context.Context) { _ = r.Register(ctx) })
+		if errors.Is(err, schemas.ErrLost) {
+			r.Fence()
+		}
+		return err
+	})
+	group.Go(func() error { return inlet.Run(ctx, r.Worker, ready) })
+	group.Go(func() error {
+		defer endLease()
+		return r.Run(ctx)
+	})
+	return group.Wait()
+}
+
+// stop shuts the worker down and waits for it.
+func (r *rig) stop() {
+	r.cancel()
+	<-r.done
+	_ = r.stage.Close()
+}
+
+// die cuts the worker off as a killed process would be: nothing it does from now on reaches anybody, and its lease lapses.
+func (r *rig) die() {
+	r.cell.t.Helper()
+	r.conn.Close()
+	r.cell.lapse(r.cfg.Worker)
+}
+
+// lapse ends a worker's lease at once, as time would.
+func (c *cell) lapse(worker string) {
+	c.t.Helper()
+	lease, err := c.conn.AcquireLease(c.ctx, worker, "nobody")
+	c.must(err)
+	ctx, cancel := context.WithCancel(c.ctx)
+	cancel()
+	c.must(lease.Run(ctx, "nobody", func(context.Context) {}))
+}
+
+// answer keeps what goes to a test's inbox, and sends the rest.
+func (r *rig) answer(inbox string, ev *schemas.Event) error {
+	r.mu.Lock()
+	ch := r.boxes[inbox]
+	r.mu.Unlock()
+	if ch == nil {
+		return r.conn.Answer(inbox, ev)
+	}
+	ch <- ev
+	return nil
+}
+
+// inbox is an address for answers that reach the test itself.
+func (r *rig) inbox() (string, chan *schemas.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name, ch := "test."+ulid.Make().String(), make(chan *schemas.Event, 64)
+	r.boxes[name] = ch
+	return name, ch
+}
+
+// command is one for thread t.
+func command(key string, e schemas.Exec) *schemas.Command {
+	return &schemas.Command{SpecVersion: schemas.Version, Op: schemas.OpExec, Thread: "t", Key: key, Exec: &e}
+}
+
+func sh(script string) schemas.Exec { return schemas.Exec{Command: "sh", Args: []string{"-c", script}} }
+
+// deliver gives a command to the worker itself, as its inlet would.
+func (r *rig) deliver(cmd *schemas.Command, durable bool, attempt int) (schemas.Verdict, chan *schemas.Event) {
+	name, ch := r.inbox()
+	return r.HandleCommand(r.cell.ctx, schemas.Delivery{
+		Tenant: schemas.DefaultTenant, Thread: cmd.Thread, Op: cmd.Op, Command: cmd, Inbox: name, Durable: durable, Attempt: attempt,
+	}), ch
+}
+
+// send sends a command as a client does.
+func (c *cell) send(cmd *schemas.Command) *events.Call {
+	c.t.Helper()
+	call, err := c.conn.Send(c.ctx, schemas.DefaultTenant, cmd)
+	c.must(err)
+	c.t.Cleanup(call.Close)
+	return call
+}
+
+// exec sends a command and waits for its result.
+func (c *cell) exec(cmd *schemas.Command) *schemas.Result {
+	c.t.Helper()
+	return c.end(c.send(cmd))
+}
+
+func (c *cell) end(call *events.Call) *schemas.Result {
+	c.t.Helper()
+	for {
+		ev, err := call.Next(c.ctx)
+		c.must(err)
+		if ev.Type.Terminal() {
+			return c.result(ev)
+		}
+	}
+}
+
+func (c *cell) result(ev *schemas.Event) *schemas.Result {
+	c.t.Helper()
+	var r schemas.Result
+	c.must(ev.Decode(&r))
+	return &r
+}
+
+// terminal takes answers until the end of a process.
+func (c *cell) terminal(answers <-chan *schemas.Event) *schemas.Result {
+	c.t.Helper()
+	for {
+		select {
+		case ev := <-answers:
+			if ev.Type.Terminal() {
+				return c.result(ev)
+			}
+		case <-c.ctx.Done():
+			c.t.Fatal("no answer told the end")
+		}
+	}
+}
+
+func processOf(cmd *schemas.Command) string {
+	return schemas.ProcessID(schemas.DefaultTenant, cmd.Thread, cmd.Key)
+}
+
+// await waits until an event fits.
+func (c *cell) await(fits func(*schemas.Event) bool) *schemas.Event {
+	c.t.Helper()
+	feed, err := c.conn.Listen(events.Filter{}, 1)
+	c.must(err)
+	defer feed.Close()
+	c.must(c.conn.Flush(c.ctx))
+	found := errors.New("found")
+	var got *schemas.Event
+	look := func(ev *schemas.Event) error {
+		if fits(ev) {
+			got = ev
+			return found
+		}
+		return nil
+	}
+	if err := feed.CatchUp(c.ctx, look); err != nil && !errors.Is(err, found) {
+		c.t.Fatal(err)
+	}
+	for got == nil {
+		if err := feed.Next(c.ctx, look); err != nil && !errors.Is(err, found) {
+			c.t.Fatalf("no event fits: %v", err)
+		}
+	}
+	return got
+}
+
+func (c *cell) awaitType(process string, typ schemas.EventType) *schemas.Event {
+	c.t.Helper()
+	return c.await(func(ev *schemas.Event) bool { return ev.Process == process && ev.Type == typ })
+}
+
+// output waits until a process has printed a text, and returns all that is in the log by then.
+func (c *cell) output(process, text string) string {
+	c.t.Helper()
+	f, err := c.conn.Follow(events.ProcessRef{Tenant: schemas.DefaultTenant, Thread: "t", Process: process}, 0)
+	c.must(err)
+	defer f.Close()
+	c.must(f.Flush(c.ctx))
+	var b bytes.Buffer
+	add := func(k events.Chunk) error {
+		b.Write(k.Data)
+		return nil
+	}
+	c.must(f.CatchUp(c.ctx, add))
+	for !strings.Contains(b.String(), text) {
+		c.must(f.Next(c.ctx, add))
+	}
+	return b.String()
+}
+
+// records are the types of a process's records, in order.
+func (c *cell) records(process string) []schemas.EventType {
+	c.t.Helper()
+	var out []schemas.EventType
+	_, err := c.conn.ReadEvents(c.ctx, events.Filter{Process: process}, 1, func(ev *schemas.Event) error {
+		if ev.Type.OfProcess() {
+			out = append(out, ev.Type)
+		}
+		return nil
+	})
+	c.must(err)
+	return out
+}
+
+// wantRecords fails unless a process's records are these.
+func (c *cell) wantRecords(process string, want ...schemas.EventType) {
+	c.t.Helper()
+	got := c.records(process)
+	if len(got) > 0 && got[len(got)-1] == schemas.TypeProcessLost && len(got) == len(want)-1 {
+		// A supervisor that is killed by what it starts may be gone before it said that it had started it.
+		want = slices.DeleteFunc(slices.Clone(want), func(t schemas.EventType) bool { return t == schemas.TypeProcessStarted })
+	}
+	if len(got) != len(want) {
+		c.t.Fatalf("records are %v, want %v", got, want)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			c.t.Fatalf("records are %v, want %v", got, want)
+		}
+	}
+}
+
+// lines are a worker's log lines.
+type lines struct {
+	mu  sync.Mutex
+	all []map[string]any
+	raw bytes.Buffer
+}
+
+// Write takes one line.
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var m map[string]any
+	if err := json.Unmarshal(p, &m); err != nil {
+		return 0, err
+	}
+	l.all = append(l.all, m)
+	l.raw.Write(p)
+	return len(p), nil
+}
+
+// of are the lines of a message.
+func (l *lines) of(message string) []map[string]any {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []map[string]any
+	for _, m := range l.all {
+		if m["message"] == message {
+			out = append(out, m)
+		}
+	}
+	return out
+}

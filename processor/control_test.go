@@ -1,0 +1,135 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+func (r *rig) feed(process string, offset int64, data string, end bool) error {
+	return r.control(process, schemas.Control{Stdin: &schemas.StdinPiece{Offset: offset, Data: []byte(data), End: end}})
+}
+
+func TestInputComesInOrderOnceAndWithoutGaps(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1")
+	e := schemas.Exec{Command: "cat", Stdin: []byte("own "), StdinOpen: true}
+	cmd := command("k", e)
+	call, process := c.send(cmd), processOf(cmd)
+	for _, k := range []struct {
+		offset int64
+		data   string
+		end    bool
+		want   error
+	}{
+		{0, "one ", false, nil},
+		{0, "one ", false, nil},   // its answer was lost
+		{2, "e two ", false, nil}, // part of it came before
+		{20, "later", false, schemas.ErrInvalidArgument},
+		{-1, "one", false, schemas.ErrInvalidArgument},
+		{math.MinInt64, "one", false, schemas.ErrInvalidArgument},
+		{math.MaxInt64, "one", false, schemas.ErrInvalidArgument},
+		{8, "", false, nil},
+		{8, "three", true, nil},
+		{8, "three", true, nil}, // the end, again
+		{13, "", true, nil},
+		{0, "one ", false, nil},
+		{13, "more", false, schemas.ErrNotFound},
+	} {
+		if err := w.feed(process, k.offset, k.data, k.end); !errors.Is(err, k.want) || (err == nil) != (k.want == nil) {
+			// cat may have ended by the last one, which then says that there is no such process: the same code
+			t.Errorf("%+v: %v", k, err)
+		}
+		if k.end && k.offset == 13 {
+			break
+		}
+	}
+	if r := c.end(call); r.Stdout != "own one two three" {
+		t.Fatalf("%+v", r)
+	}
+	if err := w.feed(process, 13, "more", false); !errors.Is(err, schemas.ErrNotFound) {
+		t.Fatal(err)
+	}
+}
+
+func TestInputForAProcessThatDoesNotReadIsRefusedInTime(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1")
+	sb := newDouble("d")
+	sb.start = func(_ context.Context, cmd sandbox.Command) (sandbox.Process, error) {
+		return newDoubleProcess(cmd.ID, sb), nil
+	}
+	w.only(func(sandbox.Spec) (sandbox.Sandbox, error) { return sb, nil })
+	e := sh(":")
+	e.StdinOpen = true
+	cmd := command("k", e)
+	call, process := c.send(cmd), processOf(cmd)
+	const pieces = inputDepth + 8
+	answers := make(chan error, pieces)
+	for i := range pieces {
+		w.HandleControl(c.ctx, schemas.Control{Tenant: "default", Thread: "t", Process: process,
+			Stdin: &schemas.StdinPiece{Offset: int64(i), Data: []byte("x")}}, func(err error) { answers <- err })
+	}
+	// One may be on its way to the process; those over the depth are refused at once.
+	for range pieces - inputDepth - 1 {
+		if err := <-answers; !errors.Is(err, schemas.ErrUnavailable) {
+			t.Fatal(err)
+		}
+	}
+	if err := w.control(process, schemas.Control{Kill: &schemas.KillRequest{}}); err != nil {
+		t.Fatal(err)
+	}
+	c.end(call)
+	for range inputDepth + 1 {
+		if err := <-answers; err == nil || !errors.Is(err, schemas.ErrNotFound) && !errors.Is(err, schemas.ErrUnavailable) && !errors.Is(err, schemas.ErrInvalidArgument) {
+			t.Fatalf("a piece that nobody read: %v", err)
+		}
+	}
+}
+
+func TestControlOfWhatIsNotThereOrNotMeant(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1")
+	cmd := command("k", sh("echo on; exec sleep 300"))
+	call, process := c.send(cmd), processOf(cmd)
+	c.output(process, "on")
+	kill := &schemas.KillRequest{}
+	for _, k := range []struct {
+		name    string
+		process string
+		ctl     schemas.Control
+		want    error
+	}{
+		{"no such process", "p00000000000000000000000000", schemas.Control{Kill: kill}, schemas.ErrNotFound},
+		{"another thread's", process, schemas.Control{Thread: "other", Kill: kill}, schemas.ErrNotFound},
+		{"nothing", process, schemas.Control{}, schemas.ErrInvalidArgument},
+		{"no signal", process, schemas.Control{Signal: &schemas.SignalRequest{Signal: "SIGNOTHING"}}, schemas.ErrInvalidArgument},
+		{"signal 0", process, schemas.Control{Signal: &schemas.SignalRequest{Signal: "0"}}, schemas.ErrInvalidArgument},
+		{"a negative signal", process, schemas.Control{Signal: &schemas.SignalRequest{Signal: "-9"}}, schemas.ErrInvalidArgument},
+		{"a negative grace", process, schemas.Control{Kill: &schemas.KillRequest{GraceMS: -1}}, schemas.ErrInvalidArgument},
+		{"a grace of years", process, schemas.Control{Kill: &schemas.KillRequest{GraceMS: math.MaxInt64}}, schemas.ErrInvalidArgument},
+		{"input it does not take", process, schemas.Control{Stdin: &schemas.StdinPiece{}}, schemas.ErrInvalidArgument},
+	} {
+		if err := w.control(k.process, k.ctl); !errors.Is(err, k.want) {
+			t.Errorf("%s: %v", k.name, err)
+		}
+	}
+	for _, name := range []string{"SIGCONT", "cont", "18"} {
+		if err := w.control(process, schemas.Control{Signal: &schemas.SignalRequest{Signal: name}}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := w.control(process, schemas.Control{Kill: &schemas.KillRequest{GraceMS: 10000}}); err != nil {
+		t.Fatal(err)
+	}
+	if r := c.end(call); r.Reason != schemas.ReasonKilled || r.Signal != 15 {
+		t.Fatalf("%+v", r)
+	}
+	if err := w.control(process, schemas.Control{Kill: kill}); !errors.Is(err, schemas.ErrNotFound) {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,265 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+func TestASandboxThatDiesLosesItsProcessAndIsMadeAnew(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1")
+	// The supervisor is the parent of what it starts: without it the sandbox is gone.
+	cmd := command("k1", sh("echo on; kill -9 $PPID; sleep 300"))
+	r := c.exec(cmd)
+	if r.Reason != schemas.ReasonLost || r.Error == nil || r.Error.Code != schemas.CodeLost || r.ExitCode != schemas.ExitSluiceFailed {
+		t.Fatalf("%+v", r)
+	}
+	c.wantRecords(r.Process, schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessLost)
+	<-w.stage.sandboxes()[0].Done()
+	if r := c.exec(command("k2", sh("echo again"))); r.Stdout != "again\n" {
+		t.Fatalf("%+v %v", r, r.Error)
+	}
+	if made := w.stage.sandboxes(); len(made) != 2 || made[0].ID() == made[1].ID() {
+		t.Fatalf("%d sandboxes", len(made))
+	}
+}
+
+func TestEveryEndOfAProcessHasItsRecord(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1")
+	exits := make(chan sandbox.Exit, 1)
+	sb := newDouble("double")
+	sb.start = func(_ context.Context, cmd sandbox.Command) (sandbox.Process, error) {
+		p := newDoubleProcess(cmd.ID, sb)
+		p.exit <- <-exits
+		return p, nil
+	}
+	w.only(func(sandbox.Spec) (sandbox.Sandbox, error) { return sb, nil })
+	for _, k := range []struct {
+		exit sandbox.Exit
+		typ  schemas.EventType
+		code int
+	}{
+		{sandbox.Exit{Reason: schemas.ReasonOOM, Code: 137, Signal: 9}, schemas.TypeProcessExited, 137},
+		{sandbox.Exit{Reason: schemas.ReasonKilled, Code: 143, Signal: 15}, schemas.TypeProcessExited, 143},
+		{sandbox.Exit{Reason: schemas.ReasonLost, Code: -1}, schemas.TypeProcessLost, schemas.ExitSluiceFailed},
+		{sandbox.Exit{Reason: schemas.ReasonTimedOut, Code: 124, Signal: 9}, schemas.TypeProcessExited, 124},
+	} {
+		exits <- k.exit
+		cmd := command(string(k.exit.Reason), sh(":"))
+		r := c.exec(cmd)
+		if r.Reason != k.exit.Reason || r.ExitCode != k.code || r.Success || (r.Error != nil) != (k.typ == schemas.TypeProcessLost) {
+			t.Errorf("%+v", r)
+		}
+		c.wantRecords(r.Process, schemas.TypeProcessAccepted, schemas.TypeProcessStarted, k.typ)
+	}
+}
+
+func TestAStartThatFailsTellsWhetherTheProcessMayHaveRun(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1", func(cfg *Config) {
+		cfg.patience.start = 200 * time.Millisecond
+		cfg.patience.gone = 20 * time.Millisecond
+	})
+	unavailable := func(context.Context, sandbox.Command) (sandbox.Process, error) {
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "no")
+	}
+	for i, k := range []struct {
+		name   string
+		make   func() (sandbox.Sandbox, error)
+		reason schemas.Reason
+		code   schemas.Code
+		exit   int
+	}{
+		{"no sandbox", func() (sandbox.Sandbox, error) { return nil, schemas.Errorf(schemas.CodeUnavailable, "no docker") }, schemas.ReasonRejected, schemas.CodeUnavailable, 125},
+		{"a sandbox that is there says no", func() (sandbox.Sandbox, error) {
+			d := newDouble("d")
+			d.start = unavailable
+			return d, nil
+		}, schemas.ReasonRejected, schemas.CodeUnavailable, 125},
+		{"a sandbox ends in the middle of it", func() (sandbox.Sandbox, error) {
+			d := newDouble("d")
+			d.start = func(ctx context.Context, cmd sandbox.Command) (sandbox.Process, error) {
+				d.end()
+				return unavailable(ctx, cmd)
+			}
+			return d, nil
+		}, schemas.ReasonLost, schemas.CodeLost, 125},
+		{"a start that hangs", func() (sandbox.Sandbox, error) {
+			d := newDouble("d")
+			d.start = func(ctx context.Context, _ sandbox.Command) (sandbox.Process, error) {
+				<-ctx.Done()
+				d.end()
+				return nil, ctx.Err()
+			}
+			return d, nil
+		}, schemas.ReasonLost, schemas.CodeLost, 125},
+		{"the command's own fault", func() (sandbox.Sandbox, error) {
+			d := newDouble("d")
+			d.start = func(context.Context, sandbox.Command) (sandbox.Process, error) {
+				d.end()
+				return nil, &sandbox.StartError{Code: 126, Message: "not executable"}
+			}
+			return d, nil
+		}, schemas.ReasonRejected, schemas.CodeInvalidArgument, 126},
+	} {
+		w.only(func(sandbox.Spec) (sandbox.Sandbox, error) { return k.make() })
+		r := c.exec(&schemas.Command{SpecVersion: "1", Op: "exec", Thread: fmt.Sprintf("t%d", i), Key: "k", Exec: &schemas.Exec{Command: "sh"}})
+		if r.Reason != k.reason || r.Error == nil || r.Error.Code != k.code || r.ExitCode != k.exit {
+			t.Errorf("%s: %+v %v", k.name, r, r.Error)
+		}
+	}
+}
+
+func TestASafeRetryTakesANewSandboxByItself(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1")
+	create := w.stage.create
+	first := true
+	w.stage.create = func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+		if !first {
+			return create(ctx, spec)
+		}
+		first = false
+		d := newDouble(spec.ID)
+		d.start = func(context.Context, sandbox.Command) (sandbox.Process, error) {
+			d.end()
+			return nil, schemas.Errorf(schemas.CodeUnavailable, "it ended")
+		}
+		return d, nil
+	}
+	e := sh("echo ran")
+	e.Retry = schemas.RetrySafe
+	if r := c.exec(command("k", e)); r.Stdout != "ran\n" {
+		t.Fatalf("%+v %v", r, r.Error)
+	}
+}
+
+func TestALostProcessIsRunAgainOnlyWhereThatIsSafe(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1")
+	script := `echo ran >>ran-$1; test $(wc -l <ran-$1) -gt 1 || { kill -9 $PPID; sleep 300; }; echo on; exec sleep ${2:-0}`
+	for _, retry := range []schemas.Retry{schemas.RetryNever, schemas.RetrySafe} {
+		e := sh(script)
+		e.Args = append(e.Args, "sh", string(retry))
+		e.Retry = retry
+		cmd := command(string(retry), e)
+		r := c.exec(cmd)
+		if r.Reason != schemas.ReasonLost {
+			t.Fatalf("%+v", r)
+		}
+		made := w.stage.sandboxes()
+		<-made[len(made)-1].Done()
+		r = c.exec(cmd)
+		if retry == schemas.RetryNever {
+			if r.Reason != schemas.ReasonLost {
+				t.Errorf("%+v", r)
+			}
+			c.wantRecords(r.Process, schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessLost)
+			continue
+		}
+		if r.Reason != schemas.ReasonExited || r.Stdout != "on\n" {
+			t.Errorf("%+v", r)
+		}
+		got := c.records(r.Process)
+		if n := len(got); n < 5 || !slices.Contains(got, schemas.TypeProcessLost) ||
+			!slices.Equal(got[n-3:], []schemas.EventType{schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited}) {
+			t.Errorf("records are %v", got)
+		}
+	}
+}
+
+func TestAKillBeforeTheStartStartsNothing(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1")
+	create, began, goOn := w.stage.create, make(chan struct{}, 1), make(chan struct{})
+	w.stage.create = func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+		began <- struct{}{}
+		<-goOn
+		return create(ctx, spec)
+	}
+	killed, other := command("k1", sh("echo ran >ran")), command("k2", sh("ls"))
+	call := c.send(killed)
+	<-began
+	second := c.send(other) // waits for the same sandbox
+	if err := w.control(processOf(killed), schemas.Control{Kill: &schemas.KillRequest{}}); err != nil {
+		t.Fatal(err)
+	}
+	if r := c.end(call); r.Reason != schemas.ReasonKilled || r.ExitCode != 137 || r.Signal != 9 || r.Success {
+		t.Fatalf("%+v", r)
+	}
+	c.wantRecords(processOf(killed), schemas.TypeProcessAccepted, schemas.TypeProcessExited)
+	close(goOn)
+	if r := c.end(second); !r.Success || r.Stdout != "" {
+		t.Fatalf("what waits for the same sandbox: %+v %v", r, r.Error)
+	}
+}
+
+func TestASignalBeforeTheStartIsDeliveredAfterIt(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1")
+	create, began, goOn := w.stage.create, make(chan struct{}, 1), make(chan struct{})
+	w.stage.create = func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+		began <- struct{}{}
+		<-goOn
+		return create(ctx, spec)
+	}
+	cmd := command("k", schemas.Exec{Command: "sleep", Args: []string{"300"}})
+	call := c.send(cmd)
+	<-began
+	for range maxSignals {
+		if err := w.control(processOf(cmd), schemas.Control{Signal: &schemas.SignalRequest{Signal: "USR1"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.control(processOf(cmd), schemas.Control{Signal: &schemas.SignalRequest{Signal: "INT"}}); !errors.Is(err, schemas.ErrUnavailable) {
+		t.Fatalf("signals without end: %v", err)
+	}
+	close(goOn)
+	if r := c.end(call); r.Reason != schemas.ReasonKilled || r.Signal != 10 {
+		t.Fatalf("%+v", r)
+	}
+}
+
+func TestASignalThatHangsDoesNotHoldUpAKill(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1")
+	sb := newDouble("d")
+	running, inSignal := make(chan *doubleProcess, 1), make(chan struct{})
+	sb.start = func(_ context.Context, cmd sandbox.Command) (sandbox.Process, error) {
+		p := newDoubleProcess(cmd.ID, sb)
+		p.signal = func() error {
+			close(inSignal)
+			<-p.killed
+			return schemas.Errorf(schemas.CodeNotFound, "it ended")
+		}
+		running <- p
+		return p, nil
+	}
+	w.only(func(sandbox.Spec) (sandbox.Sandbox, error) { return sb, nil })
+	cmd := command("k", sh(":"))
+	call := c.send(cmd)
+	<-running
+	c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
+	signalled := make(chan error, 1)
+	go func() {
+		signalled <- w.control(processOf(cmd), schemas.Control{Signal: &schemas.SignalRequest{Signal: "2"}})
+	}()
+	<-inSignal
+	if err := w.control(processOf(cmd), schemas.Control{Kill: &schemas.KillRequest{}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-signalled; !errors.Is(err, schemas.ErrNotFound) {
+		t.Fatal(err)
+	}
+	if r := c.end(call); r.Reason != schemas.ReasonKilled {
+		t.Fatalf("%+v", r)
+	}
+}

@@ -1,0 +1,212 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+func TestAnIdleSessionExpiresAndItsThreadBeginsAnew(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1", soon, func(cfg *Config) { cfg.IdleTimeout = time.Millisecond })
+	first := c.exec(command("k1", sh("echo one >file")))
+	ended := c.await(func(ev *schemas.Event) bool { return ev.Type == schemas.TypeSessionExpired })
+	if first.Epoch == 0 || ended.Session == "" {
+		t.Fatalf("%+v", ended)
+	}
+	<-w.stage.sandboxes()[0].Done()
+	// Its workspace stays.
+	if r := c.exec(command("k2", sh("cat file"))); r.Stdout != "one\n" || r.Epoch != 1 {
+		t.Fatalf("%+v %v", r, r.Error)
+	}
+	again := c.await(func(ev *schemas.Event) bool {
+		return ev.Type == schemas.TypeSessionCreated && ev.Session != ended.Session
+	})
+	if again.Thread != "t" {
+		t.Fatalf("%+v", again)
+	}
+	if got := w.log.of("session_expired"); len(got) == 0 || got[0]["session_id"] != ended.Session {
+		t.Fatalf("%v", got)
+	}
+}
+
+func TestASessionThatRunsSomethingNeverExpires(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1", func(cfg *Config) { cfg.IdleTimeout = time.Nanosecond; cfg.SweepEvery = time.Hour })
+	cmd := command("k", sh("echo on; exec sleep 300"))
+	call := c.send(cmd)
+	c.output(processOf(cmd), "on")
+	w.expireIdle(c.ctx)
+	if err := w.control(processOf(cmd), schemas.Control{Kill: &schemas.KillRequest{}}); err != nil {
+		t.Fatal(err)
+	}
+	if r := c.end(call); r.Reason != schemas.ReasonKilled {
+		t.Fatalf("%+v", r)
+	}
+	w.expireIdle(c.ctx)
+	if _, _, err := c.conn.Session(c.ctx, "default", "t"); !errors.Is(err, schemas.ErrNotFound) {
+		t.Fatalf("the session is still there: %v", err)
+	}
+}
+
+func TestCommandsThatRaceWithTheExpiryAllRunOnce(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1", func(cfg *Config) { cfg.IdleTimeout = time.Nanosecond; cfg.SweepEvery = time.Millisecond })
+	for i := range 25 {
+		cmd := command(fmt.Sprintf("k%d", i), sh("echo ran >>ran; wc -l <ran"))
+		// A durable command that meets the expiry comes again; here at once.
+		for c.ctx.Err() == nil {
+			v, answers := w.deliver(cmd, true, 1)
+			if v.Action == schemas.ActionRetry {
+				continue
+			}
+			if r := c.terminal(answers); r.Stdout != fmt.Sprintf("%d\n", i+1) {
+				t.Fatalf("command %d: %q %v", i, r.Stdout, r.Error)
+			}
+			break
+		}
+	}
+}
+
+func TestProvidersAreThoseTheWorkerOffersAndTheThreadHas(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1", func(cfg *Config) {
+		cfg.DefaultProvider = ""
+		cfg.Providers["other"] = cfg.Providers["local"]
+	})
+	for _, k := range []struct {
+		thread, provider string
+		code             schemas.Code
+	}{
+		{"t", "", schemas.CodeUnavailable},
+		{"t", "auto", schemas.CodeUnavailable},
+		{"t", "docker", schemas.CodePermissionDenied},
+		{"t", "local", ""},
+		{"t", "", ""},
+		{"t", "auto", ""},
+		{"t", "other", schemas.CodeConflict},
+		{"t", "docker", schemas.CodeConflict},
+		{"t2", "other", ""},
+	} {
+		for _, durable := range []bool{false, true} {
+			cmd := command(fmt.Sprint("k", k.thread, k.provider, durable, k.code), sh(":"))
+			cmd.Thread, cmd.Provider = k.thread, k.provider
+			v, answers := w.deliver(cmd, durable, 1)
+			r := c.terminal(answers)
+			if v.Action != schemas.ActionDone || (k.code == "") != r.Success || (k.code != "" && (r.Error == nil || r.Error.Code != k.code)) {
+				t.Errorf("provider %q, durable %v: %+v %+v %v", k.provider, durable, v, r, r.Error)
+			}
+		}
+	}
+	if p := w.HandlePlace(c.ctx, "default", schemas.PlaceRequest{Thread: "t3", Provider: "docker"}); p.Error == nil || p.Error.Code != schemas.CodePermissionDenied {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestThreadsAtOnceDoNotShareTheLastPlace(t *testing.T) {
+	c := newCell(t)
+	const room = 2
+	var now, most atomic.Int64
+	w := c.worker("w1", func(cfg *Config) {
+		cfg.MaxProcesses = room
+		cfg.Records = &failing{Records: cfg.Records, fails: func(ev *schemas.Event) error {
+			switch ev.Type {
+			case schemas.TypeProcessAccepted:
+				n := now.Add(1)
+				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+				}
+			case schemas.TypeProcessExited:
+				now.Add(-1)
+			}
+			return nil
+		}}
+	})
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			cmd := command("k", sh(":"))
+			cmd.Thread = fmt.Sprintf("t%d", i)
+			for c.ctx.Err() == nil {
+				if v, answers := w.deliver(cmd, true, 1); v.Action == schemas.ActionDone {
+					if r := c.terminal(answers); !r.Success {
+						t.Errorf("%+v", r)
+					}
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if most.Load() > room {
+		t.Fatalf("%d ran at once", most.Load())
+	}
+}
+
+func TestManyCommandsOfAThreadShareOneSandbox(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1")
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			_, answers := w.deliver(command(fmt.Sprint("k", i), sh(":")), i%2 == 0, 1)
+			if r := c.terminal(answers); !r.Success {
+				t.Errorf("%+v %v", r, r.Error)
+			}
+		})
+	}
+	all.Wait()
+	if n := len(w.stage.sandboxes()); n != 1 {
+		t.Fatalf("%d sandboxes", n)
+	}
+	c.await(func(ev *schemas.Event) bool { return ev.Type == schemas.TypeSandboxRunning })
+}
+
+func TestAFailedSandboxIsToldAndTheNextCommandTriesAgain(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1")
+	create := w.stage.create
+	w.stage.create = func(context.Context, sandbox.Spec) (sandbox.Sandbox, error) {
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "no cgroups here")
+	}
+	if r := c.exec(command("k1", sh(":"))); r.Reason != schemas.ReasonRejected || r.Error.Code != schemas.CodeUnavailable {
+		t.Fatalf("%+v", r)
+	}
+	var info schemas.SandboxInfo
+	c.must(c.await(func(ev *schemas.Event) bool { return ev.Type == schemas.TypeSandboxFailed }).Decode(&info))
+	if info.Error == nil || info.Provider != "local" {
+		t.Fatalf("%+v", info)
+	}
+	w.stage.create = create
+	if r := c.exec(command("k2", sh(":"))); !r.Success {
+		t.Fatalf("%+v", r)
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	c := newCell(t)
+	good := c.worker("w1").cfg
+	for name, spoil := range map[string]func(*Config){
+		"worker":      func(c *Config) { c.Worker = "no id" },
+		"incarnation": func(c *Config) { c.Incarnation = "" },
+		"part":        func(c *Config) { c.Records = nil },
+		"max_record":  func(c *Config) { c.MaxRecord = 1 },
+		"workspaces":  func(c *Config) { c.Workspaces = "relative" },
+		"provider":    func(c *Config) { c.DefaultProvider = "none" },
+	} {
+		cfg := good
+		spoil(&cfg)
+		if _, err := New(cfg); !errors.Is(err, schemas.ErrInvalidArgument) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := New(good); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/sluice-dev/sluice/syncer/e2e/gateway"
+)
+
+func main() {
+	gateway.Main()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	b := &bench{}
+	var dir string
+	flag.StringVar(&b.sluice, "sluice", "", "the sluice binary (required)")
+	flag.StringVar(&b.rclone, "rclone", "rclone", "the rclone binary; \"\" to leave it out and print seconds alone")
+	flag.StringVar(&dir, "dir", "", "where the data goes (default a temporary folder)")
+	flag.IntVar(&b.runs, "runs", 3, "how often each is run; medians are taken")
+	flag.StringVar(&b.only, "only", "", "run the workloads alone whose name has this in it")
+	flag.Parse()
+	if err := b.main(ctx, dir); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func (b *bench) main(ctx context.Context, dir string) error {
+	if b.sluice == "" {
+		return fmt.Errorf("say where the sluice binary is: -sluice PATH")
+	}
+	for _, tool := range []*string{&b.sluice, &b.rclone} {
+		if *tool == "" {
+			continue
+		}
+		found, err := exec.LookPath(*tool)
+		if err != nil {
+			return fmt.Errorf("%w; rclone is had by: go install github.com/rclone/rclone@v1.75.1", err)
+		}
+		if *tool, err = filepath.Abs(found); err != nil {
+			return err
+		}
+	}
+	dir, err := os.MkdirTemp(dir, "bench-sync-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	b.dir = dir
+	if b.server, err = gateway.Start(filepath.Join(dir, "server")); err != nil {
+		return err
+	}
+	defer func() { _ = b.server.Stop() }()
+	for _, w := range workloads() {
+		if !strings.Contains(w.name, b.only) {
+			continue
+		}
+		if err := b.measure(ctx, w); err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
+		}
+	}
+	return nil
+}

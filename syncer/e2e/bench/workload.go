@@ -1,0 +1,113 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+)
+
+// workload is one row: what lies where before a run, and what the run does.
+type workload struct {
+	name   string
+	data   data
+	layout string // of Sluice's side
+	pull   bool
+	cold   bool // a push to a place where nothing is
+	// before brings about what the run starts from. It is not measured.
+	before func(b *bench, t tool, n int) error
+	// goals: wall is a least ratio, cpu and memory are largest parts; 0 is none.
+	wall, cpu, memory float64
+}
+
+// data is a tree of equal files with random content.
+type data struct {
+	files, size int
+}
+
+func (d data) name() string { return fmt.Sprintf("%dx%d", d.files, d.size) }
+
+// write makes the tree, a hundred files to a folder.
+func (d data) write(dir string) error {
+	random := rand.NewChaCha8([32]byte{byte(d.files), byte(d.size)})
+	for i := range d.files {
+		folder := filepath.Join(dir, fmt.Sprintf("folder-%04d", i/100))
+		if i%100 == 0 {
+			if err := os.MkdirAll(folder, 0o755); err != nil {
+				return err
+			}
+		}
+		if err := writeFile(filepath.Join(folder, fmt.Sprintf("file-%03d.dat", i%100)), random, d.size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeFile goes in small pieces: a child's largest memory counts what its parent had when it was made.
+func writeFile(path string, random io.Reader, size int) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	_, err = io.CopyN(f, random, int64(size))
+	return err
+}
+
+// change writes other content into a hundred files, spread over the tree.
+func (d data) change(dir string, run int) error {
+	random := rand.NewChaCha8([32]byte{7, byte(run)})
+	buf := make([]byte, d.size)
+	for k := range 100 {
+		i := k * (d.files / 100)
+		_, _ = random.Read(buf) // it never fails
+		path := filepath.Join(dir, fmt.Sprintf("folder-%04d", i/100), fmt.Sprintf("file-%03d.dat", i%100))
+		if err := os.WriteFile(path, buf, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func workloads() []workload {
+	small, many, large := data{10000, 4 << 10}, data{100000, 1 << 10}, data{4, 256 << 20}
+	return []workload{
+		{name: "cold-push-10k", data: small, before: emptyRemote, cold: true, wall: 8, cpu: 0.6},
+		{name: "cold-push-10k-plain", data: small, layout: "plain", before: emptyRemote, cold: true, wall: 1.6, cpu: 0.6},
+		{name: "cold-pull-10k", data: small, pull: true, before: emptyCopy, wall: 6, cpu: 0.6},
+		{name: "no-op-10k", data: small, before: pushed, wall: 20, cpu: 0.6, memory: 0.5},
+		{name: "changed-100-of-10k", data: small, before: changed, wall: 8, cpu: 0.6},
+		{name: "no-op-100k", data: many, before: pushed, wall: 20, cpu: 0.6, memory: 0.5},
+		{name: "push-1GiB", data: large, before: emptyRemote, cold: true, wall: 1.7, cpu: 0.6},
+		{name: "pull-1GiB", data: large, pull: true, before: emptyCopy, wall: 1.5, cpu: 0.6},
+	}
+}
+
+// emptyRemote lets a push start from nothing.
+func emptyRemote(b *bench, t tool, _ int) error {
+	if err := b.forget(t); err != nil {
+		return err
+	}
+	return os.RemoveAll(b.remoteDir(t))
+}
+
+// emptyCopy lets a pull start from nothing.
+func emptyCopy(b *bench, t tool, _ int) error {
+	if err := b.ensurePushed(t); err != nil {
+		return err
+	}
+	return os.RemoveAll(b.copyDir(t))
+}
+
+func pushed(b *bench, t tool, _ int) error { return b.ensurePushed(t) }
+
+// changed has a hundred files other than the remote has them.
+func changed(b *bench, t tool, run int) error {
+	if err := b.ensurePushed(t); err != nil {
+		return err
+	}
+	return b.now.data.change(b.source(t), run)
+}

@@ -1,0 +1,28 @@
+package syncer
+
+import "sync/atomic"
+
+// meter counts the work of one phase.
+type meter struct {
+	report       func(Progress)
+	phase        string
+	files, bytes atomic.Int64
+	totalFiles   int64
+	totalBytes   int64
+}
+
+func newMeter(report func(Progress), phase string, files []*Node) *meter {
+	m := &meter{report: report, phase: phase, totalFiles: int64(len(files))}
+	for _, n := range files {
+		m.totalBytes += n.Size
+	}
+	return m
+}
+
+// add counts one more file done.
+func (m *meter) add(bytes int64) {
+	m.report(Progress{
+		Phase: m.phase, Files: m.files.Add(1), FilesTotal: m.totalFiles,
+		Bytes: m.bytes.Add(bytes), BytesTotal: m.totalBytes,
+	})
+}

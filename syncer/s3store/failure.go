@@ -1,0 +1,89 @@
+package s3store
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/smithy-go"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// coded gives an error of the SDK the code that a store's errors must have. Whatever is not known to be final is
+// unavailable, and so worth another try.
+func coded(ctx context.Context, err error, key string) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil { // the caller's time is over; a server that is slow is something else
+		return schemas.Errorf(schemas.CodeDeadlineExceeded, "s3: %q: %w", key, err)
+	}
+	status, name := 0, ""
+	if r, ok := errors.AsType[*awshttp.ResponseError](err); ok {
+		status = r.HTTPStatusCode()
+	}
+	if a, ok := errors.AsType[smithy.APIError](err); ok {
+		name = a.ErrorCode()
+	}
+	return schemas.Errorf(codeOf(status, name, err), "s3: %q: %w", key, err)
+}
+
+func codeOf(status int, name string, err error) schemas.Code {
+	switch name {
+	case "NoSuchKey", "NotFound", "NoSuchBucket", "NoSuchUpload":
+		return schemas.CodeNotFound
+	case "PreconditionFailed", "ConditionalRequestConflict":
+		return schemas.CodeConflict
+	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken":
+		return schemas.CodeUnauthenticated
+	case "AccessDenied", "AllAccessDisabled":
+		return schemas.CodePermissionDenied
+	case "EntityTooLarge":
+		return schemas.CodeTooLarge
+	case "QuotaExceeded":
+		return schemas.CodeLimitExceeded
+	case "SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling", "BadDigest", "IncompleteBody":
+		return schemas.CodeUnavailable
+	}
+	switch status {
+	case http.StatusNotFound:
+		return schemas.CodeNotFound
+	case http.StatusConflict, http.StatusPreconditionFailed:
+		return schemas.CodeConflict
+	case http.StatusUnauthorized:
+		return schemas.CodeUnauthenticated
+	case http.StatusForbidden:
+		return schemas.CodePermissionDenied
+	case http.StatusRequestEntityTooLarge:
+		return schemas.CodeTooLarge
+	case http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return schemas.CodeUnavailable
+	}
+	if status >= 400 && status < 500 {
+		return schemas.CodeInvalidArgument
+	}
+	if _, ok := errors.AsType[*credentialsError](err); ok {
+		return schemas.CodeUnauthenticated
+	}
+	return schemas.CodeUnavailable
+}
+
+// credentialsError says that a request was never sent, for want of anything to sign it with.
+type credentialsError struct{ error }
+
+func (e *credentialsError) Unwrap() error { return e.error }
+
+// credentials marks the errors of a provider, which the SDK gives no type of their own.
+type credentials struct{ aws.CredentialsProvider }
+
+// Retrieve implements [aws.CredentialsProvider].
+func (c credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	found, err := c.CredentialsProvider.Retrieve(ctx)
+	if err != nil && ctx.Err() == nil {
+		err = &credentialsError{err}
+	}
+	return found, err
+}

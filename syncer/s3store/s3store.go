@@ -1,0 +1,328 @@
+package s3store
+
+import (
+	"context"
+	"crypto/md5"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go/middleware"
+
+	"github.com/sluice-dev/sluice/schemas"
+	"github.com/sluice-dev/sluice/syncer"
+)
+
+// Options say which bucket, and how to reach it. What they leave out comes from the SDK's usual environment variables,
+// profiles and instance roles.
+type Options struct {
+	Bucket string // required
+	// Prefix goes before every key, with a slash between; "" is the whole bucket.
+	Prefix string
+	// Endpoint is the server's URL; default: AWS, or what AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL says.
+	Endpoint string
+	// Region defaults to the environment's, and to us-east-1 where that has none.
+	Region string
+	// Profile is a profile of the shared configuration files; default: the environment's.
+	Profile string
+	// Timeout is how long a server may take to begin its answer; default 60 s.
+	Timeout time.Duration
+	// Client overrides the HTTP client, for tests.
+	Client aws.HTTPClient
+}
+
+// Store keeps objects in a bucket under a prefix.
+type Store struct {
+	client *s3.Client
+	large  *transfermanager.Client
+	bucket string
+	prefix string
+}
+
+var _ syncer.Store = (*Store)(nil)
+
+// multipartFrom is the size from which on an object is sent in parts.
+const multipartFrom = 16 << 20
+
+// Open reads the configuration. It does not talk to the server yet.
+//
+// Errors: invalid_argument for options and configuration files that make no sense.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	if o.Bucket == "" {
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "s3: no bucket given")
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = time.Minute
+	}
+	load := []func(*config.LoadOptions) error{
+		config.WithHTTPClient(newHTTPClient(o.Timeout)),
+		config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }),
+	}
+	if o.Region != "" {
+		load = append(load, config.WithRegion(o.Region))
+	}
+	if o.Profile != "" {
+		load = append(load, config.WithSharedConfigProfile(o.Profile))
+	}
+	cfg, err := config.LoadDefaultConfig(ctx, load...)
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "s3: configuration: %w", err)
+	}
+	if cfg.Region == "" {
+		cfg.Region = "us-east-1"
+	}
+	if cfg.Credentials != nil {
+		cfg.Credentials = credentials{cfg.Credentials}
+	}
+	var foreign bool
+	client := s3.NewFromConfig(cfg, func(s *s3.Options) {
+		if o.Client != nil {
+			s.HTTPClient = o.Client
+		}
+		if o.Endpoint != "" {
+			s.BaseEndpoint = aws.String(o.Endpoint)
+		}
+		if foreign = s.BaseEndpoint != nil && !isAWS(*s.BaseEndpoint); foreign {
+			s.UsePathStyle = true
+			s.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
+			s.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
+		}
+		s.DisableLogOutputChecksumValidationSkipped = true
+		s.ContinueHeaderThresholdBytes = -1 // waiting for 100 Continue costs a round trip for each object
+		s.APIOptions = append(s.APIOptions, reuseDigest)
+	})
+	large := transfermanager.New(client, func(t *transfermanager.Options) {
+		t.PartSizeBytes, t.MultipartUploadThreshold, t.Concurrency = multipartFrom, multipartFrom, 4
+		if foreign {
+			t.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
+			t.DisableChecksumValidation = true
+		}
+	})
+	prefix := strings.Trim(o.Prefix, "/")
+	if prefix != "" {
+		prefix += "/"
+	}
+	return &Store{client: client, large: large, bucket: o.Bucket, prefix: prefix}, nil
+}
+
+func newHTTPClient(timeout time.Duration) aws.HTTPClient {
+	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+		t.MaxIdleConns, t.MaxIdleConnsPerHost = 256, 256
+		t.WriteBufferSize, t.ReadBufferSize = 128<<10, 128<<10
+		t.ResponseHeaderTimeout = timeout
+		t.DisableCompression = true
+	})
+}
+
+func isAWS(endpoint string) bool {
+	u, err := url.Parse(endpoint)
+	return err == nil && (strings.HasSuffix(u.Hostname(), ".amazonaws.com") || strings.HasSuffix(u.Hostname(), ".amazonaws.com.cn"))
+}
+
+// digestKey is the context's key for the SHA-256 of what a request sends.
+type digestKey struct{}
+
+// reuseDigest signs a request with the digest that the caller has, where it has one, rather than read the body once
+// more for it.
+func reuseDigest(stack *middleware.Stack) error {
+	return stack.Finalize.Add(middleware.FinalizeMiddlewareFunc("SluiceReuseDigest",
+		func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (
+			middleware.FinalizeOutput, middleware.Metadata, error) {
+			if sum, ok := ctx.Value(digestKey{}).(string); ok {
+				ctx = v4.SetPayloadHash(ctx, sum)
+			}
+			return next.HandleFinalize(ctx, in)
+		}), middleware.Before)
+}
+
+func (s *Store) key(key string) *string { return aws.String(s.prefix + key) }
+
+// Get implements [syncer.Store].
+func (s *Store) Get(ctx context.Context, key string, r syncer.Range, dst []byte) (data []byte, info syncer.Info, err error) {
+	in := &s3.GetObjectInput{Bucket: &s.bucket, Key: s.key(key)}
+	switch {
+	case r.Length > 0:
+		in.Range = aws.String(fmt.Sprintf("bytes=%d-%d", r.Offset, r.Offset+r.Length-1))
+	case r.Offset > 0:
+		in.Range = aws.String(fmt.Sprintf("bytes=%d-", r.Offset))
+	}
+	if r.Match != "" {
+		in.IfMatch = &r.Match
+	}
+	out, err := s.client.GetObject(ctx, in)
+	if err != nil {
+		return nil, info, coded(ctx, err, key)
+	}
+	defer func() { _ = out.Body.Close() }() // what was wanted has been read, or an error says that it was not
+	length := aws.ToInt64(out.ContentLength)
+	info = s.describe(key, length, out.ETag, out.LastModified, string(out.ServerSideEncryption))
+	if total, ok := totalSize(aws.ToString(out.ContentRange)); ok {
+		info.Size = total
+	}
+	switch {
+	case r.Match != "" && r.Match != info.Token: // not every server heeds If-Match here
+		return nil, info, schemas.Errorf(schemas.CodeConflict, "s3: %q was replaced", key)
+	case length < 0:
+		return nil, info, schemas.Errorf(schemas.CodeUnavailable, "s3: %q: the answer does not say how long it is", key)
+	case r.Length > 0 && length > r.Length:
+		return nil, info, schemas.Errorf(schemas.CodeInternal, "s3: %q: the server ignores ranges", key)
+	case r.Length == 0 && r.Max > 0 && length > r.Max:
+		return nil, info, schemas.Errorf(schemas.CodeTooLarge, "s3: %q has %d bytes, the limit is %d", key, length, r.Max)
+	}
+	if int64(cap(dst)) < length {
+		dst = make([]byte, length)
+	}
+	dst = dst[:length]
+	if _, err := io.ReadFull(out.Body, dst); err != nil {
+		if ctx.Err() != nil {
+			return nil, info, ctx.Err()
+		}
+		return nil, info, schemas.Errorf(schemas.CodeUnavailable, "s3: reading %q: %w", key, err)
+	}
+	return dst, info, nil
+}
+
+func totalSize(contentRange string) (total int64, ok bool) {
+	_, after, found := strings.Cut(contentRange, "/")
+	if !found {
+		return 0, false
+	}
+	_, err := fmt.Sscan(after, &total)
+	return total, err == nil
+}
+
+func (s *Store) describe(key string, size int64, etag *string, modified *time.Time, sse string) syncer.Info {
+	info := syncer.Info{Key: key, Size: size, Token: aws.ToString(etag), Modified: aws.ToTime(modified)}
+	var sum [md5.Size]byte
+	raw := strings.Trim(info.Token, `"`)
+	if len(raw) == 2*md5.Size && (sse == "" || sse == string(types.ServerSideEncryptionAes256)) {
+		if _, err := hex.Decode(sum[:], []byte(raw)); err == nil {
+			info.MD5 = &sum
+		}
+	}
+	return info
+}
+
+// Stat implements [syncer.Store].
+func (s *Store) Stat(ctx context.Context, key string) (syncer.Info, error) {
+	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.bucket, Key: s.key(key)})
+	if err != nil {
+		return syncer.Info{}, coded(ctx, err, key)
+	}
+	return s.describe(key, aws.ToInt64(out.ContentLength), out.ETag, out.LastModified, string(out.ServerSideEncryption)), nil
+}
+
+// Put implements [syncer.Store].
+func (s *Store) Put(ctx context.Context, key string, c syncer.Content, cond syncer.Condition) (string, error) {
+	var ifMatch, ifNone *string
+	if cond.Match != "" {
+		ifMatch = &cond.Match
+	}
+	if cond.Absent {
+		ifNone = aws.String("*")
+	}
+	if c.Size > multipartFrom {
+		out, err := s.large.UploadObject(ctx, &transfermanager.UploadObjectInput{
+			Bucket: &s.bucket, Key: s.key(key), Body: c.Open(), IfMatch: ifMatch, IfNoneMatch: ifNone,
+		})
+		if err != nil {
+			return "", coded(ctx, err, key)
+		}
+		return aws.ToString(out.ETag), nil
+	}
+	if c.SHA256 != nil {
+		ctx = context.WithValue(ctx, digestKey{}, hex.EncodeToString(c.SHA256[:]))
+	}
+	out, err := s.client.PutObject(ctx, &s3.PutObjectInput{
+		Bucket: &s.bucket, Key: s.key(key), Body: c.Open(), ContentLength: &c.Size, IfMatch: ifMatch, IfNoneMatch: ifNone,
+	})
+	if err != nil {
+		return "", coded(ctx, err, key)
+	}
+	return aws.ToString(out.ETag), nil
+}
+
+// List implements [syncer.Store].
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[syncer.Info, error] {
+	return func(yield func(syncer.Info, error) bool) {
+		pages := s3.NewListObjectsV2Paginator(s.client, &s3.ListObjectsV2Input{
+			Bucket: &s.bucket, Prefix: s.key(prefix), EncodingType: types.EncodingTypeUrl,
+		})
+		for pages.HasMorePages() {
+			page, err := pages.NextPage(ctx)
+			if err != nil {
+				yield(syncer.Info{}, coded(ctx, err, prefix))
+				return
+			}
+			for i := range page.Contents {
+				o := &page.Contents[i]
+				name, err := listedKey(aws.ToString(o.Key), page.EncodingType)
+				if err != nil {
+					yield(syncer.Info{}, schemas.Errorf(schemas.CodeInternal, "s3: listing: %w", err))
+					return
+				}
+				rel, ok := strings.CutPrefix(name, s.prefix)
+				if !ok || rel == "" || strings.HasSuffix(rel, "/") {
+					continue // a marker that other tools make for a folder
+				}
+				// A listing does not say how an object is encrypted, so that its ETag may not be an MD5.
+				if !yield(s.describe(rel, aws.ToInt64(o.Size), o.ETag, o.LastModified, "unknown"), nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// listedKey undoes the encoding that makes every key fit an XML document.
+func listedKey(key string, encoding types.EncodingType) (string, error) {
+	if encoding != types.EncodingTypeUrl {
+		return key, nil
+	}
+	return url.QueryUnescape(key)
+}
+
+// Delete implements [syncer.Store].
+func (s *Store) Delete(ctx context.Context, keys ...string) error {
+	for len(keys) > 0 {
+		batch := keys[:min(1000, len(keys))]
+		keys = keys[len(batch):]
+		if len(batch) == 1 {
+			_, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.bucket, Key: s.key(batch[0])})
+			if err = coded(ctx, err, batch[0]); err != nil && !errors.Is(err, schemas.ErrNotFound) {
+				return err
+			}
+			continue
+		}
+		ids := make([]types.ObjectIdentifier, len(batch))
+		for i, k := range batch {
+			ids[i].Key = s.key(k)
+		}
+		out, err := s.client.DeleteObjects(ctx, &s3.DeleteObjectsInput{
+			Bucket: &s.bucket, Delete: &types.Delete{Objects: ids, Quiet: aws.Bool(true)},
+		})
+		if err != nil {
+			return coded(ctx, err, batch[0])
+		}
+		for _, e := range out.Errors {
+			if code := aws.ToString(e.Code); code != "NoSuchKey" {
+				return schemas.Errorf(schemas.CodeUnavailable, "s3: deleting %q: %s: %s",
+					aws.ToString(e.Key), code, aws.ToString(e.Message))
+			}
+		}
+	}
+	return nil
+}

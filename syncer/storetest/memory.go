@@ -1,0 +1,138 @@
+package storetest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/md5"
+	"encoding/hex"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sluice-dev/sluice/schemas"
+	"github.com/sluice-dev/sluice/syncer"
+)
+
+// Memory is a store in memory. The zero value is empty and ready.
+type Memory struct {
+	mu      sync.Mutex
+	objects map[string]object
+	// Deaf makes it ignore conditions, as some servers do.
+	Deaf bool
+}
+
+type object struct {
+	data     []byte
+	modified time.Time
+}
+
+var _ syncer.Store = (*Memory)(nil)
+
+func (o object) info(key string) syncer.Info {
+	sum := md5.Sum(o.data)
+	return syncer.Info{
+		Key: key, Size: int64(len(o.data)), Token: hex.EncodeToString(sum[:]), Modified: o.modified, MD5: &sum,
+	}
+}
+
+// Get implements [syncer.Store].
+func (m *Memory) Get(ctx context.Context, key string, r syncer.Range, dst []byte) ([]byte, syncer.Info, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, syncer.Info{}, err
+	}
+	m.mu.Lock()
+	o, ok := m.objects[key]
+	m.mu.Unlock()
+	if !ok {
+		return nil, syncer.Info{}, schemas.Errorf(schemas.CodeNotFound, "memory: no %q", key)
+	}
+	info := o.info(key)
+	if r.Match != "" && r.Match != info.Token {
+		return nil, info, schemas.Errorf(schemas.CodeConflict, "memory: %q was replaced", key)
+	}
+	data := o.data[min(r.Offset, info.Size):]
+	if r.Length > 0 {
+		data = data[:min(r.Length, int64(len(data)))]
+	} else if r.Max > 0 && int64(len(data)) > r.Max {
+		return nil, info, schemas.Errorf(schemas.CodeTooLarge, "memory: %q has %d bytes", key, len(data))
+	}
+	return append(dst[:0], data...), info, nil
+}
+
+// Stat implements [syncer.Store].
+func (m *Memory) Stat(ctx context.Context, key string) (syncer.Info, error) {
+	if err := ctx.Err(); err != nil {
+		return syncer.Info{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o, ok := m.objects[key]
+	if !ok {
+		return syncer.Info{}, schemas.Errorf(schemas.CodeNotFound, "memory: no %q", key)
+	}
+	return o.info(key), nil
+}
+
+// Put implements [syncer.Store].
+func (m *Memory) Put(ctx context.Context, key string, c syncer.Content, cond syncer.Condition) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	data, err := io.ReadAll(c.Open())
+	if err != nil {
+		return "", schemas.Errorf(schemas.CodeInternal, "memory: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old, there := m.objects[key]
+	if !m.Deaf && (cond.Absent && there || cond.Match != "" && (!there || old.info(key).Token != cond.Match)) {
+		return "", schemas.Errorf(schemas.CodeConflict, "memory: %q is another one", key)
+	}
+	if m.objects == nil {
+		m.objects = map[string]object{}
+	}
+	o := object{data: bytes.Clone(data), modified: time.Now()}
+	m.objects[key] = o
+	return o.info(key).Token, nil
+}
+
+// List implements [syncer.Store].
+func (m *Memory) List(ctx context.Context, prefix string) iter.Seq2[syncer.Info, error] {
+	return func(yield func(syncer.Info, error) bool) {
+		var all []syncer.Info
+		m.mu.Lock()
+		for key, o := range m.objects {
+			if strings.HasPrefix(key, prefix) {
+				all = append(all, o.info(key))
+			}
+		}
+		m.mu.Unlock()
+		slices.SortFunc(all, func(a, b syncer.Info) int { return cmp.Compare(a.Key, b.Key) })
+		for _, i := range all {
+			if err := ctx.Err(); err != nil {
+				yield(syncer.Info{}, err)
+				return
+			}
+			if !yield(i, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Delete implements [syncer.Store].
+func (m *Memory) Delete(ctx context.Context, keys ...string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, key := range keys {
+		delete(m.objects, key)
+	}
+	return nil
+}
