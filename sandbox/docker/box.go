@@ -104,7 +104,10 @@ func (s *Sandbox) examine() {
 	ended, failed := s.provider.client.ContainerWait(ctx, s.id, container.WaitConditionNotRunning)
 	select {
 	case <-ended:
-	case <-failed:
+	case err := <-failed:
+		if err := ignoreGone(err); err != nil {
+			s.provider.config.Warn(engineError(s.provider.client, "wait for container "+s.id, err))
+		}
 	}
 	if state, err := s.provider.client.ContainerInspect(ctx, s.id); err == nil && state.State != nil {
 		s.oom.Store(state.State.OOMKilled && (!counted || n > 0) && state.State.ExitCode == killedCode)

@@ -31,11 +31,7 @@ func box(t *testing.T, p *Provider, spec sandbox.Spec) *Sandbox {
 		spec.Workspace = t.TempDir()
 	}
 	s, err := p.Create(t.Context(), spec)
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { shut(t, p) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +93,7 @@ func TestHardened(t *testing.T) {
 		"system call filter":  {`grep Seccomp: /proc/self/status`, "Seccomp:\t2\n"},
 		"no network":          {`ls /sys/class/net`, "lo\n"},
 		"first process":       {`tr '\0' ' ' </proc/1/cmdline`, "/sluice/supervisor receive /sluice/socket "},
-		"/tmp is bounded":     {`dd if=/dev/zero of=/tmp/x bs=64k count=64 2>/dev/null; stat -c %s /tmp/x; rm /tmp/x`, "1048576\n"},
+		"/tmp is bounded":     {`dd if=/dev/zero of=/tmp/x bs=64k count=64 2>/dev/null; [ $(stat -c %s /tmp/x) -le 1048576 ] && echo bounded; rm /tmp/x`, "bounded\n"},
 		"/tmp":                {`cp /bin/busybox /workspace/b; printf '#!/bin/sh\necho ran\n' >/tmp/p; chmod +x /tmp/p; /tmp/p`, "ran\n"},
 		"shared memory":       {`df -k /dev/shm | awk 'END{print $2}'`, "1024\n"},
 		"its socket is dead":  {`nc -U /sluice/socket </dev/null 2>&1 | head -c 0; ls -l /sluice/socket | cut -c1`, "s\n"},

@@ -41,7 +41,6 @@ func worker(dir, image string) error {
 // sockets' names free for others.
 func TestWorkerKilled(t *testing.T) {
 	p := newProvider(t, func(c *Config) { c.Worker = "killed" })
-	defer p.Close()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "worker", runDir(t), p.config.Image)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

@@ -102,7 +102,8 @@ func (p *Provider) connect(ctx context.Context, id string, meeting *rendezvous) 
 		select {
 		case state := <-ended:
 			cancel(fmt.Errorf("the container ended at once, with exit code %d", state.StatusCode))
-		case <-failed: // the handing over ends by ctx, then
+		case err := <-failed:
+			cancel(err)
 		case <-meetCtx.Done():
 		}
 	}()

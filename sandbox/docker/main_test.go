@@ -52,7 +52,16 @@ func newProvider(tb testing.TB, change func(*Config)) *Provider {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	tb.Cleanup(func() { shut(tb, p) })
 	return p
+}
+
+// shut closes a provider, once more where that was done already.
+func shut(tb testing.TB, p *Provider) {
+	tb.Helper()
+	if err := p.Close(); err != nil {
+		tb.Error(err)
+	}
 }
 
 func TestConformance(t *testing.T) {

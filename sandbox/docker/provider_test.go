@@ -41,7 +41,7 @@ func TestNoEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Close()
+	defer shut(t, p)
 	workspace := filepath.Join(dir, "ws")
 	_, createErr := p.Create(t.Context(), sandbox.Spec{ID: "a", Workspace: workspace})
 	_, probeErr := Probe(t.Context(), host)
@@ -94,7 +94,7 @@ func TestPull(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer p.Close()
+			defer shut(t, p)
 			if _, err := p.Create(t.Context(), sandbox.Spec{ID: "a", Workspace: t.TempDir()}); schemas.CodeOf(err) != tt.code {
 				t.Errorf("%v", err)
 			}
@@ -121,7 +121,6 @@ func TestRefused(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			p := newProvider(t, tt.change)
-			defer p.Close()
 			tt.spec.ID, tt.spec.Workspace = "a", filepath.Join(t.TempDir(), "ws")
 			if _, err := p.Create(t.Context(), tt.spec); schemas.CodeOf(err) != tt.code {
 				t.Errorf("%v is %s", err, schemas.CodeOf(err))
@@ -142,7 +141,6 @@ func TestRefused(t *testing.T) {
 // TestSupervisorFails: a container that ends before its supervisor has asked is noticed at once, not by a timeout.
 func TestSupervisorFails(t *testing.T) {
 	p := newProvider(t, func(c *Config) { c.StartTimeout = patience })
-	defer p.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience/2)
 	defer cancel()
 	if err := os.WriteFile(filepath.Join(p.dir, "true"), []byte("#!/bin/true\n"), 0o755); err != nil {

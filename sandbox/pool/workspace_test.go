@@ -117,7 +117,11 @@ func TestRecover(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer p.Close()
+			defer func() {
+				if err := p.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
 			whole(t, dir, workspace)
 		})
 	}

@@ -18,7 +18,7 @@ func receive(path string) (listen, connection int, err error) {
 	}
 	var data [1]byte
 	oob := make([]byte, syscall.CmsgSpace(4))
-	n := 0
+	var n int
 	for {
 		if _, n, _, _, err = syscall.Recvmsg(fd, data[:], oob, 0); err != syscall.EINTR {
 			break
