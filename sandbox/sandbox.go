@@ -32,6 +32,27 @@ type Spec struct {
 	// Env is the environment every process of the sandbox gets, over the provider's own base (PATH, HOME, LANG, TERM).
 	// Nothing is inherited from the worker.
 	Env map[string]string
+	// Image is what the sandbox's root is made from, where the provider makes it from one: for docker an image's name or
+	// id. Default: the provider's own.
+	Image string
+	// Limits bound what the sandbox may take, where the provider can bound it.
+	Limits Limits
+}
+
+// Limits bound what one sandbox may take. A zero field is its default.
+type Limits struct {
+	// MemoryBytes is the memory of all its processes, /tmp included, without swap. Default 512 MiB.
+	MemoryBytes int64
+	// CPUs is how many processors' time it may use. Default 1.
+	CPUs float64
+	// PIDs is the number of processes and threads at a time. Default 256.
+	PIDs int64
+	// TmpBytes is the size of /tmp. Default 64 MiB.
+	TmpBytes int64
+	// WorkspaceBytes is the size of the workspace. Default 500 MB.
+	WorkspaceBytes int64
+	// WorkspaceFiles is the number of files in the workspace. Default 1,000.
+	WorkspaceFiles int64
 }
 
 // Sandbox is one environment, with one supervisor in it. All its methods may be called at the same time.

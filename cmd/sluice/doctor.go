@@ -1,16 +1,18 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-dev/sluice/sandbox/docker"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -134,16 +136,22 @@ func examineJail() finding {
 	return f
 }
 
+// dockerPatience is how long the engine may take to say its version.
+const dockerPatience = 5 * time.Second
+
 func examineDocker() finding {
-	f := finding{what: "provider docker", found: "not in this version"}
-	path, err := exec.LookPath("docker")
-	if err != nil {
-		f.found += "; no docker client here"
+	f := finding{what: "provider docker"}
+	if runtime.GOOS != "linux" {
+		f.found = "it needs Linux"
 		return f
 	}
-	f.found += "; client " + path
-	if _, err := os.Stat("/var/run/docker.sock"); err != nil {
-		f.found += ", no engine at /var/run/docker.sock"
+	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
+	defer cancel()
+	engine, err := docker.Probe(ctx, "")
+	if err != nil {
+		f.found = err.Error()
+		return f
 	}
+	f.ok, f.found = true, "engine "+engine
 	return f
 }

@@ -80,7 +80,7 @@ func (p *Provider) Name() string { return "local" }
 
 // Create starts a supervisor; see sandbox.Provider. It takes a few milliseconds. Errors: conflict for an id that is in use.
 func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
-	if err := checkSpec(spec); err != nil {
+	if err := link.CheckSpec(spec); err != nil {
 		return nil, err
 	}
 	if err := p.reserve(spec.ID); err != nil {
@@ -103,17 +103,6 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 		}
 	}
 	return s, nil
-}
-
-func checkSpec(spec sandbox.Spec) error {
-	if err := schemas.CheckID("id", spec.ID); err != nil {
-		return err
-	}
-	if !filepath.IsAbs(spec.Workspace) {
-		return schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %q is not an absolute path", spec.Workspace).With("path", "workspace")
-	}
-	_, err := link.Environ(spec.Workspace, spec, sandbox.Command{})
-	return err
 }
 
 func (p *Provider) reserve(id string) error {

@@ -15,6 +15,12 @@ import (
 // connection can be made before the supervisor runs, and waits in the socket's queue until then.
 const ListenFD = 3
 
+// receiveArg, followed by the path of a socket, is how a supervisor is started that can inherit nothing, as in a container.
+const receiveArg = "receive"
+
+// none is no descriptor.
+const none = -1
+
 const (
 	// stopGrace is what processes get between SIGTERM and SIGKILL when the supervisor itself is told to stop by a signal,
 	// which is how docker stops a container, with 10 s before it kills.
@@ -30,6 +36,8 @@ const (
 // supervisor is the whole state. mu guards everything below it, and is held over fork and over reaping, so that neither
 // sees the other half done.
 type supervisor struct {
+	listen int           // the listening socket; none where there is but one connection
+	first  *conn         // that one connection
 	null   int           // /dev/null, open for reading
 	table  *table        // the system's view of processes
 	forked chan struct{} // wakes the reaper, which waits here while there is no child
@@ -51,18 +59,32 @@ type supervisor struct {
 
 // Main runs a supervisor on [ListenFD] until its work is over, and gives its exit code: 0 after an orderly end, 125 when it
 // could not start. It must be called from the main goroutine, and the program must end when it returns. args are those
-// after the program's name; there are none so far.
+// after the program's name: none, or "receive" and the path of a socket at which the listening socket is handed out.
 func Main(args []string) int {
 	// Fork from one thread that lives as long as the program: the parent-death signal of a child is tied to the thread.
 	runtime.LockOSThread()
 	if runtime.GOMAXPROCS(0) > maxProcs {
 		runtime.GOMAXPROCS(maxProcs)
 	}
-	if len(args) > 0 {
-		os.Stderr.WriteString("sluice supervisor: takes no arguments; it is started by sluice itself\n")
+	listen, first := ListenFD, (*conn)(nil)
+	switch {
+	case len(args) == 2 && args[0] == receiveArg:
+		var fd int
+		var err error
+		if listen, fd, err = receive(args[1]); err != nil {
+			os.Stderr.WriteString("sluice supervisor: " + err.Error() + "\n")
+			return exitFailed
+		}
+		if fd != none {
+			first = &conn{fd: fd}
+		}
+		reserve(spareThreads)
+	case len(args) > 0:
+		os.Stderr.WriteString("sluice supervisor: is started by sluice itself\n")
 		return exitFailed
 	}
 	s := &supervisor{
+		listen: listen, first: first,
 		forked: make(chan struct{}, 1), over: make(chan struct{}),
 		procs: make(map[uint64]*process), mains: make(map[int]*process),
 		owners: make(map[int]*process),
@@ -79,9 +101,11 @@ const exitFailed = 125
 
 // prepare makes the process's own state what every child is to inherit.
 func (s *supervisor) prepare() error {
-	syscall.CloseOnExec(ListenFD)
-	if err := syscall.SetNonblock(ListenFD, false); err != nil {
-		return os.NewSyscallError("listening socket on descriptor 3", err)
+	if s.listen != none {
+		syscall.CloseOnExec(s.listen)
+		if err := syscall.SetNonblock(s.listen, false); err != nil {
+			return os.NewSyscallError("listening socket", err)
+		}
 	}
 	null, err := syscall.Open("/dev/null", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -121,8 +145,12 @@ func (s *supervisor) run() {
 
 // accept waits for a connection of this user or of root, at most the given time where that is not 0; nil when none came.
 func (s *supervisor) accept(wait time.Duration) *conn {
+	if c := s.first; c != nil {
+		s.first = nil
+		return c
+	}
 	if s.next == nil {
-		return accepted()
+		return accepted(s.listen)
 	}
 	late, stop := after(wait)
 	defer stop()
@@ -138,7 +166,7 @@ func (s *supervisor) accept(wait time.Duration) *conn {
 
 // acceptMore lets a new connection take over from one whose host no longer answers but is not gone either.
 func (s *supervisor) acceptMore() {
-	for c := accepted(); c != nil; c = accepted() {
+	for c := accepted(s.listen); c != nil; c = accepted(s.listen) {
 		s.mu.Lock()
 		lingers := s.linger > 0
 		if lingers && s.conn != nil {
@@ -154,9 +182,9 @@ func (s *supervisor) acceptMore() {
 }
 
 // accepted is the next connection of this user or of root; nil when there can be none.
-func accepted() *conn {
+func accepted(listen int) *conn {
 	for {
-		fd, err := accept(ListenFD)
+		fd, err := accept(listen)
 		switch {
 		case err == syscall.EINTR || err == syscall.ECONNABORTED:
 		case err != nil:
@@ -204,7 +232,7 @@ func (s *supervisor) end() {
 	case <-s.over:
 	case <-late:
 	}
-	if name, err := syscall.Getsockname(ListenFD); err == nil {
+	if name, err := syscall.Getsockname(s.listen); err == nil {
 		if unix, ok := name.(*syscall.SockaddrUnix); ok && len(unix.Name) > 0 && unix.Name[0] == '/' {
 			_ = syscall.Unlink(unix.Name)
 		}

@@ -25,6 +25,10 @@ type Config struct {
 	Provider string
 	// Allowed are the providers that commands may name.
 	Allowed []string
+	// Image is what provider docker makes containers from where a command names none. Default: such a command is refused.
+	Image string
+	// PoolSize is how many containers are kept ready. Default 0: none.
+	PoolSize int
 	// RunFolder is where sockets live; Workspaces where each thread has its workspace. Both absolute.
 	RunFolder, Workspaces string
 	// Processes, Grace and Idle are processor.Config's MaxProcesses, StopGrace and IdleTimeout, with its defaults.
@@ -59,6 +63,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	defer n.keep(ctx, providers)()
 	for {
 		err := n.incarnation(ctx, providers, ready)
 		ready = func() {}

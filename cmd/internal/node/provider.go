@@ -21,8 +21,14 @@ func (n *Node) providers() (map[string]sandbox.Provider, error) {
 				return nil, err
 			}
 			out[name] = p
+		case Docker:
+			p, err := n.newDocker()
+			if err != nil {
+				return nil, err
+			}
+			out[name] = p
 		default:
-			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "provider: there is no provider %q in this version: local is", name)
+			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "provider: there is no provider %q in this version: docker and local are", name)
 		}
 	}
 	return out, nil
@@ -30,8 +36,9 @@ func (n *Node) providers() (map[string]sandbox.Provider, error) {
 
 // Names of providers.
 const (
-	Auto  = "auto"  // whichever isolates best here
-	Local = "local" // isolates nothing
+	Auto   = "auto"   // whichever isolates best here
+	Docker = "docker" // containers; needs an engine and an image
+	Local  = "local"  // isolates nothing
 )
 
 // ChooseProvider is the default provider of a worker that was started with this --provider. auto never chooses local. Errors:
@@ -41,9 +48,9 @@ func ChooseProvider(name string) (string, error) {
 	case "", Auto:
 		return "", schemas.Errorf(schemas.CodeUnavailable,
 			"no provider that isolates commands is in this version on %s: choose `--provider local` if you trust what you run, since it isolates nothing; `sluice doctor` tells more", runtime.GOOS)
-	case Local:
+	case Docker, Local:
 		return name, nil
 	default:
-		return "", schemas.Errorf(schemas.CodeInvalidArgument, "provider: there is no provider %q in this version: local is", name)
+		return "", schemas.Errorf(schemas.CodeInvalidArgument, "provider: there is no provider %q in this version: docker and local are", name)
 	}
 }

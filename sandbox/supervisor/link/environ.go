@@ -39,6 +39,19 @@ func Environ(home string, spec sandbox.Spec, cmd sandbox.Command) ([]string, err
 	return list, nil
 }
 
+// CheckSpec refuses a Spec that no provider can honour: an id that is none, a workspace that is not absolute, an environment
+// that cannot be passed on. Errors: invalid_argument.
+func CheckSpec(spec sandbox.Spec) error {
+	if err := schemas.CheckID("id", spec.ID); err != nil {
+		return err
+	}
+	if !filepath.IsAbs(spec.Workspace) {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %q is not an absolute path", spec.Workspace).With("path", "workspace")
+	}
+	_, err := Environ(spec.Workspace, spec, sandbox.Command{})
+	return err
+}
+
 // check refuses a command that could not be passed to exec as it is.
 func check(cmd *sandbox.Command) error {
 	if err := schemas.CheckID("id", cmd.ID); err != nil {

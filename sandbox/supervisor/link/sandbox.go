@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-dev/sluice/sandbox"
@@ -31,8 +32,15 @@ type Config struct {
 // Sandbox is a sandbox.Sandbox over a Link.
 type Sandbox struct {
 	config Config
+	bound  atomic.Pointer[binding]
 	link   *Link
 	done   chan struct{}
+}
+
+// binding is whose a sandbox is.
+type binding struct {
+	spec sandbox.Spec
+	home string
 }
 
 var _ sandbox.Sandbox = (*Sandbox)(nil)
@@ -43,8 +51,24 @@ func NewSandbox(l *Link, config Config) *Sandbox {
 		config.Home = config.Spec.Workspace
 	}
 	s := &Sandbox{config: config, link: l, done: make(chan struct{})}
+	s.bound.Store(&binding{spec: config.Spec, home: config.Home})
 	go s.watch()
 	return s
+}
+
+// Rebind makes the sandbox another's: its id, its thread, its environment, and its workspace, which must be the folder it
+// has had from the start, under a new name. It is for sandboxes that were made before it was known for whom, and in
+// which nothing has run. Errors: invalid_argument, and the sandbox is as it was.
+func (s *Sandbox) Rebind(spec sandbox.Spec) error {
+	if err := CheckSpec(spec); err != nil {
+		return err
+	}
+	home := s.config.Home
+	if home == s.config.Spec.Workspace {
+		home = spec.Workspace
+	}
+	s.bound.Store(&binding{spec: spec, home: home})
+	return nil
 }
 
 // watch lasts as long as the sandbox; whoever waits for Done waits for it.
@@ -60,7 +84,10 @@ func (s *Sandbox) watch() {
 }
 
 // ID is the Spec's.
-func (s *Sandbox) ID() string { return s.config.Spec.ID }
+func (s *Sandbox) ID() string { return s.bound.Load().spec.ID }
+
+// Workspace is the host's path of the workspace.
+func (s *Sandbox) Workspace() string { return s.bound.Load().spec.Workspace }
 
 // Done is closed when the sandbox has ended.
 func (s *Sandbox) Done() <-chan struct{} { return s.done }
@@ -73,11 +100,12 @@ func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Proce
 	if err := check(&cmd); err != nil {
 		return nil, err
 	}
-	env, err := Environ(s.config.Home, s.config.Spec, cmd)
+	b := s.bound.Load()
+	env, err := Environ(b.home, b.spec, cmd)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := Dir(s.config.Spec.Workspace, s.config.Home, cmd.Dir)
+	dir, err := Dir(b.spec.Workspace, b.home, cmd.Dir)
 	if err != nil {
 		return nil, err
 	}

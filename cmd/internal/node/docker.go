@@ -1,0 +1,72 @@
+package node
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/docker"
+	"github.com/sluice-dev/sluice/sandbox/pool"
+)
+
+// keeper is a provider with work of its own: to remove what is left behind, to keep sandboxes ready.
+type keeper interface {
+	Run(ctx context.Context) error
+}
+
+// keep runs the keepers among the providers until ctx ends; whoever calls the result waits for them.
+func (n *Node) keep(ctx context.Context, providers map[string]sandbox.Provider) (wait func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	for name, p := range providers {
+		if k, ok := p.(keeper); ok {
+			all.Go(func() {
+				if err := k.Run(ctx); err != nil && ctx.Err() == nil {
+					n.cfg.Log.Warn().Err(err).Str("provider", name).Msg("provider's upkeep ended")
+				}
+			})
+		}
+	}
+	return func() {
+		cancel()
+		all.Wait()
+	}
+}
+
+// pooled is a pool with the provider whose containers it keeps ready.
+type pooled struct {
+	*pool.Pool
+	containers *docker.Provider
+}
+
+// Run does the upkeep of both.
+func (p *pooled) Run(ctx context.Context) error {
+	swept := make(chan error, 1)
+	go func() { swept <- p.containers.Run(ctx) }()
+	err := p.Pool.Run(ctx)
+	if sweepErr := <-swept; err == nil {
+		err = sweepErr
+	}
+	return err
+}
+
+func (n *Node) newDocker() (sandbox.Provider, error) {
+	warn := func(err error) { n.cfg.Log.Warn().Err(err).Str("provider", Docker).Msg("docker") }
+	containers, err := docker.New(docker.Config{
+		RunDir: n.cfg.RunFolder, Image: n.cfg.Image, Worker: n.cfg.Worker, Warn: warn,
+		Pulling: func(p docker.Progress) {
+			n.cfg.Log.Debug().Str("image", p.Image).Str("layer", p.Layer).Str("status", p.Status).Int64("current", p.Current).Int64("total", p.Total).Msg("pull")
+		},
+	})
+	if err != nil || n.cfg.PoolSize == 0 {
+		return containers, err
+	}
+	p, err := pool.New(pool.Config{
+		Provider: containers, Dir: filepath.Join(n.cfg.Workspaces, ".pool"), Templates: []pool.Template{{Size: n.cfg.PoolSize}}, Warn: warn,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &pooled{Pool: p, containers: containers}, nil
+}

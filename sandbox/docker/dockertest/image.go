@@ -1,0 +1,143 @@
+package dockertest
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/client"
+)
+
+// Bring is the command that brings an engine and busybox to a machine: part of the message to those who have none.
+const Bring = ".ci/docker"
+
+// patience is how long the engine may take for a version or an import.
+const patience = time.Minute
+
+// Image gives the name of an image with busybox and its usual programs, which it makes where it is missing. Without an
+// engine, or a static busybox to make it of, the test fails where CI is "true", and is skipped elsewhere.
+func Image(tb testing.TB) string {
+	tb.Helper()
+	c, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if _, err := c.Ping(ctx); err != nil {
+		missing(tb, "no Docker engine answers", err)
+	}
+	root, err := busyboxRoot()
+	if err != nil {
+		missing(tb, "no static busybox to make an image of", err)
+	}
+	return load(ctx, tb, c, "sluice-test-busybox", root, nil)
+}
+
+// Derive makes an image of the same content with changes to its configuration, in the words of a Dockerfile.
+func Derive(tb testing.TB, name string, changes ...string) string {
+	tb.Helper()
+	Image(tb)
+	c, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer c.Close()
+	root, err := busyboxRoot()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return load(ctx, tb, c, "sluice-test-"+name, root, changes)
+}
+
+func missing(tb testing.TB, what string, err error) {
+	tb.Helper()
+	if os.Getenv("CI") == "true" {
+		tb.Fatalf("%s: %v: run %s", what, err, Bring)
+	}
+	tb.Skipf("%s: %v: run %s", what, err, Bring)
+}
+
+// load imports a root unless the same one is there.
+func load(ctx context.Context, tb testing.TB, c *client.Client, name string, root []byte, changes []string) string {
+	tb.Helper()
+	h := sha256.New()
+	h.Write(root)
+	h.Write([]byte(strings.Join(changes, "\n")))
+	ref := name + ":" + hex.EncodeToString(h.Sum(nil)[:6])
+	if _, err := c.ImageInspect(ctx, ref); err == nil {
+		return ref
+	}
+	body, err := c.ImageImport(ctx, image.ImportSource{Source: bytes.NewReader(root), SourceName: "-"}, ref, image.ImportOptions{Changes: changes})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	said, err := io.ReadAll(body)
+	if err := errors.Join(err, body.Close()); err != nil || bytes.Contains(said, []byte(`"error"`)) {
+		tb.Fatalf("%s, %v", said, err)
+	}
+	return ref
+}
+
+// busyboxRoot is a root file system, as tar: the same bytes for the same busybox.
+func busyboxRoot() ([]byte, error) {
+	path, err := exec.LookPath("busybox")
+	if err != nil {
+		return nil, err
+	}
+	if err := static(path); err != nil {
+		return nil, err
+	}
+	program, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	applets, err := exec.Command(path, "--list").Output()
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, dir := range []string{"bin/", "etc/", "root/"} {
+		err = errors.Join(err, w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}))
+	}
+	err = errors.Join(err, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "bin/busybox", Mode: 0o755, Size: int64(len(program))}))
+	if _, writeErr := w.Write(program); writeErr != nil {
+		err = errors.Join(err, writeErr)
+	}
+	for _, name := range strings.Fields(string(applets)) {
+		if name != "busybox" {
+			err = errors.Join(err, w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + name, Linkname: "busybox", Mode: 0o777}))
+		}
+	}
+	return out.Bytes(), errors.Join(err, w.Close())
+}
+
+// static refuses a program that needs libraries, which the root does not have.
+func static(path string) error {
+	f, err := elf.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return errors.New(path + " is not static")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package docker
+
+import (
+	"context"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/client"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Install is the command that brings an engine to a Debian machine, for messages to those who have none.
+const Install = "apt-get install docker.io"
+
+// Probe says which engine answers at host, or at the environment's DOCKER_HOST where host is empty: "20.10.24, API 1.41".
+// Errors: unavailable, with what to do about it.
+func Probe(ctx context.Context, host string) (string, error) {
+	c, err := dial(host)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	v, err := c.ServerVersion(ctx)
+	if err != nil {
+		return "", engineError(c, "ask for its version", err)
+	}
+	return v.Version + ", API " + v.APIVersion, nil
+}
+
+// dial makes a client, which connects only when it is used. It speaks the newest API that the engine knows too.
+func dial(host string) (*client.Client, error) {
+	options := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
+	if host != "" {
+		options = append(options, client.WithHost(host))
+	}
+	c, err := client.NewClientWithOpts(options...)
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "docker: the engine's address: %w", err)
+	}
+	return c, nil
+}
+
+// engineError gives what the engine said a code, and what it was about.
+func engineError(c *client.Client, what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case client.IsErrConnectionFailed(err):
+		return schemas.Errorf(schemas.CodeUnavailable, "docker: no engine answers at %s: start it, or install one with `%s`: %w",
+			c.DaemonHost(), Install, err)
+	case strings.Contains(err.Error(), "bind source path does not exist"):
+		return schemas.Errorf(schemas.CodeUnavailable, "docker: the engine at %s does not see this machine's folders: it must run on this machine: %w",
+			c.DaemonHost(), err)
+	case errdefs.IsNotFound(err):
+		return schemas.Errorf(schemas.CodeNotFound, "docker: %s: %w", what, err)
+	case errdefs.IsInvalidArgument(err):
+		return schemas.Errorf(schemas.CodeInvalidArgument, "docker: %s: %w", what, err)
+	default:
+		return schemas.Errorf(schemas.CodeUnavailable, "docker: %s: %w", what, err)
+	}
+}
+
+// ignoreGone is nil for an error that says that the thing is not there any more.
+func ignoreGone(err error) error {
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,83 @@
+package docker
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/sluice-dev/sluice/sandbox/supervisor/bin"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// placeProgram puts the supervisor into dir, as a program that every user may run: the container's is not the worker's. The
+// folder's own mode keeps everybody else out.
+func placeProgram(dir string) (string, error) {
+	private, err := bin.Extract(dir)
+	switch {
+	case errors.Is(err, bin.ErrNone):
+		return "", schemas.Errorf(schemas.CodeUnavailable, "docker: %w: this provider needs Linux on amd64 or arm64", err)
+	case err != nil:
+		return "", schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
+	}
+	b, err := os.ReadFile(private)
+	if err != nil {
+		return "", schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
+	}
+	sum := sha256.Sum256(b)
+	path := filepath.Join(dir, "container-"+hex.EncodeToString(sum[:8]))
+	if there, err := os.ReadFile(path); err == nil && sha256.Sum256(there) == sum && executable(path) {
+		return path, nil
+	}
+	if err := replace(path, b); err != nil {
+		return "", schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
+	}
+	return path, nil
+}
+
+func executable(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode() == 0o555
+}
+
+// replace puts a file in the place of whatever was there, at once.
+func replace(path string, b []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "container-*.tmp")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Chmod(0o555)
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// privateDir makes a folder that only this user can enter, or refuses one that somebody else could.
+func privateDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || !ok || int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s is not a folder of this user", dir)
+	}
+	if info.Mode().Perm() != 0o700 {
+		return os.Chmod(dir, 0o700)
+	}
+	return nil
+}
