@@ -35,6 +35,7 @@ type supervisor struct {
 	forked chan struct{} // wakes the reaper, which waits here while there is no child
 	over   chan struct{} // closed when a terminated sandbox is empty
 	next   chan *conn    // connections after the first; nil while none is wanted
+	warden warden
 
 	mu       sync.Mutex
 	conn     *conn               // the connection in charge
@@ -51,23 +52,23 @@ type supervisor struct {
 
 // Main runs a supervisor on [ListenFD] until its work is over, and gives its exit code: 0 after an orderly end, 125 when it
 // could not start. It must be called from the main goroutine, and the program must end when it returns. args are those
-// after the program's name; there are none so far.
+// after the program's name: none, or what a jail's start code says of the jail.
 func Main(args []string) int {
 	// Fork from one thread that lives as long as the program: the parent-death signal of a child is tied to the thread.
 	runtime.LockOSThread()
 	if runtime.GOMAXPROCS(0) > maxProcs {
 		runtime.GOMAXPROCS(maxProcs)
 	}
-	if len(args) > 0 {
-		os.Stderr.WriteString("sluice supervisor: takes no arguments; it is started by sluice itself\n")
-		return exitFailed
-	}
 	s := &supervisor{
 		forked: make(chan struct{}, 1), over: make(chan struct{}),
 		procs: make(map[uint64]*process), mains: make(map[int]*process),
 		owners: make(map[int]*process),
 	}
-	if err := s.prepare(); err != nil {
+	err := s.warden.arguments(args)
+	if err == nil {
+		err = s.prepare()
+	}
+	if err != nil {
 		os.Stderr.WriteString("sluice supervisor: " + err.Error() + "\n")
 		return exitFailed
 	}
@@ -94,7 +95,12 @@ func (s *supervisor) prepare() error {
 	// Being notified of these has a second use: what was ignored when the supervisor started would stay ignored in every
 	// child otherwise.
 	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	if err := s.warden.prepare(); err != nil {
+		return err
+	}
+	if !s.warden.pid1 { // there, only the processes themselves could send it one
+		signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	}
 	if s.table, err = adopt(); err != nil {
 		return err
 	}
