@@ -1,0 +1,434 @@
+package jail
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/supervisor/bin"
+	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Provider makes jails.
+type Provider struct {
+	dir     string
+	base    jailed   // what all jails have in common
+	cgroups *cgroups // nil where there are none
+	users   *users   // nil for an ordinary user
+	mother  *mother
+
+	mu     sync.Mutex
+	boxes  map[string]*link.Sandbox // by id; nil while being made
+	making sync.WaitGroup
+	closed bool
+}
+
+var _ sandbox.Provider = (*Provider)(nil)
+
+// New prepares the run folder and starts the zygote. Errors: invalid_argument for the configuration, unavailable when the folder
+// cannot be used.
+func New(config Config) (*Provider, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	dir := filepath.Clean(config.RunDir)
+	p := &Provider{dir: dir, boxes: make(map[string]*link.Sandbox)}
+	if err := p.prepare(); err != nil {
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider jail: %w", err)
+	}
+	var err error
+	if p.cgroups, err = findCgroups(dir); err != nil {
+		p.cgroups = nil
+		if config.Warn != nil {
+			config.Warn("provider jail: " + weaker(err))
+		}
+	} else {
+		p.cgroups.sweep(false)
+	}
+	if p.mother, err = newMother(p.base.supervisor); err != nil {
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider jail: start the zygote: %w", err)
+	}
+	return p, nil
+}
+
+// weaker says which limits hold without cgroups.
+func weaker(why error) string {
+	return fmt.Sprintf("no cgroups (%v): memory is limited by process and not by sandbox, CPU time is not limited, pids are", why)
+}
+
+func (p *Provider) prepare() error {
+	if err := privateDir(p.dir); err != nil {
+		return fmt.Errorf("run folder: %w", err)
+	}
+	j := &p.base
+	j.base = filepath.Join(p.dir, "root")
+	if err := os.MkdirAll(j.base, 0o700); err != nil {
+		return err
+	}
+	var err error
+	if j.supervisor, err = bin.Extract(p.dir); err != nil {
+		return err
+	}
+	etcDir, err := etc(p.dir)
+	if err != nil {
+		return fmt.Errorf("prepare /etc: %w", err)
+	}
+	if j.entries, err = hostRoot(etcDir); err != nil {
+		return err
+	}
+	if j.lastCap, err = readNumber("/proc/sys/kernel/cap_last_cap"); err != nil {
+		return err
+	}
+	own, err := readNumber("/proc/self/oom_score_adj")
+	if err != nil {
+		return err
+	}
+	j.score = strconv.Itoa(own)
+	j.maskedFiles, j.maskedDirs = masked()
+	j.filter = buildFilter()
+	j.userns, j.hostUID, j.uid = os.Geteuid() != 0, os.Geteuid(), insideUID
+	if !j.userns {
+		p.users = newUsers(p.dir)
+	}
+	return nil
+}
+
+// privateDir makes a folder that only this user can enter, or refuses one that somebody else could.
+func privateDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || !ok || int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s is not a folder of this user", dir)
+	}
+	if info.Mode().Perm() != 0o700 {
+		return os.Chmod(dir, 0o700)
+	}
+	return nil
+}
+
+// Name is "jail".
+func (p *Provider) Name() string { return Name }
+
+// Create starts a jail; see sandbox.Provider. It takes a few milliseconds. Errors: conflict for an id that is in use,
+// limit_exceeded when there are 4096 jails already.
+func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	limits, err := checkSpec(spec)
+	if err != nil {
+		return nil, err
+	}
+	spec.Limits = limits
+	if err := p.reserve(spec.ID); err != nil {
+		return nil, err
+	}
+	defer p.making.Done()
+	s, err := p.create(ctx, spec)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		delete(p.boxes, spec.ID)
+		return nil, err
+	}
+	select {
+	case <-s.Done(): // forget has been called already
+		delete(p.boxes, spec.ID)
+	default:
+		if _, ok := p.boxes[spec.ID]; ok {
+			p.boxes[spec.ID] = s
+		}
+	}
+	return s, nil
+}
+
+func checkSpec(spec sandbox.Spec) (sandbox.Limits, error) {
+	limits, err := spec.Limits.WithDefaults()
+	if err != nil {
+		return limits, err
+	}
+	if err := schemas.CheckID("id", spec.ID); err != nil {
+		return limits, err
+	}
+	if !filepath.IsAbs(spec.Workspace) {
+		return limits, schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %q is not an absolute path", spec.Workspace).With("path", "workspace")
+	}
+	if spec.Rootfs != "" && !filepath.IsAbs(spec.Rootfs) {
+		return limits, schemas.Errorf(schemas.CodeInvalidArgument, "rootfs: %q is not an absolute path", spec.Rootfs).With("path", "rootfs")
+	}
+	_, err = link.Environ(home, spec, sandbox.Command{})
+	return limits, err
+}
+
+func (p *Provider) reserve(id string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return schemas.Errorf(schemas.CodeUnavailable, "provider jail is closed")
+	}
+	if _, ok := p.boxes[id]; ok {
+		return schemas.Errorf(schemas.CodeConflict, "sandbox %s is there already", id)
+	}
+	p.boxes[id] = nil
+	p.making.Add(1)
+	return nil
+}
+
+func (p *Provider) create(ctx context.Context, spec sandbox.Spec) (*link.Sandbox, error) {
+	spec.Workspace = filepath.Clean(spec.Workspace)
+	made, err := makeWorkspace(spec.Workspace)
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %w", err).With("path", "workspace")
+	}
+	s, err := p.launch(ctx, spec)
+	if err != nil && made {
+		// Only what is empty, and only the last folder: the ones above may be others' by now.
+		_ = os.Remove(spec.Workspace)
+	}
+	return s, err
+}
+
+func makeWorkspace(dir string) (made bool, err error) {
+	info, err := os.Stat(dir)
+	switch {
+	case err == nil && info.IsDir():
+		return false, nil
+	case err == nil:
+		return false, fmt.Errorf("%s is not a folder", dir)
+	case !os.IsNotExist(err):
+		return false, err
+	}
+	return true, os.MkdirAll(dir, 0o700)
+}
+
+// claim is what one jail holds on the host.
+type claim struct {
+	p        *Provider
+	name     string
+	socket   string
+	listener *os.File
+	group    *group
+	uid      int
+}
+
+// release gives everything back, once the jail is gone.
+func (c *claim) release() {
+	if c.listener != nil {
+		_ = c.listener.Close()
+	}
+	if c.socket != "" {
+		_ = os.Remove(c.socket)
+	}
+	if c.group != nil {
+		_ = c.group.remove() // what is still busy goes with the next sweep
+	}
+	if c.uid != 0 {
+		c.p.users.give(c.uid)
+	}
+}
+
+func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *link.Sandbox, err error) {
+	sum := sha256.Sum256([]byte(spec.ID))
+	c := &claim{p: p, name: hex.EncodeToString(sum[:10])}
+	defer func() {
+		if err != nil {
+			c.release()
+		}
+	}()
+	j, err := p.jailed(ctx, spec, c)
+	if err != nil {
+		return nil, err
+	}
+	socket := filepath.Join(p.dir, c.name+".sock")
+	if c.listener, err = link.Listen(ctx, socket); err != nil {
+		return nil, err
+	}
+	c.socket = socket
+	child, err := p.start(ctx, j, c)
+	if err != nil {
+		return nil, explain(err)
+	}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_ = child.wait() // it can only say that the descriptor was closed, which nobody does before
+	}()
+	l, err := p.open(ctx, c)
+	if err != nil {
+		child.kill()
+		<-gone
+		return nil, errors.Join(err, child.pidfd.Close())
+	}
+	return link.NewSandbox(l, link.Config{
+		Spec: spec, Home: home, Gone: gone, Force: child.kill,
+		Ended: func() {
+			_ = child.pidfd.Close()
+			c.release()
+			p.forget(spec.ID)
+		},
+	}), nil
+}
+
+// open connects to the supervisor; the connection waits in the socket's queue until that takes it.
+func (p *Provider) open(ctx context.Context, c *claim) (*link.Link, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.socket)
+	err = errors.Join(err, c.listener.Close())
+	c.listener = nil
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "connect to the supervisor: %w", err)
+	}
+	return link.Open(ctx, conn, 0)
+}
+
+// jailed decides what this jail is.
+func (p *Provider) jailed(ctx context.Context, spec sandbox.Spec, c *claim) (*jailed, error) {
+	j := p.base
+	j.limits, j.workspace = spec.Limits, spec.Workspace
+	var err error
+	if spec.Rootfs != "" {
+		if j.entries, err = folderRoot(spec.Rootfs); err != nil {
+			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "rootfs: %w", err).With("path", "rootfs")
+		}
+	}
+	if p.users != nil {
+		if c.uid, err = p.users.take(); err != nil {
+			return nil, err
+		}
+		j.uid = c.uid
+	}
+	if p.cgroups != nil {
+		if c.group, err = p.cgroups.make(c.name, spec.Limits); err != nil {
+			return nil, schemas.Errorf(schemas.CodeUnavailable, "cgroup: %w", err)
+		}
+		j.group = c.group
+	}
+	return &j, ctx.Err()
+}
+
+// start has the zygote start the jail. Where the workspace's file system cannot map owners, the workspace is given to the jail's
+// user instead.
+func (p *Provider) start(ctx context.Context, j *jailed, c *claim) (*child, error) {
+	if p.users == nil {
+		return p.mother.run(ctx, j.start(), c.listener)
+	}
+	mapping, err := p.users.mapped(ctx, p.mother, c.uid)
+	if err != nil {
+		return nil, err
+	}
+	to := mappingFD
+	j.idmap = &to
+	child, err := p.mother.run(ctx, j.start(), c.listener, mapping)
+	failed, ok := errors.AsType[*stepError](err)
+	if !ok || failed.step != stepIDMap {
+		return child, err
+	}
+	if err := giveAway(j.workspace, c.uid); err != nil {
+		return nil, err
+	}
+	j.idmap = nil
+	return p.mother.run(ctx, j.start(), c.listener)
+}
+
+// giveAway makes everything in a folder a user's.
+func giveAway(dir string, uid int) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return walk(root, ".", func(path string) error { return root.Lchown(path, uid, uid) })
+}
+
+func walk(root *os.Root, dir string, visit func(path string) error) error {
+	if err := visit(dir); err != nil {
+		return err
+	}
+	f, err := root.Open(dir)
+	if err != nil {
+		return err
+	}
+	entries, err := f.ReadDir(-1)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if e.IsDir() {
+			err = walk(root, path, visit)
+		} else {
+			err = visit(path)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// explain says what to do about a start that failed.
+func explain(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	hint := ""
+	switch failed, ok := errors.AsType[*stepError](err); {
+	case ok && errors.Is(failed.err, unix.ENOSYS):
+		hint = ": provider jail needs Linux 5.12 or newer; use docker, or a newer kernel"
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS):
+		hint = hintNamespaces()
+	}
+	return schemas.Errorf(schemas.CodeUnavailable, "start a jail: %w%s", err, hint)
+}
+
+func (p *Provider) forget(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.boxes, id)
+}
+
+// Close ends every sandbox, without grace, and the zygote.
+func (p *Provider) Close() error {
+	p.mu.Lock()
+	again := p.closed
+	p.closed = true
+	p.mu.Unlock()
+	p.making.Wait()
+	p.mu.Lock()
+	boxes := make([]*link.Sandbox, 0, len(p.boxes))
+	for _, s := range p.boxes {
+		boxes = append(boxes, s)
+	}
+	p.mu.Unlock()
+	var all sync.WaitGroup
+	for _, s := range boxes {
+		// Terminate fails by its context alone, and this one has no end.
+		all.Go(func() { _ = s.Terminate(context.Background(), 0) })
+	}
+	all.Wait()
+	if again {
+		return nil
+	}
+	err := p.mother.close()
+	if p.users != nil {
+		err = errors.Join(err, p.users.close())
+	}
+	if p.cgroups != nil {
+		p.cgroups.sweep(true)
+	}
+	return err
+}
