@@ -96,8 +96,13 @@ func (p *Provider) prepare() error {
 		return err
 	}
 	j.score = strconv.Itoa(own)
+	if j.unkillable, err = capable(unix.CAP_SYS_RESOURCE); err != nil {
+		return err
+	}
 	j.maskedFiles, j.maskedDirs = masked()
 	j.filter = buildFilter()
+	// In the namespace of an ordinary user a capability does not reach this.
+	j.unkillable = j.unkillable && os.Geteuid() == 0
 	j.userns, j.hostUID, j.uid = os.Geteuid() != 0, os.Geteuid(), insideUID
 	if !j.userns {
 		p.users = newUsers(p.dir)

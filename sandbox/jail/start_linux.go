@@ -28,6 +28,7 @@ type jailed struct {
 	hostUID     int     // the worker's, where userns
 	idmap       *passed // the mapping of the workspace's owners; nil where there is none
 	score       string  // the worker's own oom_score_adj
+	unkillable  bool    // the supervisor may be put out of the kernel's reach when memory is short
 }
 
 // The descriptors that are sent along, by their index. The report's is 0.
@@ -84,20 +85,21 @@ func (p *program) cgroups(j *jailed) {
 	p.call("leave the cgroup namespace", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
 }
 
-// never is the score of what the kernel never kills for memory; the right to it is root's.
+// never is the score of what the kernel never kills for memory. The right to it is CAP_SYS_RESOURCE, which root in a container may
+// lack; the supervisor is then only the last that is killed.
 const never = "-1000"
 
 func (p *program) score(j *jailed) {
 	const path = "/proc/self/oom_score_adj"
 	save(p.call("open "+path, unix.SYS_OPENAT, atFDCWD, path, unix.O_RDWR|unix.O_CLOEXEC), score)
-	p.call("write "+path, unix.SYS_WRITE, score, j.ownScore(), len(j.ownScore())).Optional = true
+	p.call("write "+path, unix.SYS_WRITE, score, j.ownScore(), len(j.ownScore()))
 }
 
 func (j *jailed) ownScore() string {
-	if j.userns {
-		return j.score
+	if j.unkillable {
+		return never
 	}
-	return never
+	return j.score
 }
 
 // processScore puts the processes before everything else the worker's user runs, without making them the first on the machine.
@@ -196,4 +198,14 @@ func readNumber(path string) (int, error) {
 		return 0, err
 	}
 	return strconv.Atoi(strings.TrimSpace(string(b)))
+}
+
+// capable says whether this process has a capability.
+func capable(capability int) (bool, error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return false, os.NewSyscallError("capget", err)
+	}
+	return data[capability/32].Effective&(1<<(capability%32)) != 0, nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
 	"syscall"
@@ -56,8 +55,9 @@ func (w *warden) arguments(args []string) error {
 }
 
 // prepare closes what a process of the same user could reach the supervisor by: its memory and its descriptors, through /proc,
-// and its signal handlers. The kernel itself keeps SIGKILL and SIGSTOP from the first process of a pid namespace, and drops
-// whatever has no handler; but a Go program has handlers for all, and would end by them.
+// and its signal handlers. The kernel keeps SIGKILL and SIGSTOP from the first process of a pid namespace, and drops whatever it
+// has no handler for; but a Go program has handlers for all, and would end by some. Only that of SIGURG stays, by which the
+// runtime interrupts itself.
 func (w *warden) prepare() error {
 	if !w.pid1 {
 		return nil
@@ -65,8 +65,11 @@ func (w *warden) prepare() error {
 	if _, _, e := syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_SET_DUMPABLE, 0, 0); e != 0 {
 		return os.NewSyscallError("prctl dumpable", e)
 	}
-	// Nobody receives from this: what does not fit is dropped. Ignoring them instead would be inherited by every process.
-	signal.Notify(make(chan os.Signal))
+	for sig := syscall.Signal(1); sig <= lastSignal; sig++ {
+		if sig != syscall.SIGURG {
+			defaultAction(sig)
+		}
+	}
 	return nil
 }
 
