@@ -176,6 +176,9 @@ func (c *cgroups) make(name string, limits sandbox.Limits) (*group, error) {
 				err = os.Mkdir(dir, 0o755)
 			}
 		}
+		if os.IsNotExist(err) { // another provider of this folder has ended, and taken the parent along
+			err = os.MkdirAll(dir, 0o755)
+		}
 		if err != nil {
 			return nil, errors.Join(err, g.remove())
 		}

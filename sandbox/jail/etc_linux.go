@@ -5,11 +5,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // etcNames are the files and folders of the host's /etc that a jail gets a copy of: what the loader, TLS, time zones and
@@ -32,16 +33,39 @@ var etcFiles = map[string]string{
 // maxEtcFile keeps what is copied bounded, should somebody's /etc hold a large file under one of the names.
 const maxEtcFile = 16 << 20
 
-// etc makes the /etc of jails below dir. The folder is named by what is in it, so that it never changes under a jail, and is made
-// once for as long as the host's stays the same.
+// thing is a file, folder or link of the host's /etc.
+type thing struct {
+	path string // below /etc
+	link string
+	info fs.FileInfo
+}
+
+// etc makes the /etc of jails below dir. The folder is named by what it was made of, so that it never changes under a jail, and is
+// made once for as long as the host's stays the same: some hundred files are slow to copy.
 func etc(dir string) (string, error) {
+	var things []thing
+	for _, name := range etcNames {
+		var err error
+		if things, err = gather(things, name); err != nil {
+			return "", err
+		}
+	}
+	sum := sha256.New()
+	for _, t := range things {
+		fmt.Fprintln(sum, t.path, t.link, t.info.Mode(), t.info.Size(), t.info.ModTime().UnixNano())
+	}
+	for _, name := range slices.Sorted(maps.Keys(etcFiles)) {
+		fmt.Fprintln(sum, name, etcFiles[name])
+	}
+	path := filepath.Join(dir, "etc-"+hex.EncodeToString(sum.Sum(nil)[:8]))
+	if _, err := os.Lstat(path); err == nil {
+		return path, nil
+	}
 	tmp, err := os.MkdirTemp(dir, "etc-*.tmp")
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.New()
-	err = fillEtc(tmp, sum)
-	path := filepath.Join(dir, "etc-"+hex.EncodeToString(sum.Sum(nil)[:8]))
+	err = fillEtc(tmp, things)
 	if err == nil {
 		err = os.Chmod(tmp, 0o755)
 	}
@@ -58,9 +82,38 @@ func etc(dir string) (string, error) {
 	return path, nil
 }
 
-func fillEtc(dir string, sum io.Writer) error {
-	for _, name := range etcNames {
-		if err := copyTree("/etc", dir, name, sum); err != nil {
+// gather lists what everybody may read. Links are kept as they are: they lead into /usr, or nowhere. Those to manuals are left
+// out: they are most of Debian's alternatives.
+func gather(things []thing, name string) ([]thing, error) {
+	err := filepath.WalkDir(filepath.Join("/etc", name), func(path string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+			return nil
+		}
+		if err != nil || strings.HasSuffix(path, ".gz") {
+			return err
+		}
+		t := thing{path: strings.TrimPrefix(path, "/etc/")}
+		if t.info, err = e.Info(); err != nil {
+			return err
+		}
+		switch mode := t.info.Mode(); {
+		case mode&fs.ModeSymlink != 0:
+			if t.link, err = os.Readlink(path); err != nil {
+				return err
+			}
+		case mode.IsDir():
+		case !mode.IsRegular(), mode.Perm()&0o004 == 0, t.info.Size() > maxEtcFile:
+			return nil
+		}
+		things = append(things, t)
+		return nil
+	})
+	return things, err
+}
+
+func fillEtc(dir string, things []thing) error {
+	for _, t := range things {
+		if err := t.copy(dir); err != nil {
 			return err
 		}
 	}
@@ -69,59 +122,29 @@ func fillEtc(dir string, sum io.Writer) error {
 			return err
 		}
 	}
-	names := make([]string, 0, len(etcFiles))
-	for name := range etcFiles {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		fmt.Fprintln(sum, name, etcFiles[name])
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(etcFiles[name]), 0o644); err != nil {
+	for name, text := range etcFiles {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// copyTree copies what everybody may read. Links are kept as they are: they lead into /usr, or nowhere.
-func copyTree(from, to, name string, sum io.Writer) error {
-	return filepath.WalkDir(filepath.Join(from, name), func(path string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, rel)
-		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-			return err
-		}
-		info, err := e.Info()
-		if err != nil {
-			return err
-		}
-		switch {
-		case info.IsDir():
-			return os.MkdirAll(target, 0o755)
-		case info.Mode()&fs.ModeSymlink != 0:
-			link, err := os.Readlink(path)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintln(sum, rel, link)
-			return os.Symlink(link, target)
-		case info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0 && info.Size() <= maxEtcFile:
-			b, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(sum, "%s %d %x\n", rel, len(b), sha256.Sum256(b))
-			return os.WriteFile(target, b, 0o644)
-		}
-		return nil
-	})
+func (t *thing) copy(dir string) error {
+	target := filepath.Join(dir, t.path)
+	if t.info.IsDir() {
+		return os.MkdirAll(target, 0o755)
+	}
+	// The names are nested, and their own folders are not among what was gathered.
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return err
+	}
+	if t.link != "" {
+		return os.Symlink(t.link, target)
+	}
+	b, err := os.ReadFile(filepath.Join("/etc", t.path))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(target, b, 0o644)
 }

@@ -81,16 +81,16 @@ func look(dir, name string) (entry, bool, error) {
 // devices are bound from the host: in a user namespace none can be made.
 var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
-// masked are files of /proc that tell of the host or of the kernel; those there are.
+// masked are what /proc tells of the host or of the kernel that anybody may read, and kcore; those there are. The rest is root's,
+// or says nothing to who has no capability.
 func masked() (files, dirs []string) {
-	for _, name := range []string{"kcore", "keys", "key-users", "timer_list", "latency_stats", "sched_debug", "kallsyms",
-		"kmsg", "sysrq-trigger", "modules", "slabinfo", "vmallocinfo", "iomem", "ioports", "config.gz"} {
+	for _, name := range []string{"kcore", "keys", "key-users", "timer_list", "latency_stats", "sched_debug", "kallsyms", "modules"} {
 		if info, err := os.Lstat("/proc/" + name); err == nil && info.Mode().IsRegular() {
 			files = append(files, name)
 		}
 	}
-	for _, name := range []string{"acpi", "asound", "scsi", "bus", "fs", "irq", "driver"} {
-		if info, err := os.Lstat("/proc/" + name); err == nil && info.IsDir() {
+	for _, name := range []string{"acpi", "asound", "scsi", "driver"} {
+		if entries, err := os.ReadDir("/proc/" + name); err == nil && len(entries) > 0 {
 			dirs = append(dirs, name)
 		}
 	}
