@@ -23,7 +23,7 @@ func Check() (limits string, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	limits = "memory, CPU and pids limited by cgroup"
-	p, err := New(Config{RunDir: filepath.Join(dir, "run"), Warn: func(text string) { limits = text }})
+	p, err := New(Config{RunDir: filepath.Join(dir, "run"), bare: true, Warn: func(text string) { limits = text }})
 	if err != nil {
 		return "", err
 	}

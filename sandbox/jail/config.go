@@ -16,6 +16,8 @@ type Config struct {
 	RunDir string
 	// Warn is told what limits cannot be enforced here; at most once, from New. Default: nobody is.
 	Warn func(string)
+	// bare leaves /etc out: to see whether jails can be started, nothing in them is needed.
+	bare bool
 }
 
 // maxRunDir is what is left for the folder: sun_path holds 108 bytes, with a zero at the end.

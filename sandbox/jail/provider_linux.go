@@ -2,11 +2,8 @@ package jail
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -30,9 +27,13 @@ type Provider struct {
 	mother  *mother
 
 	mu     sync.Mutex
-	boxes  map[string]*link.Sandbox // by id; nil while being made
+	boxes  map[string]*box // by id; nil while being made
 	making sync.WaitGroup
 	closed bool
+
+	watching sync.Once
+	closing  chan struct{} // closed by Close
+	watched  chan struct{} // closed when watch has ended
 }
 
 var _ sandbox.Provider = (*Provider)(nil)
@@ -44,8 +45,8 @@ func New(config Config) (*Provider, error) {
 		return nil, err
 	}
 	dir := filepath.Clean(config.RunDir)
-	p := &Provider{dir: dir, boxes: make(map[string]*link.Sandbox)}
-	if err := p.prepare(); err != nil {
+	p := &Provider{dir: dir, boxes: make(map[string]*box), closing: make(chan struct{}), watched: make(chan struct{})}
+	if err := p.prepare(config.bare); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider jail: %w", err)
 	}
 	var err error
@@ -68,7 +69,7 @@ func weaker(why error) string {
 	return fmt.Sprintf("no cgroups (%v): memory is limited by process and not by sandbox, CPU time is not limited, pids are", why)
 }
 
-func (p *Provider) prepare() error {
+func (p *Provider) prepare(bare bool) error {
 	if err := privateDir(p.dir); err != nil {
 		return fmt.Errorf("run folder: %w", err)
 	}
@@ -81,9 +82,11 @@ func (p *Provider) prepare() error {
 	if j.supervisor, err = bin.Extract(p.dir); err != nil {
 		return err
 	}
-	etcDir, err := etc(p.dir)
-	if err != nil {
-		return fmt.Errorf("prepare /etc: %w", err)
+	etcDir := ""
+	if !bare {
+		if etcDir, err = etc(p.dir); err != nil {
+			return fmt.Errorf("prepare /etc: %w", err)
+		}
 	}
 	if j.entries, err = hostRoot(etcDir); err != nil {
 		return err
@@ -194,7 +197,7 @@ func (p *Provider) reserve(id string) error {
 	return nil
 }
 
-func (p *Provider) create(ctx context.Context, spec sandbox.Spec) (*link.Sandbox, error) {
+func (p *Provider) create(ctx context.Context, spec sandbox.Spec) (*box, error) {
 	spec.Workspace = filepath.Clean(spec.Workspace)
 	made, err := makeWorkspace(spec.Workspace)
 	if err != nil {
@@ -221,185 +224,6 @@ func makeWorkspace(dir string) (made bool, err error) {
 	return true, os.MkdirAll(dir, 0o700)
 }
 
-// claim is what one jail holds on the host.
-type claim struct {
-	p        *Provider
-	name     string
-	socket   string
-	listener *os.File
-	group    *group
-	uid      int
-}
-
-// release gives everything back, once the jail is gone.
-func (c *claim) release() {
-	if c.listener != nil {
-		_ = c.listener.Close()
-	}
-	if c.socket != "" {
-		_ = os.Remove(c.socket)
-	}
-	if c.group != nil {
-		_ = c.group.remove() // what is still busy goes with the next sweep
-	}
-	if c.uid != 0 {
-		c.p.users.give(c.uid)
-	}
-}
-
-func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *link.Sandbox, err error) {
-	sum := sha256.Sum256([]byte(spec.ID))
-	c := &claim{p: p, name: hex.EncodeToString(sum[:10])}
-	defer func() {
-		if err != nil {
-			c.release()
-		}
-	}()
-	j, err := p.jailed(ctx, spec, c)
-	if err != nil {
-		return nil, err
-	}
-	socket := filepath.Join(p.dir, c.name+".sock")
-	if c.listener, err = link.Listen(ctx, socket); err != nil {
-		return nil, err
-	}
-	c.socket = socket
-	child, err := p.start(ctx, j, c)
-	if err != nil {
-		return nil, explain(err)
-	}
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		_ = child.wait() // it can only say that the descriptor was closed, which nobody does before
-	}()
-	l, err := p.open(ctx, c)
-	if err != nil {
-		child.kill()
-		<-gone
-		return nil, errors.Join(err, child.pidfd.Close())
-	}
-	return link.NewSandbox(l, link.Config{
-		Spec: spec, Home: home, Gone: gone, Force: child.kill,
-		Ended: func() {
-			_ = child.pidfd.Close()
-			c.release()
-			p.forget(spec.ID)
-		},
-	}), nil
-}
-
-// open connects to the supervisor; the connection waits in the socket's queue until that takes it.
-func (p *Provider) open(ctx context.Context, c *claim) (*link.Link, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.socket)
-	err = errors.Join(err, c.listener.Close())
-	c.listener = nil
-	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "connect to the supervisor: %w", err)
-	}
-	return link.Open(ctx, conn, 0)
-}
-
-// jailed decides what this jail is.
-func (p *Provider) jailed(ctx context.Context, spec sandbox.Spec, c *claim) (*jailed, error) {
-	j := p.base
-	j.limits, j.workspace = spec.Limits, spec.Workspace
-	var err error
-	if spec.Rootfs != "" {
-		if j.entries, err = folderRoot(spec.Rootfs); err != nil {
-			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "rootfs: %w", err).With("path", "rootfs")
-		}
-	}
-	if p.users != nil {
-		if c.uid, err = p.users.take(); err != nil {
-			return nil, err
-		}
-		j.uid = c.uid
-	}
-	if p.cgroups != nil {
-		if c.group, err = p.cgroups.make(c.name, spec.Limits); err != nil {
-			return nil, schemas.Errorf(schemas.CodeUnavailable, "cgroup: %w", err)
-		}
-		j.group = c.group
-	}
-	return &j, ctx.Err()
-}
-
-// start has the zygote start the jail. Where the workspace's file system cannot map owners, the workspace is given to the jail's
-// user instead.
-func (p *Provider) start(ctx context.Context, j *jailed, c *claim) (*child, error) {
-	if p.users == nil {
-		return p.mother.run(ctx, j.start(), c.listener)
-	}
-	mapping, err := p.users.mapped(ctx, p.mother, c.uid)
-	if err != nil {
-		return nil, err
-	}
-	to := mappingFD
-	j.idmap = &to
-	child, err := p.mother.run(ctx, j.start(), c.listener, mapping)
-	failed, ok := errors.AsType[*stepError](err)
-	if !ok || failed.step != stepIDMap {
-		return child, err
-	}
-	if err := giveAway(j.workspace, c.uid); err != nil {
-		return nil, err
-	}
-	j.idmap = nil
-	return p.mother.run(ctx, j.start(), c.listener)
-}
-
-// giveAway makes everything in a folder a user's.
-func giveAway(dir string, uid int) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	return walk(root, ".", func(path string) error { return root.Lchown(path, uid, uid) })
-}
-
-func walk(root *os.Root, dir string, visit func(path string) error) error {
-	if err := visit(dir); err != nil {
-		return err
-	}
-	f, err := root.Open(dir)
-	if err != nil {
-		return err
-	}
-	entries, err := f.ReadDir(-1)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		if e.IsDir() {
-			err = walk(root, path, visit)
-		} else {
-			err = visit(path)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// explain says what to do about a start that failed.
-func explain(err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	hint := ""
-	switch failed, ok := errors.AsType[*stepError](err); {
-	case ok && errors.Is(failed.err, unix.ENOSYS):
-		hint = ": provider jail needs Linux 5.12 or newer; use docker, or a newer kernel"
-	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS):
-		hint = hintNamespaces()
-	}
-	return schemas.Errorf(schemas.CodeUnavailable, "start a jail: %w%s", err, hint)
-}
-
 func (p *Provider) forget(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -414,7 +238,7 @@ func (p *Provider) Close() error {
 	p.mu.Unlock()
 	p.making.Wait()
 	p.mu.Lock()
-	boxes := make([]*link.Sandbox, 0, len(p.boxes))
+	boxes := make([]*box, 0, len(p.boxes))
 	for _, s := range p.boxes {
 		boxes = append(boxes, s)
 	}
@@ -428,6 +252,9 @@ func (p *Provider) Close() error {
 	if again {
 		return nil
 	}
+	close(p.closing)
+	p.watching.Do(func() { close(p.watched) })
+	<-p.watched
 	err := p.mother.close()
 	if p.users != nil {
 		err = errors.Join(err, p.users.close())

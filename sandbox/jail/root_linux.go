@@ -32,6 +32,9 @@ func hostRoot(etc string) ([]entry, error) {
 			list = append(list, e)
 		}
 	}
+	if etc == "" {
+		return list, nil
+	}
 	return append(list, entry{name: "etc", source: etc, dir: true}), nil
 }
 

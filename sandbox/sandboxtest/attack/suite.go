@@ -126,7 +126,7 @@ func newScene(t *testing.T, f Factory, probe string) *scene {
 		}
 	})
 	s.box = s.create(t, sandbox.Spec{ID: "attacker", Workspace: s.workspace, Limits: sandbox.Limits{
-		MemoryBytes: 128 << 20, PIDs: 100, TmpBytes: 16 << 20, WorkspaceBytes: 64 << 20, WorkspaceFiles: 500,
+		MemoryBytes: 256 << 20, PIDs: 100, TmpBytes: 16 << 20, WorkspaceBytes: 64 << 20, WorkspaceFiles: 500,
 	}})
 	s.neighbour = s.create(t, sandbox.Spec{ID: "neighbour", Workspace: s.next})
 	s.host = s.describe(t)
