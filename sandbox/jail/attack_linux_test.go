@@ -16,8 +16,10 @@ func TestAttack(t *testing.T) {
 		t.Fatal(err)
 	}
 	attack.Run(t, attack.Factory{
-		New:  func(t *testing.T) sandbox.Provider { return newProvider(t) },
-		Hard: os.Getenv("SLUICE_ATTACK") != "", MemoryByProcess: byProcess,
+		New: func(t *testing.T) sandbox.Provider { return newProvider(t) },
+		// An ordinary user's run, with setpriv, has this binary alone, and no Go.
+		Probe: os.Getenv("SLUICE_PROBE"),
+		Hard:  os.Getenv("SLUICE_ATTACK") != "", MemoryByProcess: byProcess,
 		Root: []string{"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "run", "sbin", "tmp", "usr", "var", "workspace"},
 	})
 }

@@ -31,6 +31,8 @@ type Factory struct {
 	Hard bool
 	// MemoryByProcess says that memory is limited by process alone: an allocation then fails, and nothing is killed.
 	MemoryByProcess bool
+	// Probe is the probe as a program. Empty: it is built, which needs Go.
+	Probe string
 	// Root are the names at the top of a sandbox's file system; others fail. Empty: they are not looked at.
 	Root []string
 }
@@ -45,7 +47,10 @@ type attack struct {
 
 // Run attacks. Each case has a sandbox of its own, and a neighbour that must not notice.
 func Run(t *testing.T, f Factory) {
-	probe := buildProbe(t)
+	probe := f.Probe
+	if probe == "" {
+		probe = buildProbe(t)
+	}
 	for _, part := range []struct {
 		name    string
 		attacks []attack
