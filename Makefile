@@ -13,7 +13,7 @@ CHECKS := tidy-check generate-check lint vet cross supervisor race e2e
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build test race e2e bench bench-sync chaos fuzz lint fmt vet tidy tidy-check generate generate-check cross supervisor check clean
+.PHONY: help build test race attack e2e bench bench-sync chaos fuzz lint fmt vet tidy tidy-check generate generate-check cross supervisor check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test: ## run the tests; needs Go alone
 
 race: ## run the tests under the race detector, in random order (needs a C compiler)
 	$(GO) test -race -shuffle=on ./...
+
+attack: ## attack sandboxes from inside, with what loads the machine too (as root and as an ordinary user)
+	SLUICE_ATTACK=1 $(GO) test -count=1 -timeout 20m -run '^TestAttack$$' ./sandbox/...
 
 e2e: ## run sync against a real S3 server, and the example in another language (needs node and npm)
 	cd syncer/e2e && $(GO) test ./...

@@ -35,24 +35,68 @@ type Spec struct {
 	// Image is what the sandbox's root is made from, where the provider makes it from one: for docker an image's name or
 	// id. Default: the provider's own.
 	Image string
-	// Limits bound what the sandbox may take, where the provider can bound it.
+	// Limits bound what the sandbox may use. A provider that cannot enforce one says so where it is examined; local
+	// enforces none.
 	Limits Limits
+	// Rootfs is a host folder that processes see as their read-only root, instead of the provider's own. Absolute; empty
+	// for the provider's own. Only jail takes one.
+	Rootfs string
 }
 
-// Limits bound what one sandbox may take. A zero field is its default.
+// Limits are what one sandbox may use, all its processes together. Zero is the default, for each by itself.
 type Limits struct {
-	// MemoryBytes is the memory of all its processes, /tmp included, without swap. Default 512 MiB.
+	// MemoryBytes is the most memory, with what is in /tmp and /dev/shm. Past it a process is killed, and its end is
+	// schemas.ReasonOOM. Default 512 MiB.
 	MemoryBytes int64
-	// CPUs is how many processors' time it may use. Default 1.
+	// CPUs is the most processors' worth of time. Default 1.
 	CPUs float64
-	// PIDs is the number of processes and threads at a time. Default 256.
+	// PIDs is the most processes and threads at a time. Default 256.
 	PIDs int64
-	// TmpBytes is the size of /tmp. Default 64 MiB.
+	// TmpBytes is the size of /tmp, and of /dev/shm; both count as memory. Default 64 MiB, at most a quarter of
+	// MemoryBytes.
 	TmpBytes int64
-	// WorkspaceBytes is the size of the workspace. Default 500 MB.
+	// WorkspaceBytes is the most the files of the workspace may hold together, and any one of them. Default 500 MB.
 	WorkspaceBytes int64
-	// WorkspaceFiles is the number of files in the workspace. Default 1,000.
+	// WorkspaceFiles is the most files and folders in the workspace. Default 1,000.
 	WorkspaceFiles int64
+}
+
+// WithDefaults gives the limits with the defaults in place of zeros. Errors: invalid_argument for one that is negative or too
+// small to run anything.
+func (l Limits) WithDefaults() (Limits, error) {
+	for _, f := range []struct {
+		name            string
+		value           *int64
+		standard, least int64
+	}{
+		{"memory", &l.MemoryBytes, 512 << 20, 16 << 20},
+		{"workspace size", &l.WorkspaceBytes, 500_000_000, 0},
+	} {
+		if *f.value == 0 {
+			*f.value = f.standard
+		}
+		if *f.value < f.least {
+			return l, schemas.Errorf(schemas.CodeInvalidArgument, "limits: %s is %d bytes, and must be at least %d", f.name, *f.value, f.least)
+		}
+	}
+	if l.TmpBytes == 0 {
+		l.TmpBytes = 64 << 20
+	}
+	l.TmpBytes = min(l.TmpBytes, l.MemoryBytes/4)
+	if l.CPUs == 0 {
+		l.CPUs = 1
+	}
+	if l.PIDs == 0 {
+		l.PIDs = 256
+	}
+	if l.WorkspaceFiles == 0 {
+		l.WorkspaceFiles = 1000
+	}
+	if l.TmpBytes < 4096 || l.CPUs < 0.01 || l.PIDs < 16 || l.WorkspaceFiles < 0 {
+		return l, schemas.Errorf(schemas.CodeInvalidArgument,
+			"limits: at least 4096 bytes of /tmp, 0.01 CPUs and 16 pids are needed to run anything, and no limit may be negative")
+	}
+	return l, nil
 }
 
 // Sandbox is one environment, with one supervisor in it. All its methods may be called at the same time.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/sandbox/docker"
+	"github.com/sluice-dev/sluice/sandbox/jail"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -125,15 +125,11 @@ func examineFiles() finding {
 }
 
 func examineJail() finding {
-	f := finding{what: "provider jail", found: "not in this version"}
-	if runtime.GOOS != "linux" {
-		f.found += "; it needs Linux"
-		return f
+	limits, err := jail.Check()
+	if err != nil {
+		return finding{what: "provider jail", found: err.Error()}
 	}
-	if body, err := os.ReadFile("/proc/sys/user/max_user_namespaces"); err == nil {
-		f.found += "; user namespaces: " + strings.TrimSpace(string(body))
-	}
-	return f
+	return finding{what: "provider jail", ok: true, found: "isolates by namespaces, system call filter and limits; " + limits}
 }
 
 // dockerPatience is how long the engine may take to say its version.

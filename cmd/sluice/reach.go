@@ -190,8 +190,13 @@ func (f *finder) config() (hostConfig, error) {
 	if err != nil {
 		return hostConfig{}, err
 	}
+	allowed := []string{node.Local}
+	isolates, err := node.ChooseProvider(node.Auto)
+	if err == nil {
+		allowed = append(allowed, isolates)
+	}
 	return hostConfig{folder: f.folder, cell: f.cell, node: node.Config{
-		Worker: worker, Allowed: []string{node.Local}, RunFolder: run, Workspaces: f.folder.join("workspaces"), Log: zerolog.Nop(),
+		Worker: worker, Provider: isolates, Allowed: allowed, RunFolder: run, Workspaces: f.folder.join("workspaces"), Log: zerolog.Nop(),
 		// What still runs when this host ends is that of a person who has left, at once.
 		Grace: time.Millisecond,
 	}}, nil

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -170,7 +171,7 @@ func TestStaleSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listen(t.Context(), r.socket); !errors.Is(err, schemas.ErrConflict) {
+	if _, err := link.Listen(t.Context(), r.socket); !errors.Is(err, schemas.ErrConflict) {
 		t.Errorf("a socket somebody listens on: %v", err)
 	}
 	r.force()

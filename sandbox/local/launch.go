@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -35,7 +36,7 @@ type running struct {
 func start(ctx context.Context, dir string, command []string, id string) (*running, error) {
 	sum := sha256.Sum256([]byte(id))
 	socket := filepath.Join(dir, hex.EncodeToString(sum[:10])+".sock")
-	listener, err := listen(ctx, socket)
+	listener, err := link.Listen(ctx, socket)
 	if err != nil {
 		return nil, err
 	}
@@ -53,37 +54,6 @@ func start(ctx context.Context, dir string, command []string, id string) (*runni
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "start the supervisor: %w", err)
 	}
 	return r, nil
-}
-
-// listen makes the socket, in place of one that nobody listens on any more.
-func listen(ctx context.Context, socket string) (*os.File, error) {
-	address := &net.UnixAddr{Name: socket, Net: "unix"}
-	l, err := net.ListenUnix("unix", address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		conn, dialErr := (&net.Dialer{}).DialContext(ctx, "unix", socket)
-		if dialErr == nil {
-			return nil, errors.Join(schemas.Errorf(schemas.CodeConflict, "the sandbox is there already, with another worker"), conn.Close())
-		}
-		if err = os.Remove(socket); err == nil {
-			l, err = net.ListenUnix("unix", address)
-		}
-	}
-	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "socket: %w", err)
-	}
-	l.SetUnlinkOnClose(false)
-	f, err := l.File()
-	err = errors.Join(err, l.Close())
-	if err == nil {
-		err = os.Chmod(socket, 0o600)
-	}
-	if err != nil {
-		if f != nil {
-			err = errors.Join(err, f.Close())
-		}
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "socket: %w", errors.Join(err, os.Remove(socket)))
-	}
-	return f, nil
 }
 
 // spawn starts the supervisor in a session of its own, so that a Ctrl+C at the terminal is not for it: the worker decides what

@@ -13,6 +13,7 @@ const (
 	closeRangeCloexec   = 1 << 2
 	sigSetmask          = 2
 	sigsetSize          = 8
+	lastSignal          = 64
 	fSetpipeSize        = 1031
 	atEaccess           = 0x200
 	waitAll             = 0 // P_ALL
@@ -42,10 +43,14 @@ func adopt() (*table, error) {
 func plainSignals() {
 	var none [sigsetSize]byte
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, sigSetmask, uintptr(unsafe.Pointer(&none)), 0, sigsetSize, 0, 0)
-	var action [32]byte // the kernel's struct; all zero is the default action
-	for _, sig := range []uintptr{32, 33, 34} {
-		_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&action)), 0, sigsetSize, 0, 0)
+	for sig := syscall.Signal(32); sig <= 34; sig++ {
+		defaultAction(sig)
 	}
+}
+
+func defaultAction(sig syscall.Signal) {
+	var action [32]byte // the kernel's struct; all zero is the default action
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), 0, sigsetSize, 0, 0)
 }
 
 // childAttr: a session of its own, and death with the supervisor.

@@ -162,6 +162,10 @@ func (s *supervisor) mainEnded(p *process, status syscall.WaitStatus, usage *sys
 	delete(s.mains, p.pid)
 	p.reaped, p.status, p.usage = true, status, *usage
 	p.ended = p.started.Add(time.Since(p.started))
+	// The kernel kills with SIGKILL and says nothing; it only counts. A shell whose program it has killed passes that on as
+	// its exit code. A kill of the supervisor's own comes first: the count may be another process's.
+	struck := status.Signaled() && status.Signal() == syscall.SIGKILL || status.Exited() && status.ExitStatus() == 128+int(syscall.SIGKILL)
+	p.oom = struck && !p.killed && s.warden.kills() > p.oomBefore
 	if p.timeout != nil {
 		p.timeout.Stop()
 	}

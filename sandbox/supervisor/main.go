@@ -43,6 +43,7 @@ type supervisor struct {
 	forked chan struct{} // wakes the reaper, which waits here while there is no child
 	over   chan struct{} // closed when a terminated sandbox is empty
 	next   chan *conn    // connections after the first; nil while none is wanted
+	warden warden
 
 	mu       sync.Mutex
 	conn     *conn               // the connection in charge
@@ -59,7 +60,8 @@ type supervisor struct {
 
 // Main runs a supervisor on [ListenFD] until its work is over, and gives its exit code: 0 after an orderly end, 125 when it
 // could not start. It must be called from the main goroutine, and the program must end when it returns. args are those
-// after the program's name: none, or "receive" and the path of a socket at which the listening socket is handed out.
+// after the program's name: none; "receive" and the path of a socket at which the listening socket is handed out; or what a
+// jail's start code says of the jail.
 func Main(args []string) int {
 	// Fork from one thread that lives as long as the program: the parent-death signal of a child is tied to the thread.
 	runtime.LockOSThread()
@@ -67,8 +69,7 @@ func Main(args []string) int {
 		runtime.GOMAXPROCS(maxProcs)
 	}
 	listen, first := ListenFD, (*conn)(nil)
-	switch {
-	case len(args) == 2 && args[0] == receiveArg:
+	if len(args) == 2 && args[0] == receiveArg {
 		var fd int
 		var err error
 		if listen, fd, err = receive(args[1]); err != nil {
@@ -78,10 +79,8 @@ func Main(args []string) int {
 		if fd != none {
 			first = &conn{fd: fd}
 		}
+		args = nil
 		reserve(spareThreads)
-	case len(args) > 0:
-		os.Stderr.WriteString("sluice supervisor: is started by sluice itself\n")
-		return exitFailed
 	}
 	s := &supervisor{
 		listen: listen, first: first,
@@ -89,7 +88,11 @@ func Main(args []string) int {
 		procs: make(map[uint64]*process), mains: make(map[int]*process),
 		owners: make(map[int]*process),
 	}
-	if err := s.prepare(); err != nil {
+	err := s.warden.arguments(args)
+	if err == nil {
+		err = s.prepare()
+	}
+	if err != nil {
 		os.Stderr.WriteString("sluice supervisor: " + err.Error() + "\n")
 		return exitFailed
 	}
@@ -118,7 +121,12 @@ func (s *supervisor) prepare() error {
 	// Being notified of these has a second use: what was ignored when the supervisor started would stay ignored in every
 	// child otherwise.
 	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	if err := s.warden.prepare(); err != nil {
+		return err
+	}
+	if !s.warden.pid1 { // there, only the processes themselves could send it one
+		signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	}
 	if s.table, err = adopt(); err != nil {
 		return err
 	}

@@ -35,6 +35,9 @@ type process struct {
 	seen     map[int]struct{} // left behind, counted in the exit record
 	over     bool             // gone is closed
 	sent     bool             // the exit record has been written or kept
+	oom      bool             // the memory limit ended it
+
+	oomBefore int // the jail's count of such ends when it started
 
 	mu   sync.Mutex
 	conn *conn  // gets the exit record
@@ -87,6 +90,9 @@ func (p *process) record() *wire.Exit {
 		m.Reason, m.Signal = wire.ReasonKilled, uint32(p.status.Signal())
 	} else {
 		m.Code = uint32(p.status.ExitStatus())
+	}
+	if p.oom {
+		m.Reason = wire.ReasonOOM
 	}
 	if p.timedOut {
 		m.Reason = wire.ReasonTimedOut

@@ -73,10 +73,13 @@ func (s *supervisor) admit(m *wire.Spawn) (wire.Cause, string) {
 // whose exec failed; the reaper cannot take that child first, since it only reaps with mu held.
 func (s *supervisor) fork(p *process, m *wire.Spawn, program string, ends *pipes) error {
 	argv := append([]string{m.Path}, m.Args...)
+	kills := s.warden.kills()
 	attr := &syscall.ProcAttr{Dir: m.Dir, Env: m.Env, Files: ends.files[:], Sys: childAttr()}
 	for try := 0; ; try++ {
 		s.mu.Lock()
+		s.warden.lower()
 		pid, err := syscall.ForkExec(program, argv, attr)
+		s.warden.raise()
 		if err != nil {
 			s.mu.Unlock()
 			if err == syscall.ETXTBSY && try < busyTries {
@@ -86,6 +89,7 @@ func (s *supervisor) fork(p *process, m *wire.Spawn, program string, ends *pipes
 			return err
 		}
 		p.pid, p.started, p.keep = pid, time.Now(), s.linger > 0
+		p.oomBefore = kills
 		for i := range p.out {
 			p.out[i].open(p, wire.Stdout+byte(i), ends.ours[1+i], ends.fds[1+i])
 		}

@@ -1,9 +1,10 @@
 package node
 
 import (
-	"runtime"
+	"path/filepath"
 
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/jail"
 	"github.com/sluice-dev/sluice/sandbox/local"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -27,8 +28,17 @@ func (n *Node) providers() (map[string]sandbox.Provider, error) {
 				return nil, err
 			}
 			out[name] = p
+		case Jail:
+			// A folder of its own: the two providers name their sockets alike.
+			p, err := jail.New(jail.Config{RunDir: filepath.Join(n.cfg.RunFolder, "j"), Warn: func(text string) {
+				n.cfg.Log.Warn().Msg(text)
+			}})
+			if err != nil {
+				return nil, err
+			}
+			out[name] = p
 		default:
-			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "provider: there is no provider %q in this version: docker and local are", name)
+			return nil, noProvider(name)
 		}
 	}
 	return out, nil
@@ -37,6 +47,7 @@ func (n *Node) providers() (map[string]sandbox.Provider, error) {
 // Names of providers.
 const (
 	Auto   = "auto"   // whichever isolates best here
+	Jail   = "jail"   // Linux namespaces
 	Docker = "docker" // containers; needs an engine and an image
 	Local  = "local"  // isolates nothing
 )
@@ -46,11 +57,18 @@ const (
 func ChooseProvider(name string) (string, error) {
 	switch name {
 	case "", Auto:
-		return "", schemas.Errorf(schemas.CodeUnavailable,
-			"no provider that isolates commands is in this version on %s: choose `--provider local` if you trust what you run, since it isolates nothing; `sluice doctor` tells more", runtime.GOOS)
-	case Docker, Local:
+		if _, err := jail.Check(); err != nil {
+			return "", schemas.Errorf(schemas.CodeUnavailable,
+				"no provider that isolates commands runs here: %w; `sluice doctor` tells more. `--provider local` runs them without isolation: only if you trust them", err)
+		}
+		return Jail, nil
+	case Local, Jail, Docker:
 		return name, nil
 	default:
-		return "", schemas.Errorf(schemas.CodeInvalidArgument, "provider: there is no provider %q in this version: docker and local are", name)
+		return "", noProvider(name)
 	}
+}
+
+func noProvider(name string) error {
+	return schemas.Errorf(schemas.CodeInvalidArgument, "provider: there is no provider %q in this version: jail, docker and local are", name)
 }

@@ -45,7 +45,7 @@ func TestExtract(t *testing.T) {
 		if err != nil || string(b) != program {
 			t.Fatalf("%d bytes of %d, %v", len(b), len(program), err)
 		}
-		if info, err := os.Stat(path); err != nil || info.Mode() != 0o700 {
+		if info, err := os.Stat(path); err != nil || info.Mode() != 0o755 {
 			t.Fatal(info, err)
 		}
 	}

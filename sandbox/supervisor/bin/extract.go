@@ -13,6 +13,9 @@ import (
 // ErrNone is what [Extract] gives where no supervisor is embedded: the caller runs its own binary as one instead.
 var ErrNone = errors.New("no supervisor is embedded for this system")
 
+// mode lets the users that sandboxes run as execute it; the folder keeps everybody else away.
+const mode = 0o755
+
 // Extract makes sure that the supervisor is in dir as a program, and gives its path. A file that is there is used only when
 // its bytes are the embedded ones; any number of workers may do this at the same time. The folder must be the user's own.
 func Extract(dir string) (string, error) {
@@ -41,14 +44,14 @@ func Extract(dir string) (string, error) {
 func write(f *os.File) error {
 	_, err := f.WriteString(program)
 	if err == nil {
-		err = f.Chmod(0o700)
+		err = f.Chmod(mode)
 	}
 	return errors.Join(err, f.Close())
 }
 
 func same(path string, sum [sha256.Size]byte) bool {
 	info, err := os.Lstat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm() != 0o700 || info.Size() != int64(len(program)) {
+	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm() != mode || info.Size() != int64(len(program)) {
 		return false
 	}
 	f, err := os.Open(path)

@@ -1,0 +1,172 @@
+package jail
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// claim is what one jail holds on the host.
+type claim struct {
+	p        *Provider
+	name     string
+	socket   string
+	listener *os.File
+	group    *group
+	uid      int
+}
+
+// release gives everything back, once the jail is gone.
+func (c *claim) release() {
+	if c.listener != nil {
+		_ = c.listener.Close()
+	}
+	if c.socket != "" {
+		_ = os.Remove(c.socket)
+	}
+	if c.group != nil {
+		_ = c.group.remove() // what is still busy goes with the next sweep
+	}
+	if c.uid != 0 {
+		c.p.users.give(c.uid)
+	}
+}
+
+func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *box, err error) {
+	sum := sha256.Sum256([]byte(spec.ID))
+	c := &claim{p: p, name: hex.EncodeToString(sum[:10])}
+	defer func() {
+		if err != nil {
+			c.release()
+		}
+	}()
+	j, err := p.jailed(ctx, spec, c)
+	if err != nil {
+		return nil, err
+	}
+	socket := filepath.Join(p.dir, c.name+".sock")
+	if c.listener, err = link.Listen(ctx, socket); err != nil {
+		return nil, err
+	}
+	c.socket = socket
+	child, err := p.start(ctx, j, c)
+	if err != nil {
+		return nil, explain(err)
+	}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_ = child.wait() // it can only say that the descriptor was closed, which nobody does before
+	}()
+	l, err := p.open(ctx, c)
+	if err != nil {
+		child.kill()
+		<-gone
+		return nil, errors.Join(err, child.pidfd.Close())
+	}
+	s := link.NewSandbox(l, link.Config{
+		Spec: spec, Home: home, Gone: gone, Force: child.kill,
+		Ended: func() {
+			_ = child.pidfd.Close()
+			c.release()
+			p.forget(spec.ID)
+		},
+	})
+	p.watching.Do(func() { go p.watch() })
+	return &box{Sandbox: s, workspace: spec.Workspace, limits: spec.Limits}, nil
+}
+
+// open connects to the supervisor; the connection waits in the socket's queue until that takes it.
+func (p *Provider) open(ctx context.Context, c *claim) (*link.Link, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.socket)
+	err = errors.Join(err, c.listener.Close())
+	c.listener = nil
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "connect to the supervisor: %w", err)
+	}
+	return link.Open(ctx, conn, 0)
+}
+
+// jailed decides what this jail is.
+func (p *Provider) jailed(ctx context.Context, spec sandbox.Spec, c *claim) (*jailed, error) {
+	j := p.base
+	j.limits, j.workspace = spec.Limits, spec.Workspace
+	var err error
+	if spec.Rootfs != "" {
+		if j.entries, err = folderRoot(spec.Rootfs); err != nil {
+			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "rootfs: %w", err).With("path", "rootfs")
+		}
+	}
+	if p.users != nil {
+		if c.uid, err = p.users.take(); err != nil {
+			return nil, err
+		}
+		j.uid = c.uid
+	}
+	if p.cgroups != nil {
+		if c.group, err = p.cgroups.make(c.name, spec.Limits); err != nil {
+			return nil, schemas.Errorf(schemas.CodeUnavailable, "cgroup: %w", err)
+		}
+		j.group = c.group
+	}
+	return &j, ctx.Err()
+}
+
+// start has the zygote start the jail. Where the workspace's file system cannot map owners, the workspace is given to the jail's
+// user instead.
+func (p *Provider) start(ctx context.Context, j *jailed, c *claim) (*child, error) {
+	if p.users == nil {
+		return p.mother.run(ctx, j.start(), c.listener)
+	}
+	mapping, err := p.users.mapped(ctx, p.mother, c.uid)
+	if err != nil {
+		return nil, err
+	}
+	to := mappingFD
+	j.idmap = &to
+	child, err := p.mother.run(ctx, j.start(), c.listener, mapping)
+	failed, ok := errors.AsType[*stepError](err)
+	if !ok || failed.step != stepIDMap {
+		return child, err
+	}
+	if err := giveAway(j.workspace, c.uid); err != nil {
+		return nil, err
+	}
+	j.idmap = nil
+	return p.mother.run(ctx, j.start(), c.listener)
+}
+
+// giveAway makes everything in a folder a user's.
+func giveAway(dir string, uid int) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return walk(root, ".", func(path string) error { return root.Lchown(path, uid, uid) })
+}
+
+// explain says what to do about a start that failed.
+func explain(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	hint := ""
+	switch failed, ok := errors.AsType[*stepError](err); {
+	case ok && errors.Is(failed.err, unix.ENOSYS):
+		hint = ": provider jail needs Linux 5.12 or newer; use docker, or a newer kernel"
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS):
+		hint = hintNamespaces()
+	}
+	return schemas.Errorf(schemas.CodeUnavailable, "start a jail: %w%s", err, hint)
+}

@@ -1,0 +1,187 @@
+package jail
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-dev/sluice/sandbox/supervisor/zygote"
+)
+
+// mother is the worker's end of its zygote.
+type mother struct {
+	cmd  *exec.Cmd
+	conn *net.UnixConn
+	mu   sync.Mutex // one request at a time
+}
+
+const (
+	busyTries = 50
+	busyWait  = 2 * time.Millisecond
+)
+
+// newMother starts a zygote. It is in a session of its own, and has none of the worker's streams: it may outlive it.
+func newMother(path string) (*mother, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "zygote"), os.NewFile(uintptr(pair[1]), "zygote")
+	defer ours.Close()
+	defer theirs.Close()
+	m := &mother{}
+	for try := 0; ; try++ {
+		m.cmd = exec.Command(path, "zygote")
+		m.cmd.Env, m.cmd.Dir = []string{}, "/"
+		m.cmd.ExtraFiles = []*os.File{theirs}
+		m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err = m.cmd.Start(); err == nil {
+			break
+		}
+		// The file was just written, and for a moment another thread's fork can hold it open still.
+		if !errors.Is(err, syscall.ETXTBSY) || try >= busyTries {
+			return nil, err
+		}
+		time.Sleep(busyWait)
+	}
+	conn, err := net.FileConn(ours)
+	if err == nil {
+		var ok bool
+		if m.conn, ok = conn.(*net.UnixConn); ok {
+			return m, nil
+		}
+		err = errors.New("the zygote's socket is none")
+	}
+	return nil, errors.Join(err, m.cmd.Process.Kill(), m.cmd.Wait())
+}
+
+// close ends the zygote once its children have.
+func (m *mother) close() error {
+	err := m.conn.Close()
+	// How it ended says nothing: there is nothing it could lose.
+	_ = m.cmd.Wait()
+	return err
+}
+
+// child is a process the zygote has forked.
+type child struct {
+	pid   int
+	pidfd *os.File
+}
+
+// fork has a program run. The first descriptor is the report's.
+func (m *mother) fork(p *program, files ...*os.File) (*child, error) {
+	request := p.Append(nil)
+	if len(request) > zygote.MaxProgram || len(files) > zygote.MaxFDs {
+		return nil, fmt.Errorf("a program of %d bytes with %d descriptors is too large", len(request), len(files))
+	}
+	fds := make([]int, len(files))
+	for i, f := range files {
+		fds[i] = int(f.Fd())
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, _, err := m.conn.WriteMsgUnix(request, unix.UnixRights(fds...), nil); err != nil {
+		return nil, fmt.Errorf("ask the zygote: %w", err)
+	}
+	var answer [4]byte
+	oob := make([]byte, unix.CmsgSpace(4))
+	n, oobn, _, _, err := m.conn.ReadMsgUnix(answer[:], oob)
+	if err != nil || n != len(answer) {
+		return nil, fmt.Errorf("the zygote does not answer: %w", errors.Join(err, errors.New("it has ended")))
+	}
+	pid := int32(binary.LittleEndian.Uint32(answer[:]))
+	if pid < 0 {
+		return nil, os.NewSyscallError("clone", syscall.Errno(-pid))
+	}
+	pidfd, err := receive(oob[:oobn])
+	if err != nil {
+		return nil, err
+	}
+	return &child{pid: int(pid), pidfd: pidfd}, nil
+}
+
+var errNoPidfd = errors.New("the zygote's answer has no pidfd")
+
+func receive(oob []byte) (*os.File, error) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil || len(messages) != 1 {
+		return nil, errors.Join(errNoPidfd, err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return nil, errors.Join(errNoPidfd, err)
+	}
+	// Non-blocking, it can be waited for without a thread.
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		return nil, errors.Join(err, unix.Close(fds[0]))
+	}
+	return os.NewFile(uintptr(fds[0]), "pidfd"), nil
+}
+
+// wait blocks until the child has ended, and everything with it where it was the first of a pid namespace.
+func (c *child) wait() error {
+	raw, err := c.pidfd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Read(func(fd uintptr) bool {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(p, 0)
+		return err == nil && n > 0
+	})
+}
+
+// kill ends it. It may have ended by itself, or be closed already: both are what is wanted.
+func (c *child) kill() {
+	if raw, err := c.pidfd.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
+	}
+}
+
+// stepError is a call of a program that failed.
+type stepError struct {
+	step string
+	err  error
+}
+
+func (e *stepError) Error() string { return e.step + ": " + e.err.Error() }
+
+func (e *stepError) Unwrap() error { return e.err }
+
+// run forks a program and waits until it has reached its exec, or failed to.
+func (m *mother) run(ctx context.Context, p *program, files ...*os.File) (*child, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	c, err := m.fork(p, append([]*os.File{w}, files...)...)
+	if err := errors.Join(err, w.Close()); err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var report [zygote.ReportSize]byte
+	n, err := r.Read(report[:])
+	var f zygote.Failure
+	switch {
+	case n > 0 && f.Decode(report[:n]) && int(f.Call) < len(p.steps):
+		err = &stepError{p.steps[f.Call], syscall.Errno(f.Errno)}
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case n == 0:
+		return c, nil
+	}
+	c.kill()
+	return nil, errors.Join(err, c.wait(), c.pidfd.Close())
+}

@@ -1,0 +1,37 @@
+//go:build !linux || !(amd64 || arm64)
+
+package jail
+
+import (
+	"context"
+	"runtime"
+
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Provider is for Linux alone.
+type Provider struct{}
+
+var _ sandbox.Provider = (*Provider)(nil)
+
+// New fails: unavailable.
+func New(Config) (*Provider, error) { return nil, errSystem() }
+
+// Name is "jail".
+func (p *Provider) Name() string { return Name }
+
+// Create fails: unavailable.
+func (p *Provider) Create(context.Context, sandbox.Spec) (sandbox.Sandbox, error) {
+	return nil, errSystem()
+}
+
+// Close has nothing to do.
+func (p *Provider) Close() error { return nil }
+
+// Check fails: unavailable.
+func Check() (string, error) { return "", errSystem() }
+
+func errSystem() error {
+	return schemas.Errorf(schemas.CodeUnavailable, "provider jail needs Linux on amd64 or arm64, this is %s on %s: use docker", runtime.GOOS, runtime.GOARCH)
+}

@@ -1,0 +1,312 @@
+// Command probe tries what must not work in a sandbox, one group of system calls after the other, and prints a line for each:
+// its name, and the error that came or "done".
+//
+//	probe GROUP… ──► name<TAB>errno
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	for _, group := range os.Args[1:] {
+		run, ok := groups[group]
+		if !ok {
+			fmt.Fprintln(os.Stderr, "no group", group)
+			os.Exit(2)
+		}
+		run()
+	}
+}
+
+var groups = map[string]func(){
+	"mounts": mounts, "namespaces": namespaces, "others": others, "kernel": kernel, "sockets": sockets, "modes": modes,
+	"clocks": clocks, "terminals": terminals, "supervisor": supervisor, "x32": x32, "zombies": zombies, "forks": forks, "memory": memory,
+}
+
+func say(name string, err error) {
+	result := "done"
+	if err != nil {
+		result = err.Error()
+		if e, ok := err.(syscall.Errno); ok {
+			result = unix.ErrnoName(e)
+		}
+	}
+	fmt.Printf("%s\t%s\n", name, result)
+}
+
+// try makes a raw call.
+func try(name string, number uintptr, args ...uintptr) {
+	var a [6]uintptr
+	copy(a[:], args)
+	_, _, e := syscall.Syscall6(number, a[0], a[1], a[2], a[3], a[4], a[5])
+	if e != 0 {
+		say(name, e)
+		return
+	}
+	say(name, nil)
+}
+
+func str(s string) uintptr {
+	p, err := syscall.BytePtrFromString(s)
+	if err != nil {
+		panic(err)
+	}
+	keep = append(keep, p)
+	return uintptr(unsafe.Pointer(p))
+}
+
+// keep holds what calls point to.
+var keep []*byte
+
+func zeros() uintptr {
+	b := make([]byte, 512)
+	keep = append(keep, &b[0])
+	return uintptr(unsafe.Pointer(&b[0]))
+}
+
+const cwd = ^uintptr(99)
+
+func mounts() {
+	try("mount tmpfs", unix.SYS_MOUNT, str("x"), str("/tmp"), str("tmpfs"), 0, 0)
+	try("mount proc", unix.SYS_MOUNT, str("x"), str("/tmp"), str("proc"), 0, 0)
+	try("bind", unix.SYS_MOUNT, str("/"), str("/tmp"), 0, unix.MS_BIND|unix.MS_REC, 0)
+	try("remount", unix.SYS_MOUNT, str("x"), str("/"), 0, unix.MS_REMOUNT|unix.MS_BIND, 0)
+	try("remount usr", unix.SYS_MOUNT, str("x"), str("/usr"), 0, unix.MS_REMOUNT|unix.MS_BIND, 0)
+	try("umount proc", unix.SYS_UMOUNT2, str("/proc"), unix.MNT_DETACH)
+	try("umount mask", unix.SYS_UMOUNT2, str("/proc/kcore"), unix.MNT_DETACH)
+	try("pivot_root", unix.SYS_PIVOT_ROOT, str("/tmp"), str("/tmp"))
+	try("chroot", unix.SYS_CHROOT, str("/tmp"))
+	try("open_tree", unix.SYS_OPEN_TREE, cwd, str("/"), unix.OPEN_TREE_CLONE)
+	try("move_mount", unix.SYS_MOVE_MOUNT, cwd, str("/proc"), cwd, str("/tmp"), 0)
+	try("fsopen", unix.SYS_FSOPEN, str("tmpfs"), 0)
+	try("fspick", unix.SYS_FSPICK, cwd, str("/"), 0)
+	try("mount_setattr", unix.SYS_MOUNT_SETATTR, cwd, str("/"), 0, zeros(), 32)
+}
+
+func namespaces() {
+	for name, f := range map[string]uintptr{
+		"user": unix.CLONE_NEWUSER, "mount": unix.CLONE_NEWNS, "pid": unix.CLONE_NEWPID, "net": unix.CLONE_NEWNET,
+		"ipc": unix.CLONE_NEWIPC, "uts": unix.CLONE_NEWUTS, "cgroup": unix.CLONE_NEWCGROUP, "time": unix.CLONE_NEWTIME,
+	} {
+		try("unshare "+name, unix.SYS_UNSHARE, f)
+		if name == "time" {
+			continue // clone cannot
+		}
+		pid, _, e := syscall.RawSyscall6(unix.SYS_CLONE, f|uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+		switch {
+		case e != 0:
+			say("clone "+name, e)
+		case pid == 0:
+			syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+		default:
+			say("clone "+name, nil)
+		}
+	}
+	try("clone3", unix.SYS_CLONE3, zeros(), 64)
+	for _, ns := range []string{"/proc/self/ns/mnt", "/proc/1/ns/mnt"} {
+		fd, err := unix.Open(ns, unix.O_RDONLY, 0)
+		if err != nil {
+			say("setns "+ns, err)
+			continue
+		}
+		try("setns "+ns, unix.SYS_SETNS, uintptr(fd), 0)
+	}
+}
+
+func others() {
+	try("ptrace traceme", unix.SYS_PTRACE, unix.PTRACE_TRACEME)
+	try("ptrace attach", unix.SYS_PTRACE, unix.PTRACE_ATTACH, 1)
+	try("ptrace seize", unix.SYS_PTRACE, unix.PTRACE_SEIZE, 1)
+	try("process_vm_readv", unix.SYS_PROCESS_VM_READV, 1, zeros(), 1, zeros(), 1)
+	try("process_vm_writev", unix.SYS_PROCESS_VM_WRITEV, 1, zeros(), 1, zeros(), 1)
+	try("kcmp", unix.SYS_KCMP, 1, uintptr(os.Getpid()), 0, 0, 0)
+	if fd, err := unix.PidfdOpen(1, 0); err == nil {
+		try("pidfd_getfd", unix.SYS_PIDFD_GETFD, uintptr(fd), 3, 0)
+	}
+	for _, path := range []string{"mem", "environ", "fd", "fd/3", "exe", "root", "cwd", "maps", "syscall", "stack"} {
+		f, err := os.Open("/proc/1/" + path)
+		say("open /proc/1/"+path, errnoOf(err))
+		if err == nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// errnoOf is what is at the bottom of an error of package os.
+func errnoOf(err error) error {
+	for err != nil {
+		if e, ok := err.(syscall.Errno); ok {
+			return e
+		}
+		w, ok := err.(interface{ Unwrap() error })
+		if !ok {
+			return err
+		}
+		err = w.Unwrap()
+	}
+	return nil
+}
+
+func kernel() {
+	for name, number := range map[string]uintptr{
+		"bpf": unix.SYS_BPF, "perf_event_open": unix.SYS_PERF_EVENT_OPEN, "userfaultfd": unix.SYS_USERFAULTFD,
+		"io_uring_setup": unix.SYS_IO_URING_SETUP, "keyctl": unix.SYS_KEYCTL, "add_key": unix.SYS_ADD_KEY,
+		"request_key": unix.SYS_REQUEST_KEY, "kexec_load": unix.SYS_KEXEC_LOAD, "init_module": unix.SYS_INIT_MODULE,
+		"finit_module": unix.SYS_FINIT_MODULE, "delete_module": unix.SYS_DELETE_MODULE, "reboot": unix.SYS_REBOOT,
+		"swapon": unix.SYS_SWAPON, "swapoff": unix.SYS_SWAPOFF, "acct": unix.SYS_ACCT, "quotactl": unix.SYS_QUOTACTL,
+		"sethostname": unix.SYS_SETHOSTNAME, "setdomainname": unix.SYS_SETDOMAINNAME, "vhangup": unix.SYS_VHANGUP,
+		"open_by_handle_at": unix.SYS_OPEN_BY_HANDLE_AT, "fanotify_init": unix.SYS_FANOTIFY_INIT,
+		"lookup_dcookie": unix.SYS_LOOKUP_DCOOKIE, "move_pages": unix.SYS_MOVE_PAGES,
+	} {
+		try(name, number, 0, zeros(), zeros(), 0)
+	}
+	try("syslog", unix.SYS_SYSLOG, 3, zeros(), 512)
+	try("personality", unix.SYS_PERSONALITY, 0x0400000)
+}
+
+func sockets() {
+	for name, s := range map[string][3]int{
+		"raw": {unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP}, "raw6": {unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_ICMPV6},
+		"packet": {unix.AF_PACKET, unix.SOCK_RAW, 0}, "vsock": {unix.AF_VSOCK, unix.SOCK_STREAM, 0},
+		"alg": {unix.AF_ALG, unix.SOCK_SEQPACKET, 0}, "bluetooth": {unix.AF_BLUETOOTH, unix.SOCK_RAW, 1},
+		"audit": {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_AUDIT}, "xfrm": {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_XFRM},
+		"netfilter": {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER}, "uevent": {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_KOBJECT_UEVENT},
+		"tipc": {unix.AF_TIPC, unix.SOCK_STREAM, 0}, "rds": {unix.AF_RDS, unix.SOCK_SEQPACKET, 0}, "can": {unix.AF_CAN, unix.SOCK_RAW, 1},
+		"xdp": {unix.AF_XDP, unix.SOCK_RAW, 0}, "kcm": {unix.AF_KCM, unix.SOCK_DGRAM, 0}, "x25": {unix.AF_X25, unix.SOCK_SEQPACKET, 0},
+	} {
+		fd, err := unix.Socket(s[0], s[1], s[2])
+		say("socket "+name, err)
+		if err == nil {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+func modes() {
+	say("plain file", errnoOf(os.WriteFile("plain", nil, 0o644)))
+	say("chmod setuid", unix.Chmod("plain", 0o4755))
+	say("chmod setgid", unix.Fchmodat(unix.AT_FDCWD, "plain", 0o2755, 0))
+	fd, err := unix.Open("created", unix.O_CREAT|unix.O_WRONLY, 0o4755)
+	say("create setuid", err)
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	try("openat2", unix.SYS_OPENAT2, cwd, str("created"), zeros(), 24)
+	say("mkdir setgid", unix.Mkdir("folder", 0o2755))
+	say("mknod setuid", unix.Mknod("fifo", unix.S_IFIFO|0o4644, 0))
+	say("mknod char", unix.Mknod("/tmp/null", unix.S_IFCHR|0o666, 0x103))
+	say("mknod block", unix.Mknod("disk", unix.S_IFBLK|0o666, 0xfe00))
+	say("file capabilities", unix.Setxattr("plain", "security.capability", make([]byte, 20), 0))
+	say("setuid 0", syscall.Setuid(0))
+	say("setgid 0", syscall.Setgid(0))
+	say("chown to root", os.Chown("plain", 0, 0))
+}
+
+func clocks() {
+	now := unix.NsecToTimespec(time.Now().UnixNano())
+	say("clock_settime", unix.ClockSettime(unix.CLOCK_REALTIME, &now))
+	tv := unix.NsecToTimeval(time.Now().UnixNano())
+	say("settimeofday", unix.Settimeofday(&tv))
+	_, err := unix.Adjtimex(&unix.Timex{Modes: unix.ADJ_FREQUENCY})
+	say("adjtimex", err)
+	_, err = unix.ClockAdjtime(unix.CLOCK_REALTIME, &unix.Timex{Modes: unix.ADJ_FREQUENCY})
+	say("clock_adjtime", err)
+}
+
+func terminals() {
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		say("TIOCSTI", err)
+		return
+	}
+	c := byte('x')
+	try("TIOCSTI", unix.SYS_IOCTL, uintptr(fd), unix.TIOCSTI, uintptr(unsafe.Pointer(&c)))
+	try("TIOCLINUX", unix.SYS_IOCTL, uintptr(fd), unix.TIOCLINUX, uintptr(unsafe.Pointer(&c)))
+	// The high half of a request is not looked at by the kernel, and must not fool a filter.
+	try("TIOCSTI with high bits", unix.SYS_IOCTL, uintptr(fd), 1<<32|unix.TIOCSTI, uintptr(unsafe.Pointer(&c)))
+}
+
+// supervisor does to the first process what a process of the same user might.
+func supervisor() {
+	for sig := 1; sig <= 64; sig++ {
+		_ = unix.Kill(1, syscall.Signal(sig))
+	}
+	limit := unix.Rlimit{Cur: 3, Max: 3}
+	say("prlimit", unix.Prlimit(1, unix.RLIMIT_NOFILE, &limit, nil))
+}
+
+func x32() {
+	try("x32 getpid", 0x40000000|unix.SYS_GETPID)
+}
+
+// number is a count given after the group's name by the environment.
+func number(name string) int {
+	n, err := strconv.Atoi(os.Getenv(name))
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// zombies makes orphans that end at once, a chain of short lives each, without ever waiting.
+func zombies() {
+	made := 0
+	for range number("COUNT") {
+		pid, _, e := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+		if e == 0 && pid == 0 {
+			syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+			for {
+				syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+			}
+		}
+		if e == 0 {
+			made++
+			continue
+		}
+		// The limit is reached: the dead are kept until their parent looks.
+		for {
+			var status unix.WaitStatus
+			if pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil); err != nil || pid <= 0 {
+				break
+			}
+		}
+	}
+	fmt.Printf("made\t%d\n", made)
+}
+
+// forks makes at most so many children that stay, and says how many it got.
+func forks() {
+	made := 0
+	for range number("COUNT") {
+		pid, _, e := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+		if e == 0 && pid == 0 {
+			for {
+				syscall.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
+			}
+		}
+		if e != 0 {
+			say("fork", e)
+			break
+		}
+		made++
+	}
+	fmt.Printf("made\t%d\n", made)
+}
+
+// memory takes 300 MB, a little at a time, and says how it went only if it got them.
+func memory() {
+	const chunk = 1 << 20
+	b := make([]byte, 300*chunk)
+	for i := 0; i < len(b); i += 4096 {
+		b[i] = 1
+	}
+	fmt.Printf("memory\tdone %d\n", len(b))
+}

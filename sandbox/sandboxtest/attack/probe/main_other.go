@@ -1,0 +1,6 @@
+//go:build !linux
+
+// Command probe is for Linux alone.
+package main
+
+func main() {}

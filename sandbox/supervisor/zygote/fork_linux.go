@@ -1,0 +1,69 @@
+package zygote
+
+import (
+	"syscall"
+	"unsafe"
+)
+
+const clonePidfd = 0x1000
+
+// forking is what the two sides of a fork need, allocated before it.
+type forking struct {
+	calls     []call
+	report    int
+	pidfd     int32
+	all, old  uint64 // signal masks
+	action    [4]uint64
+	registers [Registers]uintptr
+	failure   [2]uint32
+}
+
+// fork makes the child. Signals are blocked meanwhile: the runtime's handlers must not run in the child.
+//
+//go:noinline
+//go:norace
+//go:nosplit
+func (f *forking) fork(flags uintptr) (uintptr, syscall.Errno) {
+	f.all = ^uint64(0)
+	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, sigSetmask, uintptr(unsafe.Pointer(&f.all)), uintptr(unsafe.Pointer(&f.old)), sigsetSize, 0, 0)
+	pid, _, e := syscall.RawSyscall6(syscall.SYS_CLONE, flags|clonePidfd|uintptr(syscall.SIGCHLD), 0, uintptr(unsafe.Pointer(&f.pidfd)), 0, 0, 0)
+	if e == 0 && pid == 0 {
+		f.child()
+	}
+	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, sigSetmask, uintptr(unsafe.Pointer(&f.old)), 0, sigsetSize, 0, 0)
+	return pid, e
+}
+
+// child runs the program and never returns.
+//
+//go:noinline
+//go:norace
+//go:nosplit
+func (f *forking) child() {
+	// Before any signal can come in again, none may have a handler.
+	for sig := uintptr(1); sig <= lastSignal; sig++ {
+		syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&f.action)), 0, sigsetSize, 0, 0)
+	}
+	f.all = 0
+	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, sigSetmask, uintptr(unsafe.Pointer(&f.all)), 0, sigsetSize, 0, 0)
+	for i := 0; i < len(f.calls); i++ {
+		c := &f.calls[i]
+		for j := 0; j < len(c.args); j++ {
+			if c.register[j] {
+				c.args[j] = f.registers[c.args[j]%Registers]
+			}
+		}
+		r, _, e := syscall.RawSyscall6(c.number, c.args[0], c.args[1], c.args[2], c.args[3], c.args[4], c.args[5])
+		if e != 0 && !c.optional {
+			f.failure[0], f.failure[1] = uint32(i), uint32(e)
+			syscall.RawSyscall6(syscall.SYS_WRITE, uintptr(f.report), uintptr(unsafe.Pointer(&f.failure)), ReportSize, 0, 0, 0)
+			break
+		}
+		if c.save < Registers {
+			f.registers[c.save] = r
+		}
+	}
+	for {
+		syscall.RawSyscall6(syscall.SYS_EXIT_GROUP, 125, 0, 0, 0, 0, 0)
+	}
+}

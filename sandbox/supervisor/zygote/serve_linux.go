@@ -1,0 +1,135 @@
+package zygote
+
+import (
+	"runtime"
+	"syscall"
+	"unsafe"
+)
+
+// SocketFD is the descriptor of the zygote's end of its socket, a seqpacket pair. A request is a Program with 1 to MaxFDs
+// descriptors, of which the first is the report's pipe; the answer is the child's pid as four bytes with its pidfd, or the
+// negative errno.
+const SocketFD = 3
+
+// MaxFDs is the most descriptors that can be sent with a program.
+const MaxFDs = 8
+
+const (
+	sigSetmask = 2
+	sigsetSize = 8
+	sigIgnore  = 1
+	lastSignal = 64
+)
+
+// Main forks for the worker until it is gone, waits for the children, and gives the exit code.
+func Main() int {
+	runtime.LockOSThread()
+	// One fork at a time is all there is to do.
+	runtime.GOMAXPROCS(1)
+	syscall.CloseOnExec(SocketFD)
+	// The kernel then reaps the children. The worker watches them by their pidfds.
+	action := [4]uint64{sigIgnore}
+	if _, _, e := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(syscall.SIGCHLD), uintptr(unsafe.Pointer(&action)), 0, sigsetSize, 0, 0); e != 0 {
+		return 125
+	}
+	buf := make([]byte, MaxProgram)
+	oob := make([]byte, syscall.CmsgSpace(4*MaxFDs))
+	for serve(buf, oob) {
+	}
+	for {
+		if _, err := syscall.Wait4(-1, nil, 0, nil); err != nil && err != syscall.EINTR {
+			return 0
+		}
+	}
+}
+
+// serve answers one request; false when there will be no more.
+func serve(buf, oob []byte) bool {
+	n, oobn, flags, _, err := syscall.Recvmsg(SocketFD, buf, oob, syscall.MSG_CMSG_CLOEXEC)
+	if err == syscall.EINTR {
+		return true
+	}
+	if err != nil || n == 0 {
+		return false
+	}
+	fds := received(oob[:oobn])
+	pid, pidfd := int32(-int32(syscall.EINVAL)), -1
+	var p Program
+	if flags&(syscall.MSG_TRUNC|syscall.MSG_CTRUNC) == 0 && len(fds) > 0 && p.Decode(buf[:n]) {
+		pid, pidfd = start(&p, fds)
+	}
+	var rights []byte
+	if pidfd >= 0 {
+		rights = syscall.UnixRights(pidfd)
+		fds = append(fds, pidfd)
+	}
+	err = syscall.Sendmsg(SocketFD, append32(nil, uint32(pid)), rights, nil, syscall.MSG_NOSIGNAL)
+	for _, fd := range fds {
+		_ = syscall.Close(fd)
+	}
+	return err == nil
+}
+
+func received(oob []byte) (fds []int) {
+	messages, err := syscall.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	for i := range messages {
+		if more, err := syscall.ParseUnixRights(&messages[i]); err == nil {
+			fds = append(fds, more...)
+		}
+	}
+	return fds
+}
+
+// call is a Call with everything resolved but its registers.
+type call struct {
+	number   uintptr
+	args     [6]uintptr
+	register [6]bool
+	save     byte
+	optional bool
+}
+
+func start(p *Program, fds []int) (int32, int) {
+	resolve := func(a Arg) (uint64, bool) {
+		switch a.Kind {
+		case Pointer:
+			return uint64(uintptr(unsafe.Pointer(&p.Data[a.Value]))), true
+		case FD:
+			if a.Value >= uint64(len(fds)) {
+				return 0, false
+			}
+			return uint64(fds[a.Value]), true
+		default:
+			return a.Value, true
+		}
+	}
+	for _, patch := range p.Patches {
+		v, ok := resolve(patch.Value)
+		if !ok {
+			return -int32(syscall.EBADF), -1
+		}
+		copy(p.Data[patch.At:], append64(nil, v))
+	}
+	calls := make([]call, len(p.Calls))
+	for i := range p.Calls {
+		from, to := &p.Calls[i], &calls[i]
+		to.number, to.save, to.optional = uintptr(from.Number), from.Save, from.Optional
+		for j, a := range from.Args {
+			v, ok := resolve(a)
+			if !ok {
+				return -int32(syscall.EBADF), -1
+			}
+			to.args[j], to.register[j] = uintptr(v), a.Kind == Register
+		}
+	}
+	f := &forking{calls: calls, report: fds[0], pidfd: -1}
+	pid, e := f.fork(uintptr(p.Flags))
+	runtime.KeepAlive(p.Data)
+	if e != 0 {
+		return -int32(e), -1
+	}
+	return int32(pid), int(f.pidfd)
+}
