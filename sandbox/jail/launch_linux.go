@@ -18,19 +18,15 @@ import (
 
 // claim is what one jail holds on the host.
 type claim struct {
-	p        *Provider
-	name     string
-	socket   string
-	listener *os.File
-	group    *group
-	uid      int
+	p      *Provider
+	name   string
+	socket string
+	group  *group
+	uid    int
 }
 
 // release gives everything back, once the jail is gone.
 func (c *claim) release() {
-	if c.listener != nil {
-		_ = c.listener.Close()
-	}
 	if c.socket != "" {
 		_ = os.Remove(c.socket)
 	}
@@ -54,12 +50,15 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *box, err e
 	if err != nil {
 		return nil, err
 	}
-	socket := filepath.Join(p.dir, c.name+".sock")
-	if c.listener, err = link.Listen(ctx, socket); err != nil {
-		return nil, err
+	l, child, err := p.start(ctx, j, c)
+	if failed, ok := errors.AsType[*stepError](err); ok && failed.step == stepIDMap {
+		// The workspace's file system cannot map owners: the workspace is given to the jail's user instead.
+		if err := giveAway(j.workspace, c.uid); err != nil {
+			return nil, schemas.Errorf(schemas.CodeUnavailable, "give the workspace to the jail's user: %w", err)
+		}
+		j.idmap = nil
+		l, child, err = p.start(ctx, j, c)
 	}
-	c.socket = socket
-	child, err := p.start(ctx, j, c)
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -68,12 +67,6 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *box, err e
 		defer close(gone)
 		_ = child.wait() // it can only say that the descriptor was closed, which nobody does before
 	}()
-	l, err := p.open(ctx, c)
-	if err != nil {
-		child.kill()
-		<-gone
-		return nil, errors.Join(err, child.pidfd.Close())
-	}
 	s := link.NewSandbox(l, link.Config{
 		Spec: spec, Home: home, Gone: gone, Force: child.kill,
 		Ended: func() {
@@ -86,15 +79,42 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *box, err e
 	return &box{Sandbox: s, workspace: spec.Workspace, limits: spec.Limits}, nil
 }
 
-// open connects to the supervisor; the connection waits in the socket's queue until that takes it.
-func (p *Provider) open(ctx context.Context, c *claim) (*link.Link, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.socket)
-	err = errors.Join(err, c.listener.Close())
-	c.listener = nil
-	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "connect to the supervisor: %w", err)
+// start has the zygote start the jail, and greets its supervisor: the connection waits in the socket's queue until that takes it,
+// so that the greeting is there before the supervisor is.
+func (p *Provider) start(ctx context.Context, j *jailed, c *claim) (*link.Link, *child, error) {
+	var files []*os.File
+	if j.idmap != nil {
+		mapping, err := p.users.mapped(ctx, p.mother, c.uid)
+		if err != nil {
+			return nil, nil, err
+		}
+		files = append(files, mapping)
 	}
-	return link.Open(ctx, conn, 0)
+	socket := filepath.Join(p.dir, c.name+".sock")
+	listener, err := link.Listen(ctx, socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.socket = socket
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, nil, errors.Join(err, listener.Close())
+	}
+	child, report, err := p.mother.begin(j.start(), func() { _ = conn.Close() }, append([]*os.File{listener}, files...)...)
+	if err = errors.Join(err, listener.Close()); err != nil {
+		return nil, nil, errors.Join(err, conn.Close())
+	}
+	l, err := link.Open(ctx, conn, 0)
+	if err == nil {
+		<-report.done
+		return l, child, nil
+	}
+	child.kill()
+	<-report.done
+	if report.err != nil {
+		err = report.err
+	}
+	return nil, nil, errors.Join(err, child.wait(), child.pidfd.Close())
 }
 
 // jailed decides what this jail is.
@@ -112,6 +132,8 @@ func (p *Provider) jailed(ctx context.Context, spec sandbox.Spec, c *claim) (*ja
 			return nil, err
 		}
 		j.uid = c.uid
+		to := mappingFD
+		j.idmap = &to
 	}
 	if p.cgroups != nil {
 		if c.group, err = p.cgroups.make(c.name, spec.Limits); err != nil {
@@ -120,30 +142,6 @@ func (p *Provider) jailed(ctx context.Context, spec sandbox.Spec, c *claim) (*ja
 		j.group = c.group
 	}
 	return &j, ctx.Err()
-}
-
-// start has the zygote start the jail. Where the workspace's file system cannot map owners, the workspace is given to the jail's
-// user instead.
-func (p *Provider) start(ctx context.Context, j *jailed, c *claim) (*child, error) {
-	if p.users == nil {
-		return p.mother.run(ctx, j.start(), c.listener)
-	}
-	mapping, err := p.users.mapped(ctx, p.mother, c.uid)
-	if err != nil {
-		return nil, err
-	}
-	to := mappingFD
-	j.idmap = &to
-	child, err := p.mother.run(ctx, j.start(), c.listener, mapping)
-	failed, ok := errors.AsType[*stepError](err)
-	if !ok || failed.step != stepIDMap {
-		return child, err
-	}
-	if err := giveAway(j.workspace, c.uid); err != nil {
-		return nil, err
-	}
-	j.idmap = nil
-	return p.mother.run(ctx, j.start(), c.listener)
 }
 
 // giveAway makes everything in a folder a user's.

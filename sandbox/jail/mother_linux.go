@@ -1,7 +1,6 @@
 package jail
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -158,30 +157,34 @@ func (e *stepError) Error() string { return e.step + ": " + e.err.Error() }
 
 func (e *stepError) Unwrap() error { return e.err }
 
-// run forks a program and waits until it has reached its exec, or failed to.
-func (m *mother) run(ctx context.Context, p *program, files ...*os.File) (*child, error) {
+// report is what a child says of its program.
+type report struct {
+	done chan struct{} // closed when err is final
+	err  error         // a *stepError; nil when the child has reached its exec, or was killed before
+}
+
+// begin forks a program. failed is called when the child reports that a call did; whoever waits for done waits for that too.
+func (m *mother) begin(p *program, failed func(), files ...*os.File) (*child, *report, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer r.Close()
 	c, err := m.fork(p, append([]*os.File{w}, files...)...)
-	if err := errors.Join(err, w.Close()); err != nil {
-		return nil, err
+	err = errors.Join(err, w.Close())
+	if err != nil {
+		return nil, nil, errors.Join(err, r.Close())
 	}
-	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	var report [zygote.ReportSize]byte
-	n, err := r.Read(report[:])
-	var f zygote.Failure
-	switch {
-	case n > 0 && f.Decode(report[:n]) && int(f.Call) < len(p.steps):
-		err = &stepError{p.steps[f.Call], syscall.Errno(f.Errno)}
-	case ctx.Err() != nil:
-		err = ctx.Err()
-	case n == 0:
-		return c, nil
-	}
-	c.kill()
-	return nil, errors.Join(err, c.wait(), c.pidfd.Close())
+	rep := &report{done: make(chan struct{})}
+	go func() {
+		defer close(rep.done)
+		defer r.Close()
+		var b [zygote.ReportSize]byte
+		n, _ := r.Read(b[:]) // the end of the file is the good case; there is no other error on a pipe
+		var f zygote.Failure
+		if f.Decode(b[:n]) && int(f.Call) < len(p.steps) {
+			rep.err = &stepError{p.steps[f.Call], syscall.Errno(f.Errno)}
+			failed()
+		}
+	}()
+	return c, rep, nil
 }

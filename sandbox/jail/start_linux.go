@@ -2,6 +2,7 @@ package jail
 
 import (
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -183,12 +184,17 @@ func (p *program) drop(j *jailed) {
 // would be a user like any other.
 const secureBits = 1<<0 | 1<<1 | 1<<3 | 1<<5 | 1<<6 | 1<<7
 
+// supervisorProcs is how many threads run the supervisor's code at a time: what it does is move bytes.
+const supervisorProcs = 4
+
 func (p *program) exec(j *jailed) {
 	args := pointers{"sluice-supervisor", "pid1", "score=" + j.ownScore(), "scores=" + j.processScore()}
 	if j.group != nil {
 		args = append(args, "memory")
 	}
-	p.call("exec the supervisor", unix.SYS_EXECVEAT, supervisorFD, "", args, pointers{}, unix.AT_EMPTY_PATH)
+	// Told how many processors to use, the supervisor's runtime does not look for its cgroup in /proc, now and then every second.
+	env := pointers{"GOMAXPROCS=" + strconv.Itoa(min(runtime.NumCPU(), supervisorProcs))}
+	p.call("exec the supervisor", unix.SYS_EXECVEAT, supervisorFD, "", args, env, unix.AT_EMPTY_PATH)
 }
 
 // readNumber is a small number in a file of /proc.
