@@ -65,9 +65,10 @@ func findCgroups(runDir string) (*cgroups, error) {
 }
 
 func (c *cgroups) find(mounts map[string]string, own, name string) error {
-	if root, ok := mounts["memory"]; ok {
+	if _, ok := mounts["memory"]; ok {
 		for _, controller := range controllers {
-			if root, ok = mounts[controller]; !ok {
+			root, ok := mounts[controller]
+			if !ok {
 				return &none{"cgroups v1 without the controller " + controller}
 			}
 			c.parents[controller] = filepath.Join(root, name)

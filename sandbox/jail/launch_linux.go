@@ -150,8 +150,7 @@ func giveAway(dir string, uid int) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
-	return walk(root, ".", func(path string) error { return root.Lchown(path, uid, uid) })
+	return errors.Join(walk(root, ".", func(path string) error { return root.Lchown(path, uid, uid) }), root.Close())
 }
 
 // explain says what to do about a start that failed.

@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,7 +12,13 @@ import (
 	"github.com/sluice-dev/sluice/sandbox/sandboxtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "worker" {
+		fmt.Fprintln(os.Stderr, worker(os.Args[2]))
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // runDir is a short folder: the path of a unix socket is bounded, and the name of a test is not.
 func runDir(tb testing.TB) string {

@@ -78,7 +78,6 @@ func measure(dir string, limits sandbox.Limits) error {
 	if err != nil {
 		return schemas.Errorf(schemas.CodeUnavailable, "workspace: %w", err)
 	}
-	defer root.Close()
 	var files int64
 	var bytes int64
 	err = walk(root, ".", func(path string) error {
@@ -102,6 +101,7 @@ func measure(dir string, limits sandbox.Limits) error {
 		}
 		return nil
 	})
+	err = errors.Join(err, root.Close())
 	if err != nil && !errors.Is(err, schemas.ErrLimitExceeded) {
 		// A folder that cannot be read can hide any number of files.
 		return schemas.Errorf(schemas.CodeLimitExceeded, "the workspace cannot be measured: %w", err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -167,7 +168,7 @@ func (s *scene) command(t *testing.T, in sandbox.Sandbox, cmd sandbox.Command) r
 	var text [2]bytes.Buffer
 	for {
 		out, err := p.Read(s.ctx)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {

@@ -25,12 +25,12 @@ type forking struct {
 //go:nosplit
 func (f *forking) fork(flags uintptr) (uintptr, syscall.Errno) {
 	f.all = ^uint64(0)
-	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, sigSetmask, uintptr(unsafe.Pointer(&f.all)), uintptr(unsafe.Pointer(&f.old)), sigsetSize, 0, 0)
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, sigSetmask, uintptr(unsafe.Pointer(&f.all)), uintptr(unsafe.Pointer(&f.old)), sigsetSize, 0, 0)
 	pid, _, e := syscall.RawSyscall6(syscall.SYS_CLONE, flags|clonePidfd|uintptr(syscall.SIGCHLD), 0, uintptr(unsafe.Pointer(&f.pidfd)), 0, 0, 0)
 	if e == 0 && pid == 0 {
 		f.child()
 	}
-	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, sigSetmask, uintptr(unsafe.Pointer(&f.old)), 0, sigsetSize, 0, 0)
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, sigSetmask, uintptr(unsafe.Pointer(&f.old)), 0, sigsetSize, 0, 0)
 	return pid, e
 }
 
@@ -42,10 +42,10 @@ func (f *forking) fork(flags uintptr) (uintptr, syscall.Errno) {
 func (f *forking) child() {
 	// Before any signal can come in again, none may have a handler.
 	for sig := uintptr(1); sig <= lastSignal; sig++ {
-		syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&f.action)), 0, sigsetSize, 0, 0)
+		_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&f.action)), 0, sigsetSize, 0, 0)
 	}
 	f.all = 0
-	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, sigSetmask, uintptr(unsafe.Pointer(&f.all)), 0, sigsetSize, 0, 0)
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, sigSetmask, uintptr(unsafe.Pointer(&f.all)), 0, sigsetSize, 0, 0)
 	for i := 0; i < len(f.calls); i++ {
 		c := &f.calls[i]
 		for j := 0; j < len(c.args); j++ {
@@ -56,7 +56,7 @@ func (f *forking) child() {
 		r, _, e := syscall.RawSyscall6(c.number, c.args[0], c.args[1], c.args[2], c.args[3], c.args[4], c.args[5])
 		if e != 0 && !c.optional {
 			f.failure[0], f.failure[1] = uint32(i), uint32(e)
-			syscall.RawSyscall6(syscall.SYS_WRITE, uintptr(f.report), uintptr(unsafe.Pointer(&f.failure)), ReportSize, 0, 0, 0)
+			_, _, _ = syscall.RawSyscall6(syscall.SYS_WRITE, uintptr(f.report), uintptr(unsafe.Pointer(&f.failure)), ReportSize, 0, 0, 0)
 			break
 		}
 		if c.save < Registers {
@@ -64,6 +64,6 @@ func (f *forking) child() {
 		}
 	}
 	for {
-		syscall.RawSyscall6(syscall.SYS_EXIT_GROUP, 125, 0, 0, 0, 0, 0)
+		_, _, _ = syscall.RawSyscall6(syscall.SYS_EXIT_GROUP, 125, 0, 0, 0, 0, 0)
 	}
 }

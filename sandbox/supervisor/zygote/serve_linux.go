@@ -53,7 +53,7 @@ func serve(buf, oob []byte) bool {
 		return false
 	}
 	fds := received(oob[:oobn])
-	pid, pidfd := int32(-int32(syscall.EINVAL)), -1
+	pid, pidfd := -int32(syscall.EINVAL), -1
 	var p Program
 	if flags&(syscall.MSG_TRUNC|syscall.MSG_CTRUNC) == 0 && len(fds) > 0 && p.Decode(buf[:n]) {
 		pid, pidfd = start(&p, fds)

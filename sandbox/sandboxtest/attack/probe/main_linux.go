@@ -5,6 +5,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -35,7 +36,7 @@ func say(name string, err error) {
 	result := "done"
 	if err != nil {
 		result = err.Error()
-		if e, ok := err.(syscall.Errno); ok {
+		if e, ok := errors.AsType[syscall.Errno](err); ok {
 			result = unix.ErrnoName(e)
 		}
 	}
@@ -54,21 +55,17 @@ func try(name string, number uintptr, args ...uintptr) {
 	say(name, nil)
 }
 
-func str(s string) uintptr {
-	p, err := syscall.BytePtrFromString(s)
+func str(s string) uintptr { return memoryOf(len(s)+1, s) }
+
+func zeros() uintptr { return memoryOf(512, "") }
+
+// memoryOf is memory that stays where it is for good: the collector does not see what calls point to.
+func memoryOf(size int, text string) uintptr {
+	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		panic(err)
 	}
-	keep = append(keep, p)
-	return uintptr(unsafe.Pointer(p))
-}
-
-// keep holds what calls point to.
-var keep []*byte
-
-func zeros() uintptr {
-	b := make([]byte, 512)
-	keep = append(keep, &b[0])
+	copy(b, text)
 	return uintptr(unsafe.Pointer(&b[0]))
 }
 
@@ -105,7 +102,7 @@ func namespaces() {
 		case e != 0:
 			say("clone "+name, e)
 		case pid == 0:
-			syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+			_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 		default:
 			say("clone "+name, nil)
 		}
@@ -133,26 +130,11 @@ func others() {
 	}
 	for _, path := range []string{"mem", "environ", "fd", "fd/3", "exe", "root", "cwd", "maps", "syscall", "stack"} {
 		f, err := os.Open("/proc/1/" + path)
-		say("open /proc/1/"+path, errnoOf(err))
+		say("open /proc/1/"+path, err)
 		if err == nil {
 			_ = f.Close()
 		}
 	}
-}
-
-// errnoOf is what is at the bottom of an error of package os.
-func errnoOf(err error) error {
-	for err != nil {
-		if e, ok := err.(syscall.Errno); ok {
-			return e
-		}
-		w, ok := err.(interface{ Unwrap() error })
-		if !ok {
-			return err
-		}
-		err = w.Unwrap()
-	}
-	return nil
 }
 
 func kernel() {
@@ -191,7 +173,7 @@ func sockets() {
 }
 
 func modes() {
-	say("plain file", errnoOf(os.WriteFile("plain", nil, 0o644)))
+	say("plain file", os.WriteFile("plain", nil, 0o644))
 	say("chmod setuid", unix.Chmod("plain", 0o4755))
 	say("chmod setgid", unix.Fchmodat(unix.AT_FDCWD, "plain", 0o2755, 0))
 	fd, err := unix.Open("created", unix.O_CREAT|unix.O_WRONLY, 0o4755)
@@ -262,9 +244,9 @@ func zombies() {
 	for range number("COUNT") {
 		pid, _, e := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 		if e == 0 && pid == 0 {
-			syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+			_, _, _ = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 			for {
-				syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+				_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 			}
 		}
 		if e == 0 {
@@ -289,7 +271,7 @@ func forks() {
 		pid, _, e := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 		if e == 0 && pid == 0 {
 			for {
-				syscall.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
+				_, _, _ = syscall.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
 			}
 		}
 		if e != 0 {
