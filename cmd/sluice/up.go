@@ -22,6 +22,8 @@ import (
 // workerFlags are the flags of a worker, wherever it runs.
 type workerFlags struct {
 	provider  string
+	image     string
+	pool      int
 	processes int
 	grace     time.Duration
 	idle      time.Duration
@@ -31,7 +33,9 @@ type workerFlags struct {
 
 func (m *Main) addWorkerFlags(c *cobra.Command, w *workerFlags) {
 	f := c.Flags()
-	f.StringVar(&w.provider, "provider", or(m.Getenv("SLUICE_PROVIDER"), node.Auto), "kind of sandbox: `PROVIDER` auto or local; local isolates nothing (SLUICE_PROVIDER)")
+	f.StringVar(&w.provider, "provider", or(m.Getenv("SLUICE_PROVIDER"), node.Auto), "kind of sandbox: `PROVIDER` auto, jail, docker or local; local isolates nothing (SLUICE_PROVIDER)")
+	f.StringVar(&w.image, "image", m.Getenv("SLUICE_IMAGE"), "`IMAGE` of provider docker's containers (SLUICE_IMAGE)")
+	f.IntVar(&w.pool, "pool", 0, "keep `N` containers of provider docker ready")
 	f.IntVar(&w.processes, "max-processes", 256, "refuse commands beyond `N` running ones")
 	f.DurationVar(&w.grace, "stop-grace", 10*time.Second, "time `D` between SIGTERM and SIGKILL for what runs at shutdown")
 	f.DurationVar(&w.idle, "session-timeout", m.sessionTimeout(), "end a session that has run nothing for `D` (SESSION_TIMEOUT_MINUTES)")
@@ -73,7 +77,7 @@ func (w *workerFlags) node() (node.Config, error) {
 	if w.processes < 1 {
 		return node.Config{}, schemas.Errorf(schemas.CodeInvalidArgument, "--max-processes %d: at least 1", w.processes)
 	}
-	return node.Config{Provider: provider, Allowed: []string{provider}, Processes: w.processes, Grace: w.grace, Idle: w.idle}, nil
+	return node.Config{Provider: provider, Allowed: []string{provider}, Image: w.image, PoolSize: w.pool, Processes: w.processes, Grace: w.grace, Idle: w.idle}, nil
 }
 
 func (m *Main) upCommand(g *globals) *cobra.Command {
