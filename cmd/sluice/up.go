@@ -31,7 +31,7 @@ type workerFlags struct {
 
 func (m *Main) addWorkerFlags(c *cobra.Command, w *workerFlags) {
 	f := c.Flags()
-	f.StringVar(&w.provider, "provider", or(m.Getenv("SLUICE_PROVIDER"), node.Auto), "kind of sandbox: `PROVIDER` auto or local; local isolates nothing (SLUICE_PROVIDER)")
+	f.StringVar(&w.provider, "provider", or(m.Getenv("SLUICE_PROVIDER"), node.Auto), "kind of sandbox: `PROVIDER` auto, jail or local; local isolates nothing (SLUICE_PROVIDER)")
 	f.IntVar(&w.processes, "max-processes", 256, "refuse commands beyond `N` running ones")
 	f.DurationVar(&w.grace, "stop-grace", 10*time.Second, "time `D` between SIGTERM and SIGKILL for what runs at shutdown")
 	f.DurationVar(&w.idle, "session-timeout", m.sessionTimeout(), "end a session that has run nothing for `D` (SESSION_TIMEOUT_MINUTES)")
