@@ -66,7 +66,7 @@ func New(config Config) (*Provider, error) {
 
 // weaker says which limits hold without cgroups.
 func weaker(why error) string {
-	return fmt.Sprintf("no cgroups (%v): memory is limited by process and not by sandbox, CPU time is not limited, pids are", why)
+	return fmt.Sprintf("no cgroups (%v): memory is limited by process, and what processes share not at all; CPU time is not limited; pids are", why)
 }
 
 func (p *Provider) prepare(bare bool) error {
