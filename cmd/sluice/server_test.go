@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"bufio"
 	"context"
 	"io"
@@ -172,10 +173,12 @@ func (s *spawned) signal(sig syscall.Signal) {
 	}
 }
 
-// kill ends it as the kernel would, and waits until it has gone.
+// kill ends it as the kernel would, unless it has ended by itself, and waits until it has gone.
 func (s *spawned) kill() {
 	s.t.Helper()
-	s.signal(syscall.SIGKILL)
+	if err := s.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		s.t.Fatal(err)
+	}
 	<-s.ended
 }
 
