@@ -254,12 +254,15 @@ func TestDeadLetters(t *testing.T) {
 		t.Errorf("codes %v", codes)
 	}
 	stop()
-	dlq, err := c.js.Stream(patient(t), c.names.dlq)
-	must(t, err)
-	cmd, err := c.js.Stream(patient(t), c.names.cmd)
-	must(t, err)
-	if dead, left := dlq.CachedInfo().State.Msgs, cmd.CachedInfo().State.Msgs; dead != uint64(len(bad)) || left != 0 {
-		t.Errorf("%d dead letters, %d commands left", dead, left)
+	// An ack is not waited for: it may still be on its way.
+	for ctx := patient(t); ; {
+		dlq, err := c.js.Stream(ctx, c.names.dlq)
+		must(t, err)
+		cmd, err := c.js.Stream(ctx, c.names.cmd)
+		must(t, err)
+		if dead, left := dlq.CachedInfo().State.Msgs, cmd.CachedInfo().State.Msgs; dead == uint64(len(bad)) && left == 0 {
+			break
+		}
 	}
 	_, err = c.js.PublishMsg(patient(t), &nats.Msg{Subject: subject, Data: make([]byte, 900<<10)})
 	wantCode(t, wrap(err, "queue"), schemas.CodeTooLarge)
