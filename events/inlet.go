@@ -271,12 +271,7 @@ func (in *Inlet) bury(ctx context.Context, d schemas.Delivery, m jetstream.Msg, 
 
 func (in *Inlet) place(m *nats.Msg) {
 	tenant, _, _ := in.conn.Subjects.tokens(m.Subject)
-	var req schemas.PlaceRequest
-	if err := json.Unmarshal(m.Data, &req); err != nil {
-		in.replyPlace(m, schemas.PlaceReply{Error: schemas.Errorf(schemas.CodeInvalidArgument, "not a place request: %w", err)})
-		return
-	}
-	err := schemas.CheckID("thread", req.Thread)
+	req, err := schemas.DecodePlaceRequest(m.Data)
 	if err == nil {
 		err = schemas.CheckID("tenant", tenant)
 	}
@@ -285,7 +280,7 @@ func (in *Inlet) place(m *nats.Msg) {
 		return
 	}
 	handler, ctx := in.target()
-	in.replyPlace(m, handler.HandlePlace(ctx, tenant, req))
+	in.replyPlace(m, handler.HandlePlace(ctx, tenant, *req))
 }
 
 func (in *Inlet) replyPlace(m *nats.Msg, r schemas.PlaceReply) {

@@ -104,14 +104,10 @@ func (in *Inlet) control(m *nats.Msg) {
 	var err error
 	switch verb {
 	case VerbSignal:
-		ctl.Signal = new(schemas.SignalRequest)
-		err = json.Unmarshal(m.Data, ctl.Signal)
+		ctl.Signal, err = schemas.DecodeSignalRequest(m.Data)
 	case VerbKill:
-		ctl.Kill = new(schemas.KillRequest)
-		err = json.Unmarshal(m.Data, ctl.Kill)
-		if g := ctl.Kill.GraceMS; err == nil && (g < 0 || g > schemas.MaxTimeoutMS) {
-			err = fmt.Errorf("grace_ms: %d is not between 0 and %d milliseconds", g, schemas.MaxTimeoutMS)
-		}
+		// A misspelt grace must be refused: passed over, it would mean SIGKILL at once.
+		ctl.Kill, err = schemas.DecodeKillRequest(m.Data)
 	case VerbStdin:
 		ctl.Stdin = &schemas.StdinPiece{Data: m.Data, End: m.Header.Get(headerStdinEnd) != ""}
 		ctl.Stdin.Offset, err = strconv.ParseInt(m.Header.Get(headerOffset), 10, 64)
