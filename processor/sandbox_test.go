@@ -145,13 +145,18 @@ func TestASafeRetryTakesANewSandboxByItself(t *testing.T) {
 func TestALostProcessIsRunAgainOnlyWhereThatIsSafe(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
-	script := `echo ran >>ran-$1; test $(wc -l <ran-$1) -gt 1 || { kill -9 $PPID; sleep 300; }; echo on; exec sleep ${2:-0}`
+	// It reads a line first: a supervisor that dies before it has told of the start is another case.
+	script := `echo ran >>ran-$1; test $(wc -l <ran-$1) -gt 1 || { read go; kill -9 $PPID; sleep 300; }; echo on`
 	for _, retry := range []schemas.Retry{schemas.RetryNever, schemas.RetrySafe} {
 		e := sh(script)
 		e.Args = append(e.Args, "sh", string(retry))
 		e.Retry = retry
+		e.StdinOpen = true
 		cmd := command(string(retry), e)
-		r := c.exec(cmd)
+		call := c.send(cmd)
+		c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
+		_ = w.feed(processOf(cmd), 0, "go\n", true) // its sandbox may be gone before it has answered
+		r := c.end(call)
 		if r.Reason != schemas.ReasonLost {
 			t.Fatalf("%+v", r)
 		}

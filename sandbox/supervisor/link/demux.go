@@ -122,9 +122,7 @@ func (l *Link) frame(t wire.Type, b []byte) error {
 		if err := m.Decode(b); err != nil {
 			return err
 		}
-		if p := l.find(m.Handle); p != nil {
-			p.signaled(&m)
-		}
+		l.answer(m.Seq, m.Result)
 	case wire.TypeExit:
 		var m wire.Exit
 		if err := m.Decode(b); err != nil {

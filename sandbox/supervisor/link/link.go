@@ -23,12 +23,14 @@ type Link struct {
 
 	writing sync.Mutex
 
-	mu     sync.Mutex
-	procs  map[uint64]*Process
-	last   uint64
-	listed []chan *wire.Listed // who asked, in order
-	ended  bool
-	err    error // why it ended
+	mu      sync.Mutex
+	procs   map[uint64]*Process
+	last    uint64
+	listed  []chan *wire.Listed // who asked, in order
+	signals map[uint32]chan<- wire.SignalResult
+	signal  uint32 // the last one's number
+	ended   bool
+	err     error // why it ended
 }
 
 // Open greets the supervisor on a connection and takes the connection over, on failure too. linger is how long the supervisor
@@ -218,6 +220,29 @@ func (l *Link) find(handle uint64) *Process {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.procs[handle]
+}
+
+// ask numbers a signal and says where its answer will come.
+func (l *Link) ask() (seq uint32, answer <-chan wire.SignalResult) {
+	c := make(chan wire.SignalResult, 1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.signal++
+	if l.signals == nil {
+		l.signals = make(map[uint32]chan<- wire.SignalResult)
+	}
+	l.signals[l.signal] = c
+	return l.signal, c
+}
+
+// answer hands on what became of a signal.
+func (l *Link) answer(seq uint32, result wire.SignalResult) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.signals[seq]; c != nil {
+		delete(l.signals, seq)
+		c <- result
+	}
 }
 
 // startError is what a Failed frame means to a caller.

@@ -31,15 +31,13 @@ type Process struct {
 	begun   time.Time
 	failure error
 
-	mu      sync.Mutex
-	pieces  []piece
-	lent    piece    // the last Read's
-	got     [2]int64 // bytes received of each stream
-	acked   [2]int64 // as Ack was told
-	told    [2]int64 // as the supervisor was told
-	exit    sandbox.Exit
-	signals map[uint32]chan wire.SignalResult
-	seq     uint32
+	mu     sync.Mutex
+	pieces []piece
+	lent   piece    // the last Read's
+	got    [2]int64 // bytes received of each stream
+	acked  [2]int64 // as Ack was told
+	told   [2]int64 // as the supervisor was told
+	exit   sandbox.Exit
 
 	input stdin
 }
@@ -141,40 +139,43 @@ func (p *Process) Ack(stream schemas.Stream, offset int64) error {
 
 // Signal sends a signal to the process's group; see sandbox.Process.
 func (p *Process) Signal(sig sandbox.Signal) error {
-	gone := schemas.Errorf(schemas.CodeNotFound, "process %s has ended", p.id)
 	if sig < 1 || sig > 64 {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "signal: %d is not one", sig)
 	}
 	if p.isEnded() {
-		return gone
+		return p.signaled(sig, wire.SignalGone)
 	}
-	answer := make(chan wire.SignalResult, 1)
-	p.mu.Lock()
-	p.seq++
-	seq := p.seq
-	if p.signals == nil {
-		p.signals = make(map[uint32]chan wire.SignalResult)
-	}
-	p.signals[seq] = answer
-	p.mu.Unlock()
+	seq, answer := p.link.ask()
 	m := wire.Signal{Handle: p.handle, Seq: seq, Signal: uint32(sig)}
 	if err := p.link.write(m.Append(nil)); err != nil {
+		p.link.answer(seq, wire.SignalGone)
 		return err
+	}
+	// The answer may come after the exit that the signal brought about, so the end of the process does not end the wait.
+	select {
+	case result := <-answer:
+		return p.signaled(sig, result)
+	case <-p.link.done:
 	}
 	select {
 	case result := <-answer:
-		switch result {
-		case wire.SignalSent:
-			return nil
-		case wire.SignalGone:
-			return gone
-		case wire.SignalDenied:
-			return schemas.Errorf(schemas.CodePermissionDenied, "signal %d: the process runs as another user", sig)
-		default:
-			return schemas.Errorf(schemas.CodeInvalidArgument, "signal: the system knows no %d", sig)
-		}
-	case <-p.ended:
-		return gone
+		return p.signaled(sig, result)
+	default:
+		return p.signaled(sig, wire.SignalGone)
+	}
+}
+
+// signaled is what the supervisor's answer means to a caller.
+func (p *Process) signaled(sig sandbox.Signal, result wire.SignalResult) error {
+	switch result {
+	case wire.SignalSent:
+		return nil
+	case wire.SignalGone:
+		return schemas.Errorf(schemas.CodeNotFound, "process %s has ended", p.id)
+	case wire.SignalDenied:
+		return schemas.Errorf(schemas.CodePermissionDenied, "signal %d: the process runs as another user", sig)
+	default:
+		return schemas.Errorf(schemas.CodeInvalidArgument, "signal: the system knows no %d", sig)
 	}
 }
 

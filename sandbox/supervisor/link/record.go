@@ -74,15 +74,6 @@ func (p *piece) joins(next *piece) bool {
 	return p.stream == next.stream && p.pool == nil && next.pool == nil && len(p.data)+len(next.data) <= pooled
 }
 
-func (p *Process) signaled(m *wire.Signaled) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if answer := p.signals[m.Seq]; answer != nil {
-		delete(p.signals, m.Seq)
-		answer <- m.Result
-	}
-}
-
 func (p *Process) end(m *wire.Exit) {
 	e := sandbox.Exit{
 		Reason: schemas.ReasonExited, Code: int(m.Code), Signal: sandbox.Signal(m.Signal),
