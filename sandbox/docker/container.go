@@ -27,6 +27,13 @@ const (
 // spare is how many threads the supervisor itself may have beside what a sandbox's limit gives its processes.
 const spare = 32
 
+// masked are what tells of the host in /proc and /sys: the newest engine's list, whatever this one's, and all of /sys/kernel.
+var masked = []string{
+	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/kallsyms", "/proc/latency_stats", "/proc/modules",
+	"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+	"/sys/devices/virtual/powercap", "/sys/firmware", "/sys/kernel",
+}
+
 // describe is a container, as the engine wants it said. spec is complete: its limits are set.
 func (p *Provider) describe(spec sandbox.Spec, r *recipe, ask string) (*container.Config, *container.HostConfig) {
 	config := &container.Config{
@@ -35,6 +42,8 @@ func (p *Provider) describe(spec sandbox.Spec, r *recipe, ask string) (*containe
 		Cmd:        []string{"receive", askPath},
 		User:       strconv.Itoa(p.config.UID) + ":" + strconv.Itoa(p.config.GID),
 		WorkingDir: "/",
+		// The supervisor hears no signal that a process could send as well.
+		StopSignal: "SIGKILL",
 		Hostname:   "sandbox",
 		// An image's check would be a process that nobody asked for.
 		Healthcheck:     &container.HealthConfig{Test: []string{"NONE"}},
@@ -58,7 +67,8 @@ func (p *Provider) describe(spec sandbox.Spec, r *recipe, ask string) (*containe
 		Runtime:        p.config.Runtime,
 		ReadonlyRootfs: true,
 		CapDrop:        []string{"ALL"},
-		SecurityOpt:    []string{"no-new-privileges"},
+		SecurityOpt:    []string{"no-new-privileges", "seccomp=" + p.filter},
+		MaskedPaths:    masked,
 		IpcMode:        "private",
 		ShmSize:        l.TmpBytes,
 		Tmpfs:          tmpfs,

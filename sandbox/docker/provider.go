@@ -22,6 +22,7 @@ type Provider struct {
 	config  Config
 	dir     string
 	program string
+	filter  string // of system calls, as the engine takes it
 	client  *client.Client
 	pulling chan struct{} // one token
 
@@ -49,12 +50,16 @@ func New(config Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
+	calls, err := filter()
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeInternal, "docker: the filter of system calls: %w", err)
+	}
 	c, err := dial(config.Host)
 	if err != nil {
 		return nil, err
 	}
 	return &Provider{
-		config: config, dir: dir, program: program, client: c,
+		config: config, dir: dir, program: program, filter: calls, client: c,
 		pulling: make(chan struct{}, 1), boxes: make(map[string]*Sandbox),
 	}, nil
 }

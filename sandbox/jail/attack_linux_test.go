@@ -21,5 +21,6 @@ func TestAttack(t *testing.T) {
 		Probe: os.Getenv("SLUICE_PROBE"),
 		Hard:  os.Getenv("SLUICE_ATTACK") != "", MemoryByProcess: byProcess,
 		Root: []string{"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "run", "sbin", "tmp", "usr", "var", "workspace"},
+		Spare: supervisorThreads, Sockets: []string{"sl*/run/*.sock"},
 	})
 }

@@ -44,6 +44,8 @@ type supervisor struct {
 	over   chan struct{} // closed when a terminated sandbox is empty
 	next   chan *conn    // connections after the first; nil while none is wanted
 	warden warden
+	// reserved is closed once the spare threads are there; nil where none are wanted. Nothing is started before.
+	reserved <-chan struct{}
 
 	mu       sync.Mutex
 	conn     *conn               // the connection in charge
@@ -80,7 +82,9 @@ func Main(args []string) int {
 			first = &conn{fd: fd}
 		}
 		args = nil
-		reserve(spareThreads)
+		if syscall.Getpid() == 1 {
+			args = []string{argPID1}
+		}
 	}
 	s := &supervisor{
 		listen: listen, first: first,
@@ -91,6 +95,9 @@ func Main(args []string) int {
 	err := s.warden.arguments(args)
 	if err == nil {
 		err = s.prepare()
+	}
+	if s.warden.pid1 {
+		s.reserved = reserve(spareThreads)
 	}
 	if err != nil {
 		os.Stderr.WriteString("sluice supervisor: " + err.Error() + "\n")
@@ -116,8 +123,11 @@ func (s *supervisor) prepare() error {
 	}
 	s.null = null
 	syscall.Umask(0o022)
-	// A crash in a sandbox must not fill the workspace or the host's core folder. Refusal leaves things as they were.
-	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
+	// A crash in a sandbox must not fill the workspace or the host's core folder, nor start the host's program for crashes. The
+	// kernel starts that with a limit of 0 too, and not with one of 1. Refusal leaves things as they were.
+	if syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{Cur: 1, Max: 1}) != nil {
+		_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
+	}
 	// Being notified of these has a second use: what was ignored when the supervisor started would stay ignored in every
 	// child otherwise.
 	stop := make(chan os.Signal, 1)

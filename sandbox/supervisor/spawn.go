@@ -29,6 +29,9 @@ func (s *supervisor) start(c *conn, m *wire.Spawn) (wire.Cause, string) {
 	if cause, detail := s.admit(m); detail != "" {
 		return cause, detail
 	}
+	if s.reserved != nil {
+		<-s.reserved
+	}
 	var st syscall.Stat_t
 	if err := syscall.Stat(m.Dir, &st); err != nil {
 		return wire.CauseDir, "working directory " + m.Dir + ": " + err.Error()

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -28,6 +29,8 @@ var processAttacks = []attack{
 		}
 	}},
 	{"Count", "no more processes than the limit allows", false, func(t *testing.T, s *scene) { s.pidsHold(t) }},
+	{"Full", "with all processes taken, a start is refused, signals and kills work, and the sandbox lives on", false, func(t *testing.T, s *scene) { s.fill(t) }},
+	{"Deaf", "output that nobody takes holds up its own process alone", false, func(t *testing.T, s *scene) { s.deafen(t) }},
 	{"Zombies", "orphans are reaped however many there are", false, func(t *testing.T, s *scene) { s.zombies(t, 300) }},
 	{"Tmp", "memory file systems are bounded, in bytes and in files", false, func(t *testing.T, s *scene) {
 		for _, dir := range []string{"/tmp", "/dev/shm"} {
@@ -58,8 +61,8 @@ var loadAttacks = []attack{
 		if s.pidsHold(t); t.Failed() {
 			t.Fatal("not tried: the limit does not hold")
 		}
-		r := s.command(t, s.box, sandbox.Command{Path: "sh", Args: []string{"-c", `b() { b | b & }; b; sleep 300`}, Timeout: 2 * time.Second})
-		if r.Reason != schemas.ReasonTimedOut && r.Reason != schemas.ReasonExited && r.Reason != schemas.ReasonKilled {
+		r := s.command(t, s.box, sandbox.Command{Path: "./probe", Args: []string{"bomb"}, Env: map[string]string{"DEPTH": "10"}, Timeout: 2 * time.Second})
+		if r.Reason != schemas.ReasonTimedOut {
 			t.Errorf("%+v", r.Exit)
 		}
 		s.alive(t, s.box)
@@ -91,17 +94,101 @@ var loadAttacks = []attack{
 // pidsHold starts a small number of processes more than are allowed, and fails when they all start.
 func (s *scene) pidsHold(t *testing.T) {
 	t.Helper()
-	const allowed, margin = 100, 60
-	r := s.command(t, s.box, sandbox.Command{Path: "./probe", Args: []string{"forks"}, Env: map[string]string{"COUNT": strconv.Itoa(allowed + margin)},
-		Timeout: Patience / 2})
-	made := 0
-	for line := range strings.Lines(r.stdout) {
+	r := s.command(t, s.box, sandbox.Command{Path: "./probe", Args: []string{"forks"}, Env: s.tooMany(), Timeout: Patience / 2})
+	if made := countMade(r.stdout); made == 0 || made > pids+s.f.Spare {
+		t.Errorf("%d processes at a time with a limit of %d: %+v %s", made, pids, r.Exit, r.stderr)
+	}
+	s.alive(t, s.box)
+}
+
+// tooMany has the probe ask for a few processes more than the limit, and no more than that: the limit may turn out not to hold.
+func (s *scene) tooMany() map[string]string {
+	const margin = 30
+	return map[string]string{"COUNT": strconv.Itoa(pids + s.f.Spare + margin)}
+}
+
+// countMade is how many processes the probe says it made; 0 where it does not.
+func countMade(stdout string) (made int) {
+	for line := range strings.Lines(stdout) {
 		if _, err := fmt.Sscanf(line, "made\t%d", &made); err == nil {
-			break
+			return made
 		}
 	}
-	if made == 0 || made >= allowed+margin {
-		t.Errorf("%d processes at a time with a limit of %d: %+v %s", made, allowed, r.Exit, r.stderr)
+	return 0
+}
+
+// fill takes all the processes there may be, and has the supervisor work meanwhile.
+func (s *scene) fill(t *testing.T) {
+	t.Helper()
+	if s.pidsHold(t); t.Failed() {
+		t.Fatal("not tried: the limit does not hold")
+	}
+	beside, err := s.start(s.box, sandbox.Command{Path: "sleep", Args: []string{"300"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold := sandbox.Command{Path: "./probe", Args: []string{"hold"}, Env: s.tooMany(), Timeout: Patience / 2}
+	holder, err := s.start(s.box, hold)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := ""
+	for !strings.Contains(said, "made\t") {
+		out, err := holder.Read(s.ctx)
+		if err != nil {
+			t.Fatalf("%q: %v", said, err)
+		}
+		said += string(out.Data)
+	}
+	const tries = 20
+	for range tries {
+		p, err := s.start(s.box, sandbox.Command{Path: "true"})
+		if err == nil {
+			_, err = p.Wait(s.ctx) // one of the spare ones
+		}
+		if err != nil && !errors.Is(err, schemas.ErrUnavailable) {
+			t.Errorf("start with all processes taken: %v", err)
+		}
+	}
+	if _, err := s.start(s.box, sandbox.Command{Path: "no-such-program"}); err == nil {
+		t.Error("a program that is not there has started")
+	}
+	if err := beside.Signal(sandbox.Signal(syscall.SIGTERM)); err != nil {
+		t.Error(err)
+	}
+	if r := s.finish(t, beside, sandbox.Command{Path: "sleep"}); r.Signal != sandbox.Signal(syscall.SIGTERM) {
+		t.Errorf("%+v", r.Exit)
+	}
+	if err := holder.Kill(0); err != nil {
+		t.Error(err)
+	}
+	if r := s.finish(t, holder, hold); r.Reason != schemas.ReasonKilled {
+		t.Errorf("%+v", r.Exit)
+	}
+	s.alive(t, s.box)
+}
+
+// deafen has processes print without end while nobody reads, and others go on beside them.
+func (s *scene) deafen(t *testing.T) {
+	t.Helper()
+	const loud = 8
+	var running []sandbox.Process
+	cmd := sandbox.Command{Path: "sh", Args: []string{"-c", "yes >&2 & exec yes"}}
+	for range loud {
+		p, err := s.start(s.box, cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		running = append(running, p)
+	}
+	s.alive(t, s.box)
+	for _, p := range running {
+		if err := p.Kill(0); err != nil {
+			t.Error(err)
+		}
+		if r := s.finish(t, p, cmd); r.Reason != schemas.ReasonKilled || r.Stdout == 0 {
+			t.Errorf("%+v", r.Exit)
+		}
 	}
 	s.alive(t, s.box)
 }

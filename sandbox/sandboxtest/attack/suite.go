@@ -36,6 +36,11 @@ type Factory struct {
 	Probe string
 	// Root are the names at the top of a sandbox's file system; others fail. Empty: they are not looked at.
 	Root []string
+	// Spare is how many processes more than Limits.PIDs a sandbox may have in all, for the supervisor's own threads.
+	Spare int
+	// Sockets are patterns of the host's paths by which the supervisors are reached, given the folder of the test: a process
+	// inside must find none.
+	Sockets []string
 }
 
 // attack is one case.
@@ -48,6 +53,8 @@ type attack struct {
 
 // Run attacks. Each case has a sandbox of its own, and a neighbour that must not notice.
 func Run(t *testing.T, f Factory) {
+	// Before anything is started, so that whatever could pass it on has it.
+	t.Setenv(secretName, treasure)
 	probe := f.Probe
 	if probe == "" {
 		probe = buildProbe(t)
@@ -101,11 +108,23 @@ type scene struct {
 	secret    string // a file of the host
 	next      string // the neighbour's workspace
 	host      string // what describe said before
+	began     time.Time
 	last      int
 	mu        sync.Mutex
 }
 
-const treasure = "a secret of the host that no sandbox may see"
+const (
+	treasure = "a secret of the host that no sandbox may see"
+	// secretName is a variable of the worker's environment that holds the treasure.
+	secretName = "SLUICE_SECRET_OF_THE_WORKER"
+)
+
+// The attacker's limits, as far as attacks count.
+const (
+	pids           = 100
+	workspaceFiles = 500
+	workspaceBytes = 64 << 20
+)
 
 func newScene(t *testing.T, f Factory, probe string) *scene {
 	t.Helper()
@@ -132,10 +151,10 @@ func newScene(t *testing.T, f Factory, probe string) *scene {
 		}
 	})
 	s.box = s.create(t, sandbox.Spec{ID: "attacker", Workspace: s.workspace, Limits: sandbox.Limits{
-		MemoryBytes: 256 << 20, PIDs: 100, TmpBytes: 16 << 20, WorkspaceBytes: 64 << 20, WorkspaceFiles: 500,
+		MemoryBytes: 256 << 20, PIDs: pids, TmpBytes: 16 << 20, WorkspaceBytes: workspaceBytes, WorkspaceFiles: workspaceFiles,
 	}})
 	s.neighbour = s.create(t, sandbox.Spec{ID: "neighbour", Workspace: s.next})
-	s.host = s.describe(t)
+	s.host, s.began = s.describe(t), time.Now()
 	return s
 }
 
@@ -154,17 +173,28 @@ type result struct {
 	stdout, stderr string
 }
 
-// command runs a command to its end. Output beyond 1 MiB is counted and dropped.
-func (s *scene) command(t *testing.T, in sandbox.Sandbox, cmd sandbox.Command) result {
-	t.Helper()
+// start starts a command under a new id.
+func (s *scene) start(in sandbox.Sandbox, cmd sandbox.Command) (sandbox.Process, error) {
 	s.mu.Lock()
 	s.last++
 	cmd.ID = "a" + strconv.Itoa(s.last)
 	s.mu.Unlock()
-	p, err := in.Start(s.ctx, cmd)
+	return in.Start(s.ctx, cmd)
+}
+
+// command runs a command to its end. Output beyond 1 MiB is counted and dropped.
+func (s *scene) command(t *testing.T, in sandbox.Sandbox, cmd sandbox.Command) result {
+	t.Helper()
+	p, err := s.start(in, cmd)
 	if err != nil {
 		t.Fatalf("start %s %q: %v", cmd.Path, cmd.Args, err)
 	}
+	return s.finish(t, p, cmd)
+}
+
+// finish reads a command to its end.
+func (s *scene) finish(t *testing.T, p sandbox.Process, cmd sandbox.Command) result {
+	t.Helper()
 	var text [2]bytes.Buffer
 	for {
 		out, err := p.Read(s.ctx)
@@ -201,7 +231,15 @@ func (s *scene) sh(t *testing.T, script string, args ...string) result {
 // probe runs the probe's groups, and gives what came of each name.
 func (s *scene) probe(t *testing.T, groups ...string) map[string]string {
 	t.Helper()
-	r := s.command(t, s.box, sandbox.Command{Path: "./probe", Args: groups, Timeout: Patience / 2})
+	return s.probeAt(t, nil, groups...)
+}
+
+// probeAt is probe with targets, for the groups that need some.
+func (s *scene) probeAt(t *testing.T, targets []string, groups ...string) map[string]string {
+	t.Helper()
+	r := s.command(t, s.box, sandbox.Command{
+		Path: "./probe", Args: groups, Timeout: Patience / 2, Env: map[string]string{"TARGETS": strings.Join(targets, " ")},
+	})
 	if r.Reason != schemas.ReasonExited || r.Code != 0 {
 		t.Errorf("probe %v: %+v %s", groups, r.Exit, r.stderr)
 	}
@@ -251,7 +289,15 @@ func (s *scene) unharmed(t *testing.T) {
 	if now := s.describe(t); now != s.host {
 		t.Errorf("the host was\n%s\nand is\n%s", s.host, now)
 	}
+	// The host's clock that can be set has gone as far as the one that cannot.
+	now := time.Now()
+	if off := now.Round(0).Sub(s.began.Round(0)) - now.Sub(s.began); off.Abs() > clockSlack {
+		t.Errorf("the host's clock was set by %v", off)
+	}
 }
+
+// clockSlack is how far a clock may be corrected by the host itself during an attack.
+const clockSlack = 30 * time.Second
 
 // describe is what an attack on the host would change: its name, its mounts, settings of the kernel, its programs.
 func (s *scene) describe(t *testing.T) string {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 	"unsafe"
@@ -29,7 +30,9 @@ func main() {
 
 var groups = map[string]func(){
 	"mounts": mounts, "namespaces": namespaces, "others": others, "kernel": kernel, "sockets": sockets, "modes": modes,
-	"clocks": clocks, "terminals": terminals, "supervisor": supervisor, "x32": x32, "zombies": zombies, "forks": forks, "memory": memory,
+	"clocks": clocks, "terminals": terminals, "supervisor": supervisor, "tables": otherTables, "links": links, "descriptors": descriptors,
+	"reach": reach, "ping": ping, "abstract": abstract, "route": route, "flood": flood,
+	"zombies": zombies, "forks": forks, "hold": hold, "bomb": bomb, "memory": memory,
 }
 
 func say(name string, err error) {
@@ -102,7 +105,7 @@ func namespaces() {
 		case e != 0:
 			say("clone "+name, e)
 		case pid == 0:
-			_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+			leave(0)
 		default:
 			say("clone "+name, nil)
 		}
@@ -225,62 +228,37 @@ func supervisor() {
 	say("prlimit", unix.Prlimit(1, unix.RLIMIT_NOFILE, &limit, nil))
 }
 
-func x32() {
-	try("x32 getpid", 0x40000000|unix.SYS_GETPID)
-}
-
-// number is a count given after the group's name by the environment.
-func number(name string) int {
-	n, err := strconv.Atoi(os.Getenv(name))
-	if err != nil {
-		panic(err)
-	}
-	return n
-}
-
-// zombies makes orphans that end at once, a chain of short lives each, without ever waiting.
-func zombies() {
-	made := 0
-	for range number("COUNT") {
-		pid, _, e := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
-		if e == 0 && pid == 0 {
-			_, _, _ = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
-			for {
-				_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
-			}
-		}
-		if e == 0 {
-			made++
+// links makes hard links to what is not the sandbox's own.
+func links() {
+	for _, from := range []string{"/etc/passwd", "/etc/hosts", "/bin/sh", "/dev/null", "/proc/1/exe", "/proc/self/mounts", "/sluice/supervisor"} {
+		say("link "+from, unix.Link(from, "linked"))
+		say("linkat "+from, unix.Linkat(unix.AT_FDCWD, from, unix.AT_FDCWD, "followed", unix.AT_SYMLINK_FOLLOW))
+		fd, err := unix.Open(from, unix.O_PATH, 0)
+		if err != nil {
 			continue
 		}
-		// The limit is reached: the dead are kept until their parent looks.
-		for {
-			var status unix.WaitStatus
-			if pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil); err != nil || pid <= 0 {
-				break
-			}
-		}
+		say("linkat open "+from, unix.Linkat(fd, "", unix.AT_FDCWD, "opened", unix.AT_EMPTY_PATH))
+		_ = unix.Close(fd)
 	}
-	fmt.Printf("made\t%d\n", made)
 }
 
-// forks makes at most so many children that stay, and says how many it got.
-func forks() {
-	made := 0
-	for range number("COUNT") {
-		pid, _, e := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
-		if e == 0 && pid == 0 {
-			for {
-				_, _, _ = syscall.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
-			}
+// descriptors lists what this process was given, and finds nothing but its three streams. The Go runtime's own were opened
+// with CLOEXEC, and by itself: only those below the first gap count.
+func descriptors() {
+	for fd := range 3 {
+		to, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+		if err != nil || to != "/dev/null" && !strings.HasPrefix(to, "pipe:") {
+			fmt.Printf("stream %d\tdone %s %v\n", fd, to, err)
 		}
-		if e != 0 {
-			say("fork", e)
-			break
-		}
-		made++
 	}
-	fmt.Printf("made\t%d\n", made)
+	for fd := 3; fd < 4096; fd++ {
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		if err == nil && flags&unix.FD_CLOEXEC == 0 {
+			to, _ := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+			fmt.Printf("descriptor %d\tdone: %s\n", fd, to)
+		}
+	}
+	say("looked", unix.EBADF)
 }
 
 // memory takes 300 MB, a little at a time, and says how it went only if it got them.
