@@ -55,22 +55,42 @@ type Limits struct {
 	// TmpBytes is the size of /tmp, and of /dev/shm; both count as memory. Default 64 MiB, at most a quarter of
 	// MemoryBytes.
 	TmpBytes int64
-	// WorkspaceBytes is the most the files of the workspace may hold together, and any one of them. Default 500 MB.
+	// WorkspaceBytes is the most the files of the workspace may hold together. Default 500 MB. This limit and the next are looked
+	// at, not enforced: after each process, and every 2 s while one runs; see package workspace.
 	WorkspaceBytes int64
 	// WorkspaceFiles is the most files and folders in the workspace. Default 1,000.
 	WorkspaceFiles int64
+	// FileBytes is the most a file may hold; where the provider isolates, the kernel ends a process that writes more with
+	// SIGXFSZ. Default 100 MB, or WorkspaceBytes where that is less.
+	FileBytes int64
+}
+
+// WorkspaceDefaults gives the limits of the workspace, and those alone, with the defaults in place of zeros.
+func (l Limits) WorkspaceDefaults() Limits {
+	if l.WorkspaceBytes == 0 {
+		l.WorkspaceBytes = 500_000_000
+	}
+	if l.WorkspaceFiles == 0 {
+		l.WorkspaceFiles = 1000
+	}
+	if l.FileBytes == 0 {
+		l.FileBytes = min(100_000_000, l.WorkspaceBytes)
+	}
+	return l
 }
 
 // WithDefaults gives the limits with the defaults in place of zeros. Errors: invalid_argument for one that is negative or too
 // small to run anything.
 func (l Limits) WithDefaults() (Limits, error) {
+	l = l.WorkspaceDefaults()
 	for _, f := range []struct {
 		name            string
 		value           *int64
 		standard, least int64
 	}{
 		{"memory", &l.MemoryBytes, 512 << 20, 16 << 20},
-		{"workspace size", &l.WorkspaceBytes, 500_000_000, 0},
+		{"workspace size", &l.WorkspaceBytes, 0, 0},
+		{"file size", &l.FileBytes, 0, 0},
 	} {
 		if *f.value == 0 {
 			*f.value = f.standard
@@ -88,9 +108,6 @@ func (l Limits) WithDefaults() (Limits, error) {
 	}
 	if l.PIDs == 0 {
 		l.PIDs = 256
-	}
-	if l.WorkspaceFiles == 0 {
-		l.WorkspaceFiles = 1000
 	}
 	if l.TmpBytes < 4096 || l.CPUs < 0.01 || l.PIDs < 16 || l.WorkspaceFiles < 0 {
 		return l, schemas.Errorf(schemas.CodeInvalidArgument,
@@ -188,6 +205,9 @@ type Exit struct {
 	UserTime, SystemTime time.Duration
 	// MaxRSS is the largest resident set of the process, in bytes.
 	MaxRSS int64
+	// Limit is limit_exceeded where the process ran into a limit of the workspace, or left it with more than it may hold; nil
+	// otherwise. How the process ended stands beside it.
+	Limit error
 	// Killed counts processes of its tree that were still there when it ended, and were killed then.
 	Killed int
 	// Started and Ended are the times by the supervisor's clock.

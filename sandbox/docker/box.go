@@ -33,6 +33,10 @@ func (s *Sandbox) Container() string { return s.id }
 
 // Start runs a command; see sandbox.Sandbox.
 func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Process, error) {
+	// The worker may have put files there since.
+	if err := s.Adopt(); err != nil {
+		return nil, err
+	}
 	before, _ := s.tally.count()
 	p, err := s.Sandbox.Start(ctx, cmd)
 	if err != nil {
@@ -61,8 +65,9 @@ func (s *Sandbox) Rebind(spec sandbox.Spec) error {
 	return s.Adopt()
 }
 
-// Adopt gives everything in the workspace to the container's user, after files were put there by the worker. Where the worker
-// is not root, that is the same user, and there is nothing to do. Errors: unavailable.
+// Adopt gives everything in the workspace to the container's user, which Start does by itself: it is for files that the worker
+// puts there while a process runs. Where the worker is not root, that is the same user, and there is nothing to do. Errors:
+// unavailable.
 func (s *Sandbox) Adopt() error {
 	config := s.provider.config
 	if err := own(s.Workspace(), config.UID, config.GID); err != nil {

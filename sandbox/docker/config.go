@@ -146,6 +146,15 @@ func limits(l, below sandbox.Limits) sandbox.Limits {
 	if l.TmpBytes == 0 {
 		l.TmpBytes = below.TmpBytes
 	}
+	if l.WorkspaceBytes == 0 {
+		l.WorkspaceBytes = below.WorkspaceBytes
+	}
+	if l.WorkspaceFiles == 0 {
+		l.WorkspaceFiles = below.WorkspaceFiles
+	}
+	if l.FileBytes == 0 {
+		l.FileBytes = below.FileBytes
+	}
 	return l
 }
 
@@ -154,7 +163,7 @@ const minMemory = 6 << 20
 
 func checkLimits(l sandbox.Limits) error {
 	switch {
-	case l.MemoryBytes < 0 || l.CPUs < 0 || l.PIDs < 0 || l.TmpBytes < 0:
+	case l.MemoryBytes < 0 || l.CPUs < 0 || l.PIDs < 0 || l.TmpBytes < 0 || l.WorkspaceBytes < 0 || l.WorkspaceFiles < 0 || l.FileBytes < 0:
 		return schemas.Errorf(schemas.CodeInvalidArgument, "limits: a limit is negative").With("path", "limits")
 	case l.MemoryBytes > 0 && l.MemoryBytes < minMemory:
 		return schemas.Errorf(schemas.CodeInvalidArgument, "limits: %d bytes of memory are too few: at least %d", l.MemoryBytes, minMemory).With("path", "limits")

@@ -79,6 +79,7 @@ func (p *Provider) describe(spec sandbox.Spec, r *recipe, ask string) (*containe
 			MemorySwap: l.MemoryBytes, // the sum of both: no swap
 			NanoCPUs:   int64(l.CPUs * 1e9),
 			PidsLimit:  &pids,
+			Ulimits:    []*container.Ulimit{{Name: "fsize", Soft: l.FileBytes, Hard: l.FileBytes}},
 		},
 		Mounts: []mount.Mount{
 			bind(p.program, supervisorPath, true), bind(ask, askPath, true), bind(spec.Workspace, home, false),

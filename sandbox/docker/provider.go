@@ -107,7 +107,7 @@ func (p *Provider) check(spec sandbox.Spec) (sandbox.Spec, error) {
 	if spec.Image == "" {
 		return spec, schemas.Errorf(schemas.CodeInvalidArgument, "image: provider docker needs one, and there is no default").With("path", "image")
 	}
-	spec.Limits = limits(spec.Limits, p.config.Limits)
+	spec.Limits = limits(spec.Limits, p.config.Limits).WorkspaceDefaults()
 	spec.Workspace = filepath.Clean(spec.Workspace)
 	return spec, nil
 }

@@ -2,9 +2,9 @@ package docker
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
-	"syscall"
+
+	"github.com/sluice-dev/sluice/sandbox/workspace"
 )
 
 // makeWorkspace makes sure that the folder is there, and says whether it was made.
@@ -21,35 +21,10 @@ func makeWorkspace(dir string) (made bool, err error) {
 	return true, os.MkdirAll(dir, 0o700)
 }
 
-// own gives the workspace and all in it to the container's user, where the worker may. Processes may be at work in it: no
-// symbolic link is followed, and nothing outside is reached.
+// own gives the workspace and all in it to the container's user, where the worker may.
 func own(dir string, uid, gid int) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	return fs.WalkDir(root.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return ignoreMissing(err)
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return ignoreMissing(err)
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == uid && int(st.Gid) == gid {
-			return nil
-		}
-		return ignoreMissing(root.Lchown(path, uid, gid))
-	})
-}
-
-func ignoreMissing(err error) error {
-	if os.IsNotExist(err) {
-		return nil
-	}
-	return err
+	return workspace.Own(dir, uid, gid)
 }

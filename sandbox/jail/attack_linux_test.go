@@ -20,7 +20,7 @@ func TestAttack(t *testing.T) {
 		// An ordinary user's run, with setpriv, has this binary alone, and no Go.
 		Probe: os.Getenv("SLUICE_PROBE"),
 		Hard:  os.Getenv("SLUICE_ATTACK") != "", MemoryByProcess: byProcess,
-		Root: []string{"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "run", "sbin", "tmp", "usr", "var", "workspace"},
+		Root:  []string{"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "run", "sbin", "tmp", "usr", "var", "workspace"},
 		Spare: supervisorThreads, Sockets: []string{"sl*/run/*.sock"},
 	})
 }

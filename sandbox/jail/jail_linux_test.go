@@ -136,37 +136,6 @@ func TestRootfs(t *testing.T) {
 	}
 }
 
-// TestWorkspaceLimits: past a limit nothing more starts, until the files are gone.
-func TestWorkspaceLimits(t *testing.T) {
-	p := newProvider(t)
-	defer closing(t, p)
-	ws := t.TempDir()
-	s := makeBox(t, p, sandbox.Spec{ID: "a", Workspace: ws, Limits: sandbox.Limits{WorkspaceFiles: 3, WorkspaceBytes: 1000}})
-	output(t, s, "files", "sh", "-c", "touch 1 2 3 4")
-	if _, err := s.Start(t.Context(), sandbox.Command{ID: "p", Path: "true"}); !errors.Is(err, schemas.ErrLimitExceeded) {
-		t.Error(err)
-	}
-	for _, name := range []string{"1", "2", "3"} {
-		if err := os.Remove(filepath.Join(ws, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, exit := output(t, s, "large", "sh", "-c", "head -c 2000 /dev/zero >large"); exit.Code == 0 {
-		t.Error("a file grew past the limit")
-	}
-	if _, exit := output(t, s, "still", "true"); exit.Code != 0 {
-		t.Errorf("%+v", exit)
-	}
-	// Ended while it runs, too.
-	q, err := s.Start(t.Context(), sandbox.Command{ID: "grow", Path: "sh", Args: []string{"-c", "head -c 900 /dev/zero >more; exec sleep 300"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if exit, err := q.Wait(t.Context()); err != nil || exit.Reason != schemas.ReasonKilled {
-		t.Errorf("%+v %v", exit, err)
-	}
-}
-
 // TestLeavesNothing: neither sockets nor cgroups nor mounts nor processes.
 func TestLeavesNothing(t *testing.T) {
 	p := newProvider(t)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
+	"github.com/sluice-dev/sluice/sandbox/workspace"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -53,7 +54,7 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *box, err e
 	l, child, err := p.start(ctx, j, c)
 	if failed, ok := errors.AsType[*stepError](err); ok && failed.step == stepIDMap {
 		// The workspace's file system cannot map owners: the workspace is given to the jail's user instead.
-		if err := giveAway(j.workspace, c.uid); err != nil {
+		if err := workspace.Own(j.workspace, c.uid, c.uid); err != nil {
 			return nil, schemas.Errorf(schemas.CodeUnavailable, "give the workspace to the jail's user: %w", err)
 		}
 		j.idmap = nil
@@ -75,8 +76,7 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *box, err e
 			p.forget(spec.ID)
 		},
 	})
-	p.watching.Do(func() { go p.watch() })
-	return &box{Sandbox: s, workspace: spec.Workspace, limits: spec.Limits}, nil
+	return &box{s}, nil
 }
 
 // start has the zygote start the jail, and greets its supervisor: the connection waits in the socket's queue until that takes it,
@@ -142,15 +142,6 @@ func (p *Provider) jailed(ctx context.Context, spec sandbox.Spec, c *claim) (*ja
 		j.group = c.group
 	}
 	return &j, ctx.Err()
-}
-
-// giveAway makes everything in a folder a user's.
-func giveAway(dir string, uid int) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(walk(root, ".", func(path string) error { return root.Lchown(path, uid, uid) }), root.Close())
 }
 
 // explain says what to do about a start that failed.

@@ -30,10 +30,6 @@ type Provider struct {
 	boxes  map[string]*box // by id; nil while being made
 	making sync.WaitGroup
 	closed bool
-
-	watching sync.Once
-	closing  chan struct{} // closed by Close
-	watched  chan struct{} // closed when watch has ended
 }
 
 var _ sandbox.Provider = (*Provider)(nil)
@@ -45,7 +41,7 @@ func New(config Config) (*Provider, error) {
 		return nil, err
 	}
 	dir := filepath.Clean(config.RunDir)
-	p := &Provider{dir: dir, boxes: make(map[string]*box), closing: make(chan struct{}), watched: make(chan struct{})}
+	p := &Provider{dir: dir, boxes: make(map[string]*box)}
 	if err := p.prepare(config.bare); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider jail: %w", err)
 	}
@@ -252,9 +248,6 @@ func (p *Provider) Close() error {
 	if again {
 		return nil
 	}
-	close(p.closing)
-	p.watching.Do(func() { close(p.watched) })
-	<-p.watched
 	err := p.mother.close()
 	if p.users != nil {
 		err = errors.Join(err, p.users.close())

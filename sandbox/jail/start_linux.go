@@ -135,7 +135,7 @@ const (
 func (p *program) rlimits(j *jailed) {
 	limits := [][2]uint64{
 		// With 0 the kernel would still start the host's program for crashes, if there is one; with 1 it does not.
-		{unix.RLIMIT_CORE, 1}, {unix.RLIMIT_NOFILE, maxFiles}, {unix.RLIMIT_FSIZE, uint64(j.limits.WorkspaceBytes)},
+		{unix.RLIMIT_CORE, 1}, {unix.RLIMIT_NOFILE, maxFiles}, {unix.RLIMIT_FSIZE, uint64(j.limits.FileBytes)},
 		{unix.RLIMIT_MEMLOCK, maxLocked}, {unix.RLIMIT_MSGQUEUE, 1 << 16}, {unix.RLIMIT_NICE, 0}, {unix.RLIMIT_RTPRIO, 0},
 		{unix.RLIMIT_SIGPENDING, maxPending},
 		// The user is this jail's alone, or counted in this jail's user namespace.

@@ -44,6 +44,7 @@ func Run(t *testing.T, f Factory) {
 		{"Tree", treeTests},
 		{"Many", manyTests},
 		{"Sandbox", sandboxTests},
+		{"Limits", limitTests},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			for _, tt := range part.tests {

@@ -18,9 +18,8 @@ const (
 	MemoryFD = ListenFD + 2
 )
 
-// The arguments of a supervisor in a jail, each of which may be missing.
+// The arguments of a supervisor in a jail besides pid1, each of which may be missing.
 const (
-	argPID1   = "pid1"    // it is the first process of a pid namespace, which the processes share with it
 	argScore  = "score="  // ScoreFD is open; the supervisor's own score, the processes have what that of the jail's owner was
 	argScores = "scores=" // the processes' score
 	argMemory = "memory"  // MemoryFD is open
@@ -39,7 +38,7 @@ type warden struct {
 func (w *warden) arguments(args []string) error {
 	for _, a := range args {
 		switch {
-		case a == argPID1:
+		case a == pid1:
 			w.pid1 = true
 		case a == argMemory:
 			w.counts = true

@@ -18,6 +18,9 @@ const ListenFD = 3
 // receiveArg, followed by the path of a socket, is how a supervisor is started that can inherit nothing, as in a container.
 const receiveArg = "receive"
 
+// pid1 is the argument of a supervisor that is the first process of a pid namespace, which the processes share with it.
+const pid1 = "pid1"
+
 // none is no descriptor.
 const none = -1
 
@@ -83,7 +86,7 @@ func Main(args []string) int {
 		}
 		args = nil
 		if syscall.Getpid() == 1 {
-			args = []string{argPID1}
+			args = []string{pid1}
 		}
 	}
 	s := &supervisor{

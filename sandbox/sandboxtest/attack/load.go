@@ -82,13 +82,46 @@ var loadAttacks = []attack{
 		}
 	}},
 	{"TenThousandZombies", "orphans are reaped however many there are", true, func(t *testing.T, s *scene) { s.zombies(t, 10_000) }},
-	{"ManyFiles", "a workspace with too many files starts no more commands until some are gone", true, func(t *testing.T, s *scene) {
-		s.sh(t, `i=0; while [ $i -lt 600 ]; do : >f$i || break; i=$((i+1)); done; true`)
-		_, err := s.box.Start(s.ctx, sandbox.Command{ID: "more", Path: "true"})
-		if !errors.Is(err, schemas.ErrLimitExceeded) {
-			t.Errorf("start in a full workspace: %v", err)
-		}
+	{"ManyFiles", "a workspace with too many files takes no more: what makes it larger is ended, and in the end not started", true, func(t *testing.T, s *scene) {
+		s.overfill(t, "i=0; while [ $i -lt 700 ]; do : >$1.$i || break; i=$((i+1)); done")
 	}},
+	{"DiskFill", "a workspace with too many bytes takes no more, whatever the number of its files", true, func(t *testing.T, s *scene) {
+		s.overfill(t, "i=0; while [ $i -lt 5 ]; do head -c 16000000 /dev/zero >$1.$i || break; i=$((i+1)); done")
+	}},
+}
+
+// overfill runs a script that is bounded itself, again and again, until nothing is started any more; then what it made is removed,
+// and all is well again.
+func (s *scene) overfill(t *testing.T, script string) {
+	t.Helper()
+	const tries = 6
+	refused := 0
+	for i := range tries {
+		p, err := s.start(s.box, sandbox.Command{Path: "sh", Args: []string{"-c", script, "sh", "fill" + strconv.Itoa(i)}, Timeout: Patience / 2})
+		if errors.Is(err, schemas.ErrLimitExceeded) {
+			refused++
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := s.finish(t, p, sandbox.Command{Path: "sh"}); !errors.Is(r.Limit, schemas.ErrLimitExceeded) {
+			t.Errorf("a command that filled the workspace ended %+v", r.Exit)
+		}
+	}
+	if refused == 0 {
+		t.Errorf("%d commands filled the workspace more and more", tries)
+	}
+	found, err := filepath.Glob(filepath.Join(s.workspace, "fill*"))
+	if err != nil || len(found) == 0 {
+		t.Error(found, err)
+	}
+	for _, name := range found {
+		if err := os.Remove(name); err != nil {
+			t.Error(err)
+		}
+	}
+	s.alive(t, s.box)
 }
 
 // pidsHold starts a small number of processes more than are allowed, and fails when they all start.

@@ -38,6 +38,10 @@ type Process struct {
 	acked  [2]int64 // as Ack was told
 	told   [2]int64 // as the supervisor was told
 	exit   sandbox.Exit
+	why    error // it was killed for its workspace's sake
+
+	guard  *guard // nil where nobody looks after the workspace
+	judged sync.Once
 
 	input stdin
 }
@@ -195,15 +199,17 @@ func (p *Process) Kill(grace time.Duration) error {
 // Wait blocks for the exit record; see sandbox.Process. By then all output has arrived: Read gives what is left of it
 // without blocking.
 func (p *Process) Wait(ctx context.Context) (sandbox.Exit, error) {
-	if p.isEnded() {
-		return p.exit, nil
+	if !p.isEnded() {
+		select {
+		case <-p.ended:
+		case <-ctx.Done():
+			return sandbox.Exit{}, ctx.Err()
+		}
 	}
-	select {
-	case <-p.ended:
-		return p.exit, nil
-	case <-ctx.Done():
-		return sandbox.Exit{}, ctx.Err()
+	if p.guard != nil {
+		p.judged.Do(func() { p.exit.Limit = p.guard.verdict(p) })
 	}
+	return p.exit, nil
 }
 
 // Release says that the exit record is kept safe elsewhere, so that a supervisor that outlives its connections forgets the

@@ -34,6 +34,7 @@ type Sandbox struct {
 	config Config
 	bound  atomic.Pointer[binding]
 	link   *Link
+	guard  *guard
 	done   chan struct{}
 }
 
@@ -52,6 +53,7 @@ func NewSandbox(l *Link, config Config) *Sandbox {
 	}
 	s := &Sandbox{config: config, link: l, done: make(chan struct{})}
 	s.bound.Store(&binding{spec: config.Spec, home: config.Home})
+	s.guard = newGuard(s.Workspace, config.Spec.Limits)
 	go s.watch()
 	return s
 }
@@ -78,6 +80,7 @@ func (s *Sandbox) watch() {
 	// The supervisor's last frames may still be on their way; its end of the connection is closed, so the reader comes
 	// to an end by itself.
 	<-s.link.Done()
+	s.guard.all.Wait()
 	if s.config.Ended != nil {
 		s.config.Ended()
 	}
@@ -95,9 +98,13 @@ func (s *Sandbox) Done() <-chan struct{} { return s.done }
 // Link is the connection, for what only a provider's own tests and a reattaching worker need.
 func (s *Sandbox) Link() *Link { return s.link }
 
-// Start runs a command; see sandbox.Sandbox.
+// Start runs a command; see sandbox.Sandbox. Errors: also limit_exceeded while the workspace holds too much and the last commands
+// made that worse.
 func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Process, error) {
 	if err := check(&cmd); err != nil {
+		return nil, err
+	}
+	if err := s.guard.Admit(); err != nil {
 		return nil, err
 	}
 	b := s.bound.Load()
@@ -116,6 +123,7 @@ func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Proce
 	if err != nil {
 		return nil, err
 	}
+	s.guard.mind(p)
 	return p, nil
 }
 

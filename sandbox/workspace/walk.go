@@ -1,0 +1,127 @@
+package workspace
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// maxDepth is how deep folders may be nested, each of which has a descriptor open while it is walked.
+const maxDepth = 256
+
+// batch is how many names of a folder are read at a time.
+const batch = 1024
+
+// errDeep says that folders are nested deeper than that.
+var errDeep = errors.New("folders are nested too deep")
+
+// Entry is a thing in a workspace. It may have changed since it was seen.
+type Entry struct {
+	dir  *os.File
+	name string
+	stat unix.Stat_t
+}
+
+// walk visits everything below a folder, the folder itself not included. What vanishes meanwhile is passed over.
+func walk(dir string, visit func(e *Entry) error) error {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil // it was taken away
+	}
+	if err != nil {
+		return &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	return walkOpen(os.NewFile(uintptr(fd), dir), maxDepth, visit)
+}
+
+// walkOpen takes the folder over.
+func walkOpen(dir *os.File, depth int, visit func(e *Entry) error) (err error) {
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	if depth == 0 {
+		return errDeep
+	}
+	for {
+		names, err := dir.Readdirnames(batch)
+		for _, name := range names {
+			if err := look(dir, name, depth, visit); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, unix.ENOENT):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+func look(dir *os.File, name string, depth int, visit func(e *Entry) error) error {
+	e := &Entry{dir: dir, name: name}
+	fd := int(dir.Fd())
+	err := unix.Fstatat(fd, name, &e.stat, unix.AT_SYMLINK_NOFOLLOW)
+	if err == nil {
+		err = visit(e)
+	}
+	if err == nil && e.stat.Mode&unix.S_IFMT == unix.S_IFDIR {
+		var sub int
+		if sub, err = unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
+			return walkOpen(os.NewFile(uintptr(sub), name), depth-1, visit)
+		}
+	}
+	// Removed meanwhile, or replaced by something that is no folder.
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return nil
+	}
+	return err
+}
+
+// Usage is what a workspace holds.
+type Usage struct {
+	// Bytes are the sizes of its files together, Largest is that of the largest.
+	Bytes, Largest int64
+	// Files are its files, folders and links.
+	Files int64
+}
+
+// Measure counts what is in a workspace. Errors: unavailable for a folder that cannot be read, or that is nested more than
+// 256 deep.
+func Measure(dir string) (Usage, error) {
+	var u Usage
+	err := walk(dir, func(e *Entry) error {
+		u.Files++
+		if e.stat.Mode&unix.S_IFMT == unix.S_IFREG {
+			u.Bytes += e.stat.Size
+			u.Largest = max(u.Largest, e.stat.Size)
+		}
+		return nil
+	})
+	if err != nil {
+		return u, schemas.Errorf(schemas.CodeUnavailable, "the workspace cannot be measured: %w", err)
+	}
+	return u, nil
+}
+
+// Own gives a workspace and all in it to a user, where it is another's. Only root can. Errors: the system's.
+func Own(dir string, uid, gid int) error {
+	var st unix.Stat_t
+	err := unix.Stat(dir, &st)
+	if err == nil && !owned(&st, uid, gid) {
+		err = unix.Chown(dir, uid, gid)
+	}
+	if err != nil {
+		return &os.PathError{Op: "own", Path: dir, Err: err}
+	}
+	return walk(dir, func(e *Entry) error {
+		if owned(&e.stat, uid, gid) {
+			return nil
+		}
+		return unix.Fchownat(int(e.dir.Fd()), e.name, uid, gid, unix.AT_SYMLINK_NOFOLLOW)
+	})
+}
+
+func owned(st *unix.Stat_t, uid, gid int) bool { return int(st.Uid) == uid && int(st.Gid) == gid }
