@@ -23,6 +23,9 @@ type Request struct {
 	Key string
 	// Provider asks for a kind of sandbox. Default: the worker's choice.
 	Provider string
+	// Image is what the sandbox's root is made from, where the provider takes one. The thread keeps its first. Default: the
+	// worker's choice.
+	Image string
 	// Command is the program, and Args its arguments. No shell is involved.
 	Command string
 	Args    []string
@@ -58,7 +61,7 @@ func (r *Request) command() *schemas.Command {
 	case r.OutputLimit > 0:
 		e.OutputLimit = &r.OutputLimit
 	}
-	return &schemas.Command{SpecVersion: schemas.Version, Op: schemas.OpExec, Thread: r.Thread, Key: key, Provider: r.Provider, Exec: e}
+	return &schemas.Command{SpecVersion: schemas.Version, Op: schemas.OpExec, Thread: r.Thread, Key: key, Provider: r.Provider, Image: r.Image, Exec: e}
 }
 
 // ceilMillis rounds up, so that the shortest timeout does not become none; a negative one stays so, to be refused.

@@ -75,7 +75,7 @@ func (k *Call) send(ctx context.Context, cmd *schemas.Command, inbox string, bod
 		case !errors.Is(err, errNobody):
 			return err
 		}
-		err = k.conn.place(ctx, k.ref.Tenant, schemas.PlaceRequest{Thread: cmd.Thread, Provider: cmd.Provider})
+		err = k.conn.place(ctx, k.ref.Tenant, schemas.PlaceRequest{Thread: cmd.Thread, Provider: cmd.Provider, Image: cmd.Image})
 		if errors.Is(err, errNobody) || isDeclined(err) {
 			return k.queue(ctx, cmd, header, body)
 		}

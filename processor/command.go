@@ -82,9 +82,9 @@ func (w *Worker) inquire(ctx context.Context, d *schemas.Delivery, a *admission,
 	}
 	if t == nil {
 		var err error
-		t, owner, err = w.claim(ctx, d.Tenant, d.Thread, d.Command.Provider)
+		t, owner, err = w.claim(ctx, d.Tenant, d.Thread, kindOf(d.Command))
 		switch {
-		case errors.Is(err, schemas.ErrPermissionDenied), errors.Is(err, schemas.ErrUnavailable) && w.cfg.DefaultProvider == "":
+		case errors.Is(err, schemas.ErrPermissionDenied), errors.Is(err, schemas.ErrInvalidArgument), errors.Is(err, schemas.ErrUnavailable) && w.cfg.DefaultProvider == "":
 			a.unserved = true
 			return nil, "", schemas.AsError(err)
 		case err != nil:
@@ -95,7 +95,7 @@ func (w *Worker) inquire(ctx context.Context, d *schemas.Delivery, a *admission,
 			return nil, owner, nil
 		}
 	}
-	if err := t.serves(d.Command.Provider); err != nil {
+	if err := t.serves(kindOf(d.Command)); err != nil {
 		a.unserved = true
 		return t, w.cfg.Worker, schemas.AsError(err)
 	}
@@ -188,7 +188,7 @@ func (w *Worker) collided(ctx context.Context, t *thread, d *schemas.Delivery, f
 
 // HandlePlace takes a thread that nobody owns.
 func (w *Worker) HandlePlace(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply {
-	_, owner, err := w.claim(ctx, tenant, req.Thread, req.Provider)
+	_, owner, err := w.claim(ctx, tenant, req.Thread, kind{req.Provider, req.Image})
 	if err != nil {
 		return schemas.PlaceReply{Error: schemas.AsError(err)}
 	}

@@ -93,6 +93,13 @@ type Config struct {
 	Providers map[string]sandbox.Provider
 	// DefaultProvider is used where a command names none. Default: none, and such a command is refused.
 	DefaultProvider string
+	// ImageProvider is the provider that makes sandboxes from images, and serves commands that name an image and no provider.
+	// Default: none does.
+	ImageProvider string
+	// Image is what ImageProvider uses where a command names none. Default: such a command is refused by the provider.
+	Image string
+	// Limits bound each sandbox. Zero fields have the provider's defaults.
+	Limits sandbox.Limits
 	// Workspaces is the folder under which each thread has its workspace.
 	Workspaces string
 
@@ -118,6 +125,7 @@ type Config struct {
 type patience struct {
 	accept time.Duration // to decide on a command and to record it
 	start  time.Duration // to make a sandbox, and to start a process in it
+	pull   time.Duration // the same, where an image may have to come over the network first
 	gone   time.Duration // for a sandbox that failed a start to say that it has ended
 	answer time.Duration // with a record that cannot be written, until the caller is told anyway
 	record time.Duration // … until the worker gives up
@@ -152,6 +160,7 @@ func (p patience) withDefaults() patience {
 	}{
 		{&p.accept, 10 * time.Second},
 		{&p.start, 60 * time.Second},
+		{&p.pull, 15 * time.Minute},
 		{&p.gone, 2 * time.Second},
 		{&p.answer, 10 * time.Second},
 		{&p.record, 10 * time.Minute},
@@ -182,6 +191,9 @@ func (c Config) Validate() error {
 	}
 	if c.DefaultProvider != "" && c.Providers[c.DefaultProvider] == nil {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "default_provider: there is no provider %q here", c.DefaultProvider)
+	}
+	if c.ImageProvider != "" && c.Providers[c.ImageProvider] == nil {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "image_provider: there is no provider %q here", c.ImageProvider)
 	}
 	return nil
 }

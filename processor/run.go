@@ -111,6 +111,9 @@ func (w *Worker) execute(r *run) {
 		result.Error = schemas.Errorf(schemas.CodeLost, "the sandbox of thread %s ended without saying how process %s did: send it with a new key", r.thread.thread, r.process)
 	}
 	r.input.refuse(r)
+	if result.Error != nil && result.Error.Code == schemas.CodeLimitExceeded {
+		w.publish(w.bg, w.event(schemas.TypeLimitExceeded, r.thread.tenant, r.thread.thread, r.thread.session.ID, r.process, result.Error))
+	}
 	w.finish(r, typ, result)
 }
 
@@ -142,7 +145,7 @@ const sigKill = 9
 // launch starts the process in the thread's sandbox. Errors: errKilledEarly; *sandbox.StartError where the command is at
 // fault; lost where nobody can tell whether it ran; else why it did not.
 func (w *Worker) launch(r *run) (sandbox.Process, sandbox.Sandbox, error) {
-	ctx, cancel := context.WithTimeout(w.bg, w.cfg.patience.start)
+	ctx, cancel := context.WithTimeout(w.bg, w.creation(r.thread))
 	defer cancel()
 	if !r.starting(cancel) {
 		return nil, nil, errKilledEarly
@@ -230,6 +233,9 @@ func (w *Worker) runProcess(r *run, result *schemas.Result) error {
 	fill(result, exit)
 	result.SetOutput(schemas.Stdout, keep.stdout, exit.Stdout)
 	result.SetOutput(schemas.Stderr, keep.stderr, exit.Stderr)
+	if exit.Limit != nil {
+		result.Error = schemas.AsError(exit.Limit)
+	}
 	if outputErr != nil {
 		w.gaps(r, keep, exit, outputErr)
 		result.Error = schemas.Errorf(schemas.CodeOf(outputErr), "output of process %s could not be stored, and it was killed: %w", r.process, outputErr)

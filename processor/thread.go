@@ -39,7 +39,7 @@ func threadKey(tenant, thread string) string { return tenant + "." + thread }
 const claimTries = 4
 
 // claim makes this worker the owner of a thread, or says who is. Errors: those of resolve, unavailable.
-func (w *Worker) claim(ctx context.Context, tenant, id, provider string) (t *thread, owner string, err error) {
+func (w *Worker) claim(ctx context.Context, tenant, id string, k kind) (t *thread, owner string, err error) {
 	key := threadKey(tenant, id)
 	defer w.claims.lock(key)()
 	w.mu.Lock()
@@ -52,7 +52,7 @@ func (w *Worker) claim(ctx context.Context, tenant, id, provider string) (t *thr
 		return nil, "", schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", w.cfg.Worker).With(schemas.DetailDeclined, "shutdown")
 	}
 	for range claimTries {
-		t, owner, err = w.tryClaim(ctx, tenant, id, provider)
+		t, owner, err = w.tryClaim(ctx, tenant, id, k)
 		if !errors.Is(err, schemas.ErrConflict) {
 			break
 		}
@@ -70,18 +70,18 @@ func (w *Worker) claim(ctx context.Context, tenant, id, provider string) (t *thr
 	return t, w.cfg.Worker, nil
 }
 
-func (w *Worker) tryClaim(ctx context.Context, tenant, id, provider string) (*thread, string, error) {
+func (w *Worker) tryClaim(ctx context.Context, tenant, id string, k kind) (*thread, string, error) {
 	now := time.Now().UTC()
 	s, revision, err := w.cfg.Sessions.Session(ctx, tenant, id)
 	typ := schemas.TypeSessionReused
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
-		name, err := w.resolve(provider)
+		k, err := w.resolve(k)
 		if err != nil {
 			return nil, "", err
 		}
 		typ = schemas.TypeSessionCreated
-		s = &schemas.Session{ID: ulid.Make().String(), Tenant: tenant, Thread: id, Provider: name, Created: now}
+		s = &schemas.Session{ID: ulid.Make().String(), Tenant: tenant, Thread: id, Provider: k.provider, Image: k.image, Created: now}
 	case err != nil:
 		return nil, "", err
 	case s.Owner != w.cfg.Worker:
@@ -93,7 +93,7 @@ func (w *Worker) tryClaim(ctx context.Context, tenant, id, provider string) (*th
 			return nil, s.Owner, nil
 		}
 	}
-	if _, err := w.resolve(s.Provider); err != nil {
+	if _, err := w.resolve(kind{s.Provider, s.Image}); err != nil {
 		return nil, "", err
 	}
 	s.Owner, s.Epoch, s.LastActivity = w.cfg.Worker, s.Epoch+1, now
@@ -103,29 +103,6 @@ func (w *Worker) tryClaim(ctx context.Context, tenant, id, provider string) (*th
 	}
 	w.publish(ctx, w.event(typ, tenant, id, s.ID, "", s))
 	return &thread{tenant: tenant, thread: id, session: *s, revision: revision, last: now}, w.cfg.Worker, nil
-}
-
-// resolve is the provider that serves a request for this name. Errors: unavailable where the worker has no default,
-// permission_denied where it does not offer the one that is asked for.
-func (w *Worker) resolve(name string) (string, error) {
-	if name == "" || name == "auto" {
-		if w.cfg.DefaultProvider == "" {
-			return "", schemas.Errorf(schemas.CodeUnavailable, "worker %s has no provider that isolates: ask for --provider local (it isolates nothing), or see `sluice doctor`", w.cfg.Worker)
-		}
-		return w.cfg.DefaultProvider, nil
-	}
-	if w.cfg.Providers[name] == nil {
-		return "", schemas.Errorf(schemas.CodePermissionDenied, "worker %s does not offer provider %q: start it with --provider %s, or see `sluice doctor`", w.cfg.Worker, name, name)
-	}
-	return name, nil
-}
-
-// serves says whether a thread's sandbox is of the kind a command asks for. Errors: conflict.
-func (t *thread) serves(provider string) error {
-	if provider == "" || provider == "auto" || provider == t.session.Provider {
-		return nil
-	}
-	return schemas.Errorf(schemas.CodeConflict, "thread %s has a sandbox of provider %s, not %s: use another thread", t.thread, t.session.Provider, provider)
 }
 
 // publish writes an event that informs and decides nothing: when it cannot be written, that is logged.
@@ -180,12 +157,14 @@ func (m *making) ended() bool {
 }
 
 func (w *Worker) makeSandbox(t *thread, m *making) {
-	ctx, cancel := context.WithTimeout(w.creating, w.cfg.patience.start)
+	ctx, cancel := context.WithTimeout(w.creating, w.creation(t))
 	defer cancel()
 	begin := time.Now()
 	id := "s" + strings.ToLower(ulid.Make().String())
 	info := schemas.SandboxInfo{ID: id, Provider: t.session.Provider, Workspace: filepath.Join(w.cfg.Workspaces, t.tenant, t.thread)}
-	m.sb, m.err = w.cfg.Providers[t.session.Provider].Create(ctx, sandbox.Spec{ID: id, Thread: t.thread, Workspace: info.Workspace})
+	m.sb, m.err = w.cfg.Providers[t.session.Provider].Create(ctx, sandbox.Spec{
+		ID: id, Thread: t.thread, Workspace: info.Workspace, Image: t.session.Image, Limits: w.cfg.Limits,
+	})
 	info.StartMS = millis(time.Since(begin))
 	typ := schemas.TypeSandboxRunning
 	if m.err != nil {

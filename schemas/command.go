@@ -52,6 +52,9 @@ type Command struct {
 	// Provider asks for a kind of sandbox: local, jail, docker; empty is the worker's own choice. A thread that has a
 	// sandbox of another kind refuses with conflict.
 	Provider string `json:"provider,omitempty"`
+	// Image is what the sandbox's root is made from, where the provider makes it from images; empty is the worker's own
+	// choice. A thread's session keeps the first one: another is a conflict.
+	Image string `json:"image,omitempty"`
 	// Exec is set for op exec.
 	Exec *Exec `json:"exec,omitempty"`
 }
@@ -94,6 +97,8 @@ const (
 	// MaxPathBytes is the longest command and the longest cwd: Linux's PATH_MAX. Records repeat the command, and must fit
 	// into a message whatever it holds.
 	MaxPathBytes = 4096
+	// MaxImageBytes is the longest name of an image.
+	MaxImageBytes = 512
 	// MaxTimeoutMS is the longest timeout and the longest grace: 30 days.
 	MaxTimeoutMS int64 = 30 * 24 * 3600 * 1000
 )

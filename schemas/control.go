@@ -54,6 +54,8 @@ type PlaceRequest struct {
 	Thread string `json:"thread"`
 	// Provider is the kind of sandbox it needs; empty for the worker's own choice.
 	Provider string `json:"provider,omitempty"`
+	// Image is what its sandbox is to be made from, as in [Command].
+	Image string `json:"image,omitempty"`
 }
 
 // DecodePlaceRequest reads and validates a place request as strictly as [DecodeCommand] reads a command. The errors are the
@@ -67,6 +69,9 @@ func DecodePlaceRequest(body []byte) (*PlaceRequest, error) {
 		return nil, err
 	}
 	if err := checkProvider(r.Provider); err != nil {
+		return nil, err
+	}
+	if err := checkImage(r.Image); err != nil {
 		return nil, err
 	}
 	return &r, nil

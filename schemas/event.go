@@ -166,6 +166,8 @@ type Session struct {
 	Epoch uint64 `json:"epoch"`
 	// Provider is the kind of its sandbox.
 	Provider string `json:"provider"`
+	// Image is what its sandbox is made from; empty where the provider needs none.
+	Image string `json:"image,omitempty"`
 	// Created and LastActivity are by the owner's clock, in UTC.
 	Created      time.Time `json:"created"`
 	LastActivity time.Time `json:"last_activity"`

@@ -60,7 +60,8 @@ type Result struct {
 	MaxRSSBytes int64   `json:"max_rss_bytes,omitempty"`
 	// Killed counts processes of its tree that were still there when it ended, and were killed then.
 	Killed int `json:"killed,omitempty"`
-	// Error says why, where the reason is lost or rejected, or where output could not be stored.
+	// Error says why, where the reason is lost or rejected, or where output could not be stored. Beside any other end its code is
+	// limit_exceeded: the process ran into a limit of the workspace, or left it with more than it may hold.
 	Error *Error `json:"error,omitempty"`
 	// Fingerprint is the command's, so that a replay is told from a conflict.
 	Fingerprint string `json:"fingerprint,omitempty"`

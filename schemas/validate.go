@@ -25,6 +25,9 @@ func (c *Command) Validate() error {
 	if err := checkProvider(c.Provider); err != nil {
 		return err
 	}
+	if err := checkImage(c.Image); err != nil {
+		return err
+	}
 	switch c.Op {
 	case OpExec:
 		if c.Exec == nil {
@@ -80,6 +83,19 @@ func checkProvider(name string) error {
 		return nil
 	}
 	return invalid("provider", "%.40q is not a provider's name", name)
+}
+
+// checkImage refuses what no engine takes for an image's name; which names are well formed, the engine says.
+func checkImage(name string) error {
+	for _, c := range name {
+		if c <= ' ' || c > '~' {
+			return invalid("image", "%.40q is not an image's name", name)
+		}
+	}
+	if len(name) > MaxImageBytes {
+		return invalid("image", "%d bytes, the limit is %d", len(name), MaxImageBytes)
+	}
+	return nil
 }
 
 func checkPath(path, s string) error {

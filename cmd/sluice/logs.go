@@ -17,7 +17,7 @@ import (
 func (m *Main) with(ctx context.Context, g *globals, f func(context.Context, *client.Client) error) error {
 	ctx, stop := m.untilSignal(ctx)
 	defer stop()
-	r, err := m.reach(ctx, g)
+	r, err := m.reach(ctx, g, hosting{})
 	if err != nil {
 		return err
 	}

@@ -84,7 +84,8 @@ func (m *Main) ended(r *schemas.Result, out *output) (int, error) {
 		return 0, err
 	}
 	code := r.ExitCode
-	if code == 0 && r.Error != nil {
+	// A workspace that is too full now is the next command's trouble.
+	if code == 0 && r.Error != nil && r.Error.Code != schemas.CodeLimitExceeded {
 		code = schemas.ExitSluiceFailed
 	}
 	if out.json {

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/cmd/internal/node"
 	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -23,8 +24,14 @@ type reached struct {
 	finder *finder
 }
 
+// hosting is what a host in this process makes of sandboxes.
+type hosting struct {
+	limits sandbox.Limits
+	image  string // of provider docker, where a command names none
+}
+
 // reach connects to the server the flags name, to the one that holds the data folder, or to one it starts in this process.
-func (m *Main) reach(ctx context.Context, g *globals) (*reached, error) {
+func (m *Main) reach(ctx context.Context, g *globals, own hosting) (*reached, error) {
 	if g.nats != "" {
 		conn, err := events.Connect(events.Options{URL: g.nats, CredsFile: g.creds, Token: g.token, Cell: g.cell, Name: "sluice cli"})
 		if err != nil {
@@ -36,7 +43,7 @@ func (m *Main) reach(ctx context.Context, g *globals) (*reached, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &finder{ctx: ctx, folder: dir, cell: g.cell}
+	f := &finder{ctx: ctx, folder: dir, cell: g.cell, own: own, say: m.note}
 	conn, err := f.connect(g)
 	if err != nil {
 		return nil, errors.Join(err, f.stop())
@@ -80,6 +87,8 @@ type finder struct {
 	ctx    context.Context
 	folder *folder
 	cell   string
+	own    hosting
+	say    func(text string)
 
 	mu      sync.Mutex
 	host    *host
@@ -190,13 +199,13 @@ func (f *finder) config() (hostConfig, error) {
 	if err != nil {
 		return hostConfig{}, err
 	}
-	allowed := []string{node.Local}
-	isolates, err := node.ChooseProvider(node.Auto)
-	if err == nil {
-		allowed = append(allowed, isolates)
+	isolates, err := node.Choose(f.ctx, node.Auto)
+	if err != nil {
+		isolates = node.Choice{} // what does not isolate can be asked for all the same
 	}
 	return hostConfig{folder: f.folder, cell: f.cell, node: node.Config{
-		Worker: worker, Provider: isolates, Allowed: allowed, RunFolder: run, Workspaces: f.folder.join("workspaces"), Log: zerolog.Nop(),
+		Worker: worker, Provider: isolates.Default, Allowed: append(isolates.Allowed, node.Local), Limits: f.own.limits, Image: f.own.image, Progress: f.say,
+		RunFolder: run, Workspaces: f.folder.join("workspaces"), Log: zerolog.Nop(),
 		// What still runs when this host ends is that of a person who has left, at once.
 		Grace: time.Millisecond,
 	}}, nil

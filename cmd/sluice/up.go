@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-dev/sluice/cmd/internal/node"
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/events/embedded"
+	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -23,6 +24,7 @@ import (
 type workerFlags struct {
 	provider  string
 	image     string
+	limits    sandbox.Limits
 	pool      int
 	processes int
 	grace     time.Duration
@@ -35,6 +37,7 @@ func (m *Main) addWorkerFlags(c *cobra.Command, w *workerFlags) {
 	f := c.Flags()
 	f.StringVar(&w.provider, "provider", or(m.Getenv("SLUICE_PROVIDER"), node.Auto), "kind of sandbox: `PROVIDER` auto, jail, docker or local; local isolates nothing (SLUICE_PROVIDER)")
 	f.StringVar(&w.image, "image", m.Getenv("SLUICE_IMAGE"), "`IMAGE` of provider docker's containers (SLUICE_IMAGE)")
+	m.addLimitFlags(c, &w.limits)
 	f.IntVar(&w.pool, "pool", 0, "keep `N` containers of provider docker ready")
 	f.IntVar(&w.processes, "max-processes", 256, "refuse commands beyond `N` running ones")
 	f.DurationVar(&w.grace, "stop-grace", 10*time.Second, "time `D` between SIGTERM and SIGKILL for what runs at shutdown")
@@ -44,8 +47,7 @@ func (m *Main) addWorkerFlags(c *cobra.Command, w *workerFlags) {
 }
 
 func (m *Main) sessionTimeout() time.Duration {
-	var minutes int
-	if _, err := fmt.Sscan(m.Getenv("SESSION_TIMEOUT_MINUTES"), &minutes); err == nil && minutes > 0 {
+	if minutes := m.positive("SESSION_TIMEOUT_MINUTES"); minutes > 0 {
 		return time.Duration(minutes) * time.Minute
 	}
 	return 30 * time.Minute
@@ -69,15 +71,22 @@ func (m *Main) logger(w *workerFlags) (zerolog.Logger, error) {
 	return zerolog.New(m.Stderr).Level(level).With().Timestamp().Logger(), nil
 }
 
-func (w *workerFlags) node() (node.Config, error) {
-	provider, err := node.ChooseProvider(w.provider)
+func (w *workerFlags) node(ctx context.Context) (node.Config, error) {
+	limits, err := w.limits.WithDefaults()
+	if err != nil {
+		return node.Config{}, err
+	}
+	choice, err := node.Choose(ctx, w.provider)
 	if err != nil {
 		return node.Config{}, err
 	}
 	if w.processes < 1 {
 		return node.Config{}, schemas.Errorf(schemas.CodeInvalidArgument, "--max-processes %d: at least 1", w.processes)
 	}
-	return node.Config{Provider: provider, Allowed: []string{provider}, Image: w.image, PoolSize: w.pool, Processes: w.processes, Grace: w.grace, Idle: w.idle}, nil
+	return node.Config{
+		Provider: choice.Default, Allowed: choice.Allowed, Image: w.image, Limits: limits, PoolSize: w.pool,
+		Processes: w.processes, Grace: w.grace, Idle: w.idle,
+	}, nil
 }
 
 func (m *Main) upCommand(g *globals) *cobra.Command {
@@ -109,7 +118,7 @@ func (m *Main) up(ctx context.Context, g *globals, w *workerFlags, listen string
 	if err != nil {
 		return err
 	}
-	cfg, err := w.node()
+	cfg, err := w.node(ctx)
 	if err != nil {
 		return err
 	}
@@ -206,7 +215,7 @@ func (m *Main) worker(ctx context.Context, g *globals, w *workerFlags, topology 
 	if strings.TrimSpace(g.nats) == "" {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "--nats is missing: name the server, or use `sluice up` for one of its own")
 	}
-	cfg, err := w.node()
+	cfg, err := w.node(ctx)
 	if err != nil {
 		return err
 	}

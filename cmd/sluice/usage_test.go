@@ -68,7 +68,7 @@ func TestAnUnknownCommandIsAClearError(t *testing.T) {
 func TestAMachineThatIsolatesNothingSaysSo(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	if _, err := node.ChooseProvider(node.Auto); err == nil {
+	if _, err := node.Choose(t.Context(), node.Auto); err == nil {
 		// This machine isolates: then a command that names no provider must not be refused.
 		if got := c.run("exec", "--", "true"); got.code != 0 {
 			t.Errorf("%+v", got)

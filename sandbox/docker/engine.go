@@ -2,7 +2,9 @@ package docker
 
 import (
 	"context"
+	"net"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/client"
@@ -26,6 +28,28 @@ func Probe(ctx context.Context, host string) (string, error) {
 		return "", engineError(c, "ask for its version", err)
 	}
 	return v.Version + ", API " + v.APIVersion, nil
+}
+
+// listenPatience is how long a connection to an engine on this machine may take.
+const listenPatience = 200 * time.Millisecond
+
+// Listens says whether something takes connections where an engine would: at DOCKER_HOST of the environment, or at the usual
+// socket. It asks nothing, and so takes no time; an address of another machine counts as one that does.
+func Listens() bool {
+	c, err := dial("")
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	path, ok := strings.CutPrefix(c.DaemonHost(), "unix://")
+	if !ok {
+		return true
+	}
+	conn, err := net.DialTimeout("unix", path, listenPatience)
+	if err != nil {
+		return false
+	}
+	return conn.Close() == nil
 }
 
 // dial makes a client, which connects only when it is used. It speaks the newest API that the engine knows too.

@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/docker"
 	"github.com/sluice-dev/sluice/sandbox/pool"
+	"github.com/sluice-dev/sluice/schemas"
 )
 
 // keeper is a provider with work of its own: to remove what is left behind, to keep sandboxes ready.
@@ -51,19 +52,33 @@ func (p *pooled) Run(ctx context.Context) error {
 	return err
 }
 
+// imageProvider is the one of the providers that makes sandboxes from images; empty for none.
+func imageProvider(providers map[string]sandbox.Provider) string {
+	if providers[Docker] == nil {
+		return ""
+	}
+	return Docker
+}
+
 func (n *Node) newDocker() (sandbox.Provider, error) {
+	if n.cfg.PoolSize > 0 && n.cfg.Image == "" {
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "--pool %d: say by --image of what the containers are to be made", n.cfg.PoolSize)
+	}
 	warn := func(err error) { n.cfg.Log.Warn().Err(err).Str("provider", Docker).Msg("docker") }
+	pulling := &pulls{say: n.cfg.Progress}
+	if pulling.say == nil {
+		pulling.say = func(text string) { n.cfg.Log.Info().Str("provider", Docker).Msg(text) }
+	}
 	containers, err := docker.New(docker.Config{
-		RunDir: n.cfg.RunFolder, Image: n.cfg.Image, Worker: n.cfg.Worker, Warn: warn,
-		Pulling: func(p docker.Progress) {
-			n.cfg.Log.Debug().Str("image", p.Image).Str("layer", p.Layer).Str("status", p.Status).Int64("current", p.Current).Int64("total", p.Total).Msg("pull")
-		},
+		RunDir: n.cfg.RunFolder, Image: n.cfg.Image, Worker: n.cfg.Worker, Warn: warn, Pulling: pulling.report,
 	})
 	if err != nil || n.cfg.PoolSize == 0 {
 		return containers, err
 	}
 	p, err := pool.New(pool.Config{
-		Provider: containers, Dir: filepath.Join(n.cfg.Workspaces, ".pool"), Templates: []pool.Template{{Size: n.cfg.PoolSize}}, Warn: warn,
+		Provider: containers, Dir: filepath.Join(n.cfg.Workspaces, ".pool"), Warn: warn,
+		// What the worker asks for where a command names no image.
+		Templates: []pool.Template{{Image: n.cfg.Image, Limits: n.cfg.Limits, Size: n.cfg.PoolSize}},
 	})
 	if err != nil {
 		return nil, err

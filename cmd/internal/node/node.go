@@ -27,6 +27,10 @@ type Config struct {
 	Allowed []string
 	// Image is what provider docker makes containers from where a command names none. Default: such a command is refused.
 	Image string
+	// Limits bound each sandbox. Zero fields have the provider's defaults.
+	Limits sandbox.Limits
+	// Progress is told in words how the pull of an image goes on, a few times a minute. Default: it is logged.
+	Progress func(text string)
 	// PoolSize is how many containers are kept ready. Default 0: none.
 	PoolSize int
 	// RunFolder is where sockets live; Workspaces where each thread has its workspace. Both absolute.
@@ -98,6 +102,7 @@ func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Pro
 		},
 		Answer: n.conn.Answer, MaxRecord: n.conn.MaxPayload(),
 		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
+		ImageProvider: imageProvider(providers), Image: n.cfg.Image, Limits: n.cfg.Limits,
 		MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, Log: n.cfg.Log,
 	})
 	if err != nil {

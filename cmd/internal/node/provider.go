@@ -1,9 +1,12 @@
 package node
 
 import (
+	"context"
 	"path/filepath"
+	"time"
 
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/docker"
 	"github.com/sluice-dev/sluice/sandbox/jail"
 	"github.com/sluice-dev/sluice/sandbox/local"
 	"github.com/sluice-dev/sluice/schemas"
@@ -52,21 +55,43 @@ const (
 	Local  = "local"  // isolates nothing
 )
 
-// ChooseProvider is the default provider of a worker that was started with this --provider. auto never chooses local. Errors:
-// unavailable, invalid_argument.
-func ChooseProvider(name string) (string, error) {
+// Choice is which kinds of sandbox a worker makes.
+type Choice struct {
+	// Default is for commands that name none. Empty: such commands are refused.
+	Default string
+	// Allowed are those that commands may name.
+	Allowed []string
+}
+
+// probePatience is how long an engine may take to say that it is there.
+const probePatience = 5 * time.Second
+
+// Choose is what a worker offers that was started with this --provider. auto is jail, and docker where that is impossible; where
+// both are there, commands may name docker too. It never comes to local. Errors: unavailable, invalid_argument.
+func Choose(ctx context.Context, name string) (Choice, error) {
 	switch name {
 	case "", Auto:
-		if _, err := jail.Check(); err != nil {
-			return "", schemas.Errorf(schemas.CodeUnavailable,
-				"no provider that isolates commands runs here: %w; `sluice doctor` tells more. `--provider local` runs them without isolation: only if you trust them", err)
-		}
-		return Jail, nil
 	case Local, Jail, Docker:
-		return name, nil
+		return Choice{name, []string{name}}, nil
 	default:
-		return "", noProvider(name)
+		return Choice{}, noProvider(name)
 	}
+	_, jailErr := jail.Check()
+	if jailErr == nil {
+		c := Choice{Jail, []string{Jail}}
+		if docker.Listens() {
+			c.Allowed = append(c.Allowed, Docker)
+		}
+		return c, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, probePatience)
+	defer cancel()
+	_, dockerErr := docker.Probe(ctx, "")
+	if dockerErr == nil {
+		return Choice{Docker, []string{Docker}}, nil
+	}
+	return Choice{}, schemas.Errorf(schemas.CodeUnavailable,
+		"no provider that isolates commands runs here: %w; %w; `sluice doctor` tells more. `--provider local` runs them without isolation: only if you trust them", jailErr, dockerErr)
 }
 
 func noProvider(name string) error {
