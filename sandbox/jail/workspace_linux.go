@@ -28,7 +28,7 @@ type box struct {
 	running []sandbox.Process
 }
 
-var _ sandbox.Sandbox = (*box)(nil)
+var _ sandbox.Attached = (*box)(nil)
 
 // Start runs a command; see sandbox.Sandbox. Errors: limit_exceeded while the workspace holds more than it may.
 func (b *box) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Process, error) {
@@ -37,11 +37,25 @@ func (b *box) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Process, 
 	}
 	p, err := b.Sandbox.Start(ctx, cmd)
 	if err == nil {
-		b.mu.Lock()
-		b.running = append(ongoing(b.running), p)
-		b.mu.Unlock()
+		b.mind(p)
 	}
 	return p, err
+}
+
+// Resume takes over a process; see sandbox.Attached.
+func (b *box) Resume(ctx context.Context, id string, stdout, stderr int64) (sandbox.Process, error) {
+	p, err := b.Sandbox.Resume(ctx, id, stdout, stderr)
+	if err == nil {
+		b.mind(p)
+	}
+	return p, err
+}
+
+// mind keeps a process for look to end.
+func (b *box) mind(p sandbox.Process) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.running = append(ongoing(b.running), p)
 }
 
 // look ends everything in a jail whose workspace has grown past its limits.
@@ -150,15 +164,7 @@ func (p *Provider) watch() {
 			return
 		case <-tick.C:
 		}
-		p.mu.Lock()
-		boxes := make([]*box, 0, len(p.boxes))
-		for _, b := range p.boxes {
-			if b != nil {
-				boxes = append(boxes, b)
-			}
-		}
-		p.mu.Unlock()
-		for _, b := range boxes {
+		for _, b := range p.keeper.Boxes() {
 			b.look()
 		}
 	}
