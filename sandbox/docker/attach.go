@@ -50,7 +50,7 @@ func (p *Provider) reopen(ctx context.Context, r keeper.Record) (*Sandbox, error
 	if err != nil {
 		return nil, err
 	}
-	l, err := link.Open(ctx, conn, p.config.Linger)
+	l, err := link.Reopen(ctx, conn, p.config.Linger)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func (p *Provider) reattach(ctx context.Context, r keeper.Record) (*box, error) 
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.socket)
 	var l *link.Link
 	if err == nil {
-		l, err = link.Open(ctx, conn, p.linger)
+		l, err = link.Reopen(ctx, conn, p.linger)
 	}
 	if err != nil {
 		child.kill()

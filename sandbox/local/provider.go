@@ -91,7 +91,7 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (*link.Sandbox
 		run.remove()
 		return nil, errors.Join(err, run.conn.Close())
 	}
-	return p.open(ctx, r, run.conn, run.gone, run.force)
+	return p.open(ctx, link.Open, r, run.conn, run.gone, run.force)
 }
 
 // Attach takes over what an earlier process left; see sandbox.Reattacher.
@@ -116,13 +116,16 @@ func (p *Provider) reattach(ctx context.Context, r keeper.Record) (*link.Sandbox
 		_ = os.Remove(p.socket(r.Name))
 		return nil, err
 	}
-	return p.open(ctx, r, conn, survivor.Gone, survivor.Kill)
+	return p.open(ctx, link.Reopen, r, conn, survivor.Gone, survivor.Kill)
 }
 
+// greeting is link.Open or link.Reopen.
+type greeting func(ctx context.Context, conn net.Conn, linger time.Duration) (*link.Link, error)
+
 // open greets a supervisor, and ends it where it does not answer.
-func (p *Provider) open(ctx context.Context, r keeper.Record, conn net.Conn, gone <-chan struct{}, force func()) (*link.Sandbox, error) {
+func (p *Provider) open(ctx context.Context, greet greeting, r keeper.Record, conn net.Conn, gone <-chan struct{}, force func()) (*link.Sandbox, error) {
 	remove := func() { _ = os.Remove(p.socket(r.Name)) } // which the supervisor may have done already
-	l, err := link.Open(ctx, conn, p.linger)
+	l, err := greet(ctx, conn, p.linger)
 	if err != nil {
 		force()
 		<-gone

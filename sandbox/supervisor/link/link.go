@@ -56,6 +56,25 @@ func Open(ctx context.Context, conn net.Conn, linger time.Duration) (*Link, erro
 	return l, nil
 }
 
+// Reopen is Open for a supervisor that has been greeted by an earlier process: the handles of what it holds are not given out
+// again. Errors: unavailable.
+func Reopen(ctx context.Context, conn net.Conn, linger time.Duration) (*Link, error) {
+	l, err := Open(ctx, conn, linger)
+	if err != nil {
+		return nil, err
+	}
+	held, err := l.List(ctx)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, h := range held {
+		l.last = max(l.last, h.Handle)
+	}
+	return l, nil
+}
+
 func greet(conn net.Conn, r *wire.Reader, linger time.Duration) (int, error) {
 	hello := wire.Hello{Version: wire.Version, PID: uint32(os.Getpid()), Linger: int64(linger)}
 	if _, err := conn.Write(hello.Append(nil)); err != nil {
