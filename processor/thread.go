@@ -185,7 +185,7 @@ func (w *Worker) makeSandbox(t *thread, m *making) {
 	begin := time.Now()
 	id := "s" + strings.ToLower(ulid.Make().String())
 	info := schemas.SandboxInfo{ID: id, Provider: t.session.Provider, Workspace: filepath.Join(w.cfg.Workspaces, t.tenant, t.thread)}
-	m.sb, m.err = w.cfg.Providers[t.session.Provider].Create(ctx, sandbox.Spec{ID: id, Thread: t.thread, Workspace: info.Workspace})
+	m.sb, m.err = w.cfg.Providers[t.session.Provider].Create(ctx, sandbox.Spec{ID: id, Thread: t.thread, Workspace: info.Workspace, Mark: t.mark().String()})
 	info.StartMS = millis(time.Since(begin))
 	typ := schemas.TypeSandboxRunning
 	if m.err != nil {
