@@ -80,8 +80,14 @@ func (c *cell) worker(id string) (stop func(), err error) {
 	incarnation := ulid.Make().String()
 	w, err := processor.New(processor.Config{
 		Worker: id, Incarnation: incarnation, Records: conn, Sessions: conn, Threads: inlet, Roster: conn, History: conn,
-		OpenOutput: func(tenant, thread, process string, epoch uint64, stored func(schemas.Stream, int64)) processor.Output {
-			return conn.OpenLog(events.ProcessRef{Tenant: tenant, Thread: thread, Process: process, Epoch: epoch}, stored)
+		OpenOutput: func(p processor.Printer, after *schemas.LogRange, stored func(schemas.Stream, int64)) processor.Output {
+			return conn.ResumeLog(events.ProcessRef(p), after, stored)
+		},
+		Replay: func(ctx context.Context, p processor.Printer, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error) {
+			return conn.Replay(ctx, events.ProcessRef(p), func(k events.Chunk) error {
+				fn(k.Stream, k.Offset, k.Data)
+				return nil
+			})
 		},
 		Answer: conn.Answer, MaxRecord: conn.MaxPayload(), Providers: map[string]sandbox.Provider{"local": provider}, DefaultProvider: "local",
 		Workspaces: filepath.Join(c.dir, "workspaces"), StopGrace: 200 * time.Millisecond,

@@ -49,11 +49,15 @@ type Inlet struct {
 	handler Handler
 	ctx     context.Context
 	owned   map[string][2]*nats.Subscription // by tenant.thread: commands, controls
+	waiting map[string]threadName            // by tenant.thread: to be owned as soon as Run has begun
 }
+
+// threadName names a thread.
+type threadName struct{ tenant, thread string }
 
 // NewInlet is for a worker of this id. It receives nothing before Run.
 func (c *Conn) NewInlet(worker string) *Inlet {
-	return &Inlet{conn: c, worker: worker, owned: make(map[string][2]*nats.Subscription)}
+	return &Inlet{conn: c, worker: worker, owned: make(map[string][2]*nats.Subscription), waiting: make(map[string]threadName)}
 }
 
 // Run lets commands in until ctx ends. What was let in is the handler's to bring to an end; threads stay owned until Disown. ready is
@@ -62,7 +66,11 @@ func (in *Inlet) Run(ctx context.Context, h Handler, ready func()) error {
 	in.mu.Lock()
 	// Handlers outlive Run for as long as the connection does: a signal must reach a process during the shutdown too.
 	in.handler, in.ctx = h, context.WithoutCancel(ctx)
+	err := in.ownWaiting()
 	in.mu.Unlock()
+	if err != nil {
+		return err
+	}
 
 	group, ctx := errgroup.WithContext(ctx)
 	places := newGate(placeAtOnce)

@@ -347,7 +347,6 @@ func TestPlaceRefusesNonsense(t *testing.T) {
 			t.Errorf("tenant %s, %s: %s", tenant, body, m.Data)
 		}
 	}
-	wantCode(t, c.NewInlet("w2").Own(patient(t), "default", "t"), schemas.CodeInternal)
 }
 
 // An owner that dies answers nobody: the end that somebody else records reaches the caller all the same.

@@ -85,6 +85,16 @@ func (c *Conn) OpenLog(ref ProcessRef, stored func(schemas.Stream, int64)) *LogW
 	return &LogWriter{conn: c, ref: ref, stored: stored, patience: storePatience}
 }
 
+// ResumeLog is OpenLog for a process whose output was stored in part by a worker that is gone: after is what [Conn.Replay] says of
+// it, nil for nothing. The ref's epoch must be the one under which the process was started, so that readers see one output.
+func (c *Conn) ResumeLog(ref ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) *LogWriter {
+	w := c.OpenLog(ref, stored)
+	if after != nil {
+		w.rng, w.number = *after, after.Chunks
+	}
+	return w
+}
+
 // Write takes output that begins at this offset of its stream. It copies p, and blocks while too much is unacked: that holds
 // up the supervisor, and by it the process. The error is that of an earlier chunk that could not be stored:
 // limit_exceeded, unavailable or deadline_exceeded.
@@ -263,7 +273,7 @@ func (w *LogWriter) done(k *outChunk, seq uint64) {
 // called once, after the last Write. The error is the first chunk's that could not be stored; the range is then what was.
 func (w *LogWriter) Close() (*schemas.LogRange, error) {
 	if w.inFlight == nil {
-		return nil, nil
+		return w.stands(), nil
 	}
 	w.send()
 	w.mu.Lock()
@@ -275,8 +285,13 @@ func (w *LogWriter) Close() (*schemas.LogRange, error) {
 	w.timers.Wait() // one that has fired already finds nothing to send
 	close(w.inFlight)
 	<-w.settled
+	return w.stands(), w.failed
+}
+
+// stands is where the output stands; nil for none.
+func (w *LogWriter) stands() *schemas.LogRange {
 	if w.rng.Chunks == 0 {
-		return nil, w.failed
+		return nil
 	}
-	return &w.rng, w.failed
+	return &w.rng
 }

@@ -12,13 +12,14 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Own lets the fast path of a thread in: the subscription is what tells everybody who owns it. Errors: internal before Run,
-// unavailable.
+// Own lets the fast path of a thread in: the subscription is what tells everybody who owns it. Before Run it is noted, and Run
+// does it before anything else. Errors: unavailable.
 func (in *Inlet) Own(ctx context.Context, tenant, thread string) error {
 	in.mu.Lock()
 	if in.handler == nil {
+		in.waiting[sessionKey(tenant, thread)] = threadName{tenant, thread}
 		in.mu.Unlock()
-		return schemas.Errorf(schemas.CodeInternal, "own thread %s: nothing handles its commands before Run", thread)
+		return nil
 	}
 	err := in.own(tenant, thread)
 	in.mu.Unlock()
@@ -27,6 +28,17 @@ func (in *Inlet) Own(ctx context.Context, tenant, thread string) error {
 		err = flush(ctx, in.conn.nc)
 	}
 	return wrap(err, "own thread "+thread)
+}
+
+// ownWaiting owns what was noted before Run. mu is held.
+func (in *Inlet) ownWaiting() error {
+	for _, o := range in.waiting {
+		if err := in.own(o.tenant, o.thread); err != nil {
+			return wrap(err, "own thread "+o.thread)
+		}
+	}
+	clear(in.waiting)
+	return nil
 }
 
 // own subscribes. mu is held.
@@ -54,6 +66,7 @@ func (in *Inlet) Disown(tenant, thread string) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	key := sessionKey(tenant, thread)
+	delete(in.waiting, key)
 	for _, sub := range in.owned[key] {
 		if sub != nil {
 			_ = sub.Drain() // should it fail, it ends with the connection

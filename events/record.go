@@ -106,6 +106,16 @@ func (c *Conn) Last(ctx context.Context, tenant, thread, process string) (*schem
 	if thread == "" {
 		subject = c.Subjects.AnyRecord(tenant, process)
 	}
+	return c.record(ctx, process, subject)
+}
+
+// Accepted reads the first record of a process: of its last run, where it may be run more than once. Errors: as Last's.
+func (c *Conn) Accepted(ctx context.Context, tenant, thread, process string) (*schemas.Event, error) {
+	return c.record(ctx, process, c.Subjects.Event(tenant, thread, process, schemas.TypeProcessAccepted))
+}
+
+// record reads the newest message on a subject of a process's records.
+func (c *Conn) record(ctx context.Context, process, subject string) (*schemas.Event, error) {
 	newest, err := c.directLast(ctx, c.names.evt, subject)
 	if err != nil {
 		return nil, wrap(err, "read the record of process "+process)

@@ -21,7 +21,10 @@ func (w *Worker) acceptAfter(ctx context.Context, t *thread, d schemas.Delivery,
 	if s := admit(a); s != stepRun {
 		return w.turnDown(&d, s, "", w.busy(&d, a))
 	}
-	acc := schemas.Accepted{Fingerprint: fingerprint, Command: r.exec.Command, TimeoutMS: r.exec.TimeoutMS, Epoch: t.session.Epoch, Retry: r.exec.Retry}
+	acc := schemas.Accepted{
+		Fingerprint: fingerprint, Command: r.exec.Command, TimeoutMS: r.exec.TimeoutMS, Epoch: r.epoch, Retry: r.exec.Retry,
+		OutputLimit: r.exec.OutputLimit, StdinOpen: r.exec.StdinOpen, StdinBytes: int64(len(r.exec.Stdin)),
+	}
 	acc.Args, acc.ArgsTruncated = schemas.ShownArgs(r.exec.Args)
 	r.accepted = w.event(schemas.TypeProcessAccepted, d.Tenant, d.Thread, t.session.ID, r.process, acc)
 	seq, err := w.cfg.Records.Append(ctx, r.accepted, after)

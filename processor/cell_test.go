@@ -38,6 +38,7 @@ type cell struct {
 	server *embedded.Server
 	conn   *events.Conn // the callers'
 	dir    string
+	next   *stage // of the next worker, where a test has one for it
 }
 
 func newCell(t testing.TB) *cell {
@@ -90,12 +91,21 @@ func (c *cell) worker(id string, edit ...func(*Config)) *rig {
 	c.t.Helper()
 	r := &rig{cell: c, conn: c.connect(), log: &lines{}, boxes: make(map[string]chan *schemas.Event), done: make(chan struct{})}
 	inlet := r.conn.NewInlet(id)
-	r.stage = newStage(c)
+	if r.stage = c.next; r.stage == nil {
+		r.stage = newStage(c)
+	}
+	c.next = nil
 	cfg := Config{
 		Worker: id, Incarnation: ulid.Make().String(),
 		Records: r.conn, Sessions: r.conn, Threads: inlet, Roster: r.conn, History: r.conn,
-		OpenOutput: func(tenant, thread, process string, epoch uint64, stored func(schemas.Stream, int64)) Output {
-			return r.conn.OpenLog(events.ProcessRef{Tenant: tenant, Thread: thread, Process: process, Epoch: epoch}, stored)
+		OpenOutput: func(p Printer, after *schemas.LogRange, stored func(schemas.Stream, int64)) Output {
+			return r.conn.ResumeLog(events.ProcessRef(p), after, stored)
+		},
+		Replay: func(ctx context.Context, p Printer, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error) {
+			return r.conn.Replay(ctx, events.ProcessRef(p), func(k events.Chunk) error {
+				fn(k.Stream, k.Offset, k.Data)
+				return nil
+			})
 		},
 		Answer: r.answer, MaxRecord: r.conn.MaxPayload(),
 		Providers: map[string]sandbox.Provider{"local": r.stage}, DefaultProvider: "local", Workspaces: filepath.Join(c.dir, "workspaces"),

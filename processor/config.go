@@ -56,6 +56,8 @@ type Roster interface {
 type History interface {
 	// Unfinished finds the processes a worker accepted from a sequence on and left without an end.
 	Unfinished(ctx context.Context, worker string, from uint64) ([]*schemas.Event, error)
+	// Accepted is the first record of a process, or of its last run.
+	Accepted(ctx context.Context, tenant, thread, process string) (*schemas.Event, error)
 	// Stored says what LOG has of a process.
 	Stored(ctx context.Context, tenant, thread, process string) (rng *schemas.LogRange, stdout, stderr int64, err error)
 	// LastSeq is the sequence of the newest event.
@@ -70,6 +72,12 @@ type Output interface {
 	Close() (*schemas.LogRange, error)
 }
 
+// Printer names a run of a process: Epoch is the session's under which it was accepted.
+type Printer struct {
+	Tenant, Thread, Process string
+	Epoch                   uint64
+}
+
 // Config sets up a worker. The fields without a default are required.
 type Config struct {
 	// Worker is the worker's id, the same after a restart. One worker may use it at a time.
@@ -82,8 +90,10 @@ type Config struct {
 	Threads  Threads
 	Roster   Roster
 	History  History
-	// OpenOutput begins to store a process's output; stored is told how far it is safe.
-	OpenOutput func(tenant, thread, process string, epoch uint64, stored func(schemas.Stream, int64)) Output
+	// OpenOutput begins to store a process's output, or goes on after what is stored of it; stored is told how far it is safe.
+	OpenOutput func(p Printer, after *schemas.LogRange, stored func(schemas.Stream, int64)) Output
+	// Replay reads what is stored of a process's output, each stream in order, and says where it stands.
+	Replay func(ctx context.Context, p Printer, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error)
 	// Answer sends an event to a caller's inbox.
 	Answer func(inbox string, ev *schemas.Event) error
 	// MaxRecord is the most bytes a record may have.
@@ -182,7 +192,7 @@ func (c Config) Validate() error {
 	switch {
 	case c.Incarnation == "":
 		return schemas.Errorf(schemas.CodeInvalidArgument, "incarnation: missing")
-	case c.Records == nil, c.Sessions == nil, c.Threads == nil, c.Roster == nil, c.History == nil, c.OpenOutput == nil, c.Answer == nil:
+	case c.Records == nil, c.Sessions == nil, c.Threads == nil, c.Roster == nil, c.History == nil, c.OpenOutput == nil, c.Replay == nil, c.Answer == nil:
 		return schemas.Errorf(schemas.CodeInvalidArgument, "a part the worker needs is missing")
 	case c.MaxRecord < 64<<10:
 		return schemas.Errorf(schemas.CodeInvalidArgument, "max_record: %d bytes are too few for a result", c.MaxRecord)

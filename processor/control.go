@@ -83,6 +83,9 @@ const inputDepth = 16
 // input feeds a process's standard input, in order, apart from the control messages that come between.
 type input struct {
 	pieces chan piece
+	taken  int64 // bytes of the pieces; the command's own input does not count
+	over   bool  // there will be no more: the process goes on after its worker's restart, and its input was ended before
+	given  bool  // the command's own input was handed over before
 
 	mu     sync.Mutex
 	closed bool
@@ -119,11 +122,16 @@ func (in *input) serve(ctx context.Context, r *run, proc sandbox.Process) (stop 
 }
 
 func (in *input) run(ctx context.Context, r *run, proc sandbox.Process) {
-	var taken int64 // bytes of the pieces; the command's own input does not count
-	closed := false // at the caller's wish
-	err := proc.WriteStdin(ctx, r.exec.Stdin)
+	taken, closed := in.taken, in.over // closed at the caller's wish
+	var err error
+	if !in.given {
+		err = proc.WriteStdin(ctx, r.exec.Stdin)
+	}
 	if !r.exec.StdinOpen && err == nil {
 		err = proc.CloseStdin()
+	}
+	if closed {
+		err = io.ErrClosedPipe
 	}
 	for {
 		var p piece

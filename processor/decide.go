@@ -103,3 +103,15 @@ func verdict(s step, owner string, why *schemas.Error) schemas.Verdict {
 		return schemas.Verdict{Action: schemas.ActionDone}
 	}
 }
+
+// finding is what is known of a process that a sandbox holds whose worker was away.
+type finding struct {
+	unknown bool // there is no record of it that could be read
+	ended   bool // its end is on record
+	foreign bool // another worker accepted it, or a later owner of the thread
+	partial bool // its own input had not all been handed over, and went with the worker
+}
+
+// resume decides whether to go on with it. Otherwise it is ended, and told as lost where its record has no end yet. What a sandbox
+// does not hold is lost in any case: that it never began cannot be told from a sandbox before this one having run it.
+func resume(f finding) bool { return f == finding{} }

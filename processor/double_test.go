@@ -157,6 +157,9 @@ func (p *doubleProcess) Wait(ctx context.Context) (sandbox.Exit, error) {
 	}
 }
 
+// Release does nothing.
+func (p *doubleProcess) Release() error { return nil }
+
 // only makes a worker that has one double for every sandbox.
 func (r *rig) only(produce func(spec sandbox.Spec) (sandbox.Sandbox, error)) {
 	r.stage.create = func(_ context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) { return produce(spec) }

@@ -11,41 +11,55 @@ import (
 )
 
 // kept is the beginning of a process's output, for its result, and how far the whole of it is stored.
-type kept struct {
-	limit          int64
-	stdout, stderr []byte
+type kept struct{ stdout, stderr head }
 
-	safeOut, safeErr atomic.Int64
+// head is what is kept of a stream.
+type head struct {
+	limit int64
+	b     []byte
+	came  int64        // the bytes that were added, kept or not
+	safe  atomic.Int64 // the bytes that are stored
 }
 
-func (k *kept) add(o sandbox.Output) {
-	into := &k.stdout
-	if o.Stream == schemas.Stderr {
-		into = &k.stderr
+func newKept(limit int64) *kept {
+	k := &kept{}
+	k.stdout.limit, k.stderr.limit = limit, limit
+	return k
+}
+
+func (k *kept) of(stream schemas.Stream) *head {
+	if stream == schemas.Stderr {
+		return &k.stderr
 	}
-	if room := k.limit - int64(len(*into)); room > 0 {
-		*into = append(*into, o.Data[:min(room, int64(len(o.Data)))]...)
+	return &k.stdout
+}
+
+func (k *kept) add(o sandbox.Output) { k.of(o.Stream).add(o.Offset, o.Data) }
+
+// add keeps as much of what comes as there is room for. Behind a hole nothing more is: it would look like what was printed.
+func (h *head) add(offset int64, p []byte) {
+	if offset > h.came {
+		h.limit = min(h.limit, int64(len(h.b)))
+	}
+	h.came = offset + int64(len(p))
+	if room := h.limit - int64(len(h.b)); room > 0 {
+		h.b = append(h.b, p[:min(room, int64(len(p)))]...)
 	}
 }
 
 // stored keeps how far a stream is safe.
 func (k *kept) stored(stream schemas.Stream, offset int64) {
-	safe := &k.safeOut
-	if stream == schemas.Stderr {
-		safe = &k.safeErr
-	}
+	safe := &k.of(stream).safe
 	safe.Store(max(safe.Load(), offset))
 }
 
 // pump stores what a process prints until it prints no more. Output that cannot be stored ends the process: it must neither
-// vanish in silence nor block the process for ever.
-func (w *Worker) pump(r *run, proc sandbox.Process, result *schemas.Result) (*kept, error) {
-	// What no record has room for would only fill the memory.
-	keep := &kept{limit: min(r.exec.Limit(), w.cfg.MaxRecord)}
+// vanish in silence nor block the process for ever. after is where what is kept already stands in the log.
+func (w *Worker) pump(r *run, proc sandbox.Process, keep *kept, after *schemas.LogRange, result *schemas.Result) error {
 	ack := func(stream schemas.Stream, offset int64) {
 		_ = proc.Ack(stream, offset) // it fails only where the supervisor is gone, which Wait tells
 	}
-	out := w.cfg.OpenOutput(r.thread.tenant, r.thread.thread, r.process, r.thread.session.Epoch, func(stream schemas.Stream, offset int64) {
+	out := w.cfg.OpenOutput(r.printer(), after, func(stream schemas.Stream, offset int64) {
 		keep.stored(stream, offset)
 		ack(stream, offset)
 	})
@@ -74,8 +88,15 @@ func (w *Worker) pump(r *run, proc sandbox.Process, result *schemas.Result) (*ke
 	if failed == nil {
 		failed = err
 	}
-	return keep, failed
+	return failed
 }
+
+func (r *run) printer() Printer {
+	return Printer{Tenant: r.thread.tenant, Thread: r.thread.thread, Process: r.process, Epoch: r.epoch}
+}
+
+// newKept is empty. What no record has room for would only fill the memory.
+func (w *Worker) newKept(r *run) *kept { return newKept(min(r.exec.Limit(), w.cfg.MaxRecord)) }
 
 // store hands a piece on. A worker whose lease is lost stores nothing more: another one tells how far the log goes.
 func (w *Worker) store(out Output, o sandbox.Output) error {
@@ -88,8 +109,8 @@ func (w *Worker) store(out Output, o sandbox.Output) error {
 // gaps tells which output is missing from the log.
 func (w *Worker) gaps(r *run, keep *kept, exit sandbox.Exit, cause error) {
 	for _, g := range []schemas.LogGap{
-		{Stream: schemas.Stdout, From: keep.safeOut.Load(), To: exit.Stdout, Reason: cause.Error()},
-		{Stream: schemas.Stderr, From: keep.safeErr.Load(), To: exit.Stderr, Reason: cause.Error()},
+		{Stream: schemas.Stdout, From: keep.stdout.safe.Load(), To: exit.Stdout, Reason: cause.Error()},
+		{Stream: schemas.Stderr, From: keep.stderr.safe.Load(), To: exit.Stderr, Reason: cause.Error()},
 	} {
 		if g.From < g.To {
 			w.publish(w.bg, w.event(schemas.TypeLogGap, r.thread.tenant, r.thread.thread, r.thread.session.ID, r.process, g))

@@ -51,9 +51,9 @@ func TestOutputThatCannotBeStoredEndsTheProcessAndSaysSo(t *testing.T) {
 		c := newCell(t)
 		w := c.worker("w1", func(cfg *Config) {
 			open := cfg.OpenOutput
-			cfg.OpenOutput = func(tenant, thread, process string, epoch uint64, stored func(schemas.Stream, int64)) Output {
-				if process != processOf(command("flood", schemas.Exec{})) {
-					return open(tenant, thread, process, epoch, stored)
+			cfg.OpenOutput = func(p Printer, after *schemas.LogRange, stored func(schemas.Stream, int64)) Output {
+				if p.Process != processOf(command("flood", schemas.Exec{})) {
+					return open(p, after, stored)
 				}
 				return &smallStore{room: 100, stored: stored, late: late}
 			}
@@ -86,12 +86,12 @@ func TestOutputThatCannotBeStoredEndsTheProcessAndSaysSo(t *testing.T) {
 
 func TestOfAGigabyteOnlyTheLimitIsHeld(t *testing.T) {
 	piece := make([]byte, 256<<10)
-	k := &kept{limit: schemas.DefaultOutputLimit}
+	k := newKept(schemas.DefaultOutputLimit)
 	for i := range int64(4096) {
 		k.add(sandbox.Output{Stream: schemas.Stdout, Offset: i * int64(len(piece)), Data: piece})
 	}
-	if int64(len(k.stdout)) != k.limit || int64(cap(k.stdout)) > 2*k.limit || k.stderr != nil {
-		t.Fatalf("%d bytes in %d", len(k.stdout), cap(k.stdout))
+	if got := k.stdout.b; int64(len(got)) != k.stdout.limit || int64(cap(got)) > 2*k.stdout.limit || k.stderr.b != nil {
+		t.Fatalf("%d bytes in %d", len(got), cap(got))
 	}
 }
 

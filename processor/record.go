@@ -23,6 +23,9 @@ func (w *Worker) finish(r *run, typ schemas.EventType, result *schemas.Result) {
 		w.owed = min(w.owed, r.low)
 		w.mu.Unlock()
 	}
+	if truth != nil && r.proc != nil {
+		_ = r.proc.Release() // where its sandbox is gone there is nothing to release
+	}
 	w.outcome(r, result, err)
 	// Room is made before anybody is told, so that a caller who sends the next command finds it.
 	w.end(r)

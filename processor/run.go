@@ -17,6 +17,8 @@ type run struct {
 	process     string
 	exec        *schemas.Exec
 	fingerprint string
+	epoch       uint64         // the session's under which it was accepted
+	cut         bool           // exec.Args are not all there were
 	accepted    *schemas.Event // its first record; written before another command of its key is looked at
 	low         uint64         // its records come after this sequence
 	seq         uint64         // its newest record's
@@ -37,7 +39,7 @@ type run struct {
 func newRun(t *thread, d *schemas.Delivery, fingerprint string) *run {
 	r := &run{
 		thread: t, process: schemas.ProcessID(d.Tenant, d.Thread, d.Command.Key), exec: d.Command.Exec,
-		fingerprint: fingerprint, attempt: d.Attempt, input: newInput(d.Command.Exec),
+		fingerprint: fingerprint, epoch: t.session.Epoch, attempt: d.Attempt, input: newInput(d.Command.Exec),
 	}
 	r.attach(d.Inbox)
 	return r
@@ -98,13 +100,24 @@ func (r *run) isDoomed() bool {
 
 // execute runs an accepted process and records its end.
 func (w *Worker) execute(r *run) {
+	result := w.newResult(r)
+	w.conclude(r, result, w.runProcess(r, result))
+}
+
+func (w *Worker) newResult(r *run) *schemas.Result {
 	result := &schemas.Result{
 		Process: r.process, Thread: r.thread.thread, Command: r.exec.Command, Timestamp: time.Now().UTC(),
-		Fingerprint: r.fingerprint, Worker: w.cfg.Worker, Epoch: r.thread.session.Epoch,
+		Fingerprint: r.fingerprint, Worker: w.cfg.Worker, Epoch: r.epoch,
 	}
 	result.Args, result.ArgsTruncated = schemas.ShownArgs(r.exec.Args)
+	result.ArgsTruncated = result.ArgsTruncated || r.cut
+	return result
+}
+
+// conclude records an end: how a process ended, or err, why it was not seen to run.
+func (w *Worker) conclude(r *run, result *schemas.Result, err error) {
 	typ := schemas.TypeProcessExited
-	if err := w.runProcess(r, result); err != nil {
+	if err != nil {
 		typ = failed(result, err)
 	} else if result.Reason == schemas.ReasonLost {
 		typ = schemas.TypeProcessLost
@@ -215,9 +228,14 @@ func (w *Worker) runProcess(r *run, result *schemas.Result) error {
 	if err != nil {
 		return err
 	}
-	recorded := w.started(r, proc, sb.ID())
+	r.running(proc)
+	return w.follow(r, proc, w.recordStart(r, proc, sb.ID()), w.newKept(r), nil, result)
+}
+
+// follow sees a running process through to its end. keep is what is stored of its output already, and after where that stands.
+func (w *Worker) follow(r *run, proc sandbox.Process, recorded recording, keep *kept, after *schemas.LogRange, result *schemas.Result) error {
 	stopInput := r.input.serve(w.bg, r, proc)
-	keep, outputErr := w.pump(r, proc, result)
+	outputErr := w.pump(r, proc, keep, after, result)
 	// Only the exit record, or the loss of the sandbox, ends a process: there is no other way on from here.
 	exit, err := proc.Wait(context.WithoutCancel(w.bg))
 	stopInput()
@@ -231,8 +249,8 @@ func (w *Worker) runProcess(r *run, result *schemas.Result) error {
 		w.cfg.Log.Warn().Err(err).Str("command_id", r.process).Msg("started not recorded")
 	}
 	fill(result, exit)
-	result.SetOutput(schemas.Stdout, keep.stdout, exit.Stdout)
-	result.SetOutput(schemas.Stderr, keep.stderr, exit.Stderr)
+	result.SetOutput(schemas.Stdout, keep.stdout.b, exit.Stdout)
+	result.SetOutput(schemas.Stderr, keep.stderr.b, exit.Stderr)
 	if exit.Limit != nil {
 		result.Error = schemas.AsError(exit.Limit)
 	}
@@ -243,8 +261,8 @@ func (w *Worker) runProcess(r *run, result *schemas.Result) error {
 	return nil
 }
 
-// started makes the process known to those who want to signal it, and records it without waiting.
-func (w *Worker) started(r *run, proc sandbox.Process, sandboxID string) (recorded func(context.Context) (uint64, error)) {
+// running makes the process known to those who want to signal it.
+func (r *run) running(proc sandbox.Process) {
 	r.mu.Lock()
 	r.proc = proc
 	doomed, grace, signals := r.doomed, r.grace, r.signals
@@ -255,12 +273,19 @@ func (w *Worker) started(r *run, proc sandbox.Process, sandboxID string) (record
 	if doomed {
 		_ = proc.Kill(grace) // it fails only where the process has ended
 	}
+}
+
+// recording waits for a record that is on its way, and tells its sequence.
+type recording func(context.Context) (uint64, error)
+
+// recordStart records the start without waiting.
+func (w *Worker) recordStart(r *run, proc sandbox.Process, sandboxID string) recording {
 	err := error(schemas.ErrLost)
 	if !w.fenced.Load() {
 		ev := w.event(schemas.TypeProcessStarted, r.thread.tenant, r.thread.thread, r.thread.session.ID, r.process, schemas.Started{
-			Fingerprint: r.fingerprint, Command: r.exec.Command, PID: proc.PID(), Sandbox: sandboxID, Epoch: r.thread.session.Epoch, Retry: r.exec.Retry,
+			Fingerprint: r.fingerprint, Command: r.exec.Command, PID: proc.PID(), Sandbox: sandboxID, Epoch: r.epoch, Retry: r.exec.Retry,
 		})
-		var wait func(context.Context) (uint64, error)
+		var wait recording
 		if wait, err = w.cfg.Records.AppendAsync(ev, r.seq); err == nil {
 			return wait
 		}

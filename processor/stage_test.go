@@ -12,6 +12,7 @@ import (
 // stage is the real provider, with a look at the sandboxes it makes, and doubles where a test gives them.
 type stage struct {
 	real   *local.Provider
+	dir    string
 	create func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error)
 
 	mu   sync.Mutex
@@ -22,9 +23,14 @@ func newStage(c *cell) *stage {
 	dir, err := os.MkdirTemp("", "sl") // short: it holds unix sockets
 	c.must(err)
 	c.t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return stageIn(c, dir)
+}
+
+// stageIn is a stage on a folder that another may have left.
+func stageIn(c *cell, dir string) *stage {
 	p, err := local.New(local.Config{RunDir: dir, Warn: func(string) {}})
 	c.must(err)
-	s := &stage{real: p}
+	s := &stage{real: p, dir: dir}
 	s.create = p.Create
 	c.t.Cleanup(func() { _ = p.Close() })
 	return s
@@ -43,6 +49,12 @@ func (s *stage) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 	}
 	return sb, err
 }
+
+// Attach is the real one's.
+func (s *stage) Attach(ctx context.Context) ([]sandbox.Attached, error) { return s.real.Attach(ctx) }
+
+// Leave is the real one's.
+func (s *stage) Leave() error { return s.real.Leave() }
 
 // Close ends the real one.
 func (s *stage) Close() error { return s.real.Close() }

@@ -163,7 +163,7 @@ func (w *Worker) makeSandbox(t *thread, m *making) {
 	id := "s" + strings.ToLower(ulid.Make().String())
 	info := schemas.SandboxInfo{ID: id, Provider: t.session.Provider, Workspace: filepath.Join(w.cfg.Workspaces, t.tenant, t.thread)}
 	m.sb, m.err = w.cfg.Providers[t.session.Provider].Create(ctx, sandbox.Spec{
-		ID: id, Thread: t.thread, Workspace: info.Workspace, Image: t.session.Image, Limits: w.cfg.Limits,
+		ID: id, Thread: t.thread, Workspace: info.Workspace, Image: t.session.Image, Limits: w.cfg.Limits, Mark: t.mark().String(),
 	})
 	info.StartMS = millis(time.Since(begin))
 	typ := schemas.TypeSandboxRunning

@@ -49,9 +49,14 @@ func New(cfg Config) (*Worker, error) {
 	return w, nil
 }
 
-// Recover ends the record of what an earlier incarnation of this worker left unfinished, and registers this one. It comes
-// before the first command. Errors: unavailable.
+// Recover goes on with what an earlier incarnation of this worker left running, ends the record of what does not run any more,
+// and registers this one. It comes before the first command. Errors: unavailable; the worker must not be run then, and its
+// providers should leave their sandboxes to the next.
 func (w *Worker) Recover(ctx context.Context) error {
+	found, err := w.reattach(ctx)
+	if err != nil {
+		return err
+	}
 	workers, err := w.cfg.Roster.Workers(ctx)
 	if err != nil {
 		return err
@@ -68,7 +73,11 @@ func (w *Worker) Recover(ctx context.Context) error {
 		return err
 	}
 	w.sawSeq(last)
-	return w.Register(ctx)
+	if err := w.Register(ctx); err != nil {
+		return err
+	}
+	found.begin()
+	return nil
 }
 
 // Register writes how far this worker has come, for whoever has to recover it. It is called at each renewal of the lease.
@@ -209,6 +218,9 @@ func (w *Worker) recoverWorker(ctx context.Context, info schemas.WorkerInfo) err
 		return err
 	}
 	for _, last := range open {
+		if w.find(last.Tenant, last.Process) != nil {
+			continue // it goes on here
+		}
 		if _, err := w.lose(ctx, last); err != nil && !errors.Is(err, schemas.ErrConflict) {
 			return err
 		}

@@ -41,6 +41,8 @@ type Spec struct {
 	// Rootfs is a host folder that processes see as their read-only root, instead of the provider's own. Absolute; empty
 	// for the provider's own. Only jail takes one.
 	Rootfs string
+	// Mark is the caller's own note on the sandbox, which Attached.Spec tells again. Providers make nothing of it.
+	Mark string
 }
 
 // Limits are what one sandbox may use, all its processes together. Zero is the default, for each by itself.
@@ -178,6 +180,9 @@ type Process interface {
 	// Wait blocks for the supervisor's exit record, which comes only after the last Read. When the sandbox ends
 	// without one, Reason is schemas.ReasonLost. The error is ctx's alone.
 	Wait(ctx context.Context) (Exit, error)
+	// Release says that the end is on record, so that the sandbox forgets the process; until then it holds the exit record
+	// for whoever comes back for it. It may reach the supervisor with what is sent next. Call it once, after Wait.
+	Release() error
 }
 
 // Output is a piece of what a process printed.

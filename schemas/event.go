@@ -131,6 +131,11 @@ type Accepted struct {
 	ArgsTruncated bool `json:"args_truncated,omitempty"`
 	// TimeoutMS is the command's.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	// OutputLimit and StdinOpen are the command's, and StdinBytes the size of its own standard input: what a worker that goes on
+	// with the process after a restart has to know.
+	OutputLimit *int64 `json:"output_limit,omitempty"`
+	StdinOpen   bool   `json:"stdin_open,omitempty"`
+	StdinBytes  int64  `json:"stdin_bytes,omitempty"`
 	// Epoch is the session's epoch under which it was accepted.
 	Epoch uint64 `json:"epoch"`
 	// Retry is the command's.

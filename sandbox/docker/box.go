@@ -26,7 +26,7 @@ type Sandbox struct {
 	gone     chan struct{} // closed when the container is removed
 }
 
-var _ sandbox.Sandbox = (*Sandbox)(nil)
+var _ sandbox.Attached = (*Sandbox)(nil)
 
 // Container is the engine's id of the container.
 func (s *Sandbox) Container() string { return s.id }
@@ -42,12 +42,25 @@ func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Proce
 	if err != nil {
 		return nil, err
 	}
+	return s.process(p, before), nil
+}
+
+// Resume takes over a process; see sandbox.Attached. What its memory limit had ended when it began is not known any more.
+func (s *Sandbox) Resume(ctx context.Context, id string, stdout, stderr int64) (sandbox.Process, error) {
+	p, err := s.Sandbox.Resume(ctx, id, stdout, stderr)
+	if err != nil {
+		return nil, err
+	}
+	return s.process(p, 0), nil
+}
+
+func (s *Sandbox) process(p sandbox.Process, before int64) sandbox.Process {
 	// A link makes no other kind.
 	inner, ok := p.(*link.Process)
 	if !ok {
-		return p, nil
+		return p
 	}
-	return &Process{Process: inner, box: s, before: before}, nil
+	return &Process{Process: inner, box: s, before: before}
 }
 
 // Terminate ends every process, and removes the container; see sandbox.Sandbox.
@@ -88,6 +101,11 @@ func (r *recipe) complete(spec sandbox.Spec) sandbox.Spec {
 func (s *Sandbox) watch(l *link.Link) {
 	defer close(s.gone)
 	<-l.Done()
+	if s.Left() {
+		close(s.examined)
+		s.tally.close()
+		return
+	}
 	s.examine()
 	s.provider.remove(s.id)
 	s.tally.close()

@@ -12,6 +12,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/keeper"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -53,6 +54,11 @@ func newName() string {
 
 func (p *Provider) start(ctx context.Context, spec sandbox.Spec, image *recipe, meeting *rendezvous, name string) (*Sandbox, error) {
 	config, host := p.describe(spec, image, meeting.ask)
+	r := keeper.Record{ID: spec.ID, Spec: image.complete(spec), Name: name}
+	// Before the container is there, so that no sweep takes it for nobody's.
+	if err := p.keeper.Save(r); err != nil {
+		return nil, err
+	}
 	made, err := p.client.ContainerCreate(ctx, config, host, nil, nil, namePrefix+name)
 	if err != nil {
 		if made, findErr := p.client.ContainerInspect(context.WithoutCancel(ctx), namePrefix+name); findErr == nil {
@@ -60,31 +66,50 @@ func (p *Provider) start(ctx context.Context, spec sandbox.Spec, image *recipe, 
 		}
 		return nil, p.startError(ctx, "create a container", err)
 	}
+	r.Container = made.ID
+	if err := p.keeper.Save(r); err != nil {
+		p.remove(made.ID)
+		return nil, err
+	}
 	conn, pid, err := p.connect(ctx, made.ID, meeting)
 	if err != nil {
 		p.remove(made.ID)
 		return nil, err
 	}
-	l, err := link.Open(ctx, conn, 0)
+	linger := p.config.Linger
+	if meeting.kept {
+		linger = 0 // nobody could come back for it
+	}
+	l, err := link.Open(ctx, conn, linger)
 	if err != nil {
 		p.remove(made.ID)
 		return nil, err
 	}
+	return p.box(r, image, l, pid), nil
+}
+
+// box is a container whose supervisor answers.
+func (p *Provider) box(r keeper.Record, image *recipe, l *link.Link, pid int) *Sandbox {
 	s := &Sandbox{
-		provider: p, id: made.ID, image: image, tally: openTally(pid),
+		provider: p, id: r.Container, image: image, tally: openTally(pid),
 		examined: make(chan struct{}), gone: make(chan struct{}),
 	}
 	s.Sandbox = link.NewSandbox(l, link.Config{
-		Spec: image.complete(spec), Home: home, Gone: s.gone, Force: s.force,
+		Spec: r.Spec, Home: home, Gone: s.gone, Force: s.force,
 		Ended: func() {
-			if err := remove(meeting.socket); err != nil {
+			if err := remove(p.socket(r.Name)); err != nil {
 				p.config.Warn(fmt.Errorf("remove a socket: %w", err))
 			}
-			p.forget(spec.ID)
+			p.keeper.Forget(r.ID)
+		},
+		Bound: func(spec sandbox.Spec) error {
+			r := r
+			r.Spec = spec
+			return p.keeper.Save(r)
 		},
 	})
 	go s.watch(l)
-	return s, nil
+	return s
 }
 
 // connect starts the container, hands its supervisor the listening socket, and connects to that.

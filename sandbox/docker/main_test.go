@@ -66,5 +66,14 @@ func shut(tb testing.TB, p *Provider) {
 
 func TestConformance(t *testing.T) {
 	dockertest.Image(t)
-	sandboxtest.Run(t, sandboxtest.Factory{New: func(t *testing.T) sandbox.Provider { return newProvider(t, nil) }})
+	sandboxtest.Run(t, sandboxtest.Factory{
+		New: func(t *testing.T) sandbox.Provider { return newProvider(t, nil) },
+		Next: func(t *testing.T, left sandbox.Provider) sandbox.Provider {
+			l, ok := left.(*Provider)
+			if !ok {
+				t.Fatalf("%T", left)
+			}
+			return newProvider(t, func(c *Config) { *c = l.config })
+		},
+	})
 }

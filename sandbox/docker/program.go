@@ -4,10 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/sluice-dev/sluice/sandbox/supervisor/bin"
 	"github.com/sluice-dev/sluice/schemas"
@@ -59,25 +57,6 @@ func replace(path string, b []byte) error {
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
-}
-
-// privateDir makes a folder that only this user can enter, or refuses one that somebody else could.
-func privateDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return err
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !info.IsDir() || !ok || int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s is not a folder of this user", dir)
-	}
-	if info.Mode().Perm() != 0o700 {
-		return os.Chmod(dir, 0o700)
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -13,6 +12,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/keeper"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -25,14 +25,10 @@ type Provider struct {
 	filter  string // of system calls, as the engine takes it
 	client  *client.Client
 	pulling chan struct{} // one token
-
-	mu     sync.Mutex
-	boxes  map[string]*Sandbox // by Spec.ID; nil while being made
-	making sync.WaitGroup
-	closed bool
+	keeper  *keeper.Keeper[*Sandbox]
 }
 
-var _ sandbox.Provider = (*Provider)(nil)
+var _ sandbox.Reattacher = (*Provider)(nil)
 
 // New makes the run folder and puts the supervisor there. It asks the engine nothing: whether one answers is seen by Probe
 // or by Create. Errors: invalid_argument for the configuration, unavailable when the folder cannot be used or this system
@@ -43,7 +39,7 @@ func New(config Config) (*Provider, error) {
 	}
 	config = config.withDefaults(os.Geteuid(), os.Getegid())
 	dir := filepath.Join(config.RunDir, "docker")
-	if err := errors.Join(privateDir(config.RunDir), privateDir(dir)); err != nil {
+	if err := errors.Join(keeper.PrivateDir(config.RunDir), keeper.PrivateDir(dir)); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
 	}
 	program, err := placeProgram(dir)
@@ -54,18 +50,23 @@ func New(config Config) (*Provider, error) {
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeInternal, "docker: the filter of system calls: %w", err)
 	}
+	kept, err := keeper.New[*Sandbox](name, dir)
+	if err != nil {
+		return nil, err
+	}
 	c, err := dial(config.Host)
 	if err != nil {
 		return nil, err
 	}
 	return &Provider{
-		config: config, dir: dir, program: program, filter: calls, client: c,
-		pulling: make(chan struct{}, 1), boxes: make(map[string]*Sandbox),
+		config: config, dir: dir, program: program, filter: calls, client: c, pulling: make(chan struct{}, 1), keeper: kept,
 	}, nil
 }
 
+const name = "docker"
+
 // Name is "docker".
-func (p *Provider) Name() string { return "docker" }
+func (p *Provider) Name() string { return name }
 
 // Create makes a container; see sandbox.Provider. Errors: conflict for an id that is in use; not_found for an image that
 // is neither here nor in its registry; unavailable when no engine answers, or the image cannot be pulled.
@@ -74,24 +75,9 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 	if err != nil {
 		return nil, err
 	}
-	if err := p.reserve(spec.ID); err != nil {
-		return nil, err
-	}
-	defer p.making.Done()
-	s, err := p.create(ctx, spec)
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	s, err := p.keeper.Create(spec, func() (*Sandbox, error) { return p.create(ctx, spec) })
 	if err != nil {
-		delete(p.boxes, spec.ID)
 		return nil, err
-	}
-	select {
-	case <-s.Done(): // forget has been called already
-		delete(p.boxes, spec.ID)
-	default:
-		if _, ok := p.boxes[spec.ID]; ok {
-			p.boxes[spec.ID] = s
-		}
 	}
 	return s, nil
 }
@@ -112,44 +98,11 @@ func (p *Provider) check(spec sandbox.Spec) (sandbox.Spec, error) {
 	return spec, nil
 }
 
-func (p *Provider) reserve(id string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return schemas.Errorf(schemas.CodeUnavailable, "provider docker is closed")
-	}
-	if _, ok := p.boxes[id]; ok {
-		return schemas.Errorf(schemas.CodeConflict, "sandbox %s is there already", id)
-	}
-	p.boxes[id] = nil
-	p.making.Add(1)
-	return nil
-}
-
 func (p *Provider) create(ctx context.Context, spec sandbox.Spec) (*Sandbox, error) {
-	made, err := makeWorkspace(spec.Workspace)
-	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %w", err).With("path", "workspace")
-	}
-	s, err := p.createIn(ctx, spec)
-	if err != nil && made {
-		// Only what is empty, and only the last folder: the ones above may be others' by now.
-		_ = os.Remove(spec.Workspace)
-	}
-	return s, err
-}
-
-func (p *Provider) createIn(ctx context.Context, spec sandbox.Spec) (*Sandbox, error) {
 	if err := own(spec.Workspace, p.config.UID, p.config.GID); err != nil {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %w", err).With("path", "workspace")
 	}
 	return p.launch(ctx, spec)
-}
-
-func (p *Provider) forget(id string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.boxes, id)
 }
 
 // removeTimeout bounds the removal of a container. What it did not remove, a later sweep does.
@@ -175,23 +128,14 @@ func (p *Provider) remove(id string) {
 	}
 }
 
+// Leave gives every container up without ending it; see sandbox.Reattacher.
+func (p *Provider) Leave() error {
+	p.keeper.Leave()
+	return p.client.Close()
+}
+
 // Close ends every sandbox, without grace, and the connections to the engine.
 func (p *Provider) Close() error {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	p.making.Wait()
-	p.mu.Lock()
-	boxes := make([]*Sandbox, 0, len(p.boxes))
-	for _, s := range p.boxes {
-		boxes = append(boxes, s)
-	}
-	p.mu.Unlock()
-	var all sync.WaitGroup
-	for _, s := range boxes {
-		// Terminate fails by its context alone, and this one has no end.
-		all.Go(func() { _ = s.Terminate(context.Background(), 0) })
-	}
-	all.Wait()
+	p.keeper.Close()
 	return p.client.Close()
 }

@@ -19,6 +19,7 @@ type rendezvous struct {
 	socket   string // what the supervisor will listen on
 	asked    *net.UnixListener
 	listener *net.UnixListener
+	kept     bool // the supervisor could not be given the socket, and has but the one connection
 }
 
 // meet makes both sockets under names that nothing else uses. Anybody may connect to the one the container sees: it is in a
@@ -56,6 +57,7 @@ func (r *rendezvous) open(ctx context.Context) (net.Conn, error) {
 	defer stopAsking()
 	kept, err := r.handOver(asking)
 	if err == nil && kept {
+		r.kept = true
 		return asking, r.close()
 	}
 	err = errors.Join(err, asking.Close())

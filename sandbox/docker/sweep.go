@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,8 +30,8 @@ func (p *Provider) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep removes the containers of this cell and worker that neither this Provider nor Config.Live knows, and their
-// sockets, and says how many containers there were. Errors: unavailable, and Live's.
+// Sweep removes the containers of this cell and worker that neither this Provider nor Config.Live knows, nor a file tells of for
+// Attach, and their sockets, and says how many containers there were. Errors: unavailable, and Live's.
 func (p *Provider) Sweep(ctx context.Context) (int, error) {
 	live, err := p.config.Live(ctx)
 	if err != nil {
@@ -47,7 +48,7 @@ func (p *Provider) Sweep(ctx context.Context) (int, error) {
 		if ctx.Err() != nil {
 			return removed, ctx.Err()
 		}
-		if p.owns(c.ID, c.Labels[labelSandbox]) || live[c.Labels[labelSandbox]] {
+		if p.kept(c.Names) || live[c.Labels[labelSandbox]] {
 			for _, name := range c.Names {
 				there[strings.TrimPrefix(name, "/")] = true
 			}
@@ -59,12 +60,12 @@ func (p *Provider) Sweep(ctx context.Context) (int, error) {
 	return removed, p.sweepSockets(there)
 }
 
-// owns says whether a container is one of this Provider's, or could be one that it is just making.
-func (p *Provider) owns(id, box string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s, ok := p.boxes[box]
-	return ok && (s == nil || s.id == id)
+// kept says whether there is a file for a container of one of these names: it is this Provider's, or is being made, or can be
+// attached.
+func (p *Provider) kept(names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		return p.keeper.Kept(strings.TrimPrefix(name, "/"+namePrefix))
+	})
 }
 
 // sweepSockets removes the sockets of containers that are not there. A container is there soon after its sockets.
@@ -76,7 +77,7 @@ func (p *Provider) sweepSockets(there map[string]bool) error {
 	for _, path := range paths {
 		name := strings.TrimSuffix(filepath.Base(path), ".sock")
 		info, err := os.Lstat(path)
-		if err != nil || there[namePrefix+name] || time.Since(info.ModTime()) < 2*p.config.StartTimeout {
+		if err != nil || there[namePrefix+name] || p.keeper.Kept(name) || time.Since(info.ModTime()) < 2*p.config.StartTimeout {
 			continue
 		}
 		if err := errors.Join(remove(path), remove(filepath.Join(p.dir, name+".ask"))); err != nil {

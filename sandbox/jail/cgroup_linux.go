@@ -166,11 +166,19 @@ const cpuPeriod = 100_000
 // pids must leave it some.
 const supervisorThreads = 32
 
+// of is what the cgroups of a jail are, or were.
+func (c *cgroups) of(name string) *group {
+	g := &group{}
+	for _, parent := range c.folders() {
+		g.dirs = append(g.dirs, filepath.Join(parent, name))
+	}
+	return g
+}
+
 // make creates a jail's cgroups and sets its limits.
 func (c *cgroups) make(name string, limits sandbox.Limits) (*group, error) {
 	g := &group{}
-	for _, parent := range c.folders() {
-		dir := filepath.Join(parent, name)
+	for _, dir := range c.of(name).dirs {
 		err := os.Mkdir(dir, 0o755)
 		if os.IsExist(err) { // of a jail whose worker was killed
 			if err = removeGroup(dir); err == nil {

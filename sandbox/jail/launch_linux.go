@@ -7,11 +7,11 @@ import (
 	"errors"
 	"net"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/keeper"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 	"github.com/sluice-dev/sluice/sandbox/workspace"
 	"github.com/sluice-dev/sluice/schemas"
@@ -34,7 +34,7 @@ func (c *claim) release() {
 	if c.group != nil {
 		_ = c.group.remove() // what is still busy goes with the next sweep
 	}
-	if c.uid != 0 {
+	if c.uid != 0 && c.p.users != nil {
 		c.p.users.give(c.uid)
 	}
 }
@@ -51,37 +51,48 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *box, err e
 	if err != nil {
 		return nil, err
 	}
-	l, child, err := p.start(ctx, j, c)
+	r := keeper.Record{ID: spec.ID, Spec: spec, Name: c.name, UID: c.uid}
+	l, child, err := p.start(ctx, j, c, &r)
 	if failed, ok := errors.AsType[*stepError](err); ok && failed.step == stepIDMap {
 		// The workspace's file system cannot map owners: the workspace is given to the jail's user instead.
 		if err := workspace.Own(j.workspace, c.uid, c.uid); err != nil {
 			return nil, schemas.Errorf(schemas.CodeUnavailable, "give the workspace to the jail's user: %w", err)
 		}
 		j.idmap = nil
-		l, child, err = p.start(ctx, j, c)
+		l, child, err = p.start(ctx, j, c, &r)
 	}
 	if err != nil {
 		return nil, explain(err)
 	}
+	return p.box(r, c, l, child), nil
+}
+
+// box is a jail whose supervisor answers.
+func (p *Provider) box(r keeper.Record, c *claim, l *link.Link, child *child) *box {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
 		_ = child.wait() // it can only say that the descriptor was closed, which nobody does before
 	}()
 	s := link.NewSandbox(l, link.Config{
-		Spec: spec, Home: home, Gone: gone, Force: child.kill,
+		Spec: r.Spec, Home: home, Gone: gone, Force: child.kill,
 		Ended: func() {
 			_ = child.pidfd.Close()
 			c.release()
-			p.forget(spec.ID)
+			p.keeper.Forget(r.ID)
+		},
+		Bound: func(spec sandbox.Spec) error {
+			r := r
+			r.Spec = spec
+			return p.keeper.Save(r)
 		},
 	})
-	return &box{s}, nil
+	return &box{s}
 }
 
 // start has the zygote start the jail, and greets its supervisor: the connection waits in the socket's queue until that takes it,
-// so that the greeting is there before the supervisor is.
-func (p *Provider) start(ctx context.Context, j *jailed, c *claim) (*link.Link, *child, error) {
+// so that the greeting is there before the supervisor is. Before the greeting it is stored where the jail is.
+func (p *Provider) start(ctx context.Context, j *jailed, c *claim, r *keeper.Record) (*link.Link, *child, error) {
 	var files []*os.File
 	if j.idmap != nil {
 		mapping, err := p.users.mapped(ctx, p.mother, c.uid)
@@ -90,7 +101,7 @@ func (p *Provider) start(ctx context.Context, j *jailed, c *claim) (*link.Link, 
 		}
 		files = append(files, mapping)
 	}
-	socket := filepath.Join(p.dir, c.name+".sock")
+	socket := p.socket(c.name)
 	listener, err := link.Listen(ctx, socket)
 	if err != nil {
 		return nil, nil, err
@@ -104,7 +115,16 @@ func (p *Provider) start(ctx context.Context, j *jailed, c *claim) (*link.Link, 
 	if err = errors.Join(err, listener.Close()); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	l, err := link.Open(ctx, conn, 0)
+	r.PID = child.pid
+	if r.Start, err = keeper.StartTime(child.pid); err == nil {
+		err = p.keeper.Save(*r)
+	}
+	var l *link.Link
+	if err == nil {
+		l, err = link.Open(ctx, conn, p.linger)
+	} else {
+		_ = conn.Close() // the jail ends, and is of no use
+	}
 	if err == nil {
 		<-report.done
 		return l, child, nil

@@ -45,5 +45,18 @@ func newProvider(tb testing.TB) *Provider {
 }
 
 func TestConformance(t *testing.T) {
-	sandboxtest.Run(t, sandboxtest.Factory{New: func(t *testing.T) sandbox.Provider { return newProvider(t) }})
+	sandboxtest.Run(t, sandboxtest.Factory{
+		New: func(t *testing.T) sandbox.Provider { return newProvider(t) },
+		Next: func(t *testing.T, left sandbox.Provider) sandbox.Provider {
+			l, ok := left.(*Provider)
+			if !ok {
+				t.Fatalf("%T", left)
+			}
+			p, err := New(Config{RunDir: l.dir})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		},
+	})
 }

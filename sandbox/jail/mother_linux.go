@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-dev/sluice/sandbox/keeper"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/zygote"
 )
 
@@ -20,7 +21,8 @@ import (
 type mother struct {
 	cmd  *exec.Cmd
 	conn *net.UnixConn
-	mu   sync.Mutex // one request at a time
+	gone chan struct{} // closed when it has ended
+	mu   sync.Mutex    // one request at a time
 }
 
 const (
@@ -56,6 +58,11 @@ func newMother(path string) (*mother, error) {
 	if err == nil {
 		var ok bool
 		if m.conn, ok = conn.(*net.UnixConn); ok {
+			m.gone = make(chan struct{})
+			go func() {
+				defer close(m.gone)
+				_ = m.cmd.Wait() // how it ended says nothing: there is nothing it could lose
+			}()
 			return m, nil
 		}
 		err = errors.New("the zygote's socket is none")
@@ -63,13 +70,11 @@ func newMother(path string) (*mother, error) {
 	return nil, errors.Join(err, m.cmd.Process.Kill(), m.cmd.Wait())
 }
 
-// close ends the zygote once its children have.
-func (m *mother) close() error {
-	err := m.conn.Close()
-	// How it ended says nothing: there is nothing it could lose.
-	_ = m.cmd.Wait()
-	return err
-}
+// close ends the zygote once its children have ended.
+func (m *mother) close() error { return m.conn.Close() }
+
+// wait blocks until it has.
+func (m *mother) wait() { <-m.gone }
 
 // child is a process the zygote has forked.
 type child struct {
@@ -128,24 +133,10 @@ func receive(oob []byte) (*os.File, error) {
 }
 
 // wait blocks until the child has ended, and everything with it where it was the first of a pid namespace.
-func (c *child) wait() error {
-	raw, err := c.pidfd.SyscallConn()
-	if err != nil {
-		return err
-	}
-	return raw.Read(func(fd uintptr) bool {
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, err := unix.Poll(p, 0)
-		return err == nil && n > 0
-	})
-}
+func (c *child) wait() error { return keeper.WaitPIDFD(c.pidfd) }
 
 // kill ends it. It may have ended by itself, or be closed already: both are what is wanted.
-func (c *child) kill() {
-	if raw, err := c.pidfd.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
-	}
-}
+func (c *child) kill() { keeper.KillPIDFD(c.pidfd) }
 
 // stepError is a call of a program that failed.
 type stepError struct {

@@ -7,12 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
-	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/keeper"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/bin"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 	"github.com/sluice-dev/sluice/schemas"
@@ -25,14 +25,11 @@ type Provider struct {
 	cgroups *cgroups // nil where there are none
 	users   *users   // nil for an ordinary user
 	mother  *mother
-
-	mu     sync.Mutex
-	boxes  map[string]*box // by id; nil while being made
-	making sync.WaitGroup
-	closed bool
+	linger  time.Duration
+	keeper  *keeper.Keeper[*box]
 }
 
-var _ sandbox.Provider = (*Provider)(nil)
+var _ sandbox.Reattacher = (*Provider)(nil)
 
 // New prepares the run folder and starts the zygote. Errors: invalid_argument for the configuration, unavailable when the folder
 // cannot be used.
@@ -41,11 +38,14 @@ func New(config Config) (*Provider, error) {
 		return nil, err
 	}
 	dir := filepath.Clean(config.RunDir)
-	p := &Provider{dir: dir, boxes: make(map[string]*box)}
+	p := &Provider{dir: dir, linger: keeper.Linger(config.Linger)}
 	if err := p.prepare(config.bare); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider jail: %w", err)
 	}
 	var err error
+	if p.keeper, err = keeper.New[*box](Name, dir); err != nil {
+		return nil, err
+	}
 	if p.cgroups, err = findCgroups(dir); err != nil {
 		p.cgroups = nil
 		if config.Warn != nil {
@@ -53,6 +53,9 @@ func New(config Config) (*Provider, error) {
 		}
 	} else {
 		p.cgroups.sweep(false)
+	}
+	if err := p.reserve(); err != nil {
+		return nil, err
 	}
 	if p.mother, err = newMother(p.base.supervisor); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider jail: start the zygote: %w", err)
@@ -66,7 +69,7 @@ func weaker(why error) string {
 }
 
 func (p *Provider) prepare(bare bool) error {
-	if err := privateDir(p.dir); err != nil {
+	if err := keeper.PrivateDir(p.dir); err != nil {
 		return fmt.Errorf("run folder: %w", err)
 	}
 	j := &p.base
@@ -109,25 +112,6 @@ func (p *Provider) prepare(bare bool) error {
 	return nil
 }
 
-// privateDir makes a folder that only this user can enter, or refuses one that somebody else could.
-func privateDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return err
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !info.IsDir() || !ok || int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s is not a folder of this user", dir)
-	}
-	if info.Mode().Perm() != 0o700 {
-		return os.Chmod(dir, 0o700)
-	}
-	return nil
-}
-
 // Name is "jail".
 func (p *Provider) Name() string { return Name }
 
@@ -139,24 +123,10 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 		return nil, err
 	}
 	spec.Limits = limits
-	if err := p.reserve(spec.ID); err != nil {
-		return nil, err
-	}
-	defer p.making.Done()
-	s, err := p.create(ctx, spec)
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	spec.Workspace = filepath.Clean(spec.Workspace)
+	s, err := p.keeper.Create(spec, func() (*box, error) { return p.launch(ctx, spec) })
 	if err != nil {
-		delete(p.boxes, spec.ID)
 		return nil, err
-	}
-	select {
-	case <-s.Done(): // forget has been called already
-		delete(p.boxes, spec.ID)
-	default:
-		if _, ok := p.boxes[spec.ID]; ok {
-			p.boxes[spec.ID] = s
-		}
 	}
 	return s, nil
 }
@@ -179,81 +149,44 @@ func checkSpec(spec sandbox.Spec) (sandbox.Limits, error) {
 	return limits, err
 }
 
-func (p *Provider) reserve(id string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return schemas.Errorf(schemas.CodeUnavailable, "provider jail is closed")
+// reserve keeps the users of the jails that an earlier process left from being given to others.
+func (p *Provider) reserve() error {
+	if p.users == nil {
+		return nil
 	}
-	if _, ok := p.boxes[id]; ok {
-		return schemas.Errorf(schemas.CodeConflict, "sandbox %s is there already", id)
+	left, err := p.keeper.Left()
+	for _, r := range left {
+		p.users.keep(r.UID)
 	}
-	p.boxes[id] = nil
-	p.making.Add(1)
-	return nil
+	return err
 }
 
-func (p *Provider) create(ctx context.Context, spec sandbox.Spec) (*box, error) {
-	spec.Workspace = filepath.Clean(spec.Workspace)
-	made, err := makeWorkspace(spec.Workspace)
-	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %w", err).With("path", "workspace")
+// Leave gives every jail up without ending it; see sandbox.Reattacher.
+func (p *Provider) Leave() error {
+	if !p.keeper.Leave() {
+		return nil
 	}
-	s, err := p.launch(ctx, spec)
-	if err != nil && made {
-		// Only what is empty, and only the last folder: the ones above may be others' by now.
-		_ = os.Remove(spec.Workspace)
-	}
-	return s, err
-}
-
-func makeWorkspace(dir string) (made bool, err error) {
-	info, err := os.Stat(dir)
-	switch {
-	case err == nil && info.IsDir():
-		return false, nil
-	case err == nil:
-		return false, fmt.Errorf("%s is not a folder", dir)
-	case !os.IsNotExist(err):
-		return false, err
-	}
-	return true, os.MkdirAll(dir, 0o700)
-}
-
-func (p *Provider) forget(id string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.boxes, id)
+	return p.stop()
 }
 
 // Close ends every sandbox, without grace, and the zygote.
 func (p *Provider) Close() error {
-	p.mu.Lock()
-	again := p.closed
-	p.closed = true
-	p.mu.Unlock()
-	p.making.Wait()
-	p.mu.Lock()
-	boxes := make([]*box, 0, len(p.boxes))
-	for _, s := range p.boxes {
-		boxes = append(boxes, s)
-	}
-	p.mu.Unlock()
-	var all sync.WaitGroup
-	for _, s := range boxes {
-		// Terminate fails by its context alone, and this one has no end.
-		all.Go(func() { _ = s.Terminate(context.Background(), 0) })
-	}
-	all.Wait()
-	if again {
+	if !p.keeper.Close() {
 		return nil
 	}
+	err := p.stop()
+	p.mother.wait()
+	if p.cgroups != nil {
+		p.cgroups.sweep(true)
+	}
+	return err
+}
+
+// stop ends what the provider itself does.
+func (p *Provider) stop() error {
 	err := p.mother.close()
 	if p.users != nil {
 		err = errors.Join(err, p.users.close())
-	}
-	if p.cgroups != nil {
-		p.cgroups.sweep(true)
 	}
 	return err
 }

@@ -13,7 +13,7 @@ import (
 // Provider is for Linux alone.
 type Provider struct{}
 
-var _ sandbox.Provider = (*Provider)(nil)
+var _ sandbox.Reattacher = (*Provider)(nil)
 
 // New fails: unavailable.
 func New(Config) (*Provider, error) { return nil, errSystem() }
@@ -25,6 +25,12 @@ func (p *Provider) Name() string { return Name }
 func (p *Provider) Create(context.Context, sandbox.Spec) (sandbox.Sandbox, error) {
 	return nil, errSystem()
 }
+
+// Attach finds nothing.
+func (p *Provider) Attach(context.Context) ([]sandbox.Attached, error) { return nil, nil }
+
+// Leave has nothing to do.
+func (p *Provider) Leave() error { return nil }
 
 // Close has nothing to do.
 func (p *Provider) Close() error { return nil }

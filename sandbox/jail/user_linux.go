@@ -52,6 +52,13 @@ func (u *users) take() (int, error) {
 	return 0, schemas.Errorf(schemas.CodeLimitExceeded, "there are %d jails already, and no user id for one more", uidBlock)
 }
 
+// keep takes one that a jail has already.
+func (u *users) keep(uid int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.used[uid] = true
+}
+
 func (u *users) give(uid int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -16,19 +17,22 @@ type Config struct {
 	// Supervisor is the command that is a supervisor. Default: the embedded one; where none is embedded, this program
 	// with the argument "supervisor", which must then call supervisor.Main.
 	Supervisor []string
+	// Linger is how long a sandbox waits for another Provider when this one's process has died. Default sandbox.Linger; negative: it
+	// ends at once.
+	Linger time.Duration
 	// Warn gets Warning once, from New. Required, so that nobody uses this provider unawares.
 	Warn func(string)
 }
 
-// socketName is the length of "/" and a socket's file name.
-const socketName = 1 + 20 + len(".sock")
+// socketLength is the length of "/" and a socket's file name.
+const socketLength = 1 + 20 + len(".sock")
 
 // maxRunDir is what is left for the folder: sun_path holds 108 bytes on Linux and 104 on darwin, with a zero at the end.
 func maxRunDir() int {
 	if runtime.GOOS == "linux" {
-		return 107 - socketName
+		return 107 - socketLength
 	}
-	return 103 - socketName
+	return 103 - socketLength
 }
 
 // Validate says what is wrong with the configuration: invalid_argument, or nil.
@@ -38,7 +42,7 @@ func (c *Config) Validate() error {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "run folder: %q is not an absolute path", c.RunDir)
 	case len(filepath.Clean(c.RunDir)) > maxRunDir():
 		return schemas.Errorf(schemas.CodeInvalidArgument, "run folder: %q is too long: a unix socket in it may have %d bytes in all, so it may have %d",
-			c.RunDir, maxRunDir()+socketName, maxRunDir())
+			c.RunDir, maxRunDir()+socketLength, maxRunDir())
 	case c.Warn == nil:
 		return schemas.Errorf(schemas.CodeInvalidArgument, "warn: this provider isolates nothing, and somebody must be told")
 	}

@@ -167,7 +167,7 @@ func TestBusy(t *testing.T) {
 // TestStaleSocket: a worker and its supervisor were both killed; the socket's name is still there.
 func TestStaleSocket(t *testing.T) {
 	p := newProvider(t)
-	r, err := start(t.Context(), p.dir, p.command, "box")
+	r, err := start(t.Context(), p.socket(socketName("box")), p.command)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,10 @@ func TestConfig(t *testing.T) {
 		if _, err := p.Create(t.Context(), sandbox.Spec{ID: "x", Workspace: filepath.Join(p.dir, "ws")}); !errors.Is(err, schemas.ErrUnavailable) {
 			t.Errorf("%v: %v", command, err)
 		}
-		if left, err := filepath.Glob(filepath.Join(p.dir, "*")); err != nil || len(left) != 0 {
+		if left, err := filepath.Glob(filepath.Join(p.dir, "kept", "*")); err != nil || len(left) != 0 {
+			t.Errorf("%v: left behind: %v, %v", command, left, err)
+		}
+		if left, err := filepath.Glob(filepath.Join(p.dir, "*")); err != nil || len(left) != 1 {
 			t.Errorf("%v: left behind: %v, %v", command, left, err)
 		}
 	}

@@ -31,11 +31,17 @@ type running struct {
 	gone   chan struct{}
 }
 
+// socketName names a sandbox's socket.
+func socketName(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:10])
+}
+
+func (p *Provider) socket(name string) string { return filepath.Join(p.dir, name+".sock") }
+
 // start makes the listening socket, starts a supervisor that inherits it, and connects. The connection is queued by the
 // kernel until the supervisor takes it, so there is nothing to wait for here.
-func start(ctx context.Context, dir string, command []string, id string) (*running, error) {
-	sum := sha256.Sum256([]byte(id))
-	socket := filepath.Join(dir, hex.EncodeToString(sum[:10])+".sock")
+func start(ctx context.Context, socket string, command []string) (*running, error) {
 	listener, err := link.Listen(ctx, socket)
 	if err != nil {
 		return nil, err

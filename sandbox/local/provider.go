@@ -3,13 +3,13 @@ package local
 import (
 	"context"
 	"errors"
-	"fmt"
+	"net"
 	"os"
 	"path/filepath"
-	"sync"
-	"syscall"
+	"time"
 
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/keeper"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/bin"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 	"github.com/sluice-dev/sluice/schemas"
@@ -19,14 +19,11 @@ import (
 type Provider struct {
 	dir     string
 	command []string
-
-	mu     sync.Mutex
-	boxes  map[string]*link.Sandbox // by id; nil while being made
-	making sync.WaitGroup
-	closed bool
+	linger  time.Duration
+	keeper  *keeper.Keeper[*link.Sandbox]
 }
 
-var _ sandbox.Provider = (*Provider)(nil)
+var _ sandbox.Reattacher = (*Provider)(nil)
 
 // New makes the run folder and puts the supervisor there. Errors: invalid_argument for the configuration, unavailable
 // when the folder cannot be used.
@@ -35,8 +32,12 @@ func New(config Config) (*Provider, error) {
 		return nil, err
 	}
 	dir := filepath.Clean(config.RunDir)
-	if err := privateDir(dir); err != nil {
+	if err := keeper.PrivateDir(dir); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
+	}
+	kept, err := keeper.New[*link.Sandbox](name, dir)
+	if err != nil {
+		return nil, err
 	}
 	command := config.Supervisor
 	if len(command) == 0 {
@@ -53,143 +54,106 @@ func New(config Config) (*Provider, error) {
 		}
 	}
 	config.Warn(Warning)
-	return &Provider{dir: dir, command: command, boxes: make(map[string]*link.Sandbox)}, nil
+	return &Provider{dir: dir, command: command, linger: keeper.Linger(config.Linger), keeper: kept}, nil
 }
 
-// privateDir makes a folder that only this user can enter, or refuses one that somebody else could.
-func privateDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return err
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !info.IsDir() || !ok || int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s is not a folder of this user", dir)
-	}
-	if info.Mode().Perm() != 0o700 {
-		return os.Chmod(dir, 0o700)
-	}
-	return nil
-}
+const name = "local"
 
 // Name is "local".
-func (p *Provider) Name() string { return "local" }
+func (p *Provider) Name() string { return name }
 
 // Create starts a supervisor; see sandbox.Provider. It takes a few milliseconds. Errors: conflict for an id that is in use.
 func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	if err := link.CheckSpec(spec); err != nil {
 		return nil, err
 	}
-	if err := p.reserve(spec.ID); err != nil {
-		return nil, err
-	}
-	defer p.making.Done()
-	s, err := p.create(ctx, spec)
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	spec.Workspace = filepath.Clean(spec.Workspace)
+	s, err := p.keeper.Create(spec, func() (*link.Sandbox, error) { return p.launch(ctx, spec) })
 	if err != nil {
-		delete(p.boxes, spec.ID)
 		return nil, err
-	}
-	select {
-	case <-s.Done(): // forget has been called already
-		delete(p.boxes, spec.ID)
-	default:
-		if _, ok := p.boxes[spec.ID]; ok {
-			p.boxes[spec.ID] = s
-		}
 	}
 	return s, nil
 }
 
-func (p *Provider) reserve(id string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return schemas.Errorf(schemas.CodeUnavailable, "provider local is closed")
-	}
-	if _, ok := p.boxes[id]; ok {
-		return schemas.Errorf(schemas.CodeConflict, "sandbox %s is there already", id)
-	}
-	p.boxes[id] = nil
-	p.making.Add(1)
-	return nil
-}
-
-func (p *Provider) create(ctx context.Context, spec sandbox.Spec) (*link.Sandbox, error) {
-	spec.Workspace = filepath.Clean(spec.Workspace)
-	made, err := makeWorkspace(spec.Workspace)
-	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %w", err).With("path", "workspace")
-	}
-	s, err := p.launch(ctx, spec)
-	if err != nil && made {
-		// Only what is empty, and only the last folder: the ones above may be others' by now.
-		_ = os.Remove(spec.Workspace)
-	}
-	return s, err
-}
-
-func makeWorkspace(dir string) (made bool, err error) {
-	info, err := os.Stat(dir)
-	switch {
-	case err == nil && info.IsDir():
-		return false, nil
-	case err == nil:
-		return false, fmt.Errorf("%s is not a folder", dir)
-	case !os.IsNotExist(err):
-		return false, err
-	}
-	return true, os.MkdirAll(dir, 0o700)
-}
-
 func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (*link.Sandbox, error) {
-	run, err := start(ctx, p.dir, p.command, spec.ID)
+	r := keeper.Record{ID: spec.ID, Spec: spec, Name: socketName(spec.ID)}
+	run, err := start(ctx, p.socket(r.Name), p.command)
 	if err != nil {
 		return nil, err
 	}
-	l, err := link.Open(ctx, run.conn, 0)
+	r.PID = run.cmd.Process.Pid
+	if r.Start, err = keeper.StartTime(r.PID); err == nil {
+		err = p.keeper.Save(r)
+	}
 	if err != nil {
 		run.force()
 		<-run.gone
 		run.remove()
+		return nil, errors.Join(err, run.conn.Close())
+	}
+	return p.open(ctx, link.Open, r, run.conn, run.gone, run.force)
+}
+
+// Attach takes over what an earlier process left; see sandbox.Reattacher.
+func (p *Provider) Attach(ctx context.Context) ([]sandbox.Attached, error) {
+	found, err := p.keeper.Attach(ctx, p.reattach)
+	if err == nil {
+		p.keeper.SweepSockets(p.dir)
+	}
+	return found, err
+}
+
+func (p *Provider) reattach(ctx context.Context, r keeper.Record) (*link.Sandbox, error) {
+	survivor, err := keeper.Find(r.PID, r.Start)
+	if err != nil {
+		_ = os.Remove(p.socket(r.Name)) // gone already where the supervisor ended in order
+		return nil, err
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", p.socket(r.Name))
+	if err != nil {
+		survivor.Kill()
+		<-survivor.Gone
+		_ = os.Remove(p.socket(r.Name))
+		return nil, err
+	}
+	return p.open(ctx, link.Reopen, r, conn, survivor.Gone, survivor.Kill)
+}
+
+// greeting is link.Open or link.Reopen.
+type greeting func(ctx context.Context, conn net.Conn, linger time.Duration) (*link.Link, error)
+
+// open greets a supervisor, and ends it where it does not answer.
+func (p *Provider) open(ctx context.Context, greet greeting, r keeper.Record, conn net.Conn, gone <-chan struct{}, force func()) (*link.Sandbox, error) {
+	remove := func() { _ = os.Remove(p.socket(r.Name)) } // which the supervisor may have done already
+	l, err := greet(ctx, conn, p.linger)
+	if err != nil {
+		force()
+		<-gone
+		remove()
 		return nil, err
 	}
 	return link.NewSandbox(l, link.Config{
-		Spec: spec, Gone: run.gone, Force: run.force,
+		Spec: r.Spec, Gone: gone, Force: force,
 		Ended: func() {
-			run.remove()
-			p.forget(spec.ID)
+			remove()
+			p.keeper.Forget(r.ID)
+		},
+		Bound: func(spec sandbox.Spec) error {
+			r := r
+			r.Spec = spec
+			return p.keeper.Save(r)
 		},
 	}), nil
 }
 
-func (p *Provider) forget(id string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.boxes, id)
+// Leave gives every sandbox up without ending it; see sandbox.Reattacher.
+func (p *Provider) Leave() error {
+	p.keeper.Leave()
+	return nil
 }
 
 // Close ends every sandbox, without grace.
 func (p *Provider) Close() error {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	p.making.Wait()
-	p.mu.Lock()
-	boxes := make([]*link.Sandbox, 0, len(p.boxes))
-	for _, s := range p.boxes {
-		boxes = append(boxes, s)
-	}
-	p.mu.Unlock()
-	var all sync.WaitGroup
-	for _, s := range boxes {
-		// Terminate fails by its context alone, and this one has no end.
-		all.Go(func() { _ = s.Terminate(context.Background(), 0) })
-	}
-	all.Wait()
+	p.keeper.Close()
 	return nil
 }

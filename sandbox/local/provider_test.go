@@ -18,11 +18,25 @@ func newProvider(t testing.TB, command ...string) *Provider {
 	return p
 }
 
+// nextProvider is another one on the folder of one that has left.
+func nextProvider(t *testing.T, left sandbox.Provider) sandbox.Provider {
+	t.Helper()
+	l, ok := left.(*Provider)
+	if !ok {
+		t.Fatalf("%T", left)
+	}
+	p, err := New(Config{RunDir: l.dir, Supervisor: l.command, Warn: func(string) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // TestConformance runs the suite with the embedded supervisor, and once more with this test binary as the supervisor, whose
 // code the race detector then watches.
 func TestConformance(t *testing.T) {
 	t.Run("Embedded", func(t *testing.T) {
-		sandboxtest.Run(t, sandboxtest.Factory{New: func(t *testing.T) sandbox.Provider { return newProvider(t) }})
+		sandboxtest.Run(t, sandboxtest.Factory{New: func(t *testing.T) sandbox.Provider { return newProvider(t) }, Next: nextProvider})
 	})
 	t.Run("Self", func(t *testing.T) {
 		self, err := os.Executable()
@@ -32,7 +46,8 @@ func TestConformance(t *testing.T) {
 		logs := t.TempDir()
 		race := "GORACE=atexit_sleep_ms=0 log_path=" + filepath.Join(logs, "race")
 		sandboxtest.Run(t, sandboxtest.Factory{
-			New: func(t *testing.T) sandbox.Provider { return newProvider(t, "/usr/bin/env", race, self, "supervisor") },
+			New:  func(t *testing.T) sandbox.Provider { return newProvider(t, "/usr/bin/env", race, self, "supervisor") },
+			Next: nextProvider,
 		})
 		reports, err := filepath.Glob(filepath.Join(logs, "*"))
 		if err != nil {

@@ -38,19 +38,23 @@ func shortDir(tb testing.TB) string {
 	return dir
 }
 
-func newLocal(tb testing.TB) sandbox.Provider {
+func newLocal(tb testing.TB) sandbox.Provider { return localIn(tb, shortDir(tb)) }
+
+func localIn(tb testing.TB, dir string) sandbox.Provider {
 	tb.Helper()
-	p, err := local.New(local.Config{RunDir: filepath.Join(shortDir(tb), "run"), Warn: func(string) {}})
+	p, err := local.New(local.Config{RunDir: filepath.Join(dir, "run"), Warn: func(string) {}})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return p
 }
 
-func newDocker(tb testing.TB) sandbox.Provider {
+func newDocker(tb testing.TB) sandbox.Provider { return dockerIn(tb, shortDir(tb)) }
+
+func dockerIn(tb testing.TB, dir string) sandbox.Provider {
 	tb.Helper()
 	p, err := docker.New(docker.Config{
-		RunDir: filepath.Join(shortDir(tb), "run"), Image: dockertest.Image(tb), Cell: "test-pool",
+		RunDir: filepath.Join(dir, "run"), Image: dockertest.Image(tb), Cell: "test-pool",
 		Worker: strings.NewReplacer("/", ".", "#", ".").Replace(tb.Name()),
 		Warn:   func(err error) { tb.Error(err) },
 	})
@@ -100,15 +104,30 @@ func run(tb testing.TB, p *Pool) {
 
 // TestConformance runs the suite on sandboxes that were all claimed.
 func TestConformance(t *testing.T) {
-	for name, inner := range map[string]func(testing.TB) sandbox.Provider{"Local": newLocal, "Docker": newDocker} {
+	for name, inner := range map[string]func(testing.TB, string) sandbox.Provider{"Local": localIn, "Docker": dockerIn} {
 		t.Run(name, func(t *testing.T) {
-			inner(t)
-			sandboxtest.Run(t, sandboxtest.Factory{New: func(t *testing.T) sandbox.Provider {
-				p := start(t, Config{Provider: inner(t), Templates: []Template{{Size: 1}}, Parallel: 1, Warn: func(err error) { t.Error(err) }})
-				return &counted{Pool: p, t: t}
-			}})
+			inner(t, shortDir(t))
+			sandboxtest.Run(t, sandboxtest.Factory{
+				New: func(t *testing.T) sandbox.Provider {
+					dir := shortDir(t)
+					return &counted{Pool: start(t, pooling(t, inner(t, dir))), t: t, next: func() Config { return pooling(t, inner(t, dir)) }}
+				},
+				Next: func(t *testing.T, left sandbox.Provider) sandbox.Provider {
+					l, ok := left.(*counted)
+					if !ok {
+						t.Fatalf("%T", left)
+					}
+					config := l.next()
+					config.Dir = l.config.Dir
+					return &counted{Pool: start(t, config), t: t, next: l.next, seen: true}
+				},
+			})
 		})
 	}
+}
+
+func pooling(t *testing.T, inner sandbox.Provider) Config {
+	return Config{Provider: inner, Templates: []Template{{Size: 1}}, Parallel: 1, Warn: func(err error) { t.Error(err) }}
 }
 
 // counted fails the test when the first sandbox was not a claimed one.
@@ -116,6 +135,7 @@ type counted struct {
 	*Pool
 	t    *testing.T
 	seen bool
+	next func() Config // the same again, over a provider on the same folder
 }
 
 func (c *counted) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {

@@ -48,7 +48,7 @@ type member struct {
 	taken chan struct{} // closed when it is no longer on its shelf
 }
 
-var _ sandbox.Provider = (*Pool)(nil)
+var _ sandbox.Reattacher = (*Pool)(nil)
 
 // New makes a Pool, which is empty and does nothing by itself: Run fills it. What a Pool that was killed left in Dir is put
 // back, or removed. Errors: invalid_argument for the configuration, unavailable when Dir cannot be used.
@@ -267,16 +267,7 @@ func over(s sandbox.Sandbox) bool {
 
 // Close ends every sandbox and closes the inner Provider. Run returns soon after.
 func (p *Pool) Close() error {
-	p.mu.Lock()
-	p.closed = true
-	var rest []*member
-	for _, s := range p.shelves {
-		for m := s.take(); m != nil; m = s.take() {
-			rest = append(rest, m)
-		}
-	}
-	p.change()
-	p.mu.Unlock()
+	rest := p.shut()
 	err := p.config.Provider.Close()
 	for _, m := range rest {
 		p.discard(m)

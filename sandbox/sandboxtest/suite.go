@@ -23,6 +23,9 @@ const Patience = 2 * time.Minute
 type Factory struct {
 	// New makes a provider. The suite closes it. Required.
 	New func(t *testing.T) sandbox.Provider
+	// Next makes another provider on the folder of one that has left its sandboxes, as a worker does that was killed and is
+	// started again. The suite closes it. Required, unless the provider is no sandbox.Reattacher.
+	Next func(t *testing.T, left sandbox.Provider) sandbox.Provider
 	// Workspace makes an empty folder that sandboxes may have as their workspace. Default: t.TempDir.
 	Workspace func(t *testing.T) string
 }
@@ -45,6 +48,7 @@ func Run(t *testing.T, f Factory) {
 		{"Many", manyTests},
 		{"Sandbox", sandboxTests},
 		{"Limits", limitTests},
+		{"Attach", attachTests},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			for _, tt := range part.tests {
@@ -64,6 +68,7 @@ type test struct {
 // box is a sandbox with what a test needs around it.
 type box struct {
 	sandbox.Sandbox
+	factory   Factory
 	provider  sandbox.Provider
 	workspace string
 	spec      sandbox.Spec
@@ -75,14 +80,14 @@ func newBox(t *testing.T, f Factory) *box {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	t.Cleanup(cancel)
-	b := &box{provider: f.New(t), workspace: f.Workspace(t), ctx: ctx}
+	b := &box{factory: f, provider: f.New(t), workspace: f.Workspace(t), ctx: ctx}
 	t.Cleanup(func() {
 		if err := b.provider.Close(); err != nil {
 			t.Errorf("close the provider: %v", err)
 		}
 	})
 	b.spec = sandbox.Spec{
-		ID: "box", Thread: "thread-1", Workspace: b.workspace, Env: map[string]string{"FROM_SPEC": "spec", "BOTH": "spec"},
+		ID: "box", Thread: "thread-1", Workspace: b.workspace, Env: map[string]string{"FROM_SPEC": "spec", "BOTH": "spec"}, Mark: "first",
 	}
 	s, err := b.provider.Create(ctx, b.spec)
 	if err != nil {

@@ -107,7 +107,7 @@ func (p *process) held() wire.Held {
 		Stdout: p.out[0].safe(), Stderr: p.out[1].safe(), Started: p.started.UnixNano(),
 	}
 	if p.stdin != nil {
-		h.StdinTaken, h.StdinClosed = p.stdin.state()
+		h.StdinTaken, h.StdinQueued, h.StdinClosed = p.stdin.state()
 	}
 	p.mu.Lock()
 	h.Ended = p.exit != nil

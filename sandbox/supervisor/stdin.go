@@ -106,10 +106,11 @@ func (in *input) report(n, size int, closed bool) {
 	in.conn.write(m.Append(nil))
 }
 
-func (in *input) state() (int64, bool) {
+// state is how much was written, how much waits, and whether there will be no more.
+func (in *input) state() (taken, queued int64, closed bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return in.taken, in.closed || in.eof
+	return in.taken, int64(in.size), in.closed || in.eof
 }
 
 // resume tells another connection how much was written, and later counts too.

@@ -91,14 +91,31 @@ func (n *Node) closeAll(providers map[string]sandbox.Provider) {
 	}
 }
 
+// leaveAll keeps what was found of an earlier worker for the next one: this one cannot begin.
+func (n *Node) leaveAll(providers map[string]sandbox.Provider) {
+	for name, p := range providers {
+		if r, ok := p.(sandbox.Reattacher); ok {
+			if err := r.Leave(); err != nil {
+				n.cfg.Log.Warn().Err(err).Str("provider", name).Msg("leave sandboxes")
+			}
+		}
+	}
+}
+
 func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Provider, ready func()) error {
 	incarnation := ulid.Make().String()
 	inlet := n.conn.NewInlet(n.cfg.Worker)
 	worker, err := processor.New(processor.Config{
 		Worker: n.cfg.Worker, Incarnation: incarnation,
 		Records: n.conn, Sessions: n.conn, Threads: inlet, Roster: n.conn, History: n.conn,
-		OpenOutput: func(tenant, thread, process string, epoch uint64, stored func(schemas.Stream, int64)) processor.Output {
-			return n.conn.OpenLog(events.ProcessRef{Tenant: tenant, Thread: thread, Process: process, Epoch: epoch}, stored)
+		OpenOutput: func(p processor.Printer, after *schemas.LogRange, stored func(schemas.Stream, int64)) processor.Output {
+			return n.conn.ResumeLog(events.ProcessRef(p), after, stored)
+		},
+		Replay: func(ctx context.Context, p processor.Printer, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error) {
+			return n.conn.Replay(ctx, events.ProcessRef(p), func(k events.Chunk) error {
+				fn(k.Stream, k.Offset, k.Data)
+				return nil
+			})
 		},
 		Answer: n.conn.Answer, MaxRecord: n.conn.MaxPayload(),
 		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
@@ -113,6 +130,9 @@ func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Pro
 		return err
 	}
 	if err := worker.Recover(ctx); err != nil {
+		if ctx.Err() == nil {
+			n.leaveAll(providers)
+		}
 		return err
 	}
 	// The lease outlives the work: until the last record is written nobody else may think this worker dead.

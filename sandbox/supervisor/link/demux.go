@@ -131,6 +131,9 @@ func (l *Link) frame(t wire.Type, b []byte) error {
 		if p := l.find(m.Handle); p != nil {
 			l.remove(p)
 			p.end(&m)
+			if p.abandoned.Load() {
+				_ = p.Release() // it fails where the supervisor is gone, and has forgotten it
+			}
 		}
 	case wire.TypeListed:
 		var m wire.Listed

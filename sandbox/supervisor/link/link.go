@@ -22,6 +22,8 @@ type Link struct {
 	pool sync.Pool     // of *[]byte of wire.MaxOutput bytes
 
 	writing sync.Mutex
+	later   []byte      // frames that go out with the next ones; guarded by writing
+	flush   *time.Timer // sends them where there are none; guarded by writing
 
 	mu      sync.Mutex
 	procs   map[uint64]*Process
@@ -51,6 +53,25 @@ func Open(ctx context.Context, conn net.Conn, linger time.Duration) (*Link, erro
 		return &b
 	}
 	go l.read(r)
+	return l, nil
+}
+
+// Reopen is Open for a supervisor that has been greeted by an earlier process: the handles of what it holds are not given out
+// again. Errors: unavailable.
+func Reopen(ctx context.Context, conn net.Conn, linger time.Duration) (*Link, error) {
+	l, err := Open(ctx, conn, linger)
+	if err != nil {
+		return nil, err
+	}
+	held, err := l.List(ctx)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, h := range held {
+		l.last = max(l.last, h.Handle)
+	}
 	return l, nil
 }
 
@@ -106,9 +127,44 @@ func (l *Link) Terminate(grace time.Duration) error {
 func (l *Link) write(b []byte) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
+	return l.send(b)
+}
+
+// send is write, with writing held.
+func (l *Link) send(b []byte) error {
+	if len(l.later) > 0 {
+		b = append(l.later, b...)
+		l.later = nil
+	}
 	if _, err := l.conn.Write(b); err != nil {
 		return schemas.Errorf(schemas.CodeUnavailable, "the sandbox's supervisor is gone: %w", err)
 	}
+	return nil
+}
+
+const (
+	// postponed is how long a frame that nobody waits for may wait for another one to go with: a write of its own, and the
+	// supervisor's waking up for it, would cost a short command a noticeable part of its time.
+	postponed = 50 * time.Millisecond
+	// mostPostponed is how many bytes of them may wait.
+	mostPostponed = 4 << 10
+)
+
+// postpone sends a whole frame with the next ones, or soon. Should it be lost with the connection, nobody misses it.
+func (l *Link) postpone(b []byte) error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	if len(l.later)+len(b) > mostPostponed {
+		return l.send(b)
+	}
+	if len(l.later) == 0 {
+		if l.flush == nil {
+			l.flush = time.AfterFunc(postponed, func() { _ = l.write(nil) })
+		} else {
+			l.flush.Reset(postponed)
+		}
+	}
+	l.later = append(l.later, b...)
 	return nil
 }
 
@@ -152,10 +208,10 @@ func (l *Link) List(ctx context.Context) ([]wire.Held, error) {
 	l.mu.Lock()
 	l.listed = append(l.listed, answer)
 	l.mu.Unlock()
-	_, err := l.conn.Write(wire.AppendList(nil))
+	err := l.send(wire.AppendList(nil))
 	l.writing.Unlock()
 	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "the sandbox's supervisor is gone: %w", err)
+		return nil, err
 	}
 	select {
 	case m := <-answer:
@@ -174,7 +230,7 @@ func (l *Link) Resume(held wire.Held, stdout, stderr int64) (*Process, error) {
 	p.handle, p.pid, p.begun = held.Handle, int(held.PID), time.Unix(0, held.Started)
 	p.got = [2]int64{max(stdout, held.Stdout), max(stderr, held.Stderr)}
 	p.acked, p.told = p.got, p.got
-	p.input.sent, p.input.taken = held.StdinTaken, held.StdinTaken
+	p.input.sent, p.input.taken = held.StdinTaken+held.StdinQueued, held.StdinTaken
 	close(p.started)
 	l.mu.Lock()
 	_, there := l.procs[p.handle]

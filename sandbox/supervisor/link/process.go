@@ -212,10 +212,10 @@ func (p *Process) Wait(ctx context.Context) (sandbox.Exit, error) {
 	return p.exit, nil
 }
 
-// Release says that the exit record is kept safe elsewhere, so that a supervisor that outlives its connections forgets the
-// process. With a linger of 0 there is nothing to release. Errors: unavailable.
+// Release lets the supervisor forget the process; see sandbox.Process. Where it keeps none, there is nothing to release.
+// Errors: unavailable.
 func (p *Process) Release() error {
-	return p.link.write(wire.Handle(p.handle).Append(nil, wire.TypeRelease))
+	return p.link.postpone(wire.Handle(p.handle).Append(nil, wire.TypeRelease))
 }
 
 func (p *Process) isEnded() bool {
@@ -227,5 +227,5 @@ func (p *Process) isEnded() bool {
 	}
 }
 
-// abandon gives up a process whose start was given up: its output is dropped.
+// abandon gives up a process whose start was given up: its output is dropped, and its end is for nobody.
 func (p *Process) abandon() { p.abandoned.Store(true) }

@@ -6,7 +6,7 @@ import (
 )
 
 // Version is the protocol's version. Both ends say theirs in Hello and part where they differ.
-const Version = 1
+const Version = 2
 
 const (
 	// MaxFrame is the most bytes a frame may have after its size field: 8 MiB, above what Linux takes as the arguments and

@@ -235,15 +235,16 @@ type Held struct {
 	Ended bool
 	// Stdout and Stderr are the offsets from which output is still held, that is, the last acked ones.
 	Stdout, Stderr int64
-	// StdinTaken and StdinClosed are as in StdinTaken; StdinClosed is true where there is no standard input.
-	StdinTaken  int64
-	StdinClosed bool
+	// StdinTaken is as in StdinTaken, and StdinQueued what came after it and is not written to the pipe yet. StdinClosed says
+	// that no more will come or be taken; it is true where there is no standard input.
+	StdinTaken, StdinQueued int64
+	StdinClosed             bool
 	// Started is the supervisor's clock, in nanoseconds since 1970.
 	Started int64
 }
 
 // heldSize is the fewest bytes one Held can take.
-const heldSize = 8 + 4 + 4 + 1 + 8 + 8 + 8 + 1 + 8
+const heldSize = 8 + 4 + 4 + 1 + 8 + 8 + 8 + 8 + 1 + 8
 
 // Listed answers List.
 type Listed struct{ Processes []Held }
@@ -262,6 +263,7 @@ func (m *Listed) Append(b []byte) []byte {
 		b = appendU64(b, uint64(h.Stdout))
 		b = appendU64(b, uint64(h.Stderr))
 		b = appendU64(b, uint64(h.StdinTaken))
+		b = appendU64(b, uint64(h.StdinQueued))
 		b = appendBool(b, h.StdinClosed)
 		b = appendU64(b, uint64(h.Started))
 	}
@@ -278,7 +280,7 @@ func (m *Listed) Decode(b []byte) error {
 	for i := range m.Processes {
 		m.Processes[i] = Held{
 			Handle: p.u64(), ID: p.str(), PID: p.u32(), Ended: p.flag(), Stdout: p.offset(), Stderr: p.offset(),
-			StdinTaken: p.offset(), StdinClosed: p.flag(), Started: p.i64(),
+			StdinTaken: p.offset(), StdinQueued: p.offset(), StdinClosed: p.flag(), Started: p.i64(),
 		}
 	}
 	return p.end()

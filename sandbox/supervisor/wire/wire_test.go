@@ -37,7 +37,7 @@ func samples() map[Type][2]message {
 			Started: 10, Ended: 11,
 		}, &Exit{}},
 		TypeListed: {&Listed{Processes: []Held{
-			{Handle: 1, ID: "a", PID: 2, Ended: true, Stdout: 3, Stderr: 4, StdinTaken: 5, StdinClosed: true, Started: 6}, {},
+			{Handle: 1, ID: "a", PID: 2, Ended: true, Stdout: 3, Stderr: 4, StdinTaken: 5, StdinQueued: 7, StdinClosed: true, Started: 6}, {},
 		}}, &Listed{}},
 	}
 }

@@ -1,0 +1,58 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/keeper"
+	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+func (p *Provider) socket(name string) string { return filepath.Join(p.dir, name+".sock") }
+
+// Attach takes over the containers that an earlier process left; see sandbox.Reattacher. Under a runtime in which the supervisor
+// could not be given a socket, like runsc, there are none: such a container ends with its worker. Errors: unavailable, also when
+// no engine answers though there are containers to find.
+func (p *Provider) Attach(ctx context.Context) ([]sandbox.Attached, error) {
+	left, err := p.keeper.Left()
+	if err != nil || len(left) == 0 {
+		return nil, err
+	}
+	if _, err := p.client.Ping(ctx); err != nil {
+		return nil, engineError(p.client, "find containers again", err)
+	}
+	return p.keeper.Attach(ctx, p.reattach)
+}
+
+func (p *Provider) reattach(ctx context.Context, r keeper.Record) (*Sandbox, error) {
+	s, err := p.reopen(ctx, r)
+	if err != nil {
+		p.remove(namePrefix + r.Name) // by its name: the record may be older than its id
+		return nil, errors.Join(err, remove(p.socket(r.Name)))
+	}
+	return s, nil
+}
+
+// reopen connects to a container's supervisor.
+func (p *Provider) reopen(ctx context.Context, r keeper.Record) (*Sandbox, error) {
+	state, err := p.client.ContainerInspect(ctx, namePrefix+r.Name)
+	switch {
+	case err != nil:
+		return nil, err
+	case state.State == nil || !state.State.Running || state.ID != r.Container:
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "container %s does not run", r.Name)
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", p.socket(r.Name))
+	if err != nil {
+		return nil, err
+	}
+	l, err := link.Reopen(ctx, conn, p.config.Linger)
+	if err != nil {
+		return nil, err
+	}
+	return p.box(r, &recipe{id: state.Image, env: make(map[string]string)}, l, state.State.Pid), nil
+}

@@ -1,0 +1,167 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Record is what it takes to find a sandbox again.
+type Record struct {
+	// ID is what the sandbox was made under; Spec what it is now.
+	ID   string       `json:"id"`
+	Spec sandbox.Spec `json:"spec"`
+	// Name is what its things are called on this machine: 20 hexadecimal digits.
+	Name string `json:"name"`
+	// PID is its supervisor's id on this machine and Start when that was started, as StartTime tells; 0 where an engine knows.
+	PID   int    `json:"pid,omitempty"`
+	Start uint64 `json:"start,omitempty"`
+	// UID is the user the processes run as, where the sandbox has one to itself.
+	UID int `json:"uid,omitempty"`
+	// Container is the engine's id, where there is an engine.
+	Container string `json:"container,omitempty"`
+}
+
+// named is what a Record's name looks like, against a file that somebody else put there.
+var named = regexp.MustCompile(`^[0-9a-f]{20}$`) //nolint:gochecknoglobals // compiled once
+
+const suffix = ".json"
+
+// Save stores a sandbox's Record, at once: a reader finds the old one or the new one. Errors: unavailable.
+func (k *Keeper[B]) Save(r Record) error {
+	body, err := json.Marshal(r)
+	if err == nil {
+		err = replace(k.path(r.Name), body)
+	}
+	if err != nil {
+		return schemas.Errorf(schemas.CodeUnavailable, "provider %s: store where sandbox %s is: %w", k.provider, r.ID, err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if s := k.boxes[r.ID]; s != nil {
+		s.name = r.Name
+	}
+	return nil
+}
+
+// replace writes a file beside the old one, and puts it in its place. It is not forced to the disk: what it tells of does not
+// outlive the machine.
+func replace(path string, body []byte) error {
+	tmp := path + ".tmp"
+	if err := os.WriteFile(tmp, body, 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	return nil
+}
+
+func (k *Keeper[B]) path(name string) string { return filepath.Join(k.dir, name+suffix) }
+
+// drop removes a sandbox's file. mu is held, or nobody else knows the sandbox.
+func (k *Keeper[B]) drop(name string) {
+	if name != "" {
+		_ = os.Remove(k.path(name)) // one that stays is found to be stale
+	}
+}
+
+// Kept says whether there is a file of this name: of a sandbox in memory, or of one that can be attached.
+func (k *Keeper[B]) Kept(name string) bool {
+	_, err := os.Lstat(k.path(name))
+	return err == nil
+}
+
+const (
+	// attachAtOnce is how many sandboxes are opened at a time.
+	attachAtOnce = 16
+	// attachTimeout is how long one may take to answer.
+	attachTimeout = 10 * time.Second
+)
+
+// Attach opens every sandbox that a file tells of and that is not in memory. open must clean up after a sandbox that it cannot
+// open; its file goes then. Errors: unavailable when the folder cannot be read.
+func (k *Keeper[B]) Attach(ctx context.Context, open func(ctx context.Context, r Record) (B, error)) ([]sandbox.Attached, error) {
+	records, err := k.Left()
+	if err != nil {
+		return nil, err
+	}
+	opened := make([]sandbox.Attached, len(records))
+	var group errgroup.Group
+	group.SetLimit(attachAtOnce)
+	for i, r := range records {
+		group.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, attachTimeout)
+			defer cancel()
+			if box, err := k.add(r.ID, r.Name, func() (B, error) { return open(ctx, r) }); err == nil {
+				opened[i] = box
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // its functions return no error
+	found := opened[:0]
+	for _, box := range opened {
+		if box != nil {
+			found = append(found, box)
+		}
+	}
+	return found, nil
+}
+
+// Left reads the files of sandboxes that are not in memory. One that cannot be understood is removed: it tells of nothing. Errors:
+// unavailable when the folder cannot be read.
+func (k *Keeper[B]) Left() ([]Record, error) {
+	entries, err := os.ReadDir(k.dir)
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider %s: folder of sandboxes: %w", k.provider, err)
+	}
+	var records []Record
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), suffix)
+		path := filepath.Join(k.dir, e.Name())
+		if !ok || !named.MatchString(name) {
+			continue
+		}
+		body, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has just gone
+		}
+		var r Record
+		if json.Unmarshal(body, &r) != nil || r.Name != name || schemas.CheckID("id", r.ID) != nil {
+			_ = os.Remove(path) // what stays is looked at again
+			continue
+		}
+		k.mu.Lock()
+		there := k.boxes[r.ID] != nil
+		k.mu.Unlock()
+		if !there {
+			records = append(records, r)
+		}
+	}
+	return records, nil
+}
+
+// SweepSockets removes the sockets in a folder that no file tells of: of a sandbox that was never finished. It is for Attach, when
+// no sandbox is being made.
+func (k *Keeper[B]) SweepSockets(dir string) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.sock"))
+	if err != nil {
+		return
+	}
+	for _, path := range paths {
+		if name := strings.TrimSuffix(filepath.Base(path), ".sock"); named.MatchString(name) && !k.Kept(name) {
+			_ = os.Remove(path) // what stays is found again
+		}
+	}
+}
