@@ -38,6 +38,9 @@ func openLocal(root *os.Root, path string) (*os.File, stat, bool, error) {
 
 var errNotRegular = errors.New("no longer a regular file")
 
+// missing says whether an error means that a file went away since it was listed.
+func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotRegular) }
+
 func statFile(f *os.File) (s stat, sparse, regular bool, err error) {
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -237,7 +237,18 @@ func (x *session) fetch(ctx context.Context, s *State, targets []target, files [
 	if s.Layout == Packed {
 		return x.fetchPacked(ctx, s, targets, meter.add)
 	}
-	return x.fetchPlain(ctx, targets, meter.add)
+	var packs, own []target
+	for _, t := range targets {
+		if len(t.node.At.Objects) > 0 {
+			packs = append(packs, t) // it does not lie under its own path yet
+		} else {
+			own = append(own, t)
+		}
+	}
+	if err := x.fetchPacked(ctx, s, packs, meter.add); err != nil {
+		return err
+	}
+	return x.fetchPlain(ctx, own, meter.add)
 }
 
 // settleDisk makes the stage durable, so that no rename can become durable before what it publishes.

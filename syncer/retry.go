@@ -84,11 +84,13 @@ func (r *retrying) Put(ctx context.Context, key string, c Content, cond Conditio
 	return token, err
 }
 
-// List starts again after a failure and passes over what it has already given, which the order of keys allows.
+// List starts again after a failure and passes over what it has already given, which the order of keys allows. Tries
+// are counted anew whenever it has come further.
 func (r *retrying) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		last, some, stopped := "", false, false
-		err := r.do(ctx, func() error {
+		further := true
+		again := func() error {
 			for info, err := range r.Store.List(ctx, prefix) {
 				if err != nil {
 					return err
@@ -96,14 +98,21 @@ func (r *retrying) List(ctx context.Context, prefix string) iter.Seq2[Info, erro
 				if some && info.Key <= last {
 					continue
 				}
-				last, some = info.Key, true
+				last, some, further = info.Key, true, true
 				if !yield(info, nil) {
 					stopped = true
 					return nil
 				}
 			}
 			return nil
-		})
+		}
+		var err error
+		for further {
+			further = false
+			if err = r.do(ctx, again); err == nil || ctx.Err() != nil || !errors.Is(err, schemas.ErrUnavailable) {
+				break
+			}
+		}
 		if err != nil && !stopped {
 			yield(Info{}, err)
 		}

@@ -38,7 +38,7 @@ func TestManyWriters(t *testing.T) {
 						won[i] = true
 					case !errors.Is(err, schemas.ErrConflict):
 						t.Errorf("round %d, writer %d: %v", round, i, err)
-					case isPacked(o) && (len(r.Conflicts) != 1 || r.Conflicts[0].Path != "shared"):
+					case len(r.Conflicts) != 1 || r.Conflicts[0].Path != "shared":
 						t.Errorf("round %d, writer %d: %v, but the report has %+v", round, i, err, r.Conflicts)
 					}
 				})
