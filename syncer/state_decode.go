@@ -96,6 +96,9 @@ func DecodeState(data []byte, limits Limits) (*State, error) {
 	if int64(len(data)) > limits.StateBytes {
 		return nil, schemas.Errorf(schemas.CodeTooLarge, "state: %d bytes, the limit is %d", len(data), limits.StateBytes)
 	}
+	if err := countState(data, limits); err != nil {
+		return nil, err
+	}
 	var raw stateJSON
 	if err := json.Unmarshal(data, &raw); err != nil {
 		if _, torn := errors.AsType[*json.SyntaxError](err); torn {

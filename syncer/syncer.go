@@ -136,6 +136,7 @@ type session struct {
 	name    string    // of this push, in the plain layout
 	// committing is set from the moment on at which a state was sent whose fate is not known.
 	committing bool
+	fetching   bool  // a pull has not got everything yet, and so has not changed the folder
 	ahead      *Info // what the store said of its state while the folder was being scanned
 	report     *Report
 }
