@@ -41,10 +41,10 @@ e2e: ## run sync against a real S3 server, and the example in another language (
 bench: ## measure against a baseline taken in the same run: BENCH <name> <value> <goal> <ok|short>
 	$(GO) run ./cmd/bench
 
-bench-sync: ## measure sync against rclone, in the same run (builds rclone first: minutes)
+bench-sync: ## measure sync against rclone, and against s5cmd with S5CMD=path, in the same run (builds rclone: minutes)
 	GOBIN=$(CURDIR)/.tools/bin $(GO) install github.com/rclone/rclone@$(RCLONE)
 	$(MAKE) --no-print-directory build
-	cd syncer/e2e && $(GO) run ./bench -sluice $(CURDIR)/bin/sluice -rclone $(CURDIR)/.tools/bin/rclone
+	cd syncer/e2e && $(GO) run ./bench -sluice $(CURDIR)/bin/sluice -rclone $(CURDIR)/.tools/bin/rclone -s5cmd "$(S5CMD)"
 
 chaos: ## the long tests: kills at random moments, many writers, faulty stores
 	SLUICE_CHAOS=1 $(GO) test -count=1 -timeout 60m ./syncer

@@ -76,9 +76,6 @@ func TestConflicts(t *testing.T) {
 		t.Run("push both", func(t *testing.T) {
 			a, b, store := begin(t)
 			r, err := b.syncer(store, on(syncer.ConflictBoth)).Push(t.Context())
-			if errors.Is(err, schemas.ErrInvalidArgument) {
-				return // the plain layout says that it cannot
-			}
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,6 +4,7 @@ import (
 	"crypto/md5"
 	"crypto/sha256"
 	"errors"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -37,6 +38,9 @@ func openLocal(root *os.Root, path string) (*os.File, stat, bool, error) {
 }
 
 var errNotRegular = errors.New("no longer a regular file")
+
+// missing says whether an error means that a file went away since it was listed.
+func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotRegular) }
 
 func statFile(f *os.File) (s stat, sparse, regular bool, err error) {
 	raw, err := f.SyscallConn()
@@ -118,12 +122,11 @@ func readOnce(root *os.Root, path string, sink chunkSink) (c content, steady boo
 		if err != nil {
 			return c, false, err
 		}
-		n, err := io.ReadFull(f, buf)
+		n, err := readHashed(f, buf, sum)
 		if n == 0 {
 			sink.drop(buf)
 		} else {
 			size += int64(n)
-			sum.Write(buf[:n])
 			if err := sink.take(i, buf[:n]); err != nil {
 				return c, false, err
 			}
@@ -140,6 +143,17 @@ func readOnce(root *os.Root, path string, sink chunkSink) (c content, steady boo
 	steady = after == before && size == before.Size
 	c.stat.Size = size
 	return c, steady, err
+}
+
+// readHashed fills buf as [io.ReadFull] does, and gives sum each piece while it is still in the processor's cache.
+func readHashed(f io.Reader, buf []byte, sum hash.Hash) (n int, err error) {
+	for n < len(buf) && err == nil {
+		var k int
+		k, err = io.ReadFull(f, buf[n:min(n+pieceSize, len(buf))])
+		sum.Write(buf[n : n+k])
+		n += k
+	}
+	return n, err
 }
 
 // readSmallFile reads a file that is expected to fit scratch, and says whether it did.

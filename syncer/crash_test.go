@@ -21,6 +21,7 @@ const (
 	envOperation = "SLUICE_TEST_OPERATION"
 	envRoot      = "SLUICE_TEST_ROOT"
 	envStore     = "SLUICE_TEST_STORE"
+	envLayout    = "SLUICE_TEST_LAYOUT"
 )
 
 // envChaos asks for the long form of the tests that break things.
@@ -43,7 +44,8 @@ func childMain() bool {
 	store, err := dirstore.Open(os.Getenv(envStore))
 	if err == nil {
 		var s *syncer.Syncer
-		s, err = syncer.New(syncer.Config{Root: os.Getenv(envRoot), Store: store, Remote: "test://store"})
+		s, err = syncer.New(syncer.Config{Root: os.Getenv(envRoot), Store: store, Remote: "test://store",
+			Layout: syncer.Layout(os.Getenv(envLayout))})
 		if err == nil && op == "push" {
 			_, err = s.Push(context.Background())
 		} else if err == nil {
@@ -60,10 +62,12 @@ func childMain() bool {
 
 // killed runs an operation in a process of its own and kills that after a while. It says how long the operation took
 // when it came to its end.
-func killed(t *testing.T, op, root, store string, after time.Duration) (took time.Duration, finished bool) {
+func killed(t *testing.T, o option, op, root, store string, after time.Duration) (took time.Duration, finished bool) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), envOperation+"="+op, envRoot+"="+root, envStore+"="+store)
+	var cfg syncer.Config
+	o(&cfg)
+	cmd.Env = append(os.Environ(), envOperation+"="+op, envRoot+"="+root, envStore+"="+store, envLayout+"="+string(cfg.Layout))
 	var out strings.Builder
 	cmd.Stderr = &out
 	began := time.Now()
@@ -156,17 +160,19 @@ func fill(w *tree) {
 
 func same(a, b []string) bool { return strings.Join(a, "\n") == strings.Join(b, "\n") }
 
-func TestPushIsKilled(t *testing.T) {
+func TestPushIsKilled(t *testing.T) { layouts(t, pushIsKilled) }
+
+func pushIsKilled(t *testing.T, o option) {
 	a, store := newTree(t), t.TempDir()
 	random := rand.New(rand.NewPCG(1, 2))
 	fill(a)
-	killed(t, "push", a.dir, store, time.Minute)
+	killed(t, o, "push", a.dir, store, time.Minute)
 	stir(a, random)
-	took, _ := killed(t, "push", a.dir, store, time.Minute)
+	took, _ := killed(t, o, "push", a.dir, store, time.Minute)
 	ended, before := 0, a.listing()
 	for i := range rounds(8, 200) {
 		stir(a, random)
-		_, finished := killed(t, "push", a.dir, store, time.Duration(random.Int64N(int64(took)*5/4)))
+		_, finished := killed(t, o, "push", a.dir, store, time.Duration(random.Int64N(int64(took)*5/4)))
 		if finished {
 			ended++
 		}
@@ -180,6 +186,7 @@ func TestPushIsKilled(t *testing.T) {
 		a.push(s)
 		seen.pull(s)
 		sameTrees(t, a, seen)
+		nothingPending(t, o, s, a)
 		if l := a.leftovers(); len(l) > 0 {
 			t.Fatalf("round %d: left behind: %q", i, l)
 		}
@@ -191,17 +198,19 @@ func TestPushIsKilled(t *testing.T) {
 	t.Logf("%d came to their end before they were killed", ended)
 }
 
-func TestPullIsKilled(t *testing.T) {
+func TestPullIsKilled(t *testing.T) { layouts(t, pullIsKilled) }
+
+func pullIsKilled(t *testing.T, o option) {
 	a, b, store := newTree(t), newTree(t), t.TempDir()
 	random := rand.New(rand.NewPCG(3, 4))
 	fill(a)
 	s := openDir(t, store)
 	defer closeDir(t, s)
-	a.push(s)
-	killed(t, "pull", b.dir, store, time.Minute)
+	a.push(s, o)
+	killed(t, o, "pull", b.dir, store, time.Minute)
 	stir(a, random)
 	a.push(s)
-	took, _ := killed(t, "pull", b.dir, store, time.Minute)
+	took, _ := killed(t, o, "pull", b.dir, store, time.Minute)
 	ended := 0
 	for i := range rounds(8, 200) {
 		stir(a, random)
@@ -210,11 +219,30 @@ func TestPullIsKilled(t *testing.T) {
 			b.must(os.RemoveAll(b.dir))
 			b.must(os.Mkdir(b.dir, 0o755))
 		}
-		if _, finished := killed(t, "pull", b.dir, store, time.Duration(random.Int64N(int64(took)*5/4))); finished {
+		if _, finished := killed(t, o, "pull", b.dir, store, time.Duration(random.Int64N(int64(took)*5/4))); finished {
 			ended++
 		}
 		b.pull(s)
 		sameTrees(t, a, b)
 	}
 	t.Logf("%d came to their end before they were killed", ended)
+}
+
+// nothingPending is for the plain layout: what other tools see is what the folder has.
+func nothingPending(t *testing.T, o option, s syncer.Store, a *tree) {
+	t.Helper()
+	if isPacked(o) {
+		return
+	}
+	there := newTree(t)
+	for info, err := range s.List(t.Context(), "") {
+		a.must(err)
+		if strings.HasPrefix(info.Key, syncer.ReservedName) {
+			continue
+		}
+		data, _, err := s.Get(t.Context(), info.Key, syncer.Range{}, nil)
+		a.must(err)
+		there.write(info.Key, string(data))
+	}
+	sameTrees(t, a, there)
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"iter"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -67,13 +68,15 @@ func (f *faulty) Put(ctx context.Context, key string, c syncer.Content, cond syn
 
 func (f *faulty) List(ctx context.Context, prefix string) iter.Seq2[syncer.Info, error] {
 	return func(yield func(syncer.Info, error) bool) {
+		before, after := f.fails() // once for what is one request
 		for info, err := range f.Store.List(ctx, prefix) {
-			if before, _ := f.fails(); before != nil {
+			if before != nil {
 				err = before
 			}
 			if !yield(info, err) || err != nil {
 				return
 			}
+			before = after // the rest of the answer is lost
 		}
 	}
 }
@@ -98,28 +101,30 @@ func TestFaults(t *testing.T) {
 				syncer.RetryPolicy{Attempts: attempts, First: time.Microsecond, Longest: time.Millisecond})
 			fill(a)
 			a.push(good, o)
-			before := a.listing()
+			before, stored := a.listing(), objects(t, good)
 			done, failed := 0, 0
 			for range rounds(5, 200) {
 				stir(a, random)
 				_, err := a.syncer(bad).Push(t.Context())
 				seen := newTree(t)
-				if err == nil || isPacked(o) {
-					seen.pull(good)
-				}
+				seen.pull(good)
 				switch got := seen.listing(); {
 				case err == nil:
 					done++
 					sameTrees(t, a, seen)
 				case schemas.CodeOf(err) != schemas.CodeUnavailable && schemas.CodeOf(err) != schemas.CodeConflict:
 					t.Fatalf("a fault that says too little: %v", err)
-				case isPacked(o) && !same(got, before) && !same(got, a.listing()):
+				case !same(got, before) && !same(got, a.listing()):
 					t.Fatalf("a push that failed left something else: %v", err)
+				case same(got, before) && !same(objects(t, good), stored):
+					t.Fatalf("a push that failed left other objects: %v\n%s\n\n%s", err,
+						strings.Join(stored, "\n"), strings.Join(objects(t, good), "\n"))
 				default:
 					failed++
+					t.Log(err)
 				}
 				a.push(good, on(syncer.ConflictLocal))
-				before = a.listing()
+				before, stored = a.listing(), objects(t, good)
 				if _, err := b.syncer(bad).Pull(t.Context()); err != nil && schemas.CodeOf(err) != schemas.CodeUnavailable {
 					t.Fatal(err)
 				}
@@ -132,6 +137,20 @@ func TestFaults(t *testing.T) {
 			}
 		}
 	})
+}
+
+// objects are what other tools see in the store: all but what is Sluice's own, and the state.
+func objects(t *testing.T, s syncer.Store) (lines []string) {
+	t.Helper()
+	for info, err := range s.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(info.Key, syncer.ReservedName+".d/") {
+			lines = append(lines, info.Key+" "+info.Token)
+		}
+	}
+	return lines
 }
 
 func isPacked(o option) bool {

@@ -146,8 +146,20 @@ func (x *session) serve(ctx context.Context, all []request, done func(int64)) er
 		group.Go(func() (err error) {
 			dir := &folder{root: x.root}
 			defer func() { err = errors.Join(err, dir.close()) }()
-			var buf []byte
+			var buf, piece []byte
 			for r := range jobs {
+				if s, ok := x.store.(Streamer); ok && len(r.parts) == 1 && r.parts[0].large != nil {
+					if piece == nil {
+						piece = make([]byte, pieceSize)
+					}
+					if err := r.stream(ctx, s, piece, dir, done); err != nil {
+						return fetchError(err, r)
+					}
+					mu.Lock()
+					x.report.BytesRead += r.length
+					mu.Unlock()
+					continue
+				}
 				if int64(cap(buf)) < r.length {
 					buf = make([]byte, 0, max(r.length, fetchSize))
 				}
@@ -168,6 +180,55 @@ func (x *session) serve(ctx context.Context, all []request, done func(int64)) er
 	return group.Wait()
 }
 
+// pieceSize is how much of a chunk is in memory while it is streamed: little enough for a processor's own cache, and
+// enough to make few system calls.
+const pieceSize = 256 << 10
+
+// stream brings one chunk of a large file. It is written before it is verified, which does no harm in the stage:
+// nothing of it is published when a chunk turns out to be damaged.
+func (r *request) stream(ctx context.Context, s Streamer, buf []byte, dir *folder, done func(int64)) error {
+	p := &r.parts[0]
+	sum, length := sha256.New(), int64(0)
+	_, err := s.Stream(ctx, r.object.key(), Range{Offset: r.offset, Length: r.length}, buf, func(at int64, piece []byte) error {
+		if at == 0 {
+			sum.Reset()
+		}
+		if length = at + int64(len(piece)); length > r.length {
+			return r.odd(length)
+		}
+		sum.Write(piece)
+		return p.large.write(piece, p.at+at)
+	})
+	if err != nil {
+		return err
+	}
+	if length != r.length {
+		return r.odd(length)
+	}
+	if Digest(sum.Sum(nil)) != p.digest {
+		return damaged(p)
+	}
+	return p.count(dir, done)
+}
+
+func (r *request) odd(length int64) error {
+	return schemas.Errorf(schemas.CodeInternal, "store: %s: %d bytes instead of %d", r.object.key(), length, r.length)
+}
+
+func damaged(p *part) error {
+	return schemas.Errorf(schemas.CodeInternal, "store: the content of %q is damaged: its digest is another one",
+		clip(p.target.node.Path)).With("path", clip(p.target.node.Path))
+}
+
+// count notes that a chunk of a large file is there.
+func (p *part) count(dir *folder, done func(int64)) error {
+	finished, err := p.large.done(dir)
+	if finished && err == nil {
+		done(p.target.node.Size)
+	}
+	return err
+}
+
 func fetchError(err error, r *request) error {
 	if errors.Is(err, schemas.ErrNotFound) {
 		return schemas.Errorf(schemas.CodeNotFound,
@@ -178,7 +239,7 @@ func fetchError(err error, r *request) error {
 
 func (r *request) deliver(dir *folder, data []byte, done func(int64)) error {
 	if int64(len(data)) != r.length {
-		return schemas.Errorf(schemas.CodeInternal, "store: %s: %d bytes instead of %d", r.object.key(), len(data), r.length)
+		return r.odd(int64(len(data)))
 	}
 	var last *part
 	for i := range r.parts {
@@ -187,8 +248,7 @@ func (r *request) deliver(dir *folder, data []byte, done func(int64)) error {
 		// Files of one content share a part, which need not be verified for each of them.
 		if last == nil || last.offset != p.offset || last.length != p.length || last.digest != p.digest {
 			if Digest(sha256.Sum256(piece)) != p.digest {
-				return schemas.Errorf(schemas.CodeInternal, "store: the content of %q is damaged: its digest is another one",
-					clip(p.target.node.Path)).With("path", clip(p.target.node.Path))
+				return damaged(p)
 			}
 		}
 		last = p
@@ -202,12 +262,8 @@ func (r *request) deliver(dir *folder, data []byte, done func(int64)) error {
 		if err := p.large.write(piece, p.at); err != nil {
 			return err
 		}
-		finished, err := p.large.done(dir)
-		if err != nil {
+		if err := p.count(dir, done); err != nil {
 			return err
-		}
-		if finished {
-			done(p.target.node.Size)
 		}
 	}
 	return nil

@@ -28,10 +28,11 @@ func (r Retention) withDefaults() Retention {
 // tidyEvery is how many pushes go by between two collections that pushes make by themselves.
 const tidyEvery = 16
 
-// tidy collects garbage now and then. That it failed is no failure of the push.
+// tidy collects garbage now and then: in the plain layout always, where all there is is what pushes that were killed
+// have left. That it failed is no failure of the push.
 func (x *session) tidy(ctx context.Context, now *State) {
 	r := x.cfg.Retention
-	if (r.Keep <= 0 && r.Age <= 0) || now.Count%tidyEvery != 0 {
+	if now.Layout == Packed && r.Keep <= 0 && r.Age <= 0 || now.Count%tidyEvery != 0 {
 		return
 	}
 	if _, err := x.Collect(ctx); err != nil {
@@ -47,7 +48,7 @@ type Collected struct {
 }
 
 // Collect removes the versions that the retention does not keep, then the content that nothing mentions. In the plain
-// layout there is nothing to collect.
+// layout that is only what pushes that were killed have left behind.
 //
 // It is safe beside pushes and restores whatever their clocks say: it first commits the state under a new generation,
 // which makes every push on its way start again, and a push trusts only what the state it replaces mentions and what
@@ -62,7 +63,7 @@ func (s *Syncer) Collect(ctx context.Context) (Collected, error) {
 		if err != nil {
 			return done, err
 		}
-		if was.state.Layout != Packed || was.token == "" || was.damaged {
+		if was.token == "" || was.damaged {
 			return done, nil
 		}
 		plan, err := s.garbage(ctx, was.state)

@@ -1,16 +1,25 @@
 package syncer_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 )
 
-// TestAGitCloneComesBackWhole pushes a clone of this repository and pulls it elsewhere: git must find nothing to say.
-func TestAGitCloneComesBackWhole(t *testing.T) {
-	git := func(dir string, args ...string) string {
-		cmd := exec.Command("git", append([]string{"-C", dir}, args...)...)
+// gitter runs git, apart from whatever is configured on this machine.
+func gitter(t *testing.T) func(dir string, args ...string) string {
+	t.Helper()
+	if _, err := exec.LookPath("git"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("git is missing")
+		}
+		t.Skip("needs git: apt-get install git")
+	}
+	return func(dir string, args ...string) string {
+		t.Helper()
+		cmd := exec.Command("git", append([]string{"-C", dir, "-c", "user.name=n", "-c", "user.email=e@example.com"}, args...)...)
 		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -18,27 +27,48 @@ func TestAGitCloneComesBackWhole(t *testing.T) {
 		}
 		return string(out)
 	}
-	if _, err := exec.LookPath("git"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("git is missing")
+}
+
+// TestAGitCloneComesBackWhole pushes a clone and pulls it elsewhere: git must find nothing to say. The repository has
+// what is easily lost: packed refs, packs and loose objects, exec bits, symlinks, odd names, an empty folder.
+func TestAGitCloneComesBackWhole(t *testing.T) {
+	git := gitter(t)
+	origin := newTree(t)
+	git(origin.dir, "init", "-q", "-b", "main")
+	for i := range 20 {
+		origin.write(fmt.Sprintf("src/f%d.go", i%7), strings.Repeat(fmt.Sprintln("line", i), 100+i))
+		origin.write("run.sh", fmt.Sprintln("#!/bin/sh\necho", i))
+		origin.chmod("run.sh", 0o755)
+		if i == 0 {
+			origin.link("src/f0.go", "link")
+			origin.link("no/such/file", "dangling")
+			origin.write("odd name\n\xff", "x")
+			origin.write("zero", "")
 		}
-		t.Skip("needs git: apt-get install git")
+		git(origin.dir, "add", "-A")
+		git(origin.dir, "commit", "-q", "-m", fmt.Sprint("commit ", i))
+		git(origin.dir, "tag", fmt.Sprint("v", i))
+		git(origin.dir, "branch", fmt.Sprint("topic/", i))
 	}
-	if exec.Command("git", "rev-parse", "--git-dir").Run() != nil {
-		t.Skip("this is no git repository")
-	}
-	top := strings.TrimSpace(git(".", "rev-parse", "--show-toplevel"))
+	git(origin.dir, "pack-refs", "--all")
+	git(origin.dir, "gc", "-q")
+	git(origin.dir, "commit", "-q", "--allow-empty", "-m", "a loose object beside the pack")
 	layouts(t, func(t *testing.T, o option) {
 		a, b, store := newTree(t), newTree(t), newStore()
-		git(top, "clone", "-q", "--no-hardlinks", top, a.path("repo"))
+		git(origin.dir, "clone", "-q", "--no-hardlinks", origin.dir, a.path("repo"))
+		git(a.path("repo"), "pack-refs", "--all")
+		a.mkdir("repo/empty")
 		a.push(store, o)
 		b.pull(store)
 		sameTrees(t, a, b)
-		if out := git(b.path("repo"), "fsck", "--full", "--strict"); strings.Contains(out, "error") {
+		if out := git(b.path("repo"), "fsck", "--full", "--strict"); strings.Contains(out, "error") || strings.Contains(out, "missing") {
 			t.Error(out)
 		}
-		if out := git(b.path("repo"), "status", "--porcelain"); out != "" {
+		if out := git(b.path("repo"), "status", "--porcelain", "--ignored"); out != "" {
 			t.Error(out)
+		}
+		if x, y := git(a.path("repo"), "for-each-ref"), git(b.path("repo"), "for-each-ref"); x != y || x == "" {
+			t.Errorf("the refs differ\n%s\n%s", x, y)
 		}
 	})
 }

@@ -2,8 +2,6 @@ package syncer
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"os"
 	"runtime"
 	"sync/atomic"
@@ -116,7 +114,7 @@ func (l *local) hash(ctx context.Context, root *os.Root, which []int, done func(
 				i := which[k]
 				n := l.nodes[i]
 				c, err := hashFile(root, n.Path, scratch, large)
-				if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotRegular) {
+				if missing(err) {
 					l.nodes[i] = nil
 					continue
 				}

@@ -93,6 +93,8 @@ func (x *session) remember(l *local, state *State, token string, steps []Step,
 	}
 	next := &index{remote: x.cfg.Remote, token: token, base: *state}
 	next.base.Nodes, next.whole = base(steps, state.Nodes)
+	next.whole = next.whole && state.settled() // else what is left to do is to be read again
+	next.base.Pending, next.base.Dropping = nil, nil
 	if !next.whole {
 		next.base.Objects = nil
 		for i := range next.base.Nodes {
@@ -177,8 +179,11 @@ func (x *session) replace(name string, data []byte, durable bool) (skew int64, e
 	return skew, nil
 }
 
-func tempName() string {
+func tempName() string { return tempPrefix + randomName() }
+
+// randomName is a name that nobody else has.
+func randomName() string {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // it never fails: see crypto/rand
-	return tempPrefix + hex.EncodeToString(random[:])
+	return hex.EncodeToString(random[:])
 }

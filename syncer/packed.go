@@ -10,9 +10,9 @@ type packed struct {
 
 var _ keeper = (*packed)(nil)
 
-func (p *packed) send(ctx context.Context, x *session, files []*Node, _ []*Node) ([]*content, error) {
+func (p *packed) send(ctx context.Context, x *session, files, was []*Node) ([]*content, error) {
 	meter := newMeter(x.cfg.Progress, "upload", files)
-	results, sent, err := upload(ctx, x.root, p.shelf, files, p.parallel, meter.add)
+	results, sent, err := upload(ctx, x.root, p.shelf, files, was, p.parallel, meter.add)
 	x.report.BytesSent += sent
 	return results, err
 }
@@ -37,7 +37,8 @@ func (p *packed) settle(next *State) {
 
 func (p *packed) finish(ctx context.Context, next *State) error { return p.repack(ctx, next) }
 
-func (p *packed) committed(context.Context) error { return nil }
+// aside has nothing to do: nothing is overwritten in this layout.
+func (p *packed) aside(context.Context, []Step) error { return nil }
 
 // adopt takes over what another shelf of the same generation has stored.
 func (h *shelf) adopt(old *shelf) {
@@ -112,4 +113,16 @@ func (s *State) compactObjects() {
 		}
 		at.Objects = renamed
 	}
+}
+
+// mineAll are the objects that this push has stored and that no other may rely on.
+func (h *shelf) mineAll() (objects []Object) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.objects {
+		if o := h.objects[i]; o.Push != "" && h.added[o.Digest] {
+			objects = append(objects, o)
+		}
+	}
+	return objects
 }

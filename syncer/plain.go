@@ -1,34 +1,34 @@
 package syncer
 
 import (
-	"bytes"
 	"context"
 	"crypto/md5"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"io/fs"
-	"os"
-	"sync/atomic"
 	"unicode/utf8"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// plain keeps each file as an object under its own path, for other tools to read. An object is replaced only while it
-// is the one that the state, or a writer before, has left there, so that two pushes do not overwrite each other's
-// files unnoticed. A reader may still meet a mixed tree while a push is on its way: that is the layout's price.
+// plain keeps each file as an object under its own path, for other tools to read. A push first stores what is new in
+// packs, as in the packed layout, and commits a state that refers to them: before that nothing has changed for anybody,
+// and from then on whoever reads the state has all of the new tree. Only then are the files put under their own paths,
+// the packs being what an interrupted push is finished from; and a second commit says that they lie there.
+//
+//	packs ──► claims ──► state (pending) ──► objects under their paths ──► state (settled) ──► packs go
 type plain struct {
-	store    Store
-	parallel int
-	was      *State
-	force    bool     // overwrite whatever is there
-	drop     []string // keys that the next state no longer has
+	packed
+	was   *State
+	token string // of was
+	puts  int    // how many requests for single files run at once
+	force bool   // overwrite whatever is there
 }
 
 var _ keeper = (*plain)(nil)
+
+// errOvertaken says that another writer was first, which a push takes as a lost race.
+var errOvertaken = errors.New("overtaken")
 
 // plainKey is where a path is kept: the path itself, where that can be a key for every tool and server, else a name
 // made from it.
@@ -44,193 +44,153 @@ func plainKey(path string) string {
 	return oddPrefix + hex.EncodeToString(sum[:])
 }
 
-// has is never true: what is under one path cannot stand in for another.
-func (p *plain) has(*Node) (Location, bool) { return Location{}, false }
-
-func (p *plain) settle(next *State) {
-	next.Objects = nil
-	for i := range next.Nodes {
-		next.Nodes[i].At = Location{}
-	}
-}
-
-// send stores the files, each whole, with a condition that no other writer has been there since.
+// send stores what is new. A large file that looks changed is read first when it may well not be: what lies under its
+// path is in no pack, so that nothing would keep it from being sent for nothing.
 func (p *plain) send(ctx context.Context, x *session, files []*Node, was []*Node) ([]*content, error) {
-	if err := p.clear(ctx, files); err != nil {
+	results := make([]*content, len(files))
+	var todo []int
+	var changed, before []*Node
+	large := &hashing{}
+	for i, n := range files {
+		if w := was[i]; w != nil && w.Kind == File && n.Size > packLimit && n.Size == w.Size {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			c, err := hashFile(x.root, n.Path, nil, large)
+			if missing(err) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			if now := c.node(n); sameContent(&now, w) {
+				results[i] = &c
+				continue
+			}
+		}
+		todo, changed, before = append(todo, i), append(changed, n), append(before, was[i])
+	}
+	sent, err := p.packed.send(ctx, x, changed, before)
+	if err != nil {
 		return nil, err
 	}
-	meter := newMeter(x.cfg.Progress, "upload", files)
-	results := make([]*content, len(files))
-	var next, sent atomic.Int64
-	group, ctx := errgroup.WithContext(ctx)
-	for range min(len(files), p.parallel) {
-		group.Go(func() error {
-			scratch := make([]byte, 64<<10)
-			large := &hashing{}
-			for ctx.Err() == nil {
-				i := int(next.Add(1)) - 1
-				if i >= len(files) {
-					return nil
-				}
-				if files[i].Size >= int64(len(scratch)) && len(scratch) <= packLimit {
-					scratch = make([]byte, packLimit+1)
-				}
-				c, err := p.sendOne(ctx, x.root, files[i], was[i], scratch, large)
-				if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotRegular) {
-					continue
-				}
-				if err != nil {
-					return err
-				}
-				results[i] = c
-				sent.Add(c.stat.Size)
-				meter.add(c.stat.Size)
-			}
-			return ctx.Err()
-		})
+	for k, c := range sent {
+		results[todo[k]] = c
 	}
-	err := group.Wait()
-	x.report.BytesSent += sent.Load()
-	return results, err
+	return results, nil
 }
 
-// clear removes objects in whose place a folder is to be. A server that keeps objects as files can have only one of
-// the two, and the state still says that they are there; so this comes as late as it can, and before the content.
-func (p *plain) clear(ctx context.Context, files []*Node) error {
-	var gone []string
-	seen := map[string]bool{}
-	for _, n := range files {
-		for dir := parent(n.Path); dir != "" && !seen[dir]; dir = parent(dir) {
-			seen[dir] = true
-			if at, ok := p.was.search(dir); ok && p.was.Nodes[at].Kind == File {
-				gone = append(gone, plainKey(dir))
-			}
-		}
-		if at, ok := p.was.search(n.Path); ok && p.was.Nodes[at].Kind == Dir {
-			for at++; at < len(p.was.Nodes) && within(p.was.Nodes[at].Path, n.Path); at++ {
-				if p.was.Nodes[at].Kind == File {
-					gone = append(gone, plainKey(p.was.Nodes[at].Path))
-				}
-			}
-		}
-	}
-	if len(gone) == 0 {
-		return nil
-	}
-	return p.store.Delete(ctx, gone...)
-}
-
-func (p *plain) sendOne(ctx context.Context, root *os.Root, n, was *Node, scratch []byte, large *hashing) (*content, error) {
-	for try := 1; ; try++ {
-		data, c, fits, err := readSmallFile(root, n.Path, scratch)
-		if err != nil {
-			return nil, err
-		}
-		if fits {
-			sha, sum := [sha256.Size]byte(c.digest), [md5.Size]byte(c.md5)
-			body := Content{Reader: bytes.NewReader(data), Size: int64(len(data)), SHA256: &sha, MD5: &sum}
-			return &c, p.put(ctx, n, was, &c, body)
-		}
-		large.chunks = large.chunks[:0]
-		if c, err = readFile(root, n.Path, large); err != nil {
-			return nil, err
-		}
-		c.digest = seal(large.chunks)
-		f, now, _, err := openLocal(root, n.Path)
-		if err != nil {
-			return nil, err
-		}
-		if now == c.stat {
-			sum := [md5.Size]byte(c.md5)
-			err = p.put(ctx, n, was, &c, Content{Reader: f, Size: c.stat.Size, MD5: &sum})
-		}
-		after, _, _, statErr := statFile(f)
-		err = errors.Join(err, statErr, f.Close())
-		if err != nil {
-			return nil, joined(err)
-		}
-		if now == c.stat && after == c.stat {
-			return &c, nil
-		}
-		// What was stored is not what was hashed.
-		if try == steadyReads {
-			return nil, schemas.Errorf(schemas.CodeConflict, "sync: %q goes on changing while it is being sent", clip(n.Path))
-		}
-	}
-}
-
-// put stores one file. When another object is there than the state says, it may be this very content, from a push
-// that was interrupted; anything else is a conflict, unless the caller wants the folder's side.
-func (p *plain) put(ctx context.Context, n, was *Node, c *content, body Content) error {
-	if now := c.node(n); was != nil && !p.force && sameContent(&now, was) {
-		return nil // it looked changed and is not, so that what another push has put there is not this one's business
-	}
-	key := plainKey(n.Path)
-	if p.force {
-		_, err := p.store.Put(ctx, key, body, Condition{})
-		return err
-	}
-	cond := Condition{Absent: true}
-	if was != nil && was.Kind == File {
-		info, sum, err := p.sum(ctx, key)
-		switch {
-		case errors.Is(err, schemas.ErrNotFound):
-		case err != nil:
-			return err
-		case sum == c.md5 && info.Size == c.stat.Size:
-			return nil
-		case sum != was.MD5:
-			return p.taken(n)
-		default:
-			cond = Condition{Match: info.Token}
-		}
-	}
-	_, err := p.store.Put(ctx, key, body, cond)
-	if !errors.Is(err, schemas.ErrConflict) {
-		return err
-	}
-	if info, sum, err := p.sum(ctx, key); err == nil && sum == c.md5 && info.Size == c.stat.Size {
-		return nil
-	}
-	return p.taken(n)
-}
-
-// sum is the MD5 of what is stored, which has to be read where the store does not know it.
-func (p *plain) sum(ctx context.Context, key string) (Info, Checksum, error) {
-	info, err := p.store.Stat(ctx, key)
-	if err != nil {
-		return info, Checksum{}, err
-	}
-	if info.MD5 != nil {
-		return info, Checksum(*info.MD5), nil
-	}
-	sum, err := sumObject(ctx, p.store, &info)
-	return info, sum, err
-}
-
-func (p *plain) taken(n *Node) error {
-	return schemas.Errorf(schemas.CodeConflict,
-		"sync: %q in the store is not what the state says: another push is on its way, or one was cut off, or another tool "+
-			"wrote it; choose the folder's side with on-conflict local", clip(n.Path)).With("path", clip(n.Path))
-}
-
-// finish notes the objects that the next state no longer has. They are removed after it is committed.
-func (p *plain) finish(_ context.Context, next *State) error {
-	for i := range p.was.Nodes {
-		n := &p.was.Nodes[i]
-		if n.Kind != File {
+// aside stores the store's side of each conflict of which both sides are kept, since its path is to be overwritten.
+func (p *plain) aside(ctx context.Context, steps []Step) error {
+	for i := range steps {
+		r := steps[i].Remote
+		if steps[i].Do != KeepBoth || r.Kind != File || r.Size == 0 || len(r.At.Objects) > 0 {
 			continue
 		}
-		if at, ok := next.search(n.Path); !ok || next.Nodes[at].Kind != File {
-			p.drop = append(p.drop, plainKey(n.Path))
+		n := *r
+		sum, digests := md5.New(), make([]Digest, 0, chunkCount(n.Size))
+		var match string
+		var buf []byte
+		for at := int64(0); at < n.Size; at += ChunkSize {
+			length := min(ChunkSize, n.Size-at)
+			data, info, err := p.shelf.store.Get(ctx, plainKey(n.Path), Range{Offset: at, Length: length, Match: match}, buf[:0])
+			if err != nil && !errors.Is(err, schemas.ErrNotFound) && !errors.Is(err, schemas.ErrConflict) {
+				return err
+			}
+			if err != nil || info.Size != n.Size || int64(len(data)) != length {
+				return p.taken(ctx, &n)
+			}
+			sum.Write(data)
+			object, _, err := p.shelf.add(ctx, data)
+			if err != nil {
+				return err
+			}
+			digests = append(digests, sha256.Sum256(data))
+			n.At.Objects = append(n.At.Objects, object)
+			match, buf = info.Token, data
 		}
+		if !n.holds(Checksum(sum.Sum(nil)), digests) {
+			return p.taken(ctx, &n)
+		}
+		n.Digest = seal(digests)
+		steps[i].Remote = &n
 	}
 	return nil
 }
 
-func (p *plain) committed(ctx context.Context) error {
-	if len(p.drop) == 0 {
-		return nil
+// finish says in next what is to be done once it is committed: which files are to be put under their own paths, each
+// over the object that is there now, and which objects go.
+func (p *plain) finish(ctx context.Context, next *State) error {
+	known := make(map[string]Pending, len(p.was.Pending))
+	for _, k := range p.was.Pending {
+		known[k.Path] = k
 	}
-	return p.store.Delete(ctx, p.drop...)
+	c := &claims{plain: p, known: known, dropped: make(map[string]bool, len(p.was.Dropping))}
+	var drop []string
+	for _, path := range p.was.Dropping {
+		c.dropped[path] = true
+		drop = append(drop, path)
+	}
+	w := 0
+	for i := range next.Nodes {
+		n := &next.Nodes[i]
+		for ; w < len(p.was.Nodes) && comparePaths(p.was.Nodes[w].Path, n.Path) < 0; w++ {
+			drop = appendFilePath(drop, &p.was.Nodes[w])
+		}
+		var was *Node
+		if w < len(p.was.Nodes) && p.was.Nodes[w].Path == n.Path {
+			was = &p.was.Nodes[w]
+			w++
+		}
+		switch {
+		case n.Kind != File && was != nil:
+			drop = appendFilePath(drop, was)
+		case n.Kind != File:
+		case was != nil && was.Kind == File && sameContent(n, was):
+			if k, ok := known[n.Path]; ok {
+				next.Pending = append(next.Pending, k)
+			}
+		default:
+			c.files, c.before = append(c.files, n), append(c.before, was)
+		}
+	}
+	for ; w < len(p.was.Nodes); w++ {
+		drop = appendFilePath(drop, &p.was.Nodes[w])
+	}
+	if err := c.stake(ctx, next); err != nil {
+		return err
+	}
+	next.addDropping(drop)
+	next.compactObjects() // what turned out to lie there already need not be kept
+	return nil
+}
+
+func appendFilePath(paths []string, n *Node) []string {
+	if n.Kind == File {
+		paths = append(paths, n.Path)
+	}
+	return paths
+}
+
+// taken is the error for an object that is not what the state says: a lost race, where the state is another one by
+// now, and else somebody else's work.
+func (p *plain) taken(ctx context.Context, n *Node) error {
+	info, err := p.shelf.store.Stat(ctx, stateKey)
+	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+		return err
+	}
+	if info.Token != p.token {
+		return errOvertaken
+	}
+	return schemas.Errorf(schemas.CodeConflict,
+		"sync: %q in the store is not what the state says: another tool wrote it; nothing was changed: "+
+			"choose the folder's side with on-conflict local", clip(n.Path)).With("path", clip(n.Path))
+}
+
+// sumStored is the MD5 of what is stored, which has to be read where the store does not know it.
+func sumStored(ctx context.Context, store Store, info *Info) (Checksum, error) {
+	if info.MD5 != nil {
+		return Checksum(*info.MD5), nil
+	}
+	return sumObject(ctx, store, info)
 }

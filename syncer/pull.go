@@ -24,10 +24,34 @@ func (x *session) pull(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	was, err := x.remote(ctx)
-	if err != nil {
-		return err
+	for try := 1; ; try++ {
+		was, err := x.remote(ctx)
+		if err != nil {
+			return err
+		}
+		err = x.pullFrom(ctx, l, was)
+		if !x.fetching || err == nil || try == fetchTries || !x.overtaken(ctx, was, err) {
+			return err
+		}
 	}
+}
+
+// fetchTries is how often a pull starts again from the read because pushes have replaced what it was fetching.
+const fetchTries = 5
+
+// overtaken says whether a fetch has failed because the store's state is another one by now. The folder is as it was:
+// nothing is published before everything has been fetched.
+func (x *session) overtaken(ctx context.Context, was *snapshot, err error) bool {
+	if !errors.Is(err, schemas.ErrConflict) && !errors.Is(err, schemas.ErrNotFound) {
+		return false
+	}
+	info, err := x.store.Stat(ctx, stateKey)
+	return err == nil && info.Token != was.token
+}
+
+// pullFrom brings the folder to what was says.
+func (x *session) pullFrom(ctx context.Context, l *local, was *snapshot) error {
+	x.fetching = false
 	steps, err := x.decided(ctx, l, was.state, TakeRemote)
 	if err != nil {
 		return err
@@ -184,9 +208,11 @@ func (x *session) apply(ctx context.Context, s *State, c *changes) (err error) {
 			moves = append(moves, move{staged, n})
 		}
 	}
+	x.fetching = true
 	if err := x.fetch(ctx, s, targets, files); err != nil {
 		return err
 	}
+	x.fetching = false
 	late, err := x.setModes(folders, moves)
 	if err != nil {
 		return err
@@ -237,7 +263,18 @@ func (x *session) fetch(ctx context.Context, s *State, targets []target, files [
 	if s.Layout == Packed {
 		return x.fetchPacked(ctx, s, targets, meter.add)
 	}
-	return x.fetchPlain(ctx, targets, meter.add)
+	var packs, own []target
+	for _, t := range targets {
+		if len(t.node.At.Objects) > 0 {
+			packs = append(packs, t) // it does not lie under its own path yet
+		} else {
+			own = append(own, t)
+		}
+	}
+	if err := x.fetchPacked(ctx, s, packs, meter.add); err != nil {
+		return err
+	}
+	return x.fetchPlain(ctx, own, meter.add)
 }
 
 // settleDisk makes the stage durable, so that no rename can become durable before what it publishes.

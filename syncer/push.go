@@ -48,9 +48,17 @@ func (x *session) push(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var kept *shelf
+	if err = x.pushUntilFirst(ctx, l, &kept); err != nil && kept != nil && !x.committing {
+		x.discard(ctx, kept.mineAll(), nil)
+	}
+	return err
+}
+
+// pushUntilFirst pushes, starting again from the read whenever another writer was first.
+func (x *session) pushUntilFirst(ctx context.Context, l *local, kept **shelf) error {
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(5*time.Millisecond),
 		backoff.WithMaxInterval(500*time.Millisecond), backoff.WithMaxElapsedTime(0))
-	var kept *shelf
 	for range commitTries {
 		was, err := x.remote(ctx)
 		if err != nil {
@@ -63,8 +71,8 @@ func (x *session) push(ctx context.Context) error {
 		if err := x.conflicts(steps); err != nil {
 			return err
 		}
-		done, err := x.pushSteps(ctx, l, was, steps, &kept)
-		if done || err != nil {
+		done, err := x.pushSteps(ctx, l, was, steps, kept)
+		if done || err != nil && !errors.Is(err, errOvertaken) {
 			return err
 		}
 		select {
@@ -80,17 +88,14 @@ func (x *session) push(ctx context.Context) error {
 func (x *session) pushSteps(ctx context.Context, l *local, was *snapshot, steps []Step, kept **shelf) (bool, error) {
 	sending := sends(steps)
 	if sending == 0 && !was.damaged && (was.token != "" || len(was.state.Nodes) == 0) {
-		return true, x.remember(l, was.state, was.token, steps, pushedBase)
+		return true, x.nothingToPush(ctx, l, was, steps)
 	}
 	if err := x.probe(ctx, was); err != nil {
 		return false, err
 	}
 	next := &State{Layout: was.state.Layout, Generation: was.state.Generation, Floor: was.state.Floor,
 		Count: was.state.Count + 1, Parent: was.state.ID}
-	store, err := x.keeper(was, kept)
-	if err != nil {
-		return false, err
-	}
+	store := x.keeper(was, kept)
 	changed := false
 	group, side := errgroup.WithContext(ctx)
 	early := sending > l.rehashed // else it may well turn out that nothing has changed
@@ -106,6 +111,9 @@ func (x *session) pushSteps(ctx context.Context, l *local, was *snapshot, steps 
 		if err := x.send(side, l, steps, todo, place, store); err != nil {
 			return err
 		}
+		if err := store.aside(side, steps); err != nil {
+			return err
+		}
 		if changed = x.nextTree(next, was, steps, store); !changed {
 			return nil
 		}
@@ -115,7 +123,8 @@ func (x *session) pushSteps(ctx context.Context, l *local, was *snapshot, steps 
 		return false, err
 	}
 	if !changed && !was.damaged && (was.token != "" || len(next.Nodes) == 0) {
-		return true, x.remember(l, was.state, was.token, steps, pushedBase)
+		x.discard(ctx, (*kept).mineAll(), nil)
+		return true, x.nothingToPush(ctx, l, was, steps)
 	}
 	next.SyncedAt = x.cfg.Now().UTC()
 	next.ID = newID(next.SyncedAt, was.state.ID)
@@ -125,19 +134,29 @@ func (x *session) pushSteps(ctx context.Context, l *local, was *snapshot, steps 
 			return false, err
 		}
 	}
+	x.committing = true
 	token, done, err := x.commit(ctx, was, next.Encode())
-	if !done || err != nil {
+	if err != nil {
 		return false, err
 	}
-	x.report.Version, x.report.Changed = next.ID, true
-	if err := store.committed(ctx); err != nil {
-		x.report.Notes = append(x.report.Notes, "objects that are no longer needed were left behind: "+err.Error())
+	x.committing = false
+	if !done {
+		return false, nil
 	}
+	x.report.Version, x.report.Changed = next.ID, true
+	x.discard(ctx, append((*kept).mineAll(), was.state.Objects...), next.Objects)
+	next, token = x.settle(ctx, l, next, token)
 	if err := x.remember(l, next, token, steps, pushedBase); err != nil {
 		return true, err
 	}
 	x.tidy(ctx, next)
 	return true, nil
+}
+
+// nothingToPush ends a push that has found the store as it should be. What an earlier one has left undone is done.
+func (x *session) nothingToPush(ctx context.Context, l *local, was *snapshot, steps []Step) error {
+	state, token := x.settle(ctx, l, was.state, was.token)
+	return x.remember(l, state, token, steps, pushedBase)
 }
 
 // sends is how many paths a push has something to do about, as far as can be said before their content is read.
@@ -153,34 +172,39 @@ func sends(steps []Step) (count int) {
 // keeper is how content is kept: the layout.
 type keeper interface {
 	// send stores what files hold and says what that was: nil for one that went away.
-	send(ctx context.Context, x *session, files []*Node, was []*Node) ([]*content, error)
+	send(ctx context.Context, x *session, files, was []*Node) ([]*content, error)
+	// aside sees to it that the store's side of conflicts of which both sides are kept can be referred to.
+	aside(ctx context.Context, steps []Step) error
 	// has says where content is that need not be sent.
 	has(n *Node) (Location, bool)
 	// settle fills in what the next state needs to say of objects.
 	settle(next *State)
-	// finish does what must be done before the commit, committed what may be done after it.
+	// finish does what must be done before the commit.
 	finish(ctx context.Context, next *State) error
-	committed(ctx context.Context) error
 }
 
-func (x *session) keeper(was *snapshot, kept **shelf) (keeper, error) {
+func (x *session) keeper(was *snapshot, kept **shelf) keeper {
+	push := ""
 	if was.state.Layout == Plain {
-		if x.cfg.OnConflict == ConflictBoth && len(x.report.Conflicts) > 0 {
-			return nil, schemas.Errorf(schemas.CodeInvalidArgument,
-				"sync: the plain layout cannot keep both sides in a push; pull with on-conflict both first, then push")
+		if push = x.name; push == "" {
+			push = randomName()
+			x.name = push
 		}
-		return &plain{
-			store: x.store, parallel: x.parallel(x.cfg.Uploads, 64), was: was.state,
-			force: x.cfg.OnConflict == ConflictLocal,
-		}, nil
 	}
 	// What an earlier try has sent may be relied on as long as no garbage collection has begun since.
-	h := newShelf(x.store, was.state)
+	h := newShelf(x.store, was.state, push)
 	if old := *kept; old != nil && old.generation == h.generation {
 		h.adopt(old)
 	}
 	*kept = h
-	return &packed{shelf: h, parallel: x.parallel(x.cfg.Uploads, 8)}, nil
+	p := packed{shelf: h, parallel: x.parallel(x.cfg.Uploads, 8)}
+	if was.state.Layout == Plain {
+		return &plain{
+			packed: p, puts: x.parallel(x.cfg.Uploads, 64), was: was.state, token: was.token,
+			force: x.cfg.OnConflict == ConflictLocal,
+		}
+	}
+	return &p
 }
 
 func (x *session) parallel(configured, otherwise int) int {
@@ -274,10 +298,10 @@ func (x *session) nextTree(next *State, was *snapshot, steps []Step, store keepe
 		kept := *n
 		if n != s.Remote {
 			kept.At = Location{}
-			if at, ok := store.has(n); ok {
-				kept.At = at
-			} else if s.Remote != nil && sameContent(n, s.Remote) {
+			if s.Remote != nil && sameContent(n, s.Remote) {
 				kept.At = s.Remote.At
+			} else if at, ok := store.has(n); ok {
+				kept.At = at
 			}
 		}
 		next.Nodes = append(next.Nodes, kept)

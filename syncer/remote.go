@@ -26,7 +26,11 @@ const (
 
 // key is where the object is stored.
 func (o *Object) key() string {
-	return objectPrefix + strconv.FormatUint(o.Generation, 36) + "/" + hex.EncodeToString(o.Digest[:])
+	key := objectPrefix + strconv.FormatUint(o.Generation, 36) + "/" + hex.EncodeToString(o.Digest[:])
+	if o.Push != "" {
+		key += "-" + o.Push
+	}
+	return key
 }
 
 // snapshot is the remote state as it was read, with the token to replace it by. State is never nil; token is "" where

@@ -83,7 +83,7 @@ func (r *repacking) flush(ctx context.Context) error {
 	}
 	at := uint32(len(r.next.Objects))
 	r.next.Objects = append(r.next.Objects,
-		Object{Digest: sha256.Sum256(r.pack), Size: int64(len(r.pack)), Generation: r.shelf.generation})
+		Object{Digest: sha256.Sum256(r.pack), Size: int64(len(r.pack)), Generation: r.shelf.generation, Push: r.shelf.push})
 	for _, n := range r.moved {
 		n.At = Location{Objects: []uint32{at}, Offset: r.places[n.Digest]}
 	}

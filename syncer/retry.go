@@ -48,7 +48,7 @@ type retrying struct {
 	policy RetryPolicy
 }
 
-var _ Store = (*retrying)(nil)
+var _ Streamer = (*retrying)(nil)
 
 func (r *retrying) do(ctx context.Context, op func() error) error {
 	return backoff.Retry(func() error {
@@ -68,6 +68,23 @@ func (r *retrying) Get(ctx context.Context, key string, rng Range, dst []byte) (
 	return data, info, err
 }
 
+// Stream reads the whole of it at once from a store that cannot stream.
+func (r *retrying) Stream(ctx context.Context, key string, rng Range, buf []byte, take func(int64, []byte) error) (info Info, err error) {
+	inner, ok := r.Store.(Streamer)
+	if !ok {
+		data, info, err := r.Get(ctx, key, rng, nil)
+		if err == nil {
+			err = take(0, data)
+		}
+		return info, err
+	}
+	err = r.do(ctx, func() error {
+		info, err = inner.Stream(ctx, key, rng, buf, take)
+		return err
+	})
+	return info, err
+}
+
 func (r *retrying) Stat(ctx context.Context, key string) (info Info, err error) {
 	err = r.do(ctx, func() error {
 		info, err = r.Store.Stat(ctx, key)
@@ -84,11 +101,13 @@ func (r *retrying) Put(ctx context.Context, key string, c Content, cond Conditio
 	return token, err
 }
 
-// List starts again after a failure and passes over what it has already given, which the order of keys allows.
+// List starts again after a failure and passes over what it has already given, which the order of keys allows. Tries
+// are counted anew whenever it has come further.
 func (r *retrying) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		last, some, stopped := "", false, false
-		err := r.do(ctx, func() error {
+		further := true
+		again := func() error {
 			for info, err := range r.Store.List(ctx, prefix) {
 				if err != nil {
 					return err
@@ -96,14 +115,21 @@ func (r *retrying) List(ctx context.Context, prefix string) iter.Seq2[Info, erro
 				if some && info.Key <= last {
 					continue
 				}
-				last, some = info.Key, true
+				last, some, further = info.Key, true, true
 				if !yield(info, nil) {
 					stopped = true
 					return nil
 				}
 			}
 			return nil
-		})
+		}
+		var err error
+		for further {
+			further = false
+			if err = r.do(ctx, again); err == nil || ctx.Err() != nil || !errors.Is(err, schemas.ErrUnavailable) {
+				break
+			}
+		}
 		if err != nil && !stopped {
 			yield(Info{}, err)
 		}

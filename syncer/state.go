@@ -28,6 +28,16 @@ type Object struct {
 	Digest     Digest // of all of its bytes
 	Size       int64  // bytes
 	Generation uint64 // of the state under which it was stored; part of its key
+	// Push is set in the plain layout: the random name of the push that stored the object, and that removes it again
+	// once the files lie under their own paths. It is part of the key, so that no other push relies on the object.
+	Push string
+}
+
+// Pending is a file of the plain layout whose content is stored, and counts, but does not lie under its own path yet.
+type Pending struct {
+	Path string
+	// Over is the token of the object that it replaces there; "" when there is none.
+	Over string
 }
 
 // State is what a workspace was at one time: the documented file format with what Sluice needs beside it. The format
@@ -45,7 +55,15 @@ type State struct {
 	Count      uint64   // how many states there have been, this one included
 	Objects    []Object // what the nodes' locations refer to
 	Remote     string   // in the local state: where it was last synced with
+
+	// In the plain layout, what a push that has been committed still has to do: files to put under their own paths,
+	// and paths whose objects go. Both in the order of a walk.
+	Pending  []Pending
+	Dropping []string
 }
+
+// settled says whether every file lies under its own path.
+func (s *State) settled() bool { return len(s.Pending)+len(s.Dropping) == 0 }
 
 // Encode is the state as JSON. Names that are not UTF-8 are given readably in "path", and byte for byte in
 // "path_base64".
@@ -90,6 +108,10 @@ func (s *State) Encode() []byte {
 		b = strconv.AppendInt(b, o.Size, 10)
 		b = append(b, `,"generation":`...)
 		b = strconv.AppendUint(b, o.Generation, 10)
+		if o.Push != "" {
+			b = append(b, `,"push":`...)
+			b = appendString(b, o.Push)
+		}
 		b = append(b, '}')
 	}
 	b = append(b, "],\n\"folders\":["...)
@@ -115,7 +137,35 @@ func (s *State) Encode() []byte {
 			b = append(b, '}')
 		}
 	}
-	return append(b, "]}}\n"...)
+	b = append(b, ']')
+	b = s.appendUnsettled(b)
+	return append(b, "}}\n"...)
+}
+
+// appendUnsettled adds what a push has still to do, which most states have nothing of.
+func (s *State) appendUnsettled(b []byte) []byte {
+	if s.settled() {
+		return b
+	}
+	b = append(b, ",\n\"pending\":["...)
+	first := true
+	for _, p := range s.Pending {
+		b = appendSeparator(b, &first)
+		b = append(b, '{')
+		b = appendBytes(b, "path", p.Path)
+		b = append(b, `,"over":`...)
+		b = appendString(b, p.Over)
+		b = append(b, '}')
+	}
+	b = append(b, "],\n\"dropping\":["...)
+	first = true
+	for _, p := range s.Dropping {
+		b = appendSeparator(b, &first)
+		b = append(b, '{')
+		b = appendBytes(b, "path", p)
+		b = append(b, '}')
+	}
+	return append(b, ']')
 }
 
 func appendSeparator(b []byte, first *bool) []byte {

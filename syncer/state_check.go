@@ -58,6 +58,9 @@ func (s *State) check(limits Limits) error {
 		if size := s.Objects[i].Size; size <= 0 || size > 2*ChunkSize {
 			return schemas.Errorf(schemas.CodeInvalidArgument, "state: object %d: a size of %d bytes cannot be", i, size)
 		}
+		if !pushName(s.Objects[i].Push) {
+			return schemas.Errorf(schemas.CodeInvalidArgument, "state: object %d: %q is no push", i, clip(s.Objects[i].Push))
+		}
 	}
 	var total int64
 	var above []*Node // the folders, or what claims to be one, that the node at hand is in
@@ -97,16 +100,50 @@ func (s *State) check(limits Limits) error {
 			}
 		}
 	}
+	return s.checkUnsettled()
+}
+
+// pushName says whether name can be a push's: one becomes a part of keys.
+func pushName(name string) bool {
+	for i := range len(name) {
+		if c := name[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return len(name) <= 32
+}
+
+func (s *State) checkUnsettled() error {
+	if s.Layout == Packed && !s.settled() {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "state: only the plain layout has files that are pending")
+	}
+	for i, p := range s.Pending {
+		at, ok := s.search(p.Path)
+		if !ok || s.Nodes[at].Kind != File || i > 0 && s.Pending[i-1].Path == p.Path {
+			return schemas.Errorf(schemas.CodeInvalidArgument, "state: %q is pending, and is no file in it", clip(p.Path))
+		}
+		if n := &s.Nodes[at]; n.Size > 0 && len(n.At.Objects) == 0 {
+			return schemas.Errorf(schemas.CodeInvalidArgument, "state: %q is pending, and its content is nowhere", clip(p.Path))
+		}
+	}
+	for _, p := range s.Dropping {
+		if err := CheckPath(p); err != nil {
+			return err
+		}
+		if at, ok := s.search(p); ok && s.Nodes[at].Kind == File {
+			return schemas.Errorf(schemas.CodeInvalidArgument, "state: %q is a file, and its object is to go", clip(p))
+		}
+	}
 	return nil
 }
 
 // badLocation says what is wrong with where n is said to be; "" when nothing is.
 func (s *State) badLocation(n *Node) string {
-	if s.Layout != Packed {
-		if len(n.At.Objects) > 0 {
-			return "it has a location outside the packed layout"
-		}
-		return ""
+	if s.Layout != Packed && len(n.At.Objects) == 0 {
+		return "" // it lies under its own path
+	}
+	if s.Layout == "" {
+		return "it has a location outside the known layouts"
 	}
 	if n.Digest == (Digest{}) {
 		return "it has no digest"

@@ -52,6 +52,8 @@ type stateJSON struct {
 		Objects    []objJSON  `json:"objects"`
 		Folders    []nodeJSON `json:"folders"`
 		Symlinks   []nodeJSON `json:"symlinks"`
+		Pending    []nodeJSON `json:"pending"`
+		Dropping   []nodeJSON `json:"dropping"`
 	} `json:"sluice"`
 }
 
@@ -59,6 +61,7 @@ type objJSON struct {
 	SHA256     string `json:"sha256"`
 	Size       int64  `json:"size"`
 	Generation uint64 `json:"generation"`
+	Push       string `json:"push"`
 }
 
 type nodeJSON struct {
@@ -67,6 +70,7 @@ type nodeJSON struct {
 	Mode         string `json:"mode"`
 	Target       string `json:"target"`
 	TargetBase64 string `json:"target_base64"`
+	Over         string `json:"over"`
 }
 
 type fileJSON struct {
@@ -92,6 +96,9 @@ func DecodeState(data []byte, limits Limits) (*State, error) {
 	if int64(len(data)) > limits.StateBytes {
 		return nil, schemas.Errorf(schemas.CodeTooLarge, "state: %d bytes, the limit is %d", len(data), limits.StateBytes)
 	}
+	if err := countState(data, limits); err != nil {
+		return nil, err
+	}
 	var raw stateJSON
 	if err := json.Unmarshal(data, &raw); err != nil {
 		if _, torn := errors.AsType[*json.SyntaxError](err); torn {
@@ -113,7 +120,7 @@ func DecodeState(data []byte, limits Limits) (*State, error) {
 			return nil, schemas.Errorf(schemas.CodeInvalidArgument,
 				"state: format %d with layout %q is not known; a newer Sluice may have written it", x.Format, clip(string(x.Layout)))
 		}
-		entries += len(x.Folders) + len(x.Symlinks)
+		entries += len(x.Folders) + len(x.Symlinks) + len(x.Dropping)
 		s.Layout, s.ID, s.Parent, s.Floor, s.Remote = x.Layout, x.ID, x.Parent, x.Floor, x.Remote
 		s.Generation, s.Count = x.Generation, x.Count
 	}
@@ -134,7 +141,7 @@ func (s *State) fill(raw *stateJSON) error {
 	if x := raw.Sluice; x != nil {
 		s.Objects = make([]Object, len(x.Objects))
 		for i, o := range x.Objects {
-			s.Objects[i] = Object{Size: o.Size, Generation: o.Generation}
+			s.Objects[i] = Object{Size: o.Size, Generation: o.Generation, Push: o.Push}
 			if !unhex(s.Objects[i].Digest[:], o.SHA256) {
 				return schemas.Errorf(schemas.CodeInvalidArgument, "state: object %d: %q is no SHA-256", i, clip(o.SHA256))
 			}
@@ -180,6 +187,29 @@ func (s *State) fill(raw *stateJSON) error {
 		s.Nodes = append(s.Nodes, n)
 	}
 	sortNodes(s.Nodes)
+	return s.fillUnsettled(raw)
+}
+
+func (s *State) fillUnsettled(raw *stateJSON) error {
+	if raw.Sluice == nil {
+		return nil
+	}
+	for _, p := range raw.Sluice.Pending {
+		n := Pending{Path: p.Path, Over: p.Over}
+		if err := unbase64(&n.Path, p.PathBase64); err != nil {
+			return err
+		}
+		s.Pending = append(s.Pending, n)
+	}
+	for _, p := range raw.Sluice.Dropping {
+		path := p.Path
+		if err := unbase64(&path, p.PathBase64); err != nil {
+			return err
+		}
+		s.Dropping = append(s.Dropping, path)
+	}
+	slices.SortFunc(s.Pending, func(a, b Pending) int { return comparePaths(a.Path, b.Path) })
+	slices.SortFunc(s.Dropping, comparePaths)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -201,4 +202,44 @@ func FuzzDecodeState(f *testing.F) {
 			t.Fatalf("outside the root: %v, %v", entries, err)
 		}
 	})
+}
+
+// TestPendingIsCheckedToo has hostile lists of what a push of the plain layout still has to do.
+func TestPendingIsCheckedToo(t *testing.T) {
+	for name, more := range map[string]string{
+		"no such file":  `"pending":[{"path":"g","over":""}]`,
+		"nowhere":       `"pending":[{"path":"big","over":""}]`,
+		"twice":         `"pending":[{"path":"f","over":""},{"path":"f","over":"x"}]`,
+		"drop outside":  `"dropping":[{"path":"../g"}]`,
+		"drop the own":  `"dropping":[{"path":".sandbox-state"}]`,
+		"drop absolute": `"dropping":[{"path":"","path_base64":"L2V0Yw=="}]`,
+		"drop a file":   `"dropping":[{"path":"f"}]`,
+		"push":          `"objects":[{"sha256":"` + strings.Repeat("0", 64) + `","size":10,"push":"../../x"}]`,
+	} {
+		files := hostileFile(`"f"`) + "," + strings.Replace(hostileFile(`"big"`), `"size":0`, `"size":5`, 1)
+		if _, err := syncer.DecodeState([]byte(stateOf(files, "")), syncer.Limits{}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := syncer.DecodeState([]byte(stateOf(files, `,"sluice":{"format":1,"layout":"plain",`+more+`}`)), syncer.Limits{})
+		if !errors.Is(err, schemas.ErrInvalidArgument) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestAMillionEntries is a state with more entries than are taken: it is refused for their number, and for less than a
+// few times its own size in memory.
+func TestAMillionEntries(t *testing.T) {
+	one := hostileFile(`"f"`) + ","
+	state := []byte(stateOf(strings.TrimSuffix(strings.Repeat(one, 1_000_000), ","), ""))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := syncer.DecodeState(state, syncer.Limits{})
+	runtime.ReadMemStats(&after)
+	if !errors.Is(err, schemas.ErrTooLarge) || !strings.Contains(err.Error(), "500000") {
+		t.Error(err)
+	}
+	if used := after.TotalAlloc - before.TotalAlloc; used > 64<<20 {
+		t.Errorf("%d MiB were allocated to refuse %d MiB", used>>20, len(state)>>20)
+	}
 }

@@ -133,8 +133,12 @@ type session struct {
 	indexed bool // the index was there and fits the state file
 	began   time.Time
 	looked  time.Time // when the last scan began
-	ahead   *Info     // what the store said of its state while the folder was being scanned
-	report  *Report
+	name    string    // of this push, in the plain layout
+	// committing is set from the moment on at which a state was sent whose fate is not known.
+	committing bool
+	fetching   bool  // a pull has not got everything yet, and so has not changed the folder
+	ahead      *Info // what the store said of its state while the folder was being scanned
+	report     *Report
 }
 
 // open locks the folder and reads what is known of the last sync.

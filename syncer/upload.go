@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"io/fs"
 	"os"
 	"runtime"
 	"sync"
@@ -22,6 +21,7 @@ const packLimit = 1 << 20
 type shelf struct {
 	store      Store
 	generation uint64
+	push       string // see [Object].Push
 
 	mu      sync.Mutex
 	objects []Object
@@ -30,9 +30,9 @@ type shelf struct {
 	added   map[Digest]bool     // objects that this push has stored
 }
 
-func newShelf(store Store, s *State) *shelf {
+func newShelf(store Store, s *State, push string) *shelf {
 	h := &shelf{
-		store: store, generation: s.Generation,
+		store: store, generation: s.Generation, push: push,
 		objects: append(make([]Object, 0, len(s.Objects)+16), s.Objects...),
 		byHash:  make(map[Digest]uint32, len(s.Objects)+16),
 		files:   make(map[Digest]Location, len(s.Nodes)),
@@ -65,7 +65,7 @@ func (h *shelf) add(ctx context.Context, data []byte) (uint32, bool, error) {
 	if ok {
 		return at, false, nil
 	}
-	o := Object{Digest: d, Size: int64(len(data)), Generation: h.generation}
+	o := Object{Digest: d, Size: int64(len(data)), Generation: h.generation, Push: h.push}
 	sum := [sha256.Size]byte(d)
 	c := Content{Reader: bytes.NewReader(data), Size: o.Size, SHA256: &sum}
 	if _, err := h.store.Put(ctx, o.key(), c, Condition{}); err != nil {
@@ -104,8 +104,8 @@ type uploader struct {
 }
 
 // upload stores what the given files hold and says what that was, in the same order: nil for one that went away.
-// Files that turn out to hold what is stored already are only read.
-func upload(ctx context.Context, root *os.Root, shelf *shelf, files []*Node, parallel int,
+// Files that turn out to hold what is stored already, or what was has for them, are only read.
+func upload(ctx context.Context, root *os.Root, shelf *shelf, files, was []*Node, parallel int,
 	done func(bytes int64)) (results []*content, sent int64, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	readers := min(len(files), max(2, runtime.GOMAXPROCS(0)))
@@ -129,7 +129,7 @@ func upload(ctx context.Context, root *os.Root, shelf *shelf, files []*Node, par
 	}
 	group.Go(func() error {
 		defer close(u.jobs)
-		return u.readAll(files, results, readers, done)
+		return u.readAll(files, was, results, readers, done)
 	})
 	if err := group.Wait(); err != nil {
 		return nil, u.sent.Load(), err
@@ -138,7 +138,7 @@ func upload(ctx context.Context, root *os.Root, shelf *shelf, files []*Node, par
 }
 
 // readAll reads the files with several goroutines, then sends the last pack.
-func (u *uploader) readAll(files []*Node, results []*content, readers int, done func(int64)) error {
+func (u *uploader) readAll(files, was []*Node, results []*content, readers int, done func(int64)) error {
 	var next atomic.Int64
 	group, ctx := errgroup.WithContext(u.ctx)
 	for range readers {
@@ -152,8 +152,8 @@ func (u *uploader) readAll(files []*Node, results []*content, readers int, done 
 				if files[i].Size >= int64(len(scratch)) && len(scratch) <= packLimit {
 					scratch = make([]byte, packLimit+1)
 				}
-				c, err := u.read(files[i], scratch)
-				if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotRegular) {
+				c, err := u.read(files[i], was[i], scratch)
+				if missing(err) {
 					continue
 				}
 				if err != nil {
@@ -173,19 +173,22 @@ func (u *uploader) readAll(files []*Node, results []*content, readers int, done 
 	return u.flush()
 }
 
-func (u *uploader) read(n *Node, scratch []byte) (*content, error) {
+func (u *uploader) read(n, was *Node, scratch []byte) (*content, error) {
 	data, c, fits, err := readSmallFile(u.root, n.Path, scratch)
 	if err != nil {
 		return nil, err
 	}
 	if fits {
+		if now := c.node(n); was != nil && sameContent(&now, was) {
+			return &c, nil
+		}
 		return &c, u.gather(c.digest, data)
 	}
 	in := &chunked{uploader: u}
 	c, err = readFile(u.root, n.Path, in)
 	in.wait.Wait()
-	if err != nil {
-		return nil, err
+	if err = errors.Join(err, in.failed); err != nil {
+		return nil, joined(err)
 	}
 	digests := make([]Digest, len(in.at))
 	u.shelf.mu.Lock()
@@ -288,9 +291,10 @@ func (u *uploader) drop(buf []byte) { u.bufs <- buf[:cap(buf)] }
 // chunked takes the chunks of one file, and stores them while the next are being read.
 type chunked struct {
 	*uploader
-	at   []uint32
-	lock sync.Mutex
-	wait sync.WaitGroup
+	at     []uint32
+	failed error // of a chunk that could not be stored
+	lock   sync.Mutex
+	wait   sync.WaitGroup
 }
 
 func (c *chunked) take(i int, chunk []byte) error {
@@ -309,6 +313,9 @@ func (c *chunked) take(i int, chunk []byte) error {
 		c.lock.Lock()
 		defer c.lock.Unlock()
 		c.at[i] = at
+		if err != nil {
+			c.failed = err
+		}
 		return err
 	})
 	if err != nil {

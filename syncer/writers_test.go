@@ -12,6 +12,47 @@ import (
 
 // TestManyWriters has writers push to one place at once, each a file of its own and all of them one file. Whatever a
 // push has reported as done must be there, and of the shared file exactly one writer wins each round.
+// TestPullWhileOthersPush pulls again and again while pushes replace everything: each pull gets one push's tree whole.
+func TestPullWhileOthersPush(t *testing.T) {
+	layouts(t, func(t *testing.T, o option) {
+		a, b, store := newTree(t), newTree(t), newStore()
+		write := func(i int) {
+			for k := range 20 {
+				a.write(fmt.Sprintf("f%d", k), fmt.Sprint(i))
+			}
+		}
+		write(0)
+		a.push(store, o)
+		over := make(chan struct{})
+		var group sync.WaitGroup
+		group.Go(func() {
+			defer close(over)
+			for i := range rounds(40, 400) {
+				write(i)
+				a.push(store)
+			}
+		})
+		for done := false; !done; {
+			select {
+			case <-over:
+				done = true
+			default:
+			}
+			if _, err := b.syncer(store).Pull(t.Context()); err != nil && !errors.Is(err, schemas.ErrConflict) {
+				t.Errorf("%v", err)
+			}
+			for k := range 20 {
+				if got := b.read(fmt.Sprintf("f%d", k)); got != b.read("f0") {
+					t.Fatalf("half of one tree and half of another: %q and %q", b.read("f0"), got)
+				}
+			}
+		}
+		group.Wait()
+		b.pull(store)
+		sameTrees(t, a, b)
+	})
+}
+
 func TestManyWriters(t *testing.T) {
 	layouts(t, func(t *testing.T, o option) {
 		const writers = 16
@@ -38,7 +79,7 @@ func TestManyWriters(t *testing.T) {
 						won[i] = true
 					case !errors.Is(err, schemas.ErrConflict):
 						t.Errorf("round %d, writer %d: %v", round, i, err)
-					case isPacked(o) && (len(r.Conflicts) != 1 || r.Conflicts[0].Path != "shared"):
+					case len(r.Conflicts) != 1 || r.Conflicts[0].Path != "shared":
 						t.Errorf("round %d, writer %d: %v, but the report has %+v", round, i, err, r.Conflicts)
 					}
 				})

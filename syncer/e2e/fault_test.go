@@ -120,6 +120,21 @@ func files(t *testing.T, dir string) string {
 	return all.String()
 }
 
+// objects are what other tools see in the store: all but what is Sluice's own, and the state.
+func objects(t *testing.T, s syncer.Store) string {
+	t.Helper()
+	var all strings.Builder
+	for info, err := range s.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(info.Key, syncer.ReservedName+".d/") {
+			fmt.Fprintln(&all, info.Key, info.Token)
+		}
+	}
+	return all.String()
+}
+
 func newSyncer(t *testing.T, dir string, store syncer.Store, o ...func(*syncer.Config)) *syncer.Syncer {
 	t.Helper()
 	cfg := syncer.Config{Root: dir, Store: store, Remote: "s3://test"}
@@ -134,6 +149,13 @@ func newSyncer(t *testing.T, dir string, store syncer.Store, o ...func(*syncer.C
 }
 
 func TestATroubledServer(t *testing.T) {
+	for _, layout := range []syncer.Layout{syncer.Packed, syncer.Plain} {
+		t.Run(string(layout), func(t *testing.T) { troubledServer(t, layout) })
+	}
+}
+
+func troubledServer(t *testing.T, layout syncer.Layout) {
+	first := func(c *syncer.Config) { c.Layout = layout }
 	target, err := url.Parse(server.Endpoint)
 	if err != nil {
 		t.Fatal(err)
@@ -168,10 +190,10 @@ func TestATroubledServer(t *testing.T) {
 		for i := range 50 {
 			write(t, a, fmt.Sprintf("d%d/f%d", i%5, i), strings.Repeat(fmt.Sprint(i), 500))
 		}
-		if _, err := newSyncer(t, a, good).Push(t.Context()); err != nil {
+		if _, err := newSyncer(t, a, good, first).Push(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		before := files(t, a)
+		before, stored := files(t, a), objects(t, good)
 		done, failed := 0, 0
 		for round := range rounds(8, 60) {
 			for range 5 {
@@ -193,13 +215,15 @@ func TestATroubledServer(t *testing.T) {
 				t.Fatalf("not clear: %v", err)
 			case got != before && got != files(t, a):
 				t.Fatalf("a push that failed has left something else: %v", err)
+			case got == before && objects(t, good) != stored:
+				t.Fatalf("a push that failed has left other objects: %v\n%s\n%s", err, stored, objects(t, good))
 			default:
 				failed++
 			}
 			if _, err := newSyncer(t, a, good).Push(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			before = files(t, a)
+			before, stored = files(t, a), objects(t, good)
 			b := t.TempDir()
 			if _, err := newSyncer(t, b, retried).Pull(t.Context()); err == nil && files(t, b) != before {
 				t.Fatal("a pull that was done has not brought everything")
@@ -221,6 +245,13 @@ func TestATroubledServer(t *testing.T) {
 
 // TestManyWriters has 16 writers push to one prefix of a real server at once.
 func TestManyWriters(t *testing.T) {
+	for _, layout := range []syncer.Layout{syncer.Packed, syncer.Plain} {
+		t.Run(string(layout), func(t *testing.T) { manyWriters(t, layout) })
+	}
+}
+
+func manyWriters(t *testing.T, layout syncer.Layout) {
+	first := func(c *syncer.Config) { c.Layout = layout }
 	const writers = 16
 	store := syncer.Retry(open(t, t.Name()), syncer.RetryPolicy{})
 	dirs := make([]string, writers)
@@ -228,7 +259,7 @@ func TestManyWriters(t *testing.T) {
 		dirs[i] = t.TempDir()
 	}
 	write(t, dirs[0], "shared", "base")
-	if _, err := newSyncer(t, dirs[0], store).Push(t.Context()); err != nil {
+	if _, err := newSyncer(t, dirs[0], store, first).Push(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	remote := func(c *syncer.Config) { c.OnConflict = syncer.ConflictRemote }

@@ -52,7 +52,7 @@ type Store struct {
 	prefix string
 }
 
-var _ syncer.Store = (*Store)(nil)
+var _ syncer.Streamer = (*Store)(nil)
 
 // multipartFrom is the size from which on an object is sent in parts.
 const multipartFrom = 16 << 20
@@ -151,7 +151,52 @@ func reuseDigest(stack *middleware.Stack) error {
 func (s *Store) key(key string) *string { return aws.String(s.prefix + key) }
 
 // Get implements [syncer.Store].
-func (s *Store) Get(ctx context.Context, key string, r syncer.Range, dst []byte) (data []byte, info syncer.Info, err error) {
+func (s *Store) Get(ctx context.Context, key string, r syncer.Range, dst []byte) ([]byte, syncer.Info, error) {
+	body, length, info, err := s.read(ctx, key, r)
+	if err != nil {
+		return nil, info, err
+	}
+	defer func() { _ = body.Close() }() // what was wanted has been read, or an error says that it was not
+	if int64(cap(dst)) < length {
+		dst = make([]byte, length)
+	}
+	dst = dst[:length]
+	if _, err := io.ReadFull(body, dst); err != nil {
+		return nil, info, cutOff(ctx, key, err)
+	}
+	return dst, info, nil
+}
+
+// Stream implements [syncer.Streamer].
+func (s *Store) Stream(ctx context.Context, key string, r syncer.Range, buf []byte, take func(int64, []byte) error) (syncer.Info, error) {
+	body, length, info, err := s.read(ctx, key, r)
+	if err != nil {
+		return info, err
+	}
+	defer func() { _ = body.Close() }() // as in Get
+	for at := int64(0); at < length; {
+		piece := buf[:min(int64(len(buf)), length-at)]
+		if _, err := io.ReadFull(body, piece); err != nil {
+			return info, cutOff(ctx, key, err)
+		}
+		if err := take(at, piece); err != nil {
+			return info, err
+		}
+		at += int64(len(piece))
+	}
+	return info, nil
+}
+
+// cutOff is the error for a body that ended early.
+func cutOff(ctx context.Context, key string, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return schemas.Errorf(schemas.CodeUnavailable, "s3: reading %q: %w", key, err)
+}
+
+// read asks for an object, and checks what the answer says of it before its body is read.
+func (s *Store) read(ctx context.Context, key string, r syncer.Range) (body io.ReadCloser, length int64, info syncer.Info, err error) {
 	in := &s3.GetObjectInput{Bucket: &s.bucket, Key: s.key(key)}
 	switch {
 	case r.Length > 0:
@@ -164,35 +209,28 @@ func (s *Store) Get(ctx context.Context, key string, r syncer.Range, dst []byte)
 	}
 	out, err := s.client.GetObject(ctx, in)
 	if err != nil {
-		return nil, info, coded(ctx, err, key)
+		return nil, 0, info, coded(ctx, err, key)
 	}
-	defer func() { _ = out.Body.Close() }() // what was wanted has been read, or an error says that it was not
-	length := aws.ToInt64(out.ContentLength)
+	length = aws.ToInt64(out.ContentLength)
 	info = s.describe(key, length, out.ETag, out.LastModified, string(out.ServerSideEncryption))
 	if total, ok := totalSize(aws.ToString(out.ContentRange)); ok {
 		info.Size = total
 	}
 	switch {
 	case r.Match != "" && r.Match != info.Token: // not every server heeds If-Match here
-		return nil, info, schemas.Errorf(schemas.CodeConflict, "s3: %q was replaced", key)
+		err = schemas.Errorf(schemas.CodeConflict, "s3: %q was replaced", key)
 	case length < 0:
-		return nil, info, schemas.Errorf(schemas.CodeUnavailable, "s3: %q: the answer does not say how long it is", key)
+		err = schemas.Errorf(schemas.CodeUnavailable, "s3: %q: the answer does not say how long it is", key)
 	case r.Length > 0 && length > r.Length:
-		return nil, info, schemas.Errorf(schemas.CodeInternal, "s3: %q: the server ignores ranges", key)
+		err = schemas.Errorf(schemas.CodeInternal, "s3: %q: the server ignores ranges", key)
 	case r.Length == 0 && r.Max > 0 && length > r.Max:
-		return nil, info, schemas.Errorf(schemas.CodeTooLarge, "s3: %q has %d bytes, the limit is %d", key, length, r.Max)
+		err = schemas.Errorf(schemas.CodeTooLarge, "s3: %q has %d bytes, the limit is %d", key, length, r.Max)
 	}
-	if int64(cap(dst)) < length {
-		dst = make([]byte, length)
+	if err != nil {
+		_ = out.Body.Close() // nobody wants it any more
+		return nil, 0, info, err
 	}
-	dst = dst[:length]
-	if _, err := io.ReadFull(out.Body, dst); err != nil {
-		if ctx.Err() != nil {
-			return nil, info, ctx.Err()
-		}
-		return nil, info, schemas.Errorf(schemas.CodeUnavailable, "s3: reading %q: %w", key, err)
-	}
-	return dst, info, nil
+	return out.Body, length, info, nil
 }
 
 func totalSize(contentRange string) (total int64, ok bool) {

@@ -16,24 +16,26 @@ import (
 	"github.com/sluice-dev/sluice/syncer/e2e/gateway"
 )
 
-// tool is one of the two that are compared.
+// tool is one of those that are compared.
 type tool string
 
 const (
 	sluice tool = "sluice"
 	rclone tool = "rclone"
+	s5cmd  tool = "s5cmd"
 )
 
 // bench runs workloads. Each tool has its own copy of the data and its own prefix.
 type bench struct {
-	sluice, rclone string // binaries
-	dir            string
-	runs           int
-	only           string
-	server         *gateway.Server
-	ctx            context.Context
-	now            workload
-	pushed         map[string]bool
+	sluice, rclone, s5cmd string // binaries; a peer that is "" is left out
+
+	dir    string
+	runs   int
+	only   string
+	server *gateway.Server
+	ctx    context.Context
+	now    workload
+	pushed map[string]bool
 }
 
 // cost is what a run took.
@@ -118,6 +120,12 @@ func (b *bench) command(t tool, pull bool) *exec.Cmd {
 		}
 		cmd = exec.CommandContext(b.ctx, b.rclone, "sync", from, to,
 			"--transfers", "64", "--checkers", "64", "--fast-list", "--checksum", "--s3-no-check-bucket")
+	case s5cmd: // which has no comparison by checksum: a changed file of the same size is known by its time alone
+		from, to := dir+"/", "s3://"+gateway.Bucket+"/"+b.prefix(t)+"/"
+		if pull {
+			from, to = to+"*", dir+"/"
+		}
+		cmd = exec.CommandContext(b.ctx, b.s5cmd, "--endpoint-url", b.server.Endpoint, "--log", "error", "sync", from, to)
 	}
 	cmd.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID="+gateway.AccessKey, "AWS_SECRET_ACCESS_KEY="+gateway.SecretKey,
 		"AWS_REGION=us-east-1", "RCLONE_CONFIG="+filepath.Join(b.dir, "rclone.conf"), "RCLONE_CONFIG_BENCH_TYPE=s3",
@@ -145,16 +153,25 @@ func (b *bench) run(t tool, pull bool) (cost, error) {
 	return c, nil
 }
 
-// measure runs one workload for both tools in turn and prints its lines.
+// peers are the tools to compare with that are there.
+func (b *bench) peers() (all []tool) {
+	if b.rclone != "" {
+		all = append(all, rclone)
+	}
+	if b.s5cmd != "" {
+		all = append(all, s5cmd)
+	}
+	return all
+}
+
+// measure runs one workload for all tools in turn and prints its lines: each figure over the best peer's.
 func (b *bench) measure(ctx context.Context, w workload) error {
 	b.ctx, b.now = ctx, w
 	if b.pushed == nil {
 		b.pushed = map[string]bool{}
 	}
-	tools := []tool{sluice}
-	if b.rclone != "" {
-		tools = append(tools, rclone)
-	}
+	peers := b.peers()
+	tools := append([]tool{sluice}, peers...)
 	costs := map[tool][]cost{}
 	for _, t := range tools {
 		if _, err := os.Stat(b.source(t)); errors.Is(err, fs.ErrNotExist) {
@@ -185,12 +202,20 @@ func (b *bench) measure(ctx context.Context, w workload) error {
 		}
 	}
 	s := median(costs[sluice])
-	if b.rclone == "" {
-		fmt.Printf("# %s: sluice %s\n", w.name, s)
+	fmt.Printf("# %s: sluice %s", w.name, s)
+	r := cost{}
+	for i, t := range peers {
+		m := median(costs[t])
+		fmt.Printf("; %s %s", t, m)
+		if i == 0 {
+			r = m
+		}
+		r.wall, r.cpu, r.memory = min(r.wall, m.wall), min(r.cpu, m.cpu), min(r.memory, m.memory)
+	}
+	fmt.Println()
+	if len(peers) == 0 {
 		return nil
 	}
-	r := median(costs[rclone])
-	fmt.Printf("# %s: sluice %s; rclone %s\n", w.name, s, r)
 	line(w.name, r.wall.Seconds()/s.wall.Seconds(), w.wall, true)
 	line(w.name+"-cpu", s.cpu.Seconds()/r.cpu.Seconds(), w.cpu, false)
 	if w.memory > 0 {

@@ -22,6 +22,7 @@ func main() {
 	var dir string
 	flag.StringVar(&b.sluice, "sluice", "", "the sluice binary (required)")
 	flag.StringVar(&b.rclone, "rclone", "rclone", "the rclone binary; \"\" to leave it out and print seconds alone")
+	flag.StringVar(&b.s5cmd, "s5cmd", "", "the s5cmd binary, to measure it as well (default: left out)")
 	flag.StringVar(&dir, "dir", "", "where the data goes (default a temporary folder)")
 	flag.IntVar(&b.runs, "runs", 3, "how often each is run; medians are taken")
 	flag.StringVar(&b.only, "only", "", "run the workloads alone whose name has this in it")
@@ -36,13 +37,14 @@ func (b *bench) main(ctx context.Context, dir string) error {
 	if b.sluice == "" {
 		return fmt.Errorf("say where the sluice binary is: -sluice PATH")
 	}
-	for _, tool := range []*string{&b.sluice, &b.rclone} {
+	for _, tool := range []*string{&b.sluice, &b.rclone, &b.s5cmd} {
 		if *tool == "" {
 			continue
 		}
 		found, err := exec.LookPath(*tool)
 		if err != nil {
-			return fmt.Errorf("%w; rclone is had by: go install github.com/rclone/rclone@v1.75.1", err)
+			return fmt.Errorf("%w; the peers are had by: go install github.com/rclone/rclone@v1.75.1, "+
+				"go install github.com/peak/s5cmd/v2@v2.3.0", err)
 		}
 		if *tool, err = filepath.Abs(found); err != nil {
 			return err
