@@ -25,6 +25,7 @@ type Provider struct {
 	cgroups *cgroups // nil where there are none
 	users   *users   // nil for an ordinary user
 	mother  *mother
+	stock   stock
 
 	mu     sync.Mutex
 	boxes  map[string]*box // by id; nil while being made
@@ -255,6 +256,7 @@ func (p *Provider) Close() error {
 	close(p.closing)
 	p.watching.Do(func() { close(p.watched) })
 	<-p.watched
+	p.stock.close()
 	err := p.mother.close()
 	if p.users != nil {
 		err = errors.Join(err, p.users.close())
