@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -33,10 +34,14 @@ func (m *boxes) warm(ctx context.Context) (sandbox.Sandbox, error) {
 	return m.provider.Create(ctx, spec)
 }
 
-// create makes a sandbox, and ends it again: what counts is from the request until first has returned.
+// create makes a sandbox for a workspace that is there and empty, and ends it again: what counts is from the request until first
+// has returned.
 func (m *boxes) create(first func(context.Context, sandbox.Sandbox) error) op {
 	return func(ctx context.Context) (time.Duration, error) {
 		spec := m.spec()
+		if err := os.Mkdir(spec.Workspace, 0o700); err != nil {
+			return 0, err
+		}
 		begin := time.Now()
 		s, err := m.provider.Create(ctx, spec)
 		if err != nil {

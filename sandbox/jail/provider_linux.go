@@ -47,6 +47,7 @@ func New(config Config) (*Provider, error) {
 	}
 	dir := filepath.Clean(config.RunDir)
 	p := &Provider{dir: dir, boxes: make(map[string]*box), closing: make(chan struct{}), watched: make(chan struct{})}
+	p.stock.closing = p.closing
 	if err := p.prepare(config.bare); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider jail: %w", err)
 	}

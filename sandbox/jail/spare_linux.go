@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -98,15 +99,21 @@ func (s *spare) discard() {
 
 // stock is the spares that are ready. A provider that makes a second jail will make more, so that it is filled from then on.
 type stock struct {
+	closing chan struct{} // closed when no more are to be made
+
 	mu     sync.Mutex
 	ready  []*spare
-	taken  bool // one was asked for before
-	closed bool
+	asked  bool // for a refill, once before
 	making sync.WaitGroup
+	busy   bool // one is under way
 }
 
-// stocked is how many spares there are: a burst finds some, and each costs the kernel a few hundred KiB.
-const stocked = 2
+const (
+	// stocked is how many spares there are: a burst finds some, and each costs the kernel a few hundred KiB.
+	stocked = 2
+	// restFirst is how long making one waits: the jail that was just made has its first command to run.
+	restFirst = 10 * time.Millisecond
+)
 
 // take gives a spare, or nil where there is none.
 func (s *stock) take() *spare {
@@ -120,30 +127,51 @@ func (s *stock) take() *spare {
 	return first
 }
 
-// refill makes what is missing, once a jail is there and the machine has nothing more urgent to do for it.
-func (s *stock) refill(make func() (*spare, error)) {
+// refill makes what is missing, in a while. It must not be called after close.
+func (s *stock) refill(fresh func() (*spare, error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	again := s.taken
-	s.taken = true
-	if !again || s.closed {
+	again := s.asked
+	s.asked = true
+	if !again || s.busy {
 		return
 	}
+	s.busy = true
 	s.making.Go(func() {
+		rest := time.NewTimer(restFirst)
+		defer rest.Stop()
+		select {
+		case <-s.closing:
+		case <-rest.C:
+		}
 		for s.wants() {
-			one, err := make()
+			one, err := fresh()
 			if err != nil {
-				return // whoever needs one makes it, and is told why that fails
+				s.rest() // whoever needs one makes it, and is told why that fails
+				return
 			}
 			s.add(one)
 		}
 	})
 }
 
+// wants says whether one more is to be made; if not, that the refill is over.
 func (s *stock) wants() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.closed && len(s.ready) < stocked
+	select {
+	case <-s.closing:
+		s.busy = false
+	default:
+		s.busy = len(s.ready) < stocked
+	}
+	return s.busy
+}
+
+func (s *stock) rest() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy = false
 }
 
 func (s *stock) add(one *spare) {
@@ -152,11 +180,8 @@ func (s *stock) add(one *spare) {
 	s.ready = append(s.ready, one)
 }
 
-// close ends the spares.
+// close ends the spares. closing must be closed by then.
 func (s *stock) close() {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
 	s.making.Wait()
 	for one := s.take(); one != nil; one = s.take() {
 		one.discard()
