@@ -8,4 +8,8 @@
 //
 //	go run ./cmd/bench              everything
 //	go run ./cmd/bench -only exec   the figures whose name begins so
+//
+// A figure for which this machine lacks something is skipped, with the command that brings it:
+//
+//	BENCH <name> - <goal> skipped: <what is missing>
 package main

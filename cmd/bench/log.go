@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"time"
 
@@ -114,7 +113,7 @@ func logFigure(at place, pick func(live, stored, bare float64) float64) func(con
 			ratios = append(ratios, pick(live, stored, bare))
 			lives, storeds, bares = append(lives, live), append(storeds, stored), append(bares, bare)
 		}
-		fmt.Fprintf(os.Stderr, "  live %.0f MB/s, read back %.0f MB/s, bare pipe %.0f MB/s\n", median(lives), median(storeds), median(bares))
+		b.say("live %.0f MB/s, read back %.0f MB/s, bare pipe %.0f MB/s", median(lives), median(storeds), median(bares))
 		return median(ratios), nil
 	}
 }

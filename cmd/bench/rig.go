@@ -8,12 +8,14 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/cmd/internal/node"
@@ -26,7 +28,11 @@ type bench struct {
 	dir        string
 	made       int
 	durability embedded.Durability
+	idle       int // jails for jail.idle
 }
+
+// say tells a person what the ratios do not.
+func (b *bench) say(format string, args ...any) { fmt.Fprintf(os.Stderr, "  "+format+"\n", args...) }
 
 // folder makes a fresh folder to measure in.
 func (b *bench) folder() (string, error) {
@@ -144,6 +150,8 @@ func startServer(ctx context.Context, cmd *exec.Cmd) (stop func() error, url str
 	}
 	return stop, "", nil
 }
+
+func notifyInterrupt(ch chan os.Signal) { signal.Notify(ch, unix.SIGINT, unix.SIGTERM) }
 
 // serve is this program as a server: it says where it listens, and goes on until it is interrupted.
 func serve(mode, dir string, durability embedded.Durability) error {

@@ -48,6 +48,6 @@ func upReady(ctx context.Context, b *bench) (float64, error) {
 		}
 		ratios, ours, bares = append(ratios, our/bare), append(ours, our), append(bares, bare)
 	}
-	fmt.Fprintf(os.Stderr, "  sluice up %.0f ms, bare server %.0f ms\n", 1000*median(ours), 1000*median(bares))
+	b.say("sluice up %.0f ms, bare server %.0f ms", 1000*median(ours), 1000*median(bares))
 	return median(ratios), nil
 }

@@ -154,7 +154,7 @@ func (c *cgroups) folders() []string {
 
 // group is one jail's cgroups.
 type group struct {
-	join   []string // the files that a process writes 0 to
+	join   []string // the files that a process's id is written to
 	counts string   // where its kills for memory are counted
 	dirs   []string
 }
@@ -233,6 +233,16 @@ func (c *cgroups) limit(name string, l sandbox.Limits) error {
 		err := os.WriteFile(filepath.Join(c.parents[f.controller], name, f.file), []byte(f.value), 0)
 		if err != nil && !f.optional {
 			return err
+		}
+	}
+	return nil
+}
+
+// take puts a process into the cgroups.
+func (g *group) take(pid int) error {
+	for _, file := range g.join {
+		if err := os.WriteFile(file, strconv.AppendInt(nil, int64(pid), 10), 0); err != nil {
+			return fmt.Errorf("enter the cgroup: %w", err)
 		}
 	}
 	return nil

@@ -58,23 +58,23 @@ func (f *filter) load(arg int) {
 	f.op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, uint32(atArgs+8*arg), 0, 0)
 }
 
-func (f *filter) number() { f.op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, atNumber, 0, 0) }
-
-// when runs body for one call; the body has to return on every path.
-func (f *filter) when(number int, body func(f *filter)) {
-	var b filter
-	body(&b)
-	f.op(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, uint32(number), 0, uint8(len(b)))
-	*f = append(*f, b...)
-}
-
 // is and has go on with the next instruction when it is so, and skip one otherwise: a ret stands there.
 func (f *filter) is(k uint32)  { f.op(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, k, 0, 1) }
 func (f *filter) has(k uint32) { f.op(unix.BPF_JMP|unix.BPF_JSET|unix.BPF_K, k, 0, 1) }
 
+// rules say what is done about the calls that are not allowed or refused as they are. A body has to return on every path.
+type rules map[int]filter
+
+// when adds the rule of one call.
+func (r rules) when(number int, body func(f *filter)) {
+	var b filter
+	body(&b)
+	r[number] = b
+}
+
 // refuse is a call that is refused when an argument has one of these bits.
-func (f *filter) refuse(number, arg int, bits uint32) {
-	f.when(number, func(f *filter) {
+func (r rules) refuse(number, arg int, bits uint32) {
+	r.when(number, func(f *filter) {
 		f.load(arg)
 		f.has(bits)
 		f.ret(errno(unix.EPERM))
@@ -83,8 +83,8 @@ func (f *filter) refuse(number, arg int, bits uint32) {
 }
 
 // creating is an open whose mode counts only when it makes a file: otherwise the register may hold anything.
-func (f *filter) creating(number, flags, mode int) {
-	f.when(number, func(f *filter) {
+func (r rules) creating(number, flags, mode int) {
+	r.when(number, func(f *filter) {
 		f.load(flags)
 		f.op(unix.BPF_JMP|unix.BPF_JSET|unix.BPF_K, unix.O_CREAT|tmpFile, 1, 0)
 		f.ret(retAllow)
@@ -101,12 +101,13 @@ func buildFilter() []byte {
 	f.op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, atArch, 0, 0)
 	f.op(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, auditArch, 1, 0)
 	f.ret(retKill)
-	f.number()
+	f.op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, atNumber, 0, 0)
 	f.op(unix.BPF_JMP|unix.BPF_JGE|unix.BPF_K, x32Bit, 0, 1)
 	f.ret(retKill)
-	f.arguments()
-	f.modes()
-	f.list()
+	r := make(rules)
+	r.arguments()
+	r.modes()
+	f = append(f, search(r.spans())...)
 	b := make([]byte, 0, 8*len(f))
 	for _, i := range f {
 		b = binary.LittleEndian.AppendUint16(b, i.Code)
@@ -116,14 +117,56 @@ func buildFilter() []byte {
 	return b
 }
 
+// span is the calls from a number up to the next span's, and what is done about them.
+type span struct {
+	first int
+	body  filter
+}
+
+// spans puts every number into one, in order.
+func (r rules) spans() []span {
+	list := allowed()
+	var all []span
+	for number := range lastKnown + 2 {
+		body, ok := r[number]
+		switch {
+		case ok:
+		case slices.Contains(list, number):
+			body.ret(retAllow)
+		case number > lastKnown:
+			body.ret(errno(unix.ENOSYS))
+		default:
+			body.ret(errno(unix.EPERM))
+		}
+		if n := len(all); n == 0 || ok || !slices.Equal(all[n-1].body, body) {
+			all = append(all, span{number, body})
+		}
+	}
+	return all
+}
+
+// search finds the number's span by halves. The kernel tries out every call when it installs a filter, so that a list from first to
+// last would take the better part of a millisecond for each jail.
+func search(all []span) filter {
+	if len(all) == 1 {
+		return all[0].body
+	}
+	half := len(all) / 2
+	below, above := search(all[:half]), search(all[half:])
+	var f filter
+	f.op(unix.BPF_JMP|unix.BPF_JGE|unix.BPF_K, uint32(all[half].first), 0, 1)
+	f.op(unix.BPF_JMP|unix.BPF_JA, uint32(len(below)), 0, 0)
+	return append(append(f, below...), above...)
+}
+
 // arguments are the calls that are allowed in part.
-func (f *filter) arguments() {
-	f.refuse(unix.SYS_CLONE, 0, newNamespaces)
+func (r rules) arguments() {
+	r.refuse(unix.SYS_CLONE, 0, newNamespaces)
 	for _, number := range []int{unix.SYS_CLONE3, unix.SYS_OPENAT2} {
 		// Their arguments lie in memory, where a filter cannot look. Everybody falls back on the older call.
-		f.when(number, func(f *filter) { f.ret(errno(unix.ENOSYS)) })
+		r.when(number, func(f *filter) { f.ret(errno(unix.ENOSYS)) })
 	}
-	f.when(unix.SYS_IOCTL, func(f *filter) {
+	r.when(unix.SYS_IOCTL, func(f *filter) {
 		f.load(1)
 		for _, request := range []uint32{unix.TIOCSTI, unix.TIOCLINUX} {
 			f.is(request)
@@ -131,14 +174,14 @@ func (f *filter) arguments() {
 		}
 		f.ret(retAllow)
 	})
-	f.when(unix.SYS_PRLIMIT64, func(f *filter) {
+	r.when(unix.SYS_PRLIMIT64, func(f *filter) {
 		// The supervisor has the same user, and a limit lowered under it would end the sandbox.
 		f.load(0)
 		f.is(0)
 		f.ret(retAllow)
 		f.ret(errno(unix.EPERM))
 	})
-	f.when(unix.SYS_PERSONALITY, func(f *filter) {
+	r.when(unix.SYS_PERSONALITY, func(f *filter) {
 		f.load(0)
 		for _, persona := range []uint32{0, 0x8, 0x20000, 0x20008, 0xffffffff} {
 			f.is(persona)
@@ -146,8 +189,8 @@ func (f *filter) arguments() {
 		}
 		f.ret(errno(unix.EPERM))
 	})
-	f.when(unix.SYS_SOCKET, (*filter).sockets)
-	f.when(unix.SYS_SOCKETPAIR, func(f *filter) {
+	r.when(unix.SYS_SOCKET, (*filter).sockets)
+	r.when(unix.SYS_SOCKETPAIR, func(f *filter) {
 		f.load(0)
 		f.is(unix.AF_UNIX)
 		f.ret(retAllow)
@@ -184,32 +227,11 @@ func (f *filter) sockets() {
 }
 
 // modes keeps set-id bits off files.
-func (f *filter) modes() {
+func (r rules) modes() {
 	for _, m := range modeCalls() {
-		f.refuse(m[0], m[1], setID)
+		r.refuse(m[0], m[1], setID)
 	}
 	for _, o := range openCalls() {
-		f.creating(o[0], o[1], o[2])
+		r.creating(o[0], o[1], o[2])
 	}
-}
-
-// list allows what is listed, range by range; the number is still loaded, since every body before returns.
-func (f *filter) list() {
-	numbers := allowed()
-	slices.Sort(numbers)
-	numbers = slices.Compact(numbers)
-	for i := 0; i < len(numbers); {
-		j := i
-		for j+1 < len(numbers) && numbers[j+1] == numbers[j]+1 {
-			j++
-		}
-		f.op(unix.BPF_JMP|unix.BPF_JGE|unix.BPF_K, uint32(numbers[i]), 1, 0)
-		f.ret(errno(unix.EPERM))
-		f.op(unix.BPF_JMP|unix.BPF_JGT|unix.BPF_K, uint32(numbers[j]), 1, 0)
-		f.ret(retAllow)
-		i = j + 1
-	}
-	f.op(unix.BPF_JMP|unix.BPF_JGT|unix.BPF_K, lastKnown, 1, 0)
-	f.ret(errno(unix.EPERM))
-	f.ret(errno(unix.ENOSYS))
 }

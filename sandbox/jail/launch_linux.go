@@ -24,10 +24,14 @@ type claim struct {
 	socket string
 	group  *group
 	uid    int
+	spare  *spare // that becomes the jail; nil once it has, or where there is none
 }
 
 // release gives everything back, once the jail is gone.
 func (c *claim) release() {
+	if c.spare != nil {
+		c.spare.discard()
+	}
 	if c.socket != "" {
 		_ = os.Remove(c.socket)
 	}
@@ -58,11 +62,14 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *box, err e
 		if err := workspace.Own(j.workspace, c.uid, c.uid); err != nil {
 			return nil, schemas.Errorf(schemas.CodeUnavailable, "give the workspace to the jail's user: %w", err)
 		}
-		j.idmap = nil
+		j.mapped = false
 		l, child, err = p.start(ctx, j, c, &r)
 	}
 	if err != nil {
 		return nil, explain(err)
+	}
+	if p.users != nil {
+		p.stock.refill(p.spare)
 	}
 	return p.box(r, c, l, child), nil
 }
@@ -93,14 +100,6 @@ func (p *Provider) box(r keeper.Record, c *claim, l *link.Link, child *child) *b
 // start has the zygote start the jail, and greets its supervisor: the connection waits in the socket's queue until that takes it,
 // so that the greeting is there before the supervisor is. Before the greeting it is stored where the jail is.
 func (p *Provider) start(ctx context.Context, j *jailed, c *claim, r *keeper.Record) (*link.Link, *child, error) {
-	var files []*os.File
-	if j.idmap != nil {
-		mapping, err := p.users.mapped(ctx, p.mother, c.uid)
-		if err != nil {
-			return nil, nil, err
-		}
-		files = append(files, mapping)
-	}
 	socket := p.socket(c.name)
 	listener, err := link.Listen(ctx, socket)
 	if err != nil {
@@ -111,7 +110,7 @@ func (p *Provider) start(ctx context.Context, j *jailed, c *claim, r *keeper.Rec
 	if err != nil {
 		return nil, nil, errors.Join(err, listener.Close())
 	}
-	child, report, err := p.mother.begin(j.start(), func() { _ = conn.Close() }, append([]*os.File{listener}, files...)...)
+	child, report, err := p.begin(ctx, j, c, func() { _ = conn.Close() }, listener)
 	if err = errors.Join(err, listener.Close()); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
@@ -148,12 +147,10 @@ func (p *Provider) jailed(ctx context.Context, spec sandbox.Spec, c *claim) (*ja
 		}
 	}
 	if p.users != nil {
-		if c.uid, err = p.users.take(); err != nil {
+		if c.uid, err = p.takeUser(spec, c); err != nil {
 			return nil, err
 		}
-		j.uid = c.uid
-		to := mappingFD
-		j.idmap = &to
+		j.uid, j.mapped = c.uid, true
 	}
 	if p.cgroups != nil {
 		if c.group, err = p.cgroups.make(c.name, spec.Limits); err != nil {
@@ -162,6 +159,103 @@ func (p *Provider) jailed(ctx context.Context, spec sandbox.Spec, c *claim) (*ja
 		j.group = c.group
 	}
 	return &j, ctx.Err()
+}
+
+// takeUser gives the jail a user of its own: a spare's, where one is ready that fits.
+func (p *Provider) takeUser(spec sandbox.Spec, c *claim) (int, error) {
+	if spec.Rootfs == "" {
+		for s := p.stock.take(); s != nil; s = p.stock.take() {
+			if !s.ended() {
+				c.spare = s
+				return s.uid, nil
+			}
+			s.discard()
+			p.users.give(s.uid)
+		}
+	}
+	return p.users.take()
+}
+
+// begin makes a spare this jail, a new one where none was ready.
+func (p *Provider) begin(ctx context.Context, j *jailed, c *claim, failed func(), listener *os.File) (_ *child, _ *report, err error) {
+	files := []*os.File{listener}
+	defer func() {
+		for _, f := range files[1:] {
+			err = errors.Join(err, f.Close())
+		}
+	}()
+	if j.group != nil {
+		counts, err := os.Open(j.group.counts)
+		if err != nil {
+			return nil, nil, err
+		}
+		files = append(files, counts)
+	}
+	if !j.userns {
+		workspace, err := p.takeWorkspace(ctx, j)
+		if err != nil {
+			return nil, nil, err
+		}
+		files = append(files, workspace)
+	}
+	if c.spare == nil {
+		if c.spare, err = p.mother.makeSpare(j); err != nil {
+			return nil, nil, err
+		}
+	}
+	if j.group != nil {
+		if err := j.group.take(c.spare.pid); err != nil {
+			return nil, nil, c.spare.reason(err)
+		}
+	}
+	report, err := c.spare.become(j.become(), failed, files...)
+	if err != nil {
+		return nil, nil, err
+	}
+	child := c.spare.child
+	c.spare = nil
+	return child, report, nil
+}
+
+// takeWorkspace is a mount of the workspace that is nowhere yet, whose owners are mapped to the jail's user.
+func (p *Provider) takeWorkspace(ctx context.Context, j *jailed) (*os.File, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, j.workspace, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return nil, &stepError{"take " + j.workspace, err}
+	}
+	attr := &unix.MountAttr{Attr_set: rwBind, Propagation: unix.MS_PRIVATE}
+	step := "restrict " + j.workspace
+	if j.mapped {
+		mapping, err := p.users.mapped(ctx, p.mother, j.uid)
+		if err != nil {
+			return nil, errors.Join(err, unix.Close(fd))
+		}
+		attr.Attr_set |= unix.MOUNT_ATTR_IDMAP
+		attr.Userns_fd = uint64(mapping.Fd())
+		step = stepIDMap
+	}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, attr); err != nil {
+		return nil, errors.Join(&stepError{step, err}, unix.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), "workspace"), nil
+}
+
+// stepIDMap is the one step that may fail for a reason that has a way around it.
+const stepIDMap = "map the owners of the workspace"
+
+// spare makes a jail that is nobody's yet.
+func (p *Provider) spare() (*spare, error) {
+	uid, err := p.users.take()
+	if err != nil {
+		return nil, err
+	}
+	j := p.base
+	j.uid = uid
+	s, err := p.mother.makeSpare(&j)
+	if err != nil {
+		p.users.give(uid)
+	}
+	return s, err
 }
 
 // explain says what to do about a start that failed.

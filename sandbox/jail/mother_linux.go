@@ -80,6 +80,7 @@ func (m *mother) wait() { <-m.gone }
 type child struct {
 	pid   int
 	pidfd *os.File
+	page  uint64 // see zygote.Program.Next
 }
 
 // fork has a program run. The first descriptor is the report's.
@@ -97,7 +98,7 @@ func (m *mother) fork(p *program, files ...*os.File) (*child, error) {
 	if _, _, err := m.conn.WriteMsgUnix(request, unix.UnixRights(fds...), nil); err != nil {
 		return nil, fmt.Errorf("ask the zygote: %w", err)
 	}
-	var answer [4]byte
+	var answer [zygote.AnswerSize]byte
 	oob := make([]byte, unix.CmsgSpace(4))
 	n, oobn, _, _, err := m.conn.ReadMsgUnix(answer[:], oob)
 	if err != nil || n != len(answer) {
@@ -111,7 +112,7 @@ func (m *mother) fork(p *program, files ...*os.File) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &child{pid: int(pid), pidfd: pidfd}, nil
+	return &child{pid: int(pid), pidfd: pidfd, page: binary.LittleEndian.Uint64(answer[4:])}, nil
 }
 
 var errNoPidfd = errors.New("the zygote's answer has no pidfd")
@@ -154,17 +155,9 @@ type report struct {
 	err  error         // a *stepError; nil when the child has reached its exec, or was killed before
 }
 
-// begin forks a program. failed is called when the child reports that a call did; whoever waits for done waits for that too.
-func (m *mother) begin(p *program, failed func(), files ...*os.File) (*child, *report, error) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, nil, err
-	}
-	c, err := m.fork(p, append([]*os.File{w}, files...)...)
-	err = errors.Join(err, w.Close())
-	if err != nil {
-		return nil, nil, errors.Join(err, r.Close())
-	}
+// reporting reads a child's report, whose calls are these. failed is called when it says that one failed; whoever waits for done
+// waits for that too.
+func reporting(r *os.File, steps []string, failed func()) *report {
 	rep := &report{done: make(chan struct{})}
 	go func() {
 		defer close(rep.done)
@@ -172,10 +165,10 @@ func (m *mother) begin(p *program, failed func(), files ...*os.File) (*child, *r
 		var b [zygote.ReportSize]byte
 		n, _ := r.Read(b[:]) // the end of the file is the good case; there is no other error on a pipe
 		var f zygote.Failure
-		if f.Decode(b[:n]) && int(f.Call) < len(p.steps) {
-			rep.err = &stepError{p.steps[f.Call], syscall.Errno(f.Errno)}
+		if f.Decode(b[:n]) && int(f.Call) < len(steps) {
+			rep.err = &stepError{steps[f.Call], syscall.Errno(f.Errno)}
 			failed()
 		}
 	}()
-	return c, rep, nil
+	return rep
 }

@@ -102,41 +102,28 @@ const (
 	scratch register = iota
 	mounting
 	score
-	memory
 	supervisorFD
 )
 
 // bind shows a file or a folder of the host at a place below the new root. Nothing but attributes that forbid can be added: what
-// the host's mount forbids stays forbidden. idmap is the descriptor of the user namespace that maps its owners, or nil.
-func (p *program) bind(from, to string, attributes uint64, deep bool, idmap *passed) {
+// the host's mount forbids stays forbidden.
+func (p *program) bind(from, to string, attributes uint64, deep bool) {
 	flags, at := uintptr(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC), uintptr(unix.AT_EMPTY_PATH)
 	if deep {
 		flags |= unix.AT_RECURSIVE
 		at |= unix.AT_RECURSIVE
 	}
 	save(p.call("take "+from, unix.SYS_OPEN_TREE, atFDCWD, from, flags), mounting)
-	p.attributes(from, attributes, at, idmap)
+	p.attributes(from, attributes, at)
 	p.call("bind "+from+" at "+to, unix.SYS_MOVE_MOUNT, mounting, "", atFDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH)
 	p.call("close "+from, unix.SYS_CLOSE, mounting)
 }
 
 // attributes adds attributes to the tree that was taken last.
-func (p *program) attributes(from string, set uint64, at uintptr, idmap *passed) {
-	if idmap != nil {
-		set |= unix.MOUNT_ATTR_IDMAP
-	}
-	attr := p.data(words(set, 0, unix.MS_PRIVATE, 0))
-	step := "restrict " + from
-	if idmap != nil {
-		p.patch(attr, 24, p.arg(*idmap))
-		step = stepIDMap
-	}
-	c := p.call(step, unix.SYS_MOUNT_SETATTR, mounting, "", at)
-	c.Args[3], c.Args[4] = attr, p.arg(sizeofMountAttr)
+func (p *program) attributes(from string, set uint64, at uintptr) {
+	c := p.call("restrict "+from, unix.SYS_MOUNT_SETATTR, mounting, "", at)
+	c.Args[3], c.Args[4] = p.data(words(set, 0, unix.MS_PRIVATE, 0)), p.arg(sizeofMountAttr)
 }
-
-// stepIDMap is the one step that may fail for a reason that has a way around it.
-const stepIDMap = "map the owners of the workspace"
 
 // sizeofMountAttr is the size of struct mount_attr as the call has known it from the start: MOUNT_ATTR_SIZE_VER0.
 const sizeofMountAttr = 32

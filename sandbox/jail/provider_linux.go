@@ -25,6 +25,7 @@ type Provider struct {
 	cgroups *cgroups // nil where there are none
 	users   *users   // nil for an ordinary user
 	mother  *mother
+	stock   stock
 	linger  time.Duration
 	keeper  *keeper.Keeper[*box]
 }
@@ -38,7 +39,7 @@ func New(config Config) (*Provider, error) {
 		return nil, err
 	}
 	dir := filepath.Clean(config.RunDir)
-	p := &Provider{dir: dir, linger: keeper.Linger(config.Linger)}
+	p := &Provider{dir: dir, linger: keeper.Linger(config.Linger), stock: stock{closing: make(chan struct{})}}
 	if err := p.prepare(config.bare); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider jail: %w", err)
 	}
@@ -184,6 +185,8 @@ func (p *Provider) Close() error {
 
 // stop ends what the provider itself does.
 func (p *Provider) stop() error {
+	close(p.stock.closing)
+	p.stock.close()
 	err := p.mother.close()
 	if p.users != nil {
 		err = errors.Join(err, p.users.close())

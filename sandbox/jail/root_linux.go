@@ -121,7 +121,7 @@ func (p *program) root(j *jailed) {
 		default:
 			p.file(to, "", unix.O_CREAT, 0o644)
 		}
-		p.bind(e.source, to, roBind, j.userns, nil)
+		p.bind(e.source, to, roBind, j.userns)
 	}
 	p.dev(j)
 	p.proc(j)
@@ -130,12 +130,28 @@ func (p *program) root(j *jailed) {
 		userName, j.uid, j.uid, userName, home), unix.O_CREAT, 0o644)
 	p.file(j.base+"/run/group", fmt.Sprintf("root:x:0:\n%s:x:%d:\nnogroup:x:65534:\n", userName, j.uid), unix.O_CREAT, 0o644)
 	p.mkdir(j.base+"/tmp", 0o755)
-	p.tmpfs("tmp", j.base+"/tmp", j.limits.TmpBytes, 0)
 	p.mkdir(j.base+"/var", 0o755)
 	p.call("link /var/tmp", unix.SYS_SYMLINKAT, "../tmp", atFDCWD, j.base+"/var/tmp").Optional = true
 	p.mkdir(j.base+home, 0o755)
-	p.bind(j.workspace, j.base+home, rwBind, j.userns, j.idmap)
+	if j.userns {
+		// Here nobody outside could take the mount: the right to is inside alone.
+		p.bind(j.workspace, j.base+home, rwBind, true)
+	}
 	p.pivot(j)
+}
+
+// own adds to the root what is this jail's, and closes it.
+func (p *program) own(j *jailed) {
+	p.tmpfs("tmp", "/tmp", j.limits.TmpBytes, 0)
+	p.tmpfs("shm", "/dev/shm", j.limits.TmpBytes, unix.MS_NOEXEC)
+	if !j.userns {
+		workspace := workspaceFD
+		if j.group == nil {
+			workspace = countsFD
+		}
+		p.call("bind the workspace", unix.SYS_MOVE_MOUNT, workspace, "", atFDCWD, home, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	}
+	p.readOnly("/", unix.MOUNT_ATTR_NOSUID)
 }
 
 // userName is who processes are.
@@ -158,7 +174,7 @@ func (p *program) dev(j *jailed) {
 	p.mkdir(dev, 0o755)
 	for _, name := range devices {
 		p.file(dev+"/"+name, "", unix.O_CREAT, 0o666)
-		p.bind("/dev/"+name, dev+"/"+name, devBind, false, nil)
+		p.bind("/dev/"+name, dev+"/"+name, devBind, false)
 	}
 	for name, target := range map[string]string{
 		"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
@@ -169,7 +185,6 @@ func (p *program) dev(j *jailed) {
 	p.mkdir(dev+"/pts", 0o755)
 	p.call("mount /dev/pts", unix.SYS_MOUNT, "devpts", dev+"/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,max=64")
 	p.mkdir(dev+"/shm", 0o755)
-	p.tmpfs("shm", dev+"/shm", j.limits.TmpBytes, unix.MS_NOEXEC)
 }
 
 // proc is read-only as a whole. That is more than masking its dangerous files, and closes oom_score_adj, by which a process
@@ -195,7 +210,6 @@ func (p *program) readOnly(path string, attributes uint64) {
 
 // pivot makes the tree the root, and lets go of the host's.
 func (p *program) pivot(j *jailed) {
-	p.readOnly(j.base, unix.MOUNT_ATTR_NOSUID)
 	p.call("enter the root", unix.SYS_CHDIR, j.base)
 	p.call("pivot", unix.SYS_PIVOT_ROOT, ".", ".")
 	p.call("let go of the host's root", unix.SYS_UMOUNT2, ".", unix.MNT_DETACH)

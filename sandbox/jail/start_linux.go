@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/supervisor"
+	"github.com/sluice-dev/sluice/sandbox/supervisor/zygote"
 )
 
 // jailed is everything that is known of a jail before it is started.
@@ -23,26 +24,29 @@ type jailed struct {
 	limits      sandbox.Limits
 	filter      []byte
 	lastCap     int
-	group       *group  // nil without cgroups
-	userns      bool    // an ordinary user starts it
-	uid         int     // of the processes, as they see it
-	hostUID     int     // the worker's, where userns
-	idmap       *passed // the mapping of the workspace's owners; nil where there is none
-	score       string  // the worker's own oom_score_adj
-	unkillable  bool    // the supervisor may be put out of the kernel's reach when memory is short
+	group       *group // nil without cgroups
+	userns      bool   // an ordinary user starts it
+	uid         int    // of the processes, as they see it
+	hostUID     int    // the worker's, where userns
+	mapped      bool   // the owners of the workspace's files are, to the jail's user
+	score       string // the worker's own oom_score_adj
+	unkillable  bool   // the supervisor may be put out of the kernel's reach when memory is short
 }
 
-// The descriptors that are sent along, by their index. The report's is 0.
+// The descriptors that are sent along, by their index: first those of before, of which the report's is 0; then those of become.
 const (
-	listenerFD passed = 1
-	mappingFD  passed = 2
+	moreFD passed = 1
+
+	listenerFD  passed = 0
+	countsFD    passed = 1 // of the cgroup's kills, where there is one
+	workspaceFD passed = 2 // its mount; where there is no cgroup, in place of that
 )
 
 // namespaces are what a jail does not share. The cgroup namespace is left later, from inside its cgroup.
 const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET
 
-// start is the whole program: what a jail is, in the order in which it has to happen.
-func (j *jailed) start() *program {
+// before is what a jail is whoever's it will be, in the order in which it has to happen.
+func (j *jailed) before() *program {
 	p := &program{}
 	p.Flags = namespaces
 	p.call("leave the session", unix.SYS_SETSID)
@@ -50,7 +54,6 @@ func (j *jailed) start() *program {
 		p.Flags |= unix.CLONE_NEWUSER
 		p.identity(j)
 	}
-	p.cgroups(j)
 	p.score(j)
 	// While the host's files are in sight, through a mount of its own that cannot be written to: the program must not be
 	// reachable by /proc/PID/exe in any other way.
@@ -58,6 +61,15 @@ func (j *jailed) start() *program {
 	p.network()
 	p.root(j)
 	p.call("name the host", unix.SYS_SETHOSTNAME, "sandbox", len("sandbox"))
+	p.call("wait", zygote.More, moreFD)
+	return p
+}
+
+// become is what makes it one jail in particular. It is in its cgroup by then.
+func (j *jailed) become() *program {
+	p := &program{}
+	p.call("leave the cgroup namespace", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
+	p.own(j)
 	p.rlimits(j)
 	p.descriptors(j)
 	p.drop(j)
@@ -74,16 +86,6 @@ func (p *program) identity(j *jailed) {
 	} {
 		p.file("/proc/self/"+f[0], f[1], 0, 0)
 	}
-}
-
-func (p *program) cgroups(j *jailed) {
-	if j.group != nil {
-		for _, path := range j.group.join {
-			p.file(path, "0", 0, 0)
-		}
-		save(p.call("open "+j.group.counts, unix.SYS_OPENAT, atFDCWD, j.group.counts, unix.O_RDONLY|unix.O_CLOEXEC), memory)
-	}
-	p.call("leave the cgroup namespace", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
 }
 
 // never is the score of what the kernel never kills for memory. The right to it is CAP_SYS_RESOURCE, which root in a container may
@@ -111,7 +113,7 @@ func (j *jailed) processScore() string {
 
 func (p *program) takeSupervisor(j *jailed) {
 	save(p.call("take the supervisor", unix.SYS_OPEN_TREE, atFDCWD, j.supervisor, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC), mounting)
-	p.attributes("the supervisor", roBind, unix.AT_EMPTY_PATH, nil)
+	p.attributes("the supervisor", roBind, unix.AT_EMPTY_PATH)
 	save(p.call("keep the supervisor", unix.SYS_FCNTL, mounting, unix.F_DUPFD_CLOEXEC, 20), supervisorFD)
 	p.call("close", unix.SYS_CLOSE, mounting)
 }
@@ -156,7 +158,7 @@ func (p *program) descriptors(j *jailed) {
 	p.call("pass the socket", unix.SYS_DUP3, listenerFD, supervisor.ListenFD, cloexec)
 	p.call("pass the score", unix.SYS_DUP3, score, supervisor.ScoreFD, cloexec)
 	if j.group != nil {
-		p.call("pass the count of kills", unix.SYS_DUP3, memory, supervisor.MemoryFD, cloexec)
+		p.call("pass the count of kills", unix.SYS_DUP3, countsFD, supervisor.MemoryFD, cloexec)
 	}
 }
 

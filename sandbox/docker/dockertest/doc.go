@@ -3,4 +3,6 @@
 //
 //	test ──► Image(t) ──► engine answers? ──no──► CI: fail; elsewhere: skip, with the command that brings one
 //	                         └──yes──► import of a root that holds busybox alone
+//
+// Engine is the engine itself for measurements, which are no tests.
 package dockertest

@@ -8,6 +8,7 @@ import (
 	"debug/elf"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -16,11 +17,13 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/client"
 )
 
 // Bring is the command that brings an engine and busybox to a machine: part of the message to those who have none.
 const Bring = ".ci/docker"
+
+// ErrMissing says that this machine lacks what is needed, and gives the command that brings it.
+var ErrMissing = errors.New("missing")
 
 // patience is how long the engine may take for a version or an import.
 const patience = time.Minute
@@ -29,68 +32,69 @@ const patience = time.Minute
 // engine, or a static busybox to make it of, the test fails where CI is "true", and is skipped elsewhere.
 func Image(tb testing.TB) string {
 	tb.Helper()
-	c, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	if err != nil {
+	ref, err := derive(tb, "busybox", nil)
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrMissing) && os.Getenv("CI") != "true":
+		tb.Skip(err)
+	default:
 		tb.Fatal(err)
 	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if _, err := c.Ping(ctx); err != nil {
-		missing(tb, "no Docker engine answers", err)
-	}
-	root, err := busyboxRoot()
-	if err != nil {
-		missing(tb, "no static busybox to make an image of", err)
-	}
-	return load(ctx, tb, c, "sluice-test-busybox", root, nil)
+	return ref
 }
 
 // Derive makes an image of the same content with changes to its configuration, in the words of a Dockerfile.
 func Derive(tb testing.TB, name string, changes ...string) string {
 	tb.Helper()
 	Image(tb)
-	c, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	ref, err := derive(tb, name, changes)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer c.Close()
-	root, err := busyboxRoot()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	return load(ctx, tb, c, "sluice-test-"+name, root, changes)
+	return ref
 }
 
-func missing(tb testing.TB, what string, err error) {
+func derive(tb testing.TB, name string, changes []string) (ref string, err error) {
 	tb.Helper()
-	if os.Getenv("CI") == "true" {
-		tb.Fatalf("%s: %v: run %s", what, err, Bring)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	e, err := Open(ctx)
+	if err != nil {
+		return "", err
 	}
-	tb.Skipf("%s: %v: run %s", what, err, Bring)
+	defer func() { err = errors.Join(err, e.Close()) }()
+	return e.image(ctx, name, changes)
+}
+
+// Image is what the function Image gives. Errors: ErrMissing without a static busybox, and what the engine says.
+func (e *Engine) Image(ctx context.Context) (string, error) { return e.image(ctx, "busybox", nil) }
+
+func (e *Engine) image(ctx context.Context, name string, changes []string) (string, error) {
+	root, err := busyboxRoot()
+	if err != nil {
+		return "", fmt.Errorf("%w: no static busybox to make an image of: %w: run %s", ErrMissing, err, Bring)
+	}
+	return e.load(ctx, "sluice-test-"+name, root, changes)
 }
 
 // load imports a root unless the same one is there.
-func load(ctx context.Context, tb testing.TB, c *client.Client, name string, root []byte, changes []string) string {
-	tb.Helper()
+func (e *Engine) load(ctx context.Context, name string, root []byte, changes []string) (string, error) {
 	h := sha256.New()
 	h.Write(root)
 	h.Write([]byte(strings.Join(changes, "\n")))
 	ref := name + ":" + hex.EncodeToString(h.Sum(nil)[:6])
-	if _, err := c.ImageInspect(ctx, ref); err == nil {
-		return ref
+	if _, err := e.client.ImageInspect(ctx, ref); err == nil {
+		return ref, nil
 	}
-	body, err := c.ImageImport(ctx, image.ImportSource{Source: bytes.NewReader(root), SourceName: "-"}, ref, image.ImportOptions{Changes: changes})
+	body, err := e.client.ImageImport(ctx, image.ImportSource{Source: bytes.NewReader(root), SourceName: "-"}, ref, image.ImportOptions{Changes: changes})
 	if err != nil {
-		tb.Fatal(err)
+		return "", err
 	}
 	said, err := io.ReadAll(body)
 	if err := errors.Join(err, body.Close()); err != nil || bytes.Contains(said, []byte(`"error"`)) {
-		tb.Fatalf("%s, %v", said, err)
+		return "", fmt.Errorf("import %s: %s, %w", ref, said, err)
 	}
-	return ref
+	return ref, nil
 }
 
 // busyboxRoot is a root file system, as tar: the same bytes for the same busybox.

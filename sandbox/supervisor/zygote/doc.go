@@ -6,6 +6,9 @@
 //	   ◄── pid, pidfd ──────────────────┘                    │
 //	   ◄── report: the number of the call that failed ───────┘   (end of file: all went well)
 //
+// A program may leave its end open (More): the child then waits on a socket of its own for further calls, which are sent as they
+// have to lie in its memory (Next).
+//
 // What is done, and in which order, is thus decided in one place, package jail, where it can be read and tested. A fork from
 // the worker itself would copy the page tables of a large heap, 50 ms at 1 GiB under CLONE_NEWUSER; the zygote has next to none.
 //

@@ -16,7 +16,20 @@ type forking struct {
 	action    [4]uint64
 	registers [Registers]uintptr
 	failure   [2]uint32
+	page      *page
+	message   syscall.Msghdr // to receive what follows More
+	into      syscall.Iovec
+	control   [control]byte
 }
+
+// page is where the child finds what follows More.
+type page struct {
+	count uint64
+	calls [(pageSize - 8) / callSize]call
+}
+
+// control is the space for MaxFDs descriptors.
+const control = syscall.SizeofCmsghdr + 4*MaxFDs
 
 // fork makes the child. Signals are blocked meanwhile: the runtime's handlers must not run in the child.
 //
@@ -46,16 +59,29 @@ func (f *forking) child() {
 	}
 	f.all = 0
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, sigSetmask, uintptr(unsafe.Pointer(&f.all)), 0, sigsetSize, 0, 0)
-	for i := 0; i < len(f.calls); i++ {
-		c := &f.calls[i]
+	calls, before := f.calls, 0
+	for i := 0; i < len(calls); i++ {
+		c := &calls[i]
 		for j := 0; j < len(c.args); j++ {
-			if c.register[j] {
+			switch c.kinds[j] {
+			case byte(Register):
 				c.args[j] = f.registers[c.args[j]%Registers]
+			case byte(FD):
+				c.args[j] = uintptr(*(*int32)(unsafe.Pointer(&f.control[syscall.SizeofCmsghdr+4*(c.args[j]%MaxFDs)])))
 			}
+		}
+		if c.number == More {
+			n := f.more(c.args[0])
+			if n == 0 {
+				break
+			}
+			before += i + 1
+			calls, i = f.page.calls[:n], -1
+			continue
 		}
 		r, _, e := syscall.RawSyscall6(c.number, c.args[0], c.args[1], c.args[2], c.args[3], c.args[4], c.args[5])
 		if e != 0 && !c.optional {
-			f.failure[0], f.failure[1] = uint32(i), uint32(e)
+			f.failure[0], f.failure[1] = uint32(before+i), uint32(e)
 			_, _, _ = syscall.RawSyscall6(syscall.SYS_WRITE, uintptr(f.report), uintptr(unsafe.Pointer(&f.failure)), ReportSize, 0, 0, 0)
 			break
 		}
@@ -65,5 +91,23 @@ func (f *forking) child() {
 	}
 	for {
 		_, _, _ = syscall.RawSyscall6(syscall.SYS_EXIT_GROUP, 125, 0, 0, 0, 0, 0)
+	}
+}
+
+// more receives what Next encoded, and gives the number of calls; 0 when none will come.
+//
+//go:noinline
+//go:norace
+//go:nosplit
+func (f *forking) more(socket uintptr) int {
+	for {
+		n, _, e := syscall.RawSyscall6(syscall.SYS_RECVMSG, socket, uintptr(unsafe.Pointer(&f.message)), syscall.MSG_CMSG_CLOEXEC, 0, 0, 0)
+		switch {
+		case e == syscall.EINTR:
+		case e != 0 || n < 8 || f.page.count > uint64(len(f.page.calls)) || 8+f.page.count*callSize > uint64(n):
+			return 0
+		default:
+			return int(f.page.count)
+		}
 	}
 }

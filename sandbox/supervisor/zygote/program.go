@@ -8,7 +8,7 @@ const (
 	Const    Kind = iota // the number itself
 	Pointer              // the address of Data[value]
 	Register             // what an earlier call that saved to this register returned
-	FD                   // the descriptor with this index among those sent with the program
+	FD                   // the descriptor with this index among those sent with the program, or with what follows it
 	kinds
 )
 
@@ -23,6 +23,10 @@ const Registers = 8
 
 // NoSave in Call.Save drops the result.
 const NoSave = 0xff
+
+// More as a Call's Number is no system call: the child waits for what Next encodes on the socket that is the first argument, a
+// seqpacket one, and goes on with that. When the other end is closed it exits.
+const More = 1<<32 - 1
 
 // Call is one system call.
 type Call struct {
@@ -53,7 +57,7 @@ type Program struct {
 // MaxProgram is the most bytes a program may take: a datagram must fit the socket's buffer, 208 KiB by default.
 const MaxProgram = 160 << 10
 
-// Failure is the report of a call that failed: its index in Calls, and the errno. It takes ReportSize bytes.
+// Failure is the report of a call that failed: its index in Calls, those of what came before counted too, and the errno. It takes ReportSize bytes.
 type Failure struct{ Call, Errno uint32 }
 
 // ReportSize is a Failure's size.
@@ -91,6 +95,51 @@ func (p *Program) Append(b []byte) []byte {
 		b = appendArg(b, patch.Value)
 	}
 	return append(b, p.Data...)
+}
+
+// pageSize is the most bytes that Next may give, and callSize what a call takes of them.
+const (
+	pageSize = 32 << 10
+	callSize = 8 * (1 + 6 + 1)
+)
+
+// Next encodes a program for a child that waits at More, and whose page is at this address, as the child itself is to find it: the
+// child could not decode. Its Flags count for nothing; descriptors are those sent along. Patches cannot be descriptors. False
+// when it does not fit.
+func (p *Program) Next(page uint64) ([]byte, bool) {
+	if !p.valid() {
+		return nil, false
+	}
+	data := page + 8 + callSize*uint64(len(p.Calls))
+	for _, patch := range p.Patches {
+		v := patch.Value.Value
+		switch patch.Value.Kind {
+		case Const:
+		case Pointer:
+			v += data
+		default:
+			return nil, false
+		}
+		append64(p.Data[:patch.At], v)
+	}
+	b := append64(nil, uint64(len(p.Calls)))
+	for i := range p.Calls {
+		c := &p.Calls[i]
+		b = append64(b, uint64(c.Number))
+		var kinds [len(c.Args)]byte
+		for j, a := range c.Args {
+			switch a.Kind {
+			case Pointer:
+				a.Value += data
+			case Register, FD:
+				kinds[j] = byte(a.Kind)
+			}
+			b = append64(b, a.Value)
+		}
+		b = append(append(b, kinds[:]...), c.Save, flag(c.Optional))
+	}
+	b = append(b, p.Data...)
+	return b, len(b) <= pageSize
 }
 
 // smallest is how few bytes a call can take, against lists that are longer than what follows.

@@ -50,6 +50,60 @@ func TestProgram(t *testing.T) {
 	}
 }
 
+// TestNext: pointers and patches are addresses, and what only the child knows is left to it.
+func TestNext(t *testing.T) {
+	const page = 0x1000
+	p := example()
+	p.Patches = []Patch{{At: 0, Value: Arg{Kind: Pointer, Value: 8}}}
+	data := append64(nil, page+8+3*callSize+8)
+	data = append(data, p.Data[8:]...)
+	b, ok := p.Next(page)
+	if !ok {
+		t.Fatal("not encoded")
+	}
+	d := decoder{b: b}
+	if n := d.u64(); n != 3 {
+		t.Errorf("%d calls", n)
+	}
+	type laid struct {
+		number uint64
+		args   [6]uint64
+		kinds  [6]byte
+		save   byte
+		option byte
+	}
+	want := []laid{
+		{number: 257, args: [6]uint64{^uint64(99), page + 8 + 3*callSize + 8, 0, 7}, save: 2},
+		{number: 3, args: [6]uint64{2}, kinds: [6]byte{byte(Register)}, save: NoSave, option: 1},
+		{number: 292, args: [6]uint64{1}, kinds: [6]byte{byte(FD)}, save: NoSave},
+	}
+	for _, w := range want {
+		got := laid{number: d.u64()}
+		for i := range got.args {
+			got.args[i] = d.u64()
+		}
+		copy(got.kinds[:], d.take(len(got.kinds)))
+		got.save, got.option = d.u8(), d.u8()
+		if got != w {
+			t.Errorf("%+v, not %+v", got, w)
+		}
+	}
+	if !bytes.Equal(d.b, data) {
+		t.Errorf("data %q, not %q", d.b, data)
+	}
+	for what, damage := range map[string]func(p *Program){
+		"patch":   func(p *Program) { p.Patches[0].Value.Kind = FD },
+		"pointer": func(p *Program) { p.Calls[0].Args[1].Value = 100 },
+		"size":    func(p *Program) { p.Data = make([]byte, pageSize) },
+	} {
+		p := example()
+		damage(p)
+		if _, ok := p.Next(page); ok {
+			t.Errorf("%s: encoded", what)
+		}
+	}
+}
+
 func FuzzProgram(f *testing.F) {
 	f.Add(example().Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {

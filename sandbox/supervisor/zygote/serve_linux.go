@@ -7,9 +7,12 @@ import (
 )
 
 // SocketFD is the descriptor of the zygote's end of its socket, a seqpacket pair. A request is a Program with 1 to MaxFDs
-// descriptors, of which the first is the report's pipe; the answer is the child's pid as four bytes with its pidfd, or the
-// negative errno.
+// descriptors, of which the first is the report's pipe; the answer, of AnswerSize bytes, is the child's pid as four bytes with its
+// pidfd, or the negative errno, and as eight bytes the address of the child's page, for Next.
 const SocketFD = 3
+
+// AnswerSize is an answer's size.
+const AnswerSize = 12
 
 // MaxFDs is the most descriptors that can be sent with a program.
 const MaxFDs = 8
@@ -34,7 +37,9 @@ func Main() int {
 	}
 	buf := make([]byte, MaxProgram)
 	oob := make([]byte, syscall.CmsgSpace(4*MaxFDs))
-	for serve(buf, oob) {
+	// Every child finds its own copy at the same address.
+	next := new(page)
+	for serve(buf, oob, next) {
 	}
 	for {
 		if _, err := syscall.Wait4(-1, nil, 0, nil); err != nil && err != syscall.EINTR {
@@ -44,7 +49,7 @@ func Main() int {
 }
 
 // serve answers one request; false when there will be no more.
-func serve(buf, oob []byte) bool {
+func serve(buf, oob []byte, next *page) bool {
 	n, oobn, flags, _, err := syscall.Recvmsg(SocketFD, buf, oob, syscall.MSG_CMSG_CLOEXEC)
 	if err == syscall.EINTR {
 		return true
@@ -56,14 +61,15 @@ func serve(buf, oob []byte) bool {
 	pid, pidfd := -int32(syscall.EINVAL), -1
 	var p Program
 	if flags&(syscall.MSG_TRUNC|syscall.MSG_CTRUNC) == 0 && len(fds) > 0 && p.Decode(buf[:n]) {
-		pid, pidfd = start(&p, fds)
+		pid, pidfd = start(&p, fds, next)
 	}
 	var rights []byte
 	if pidfd >= 0 {
 		rights = syscall.UnixRights(pidfd)
 		fds = append(fds, pidfd)
 	}
-	err = syscall.Sendmsg(SocketFD, append32(nil, uint32(pid)), rights, nil, syscall.MSG_NOSIGNAL)
+	answer := append64(append32(nil, uint32(pid)), uint64(uintptr(unsafe.Pointer(next))))
+	err = syscall.Sendmsg(SocketFD, answer, rights, nil, syscall.MSG_NOSIGNAL)
 	for _, fd := range fds {
 		_ = syscall.Close(fd)
 	}
@@ -83,16 +89,17 @@ func received(oob []byte) (fds []int) {
 	return fds
 }
 
-// call is a Call with everything resolved but its registers.
+// call is a Call with everything resolved but what kinds says is a Register, or an FD that came after More. It is laid out as
+// Next writes it.
 type call struct {
 	number   uintptr
 	args     [6]uintptr
-	register [6]bool
+	kinds    [6]byte
 	save     byte
 	optional bool
 }
 
-func start(p *Program, fds []int) (int32, int) {
+func start(p *Program, fds []int, next *page) (int32, int) {
 	resolve := func(a Arg) (uint64, bool) {
 		switch a.Kind {
 		case Pointer:
@@ -122,10 +129,15 @@ func start(p *Program, fds []int) (int32, int) {
 			if !ok {
 				return -int32(syscall.EBADF), -1
 			}
-			to.args[j], to.register[j] = uintptr(v), a.Kind == Register
+			to.args[j] = uintptr(v)
+			if a.Kind == Register {
+				to.kinds[j] = byte(Register)
+			}
 		}
 	}
-	f := &forking{calls: calls, report: fds[0], pidfd: -1}
+	f := &forking{calls: calls, report: fds[0], pidfd: -1, page: next}
+	f.into = syscall.Iovec{Base: (*byte)(unsafe.Pointer(next)), Len: uint64(unsafe.Sizeof(*next))}
+	f.message = syscall.Msghdr{Iov: &f.into, Iovlen: 1, Control: &f.control[0], Controllen: uint64(len(f.control))}
 	pid, e := f.fork(uintptr(p.Flags))
 	runtime.KeepAlive(p.Data)
 	if e != 0 {
