@@ -60,6 +60,8 @@ type Session struct {
 	// Messages counts the messages it was sent, and Usage what their agents said they used.
 	Messages int64 `json:"messages,omitempty"`
 	Usage    Usage `json:"usage,omitzero"`
+	// Counted is the occasion that was counted last in them, so that one which is delivered again is not counted twice.
+	Counted string `json:"counted,omitempty"`
 	// Created and LastActivity are by the owner's clock, in UTC.
 	Created      time.Time `json:"created"`
 	LastActivity time.Time `json:"last_activity"`

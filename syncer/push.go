@@ -91,6 +91,11 @@ func (x *session) pushSteps(ctx context.Context, l *local, was *snapshot, steps 
 	if err != nil {
 		return false, err
 	}
+	if next.Layout == Plain { // what it sends has its final name at once
+		if err := x.cfg.Fence(ctx); err != nil {
+			return false, err
+		}
+	}
 	changed := false
 	group, side := errgroup.WithContext(ctx)
 	early := sending > l.rehashed // else it may well turn out that nothing has changed
