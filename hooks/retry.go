@@ -155,3 +155,10 @@ func (q *retries) take(r *retry) bool {
 	r.busy = true
 	return true
 }
+
+// Pending is how many failed hooks are to be tried again.
+func (c *Chains) Pending() int {
+	c.retries.mu.Lock()
+	defer c.retries.mu.Unlock()
+	return len(c.retries.all)
+}
