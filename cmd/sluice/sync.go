@@ -115,7 +115,7 @@ func addRetention(cmd *cobra.Command, f *syncFlags) {
 
 // open makes the syncer for a command's arguments. The caller calls done when it is through.
 func (f *syncFlags) open(ctx context.Context, dir, place string, progress func(syncer.Progress)) (s *syncer.Syncer, done func() error, err error) {
-	at, err := workspace.Open(ctx, place, workspace.Options{Endpoint: f.endpoint, Region: f.region, Profile: f.profile})
+	at, err := new(workspace.Places).Open(ctx, place, workspace.Options{Endpoint: f.endpoint, Region: f.region, Profile: f.profile})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -26,8 +26,9 @@ type Config struct {
 
 // Keeper pulls and pushes workspaces. Its methods may be called at the same time.
 type Keeper struct {
-	cfg   Config
-	slots chan struct{}
+	cfg    Config
+	slots  chan struct{}
+	places Places
 
 	mu   sync.Mutex
 	busy map[string]*turn
@@ -83,7 +84,7 @@ func (k *Keeper) run(ctx context.Context, call *hooks.Call, op func(*syncer.Sync
 	}
 	defer leave()
 	sync := call.Template.Sync
-	place, err := Open(ctx, location, Options{Endpoint: sync.Endpoint})
+	place, err := k.places.Open(ctx, location, Options{Endpoint: sync.Endpoint})
 	if err != nil {
 		return nil, err
 	}
