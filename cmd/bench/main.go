@@ -74,6 +74,7 @@ func figures() []figure {
 		{"log.live.inprocess", 0.15, false, live(inProcess)},
 		{"log.live.tcp", 0.09, false, live(overTCP)},
 		{"log.durable", 0.4, false, durable(inProcess)},
+		{"hook.overhead", 1.1, true, hookOverhead(inProcess)},
 		{"up.ready", 3, true, upReady},
 	}
 }
