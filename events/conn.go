@@ -55,6 +55,7 @@ type Conn struct {
 	leaseTTL   time.Duration
 	topology   Topology    // as Ensure was given it
 	messages   atomic.Bool // MSG is known to be there
+	recorder   atomic.Pointer[Recorder]
 
 	bucketMu    sync.Mutex
 	buckets     map[string]jetstream.KeyValue

@@ -2,81 +2,116 @@ package events
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// recordAhead is how many events may be on their way at once.
-const recordAhead = 1024
+// How a recorder gathers.
+const (
+	// recordLinger is how long an event waits for others before it is sent: so long that a process's own records, which somebody waits
+	// for, are not stored behind it.
+	recordLinger = 2 * time.Millisecond
+	// recordAhead is how many events wait at most; with more, whoever records sends them at once.
+	recordAhead = 1024
+	// recordDrain bounds the storing of what is left when the recorder ends.
+	recordDrain = 10 * time.Second
+)
 
-// Recorder stores events without letting their makers wait, in the order of its calls: for events beside the way of a command,
-// such as those of hooks. What the server did not take is stored a second time by itself, and then comes late.
+// Recorder stores events without letting their makers wait: those beside the way of a command, such as those of hooks. They keep the
+// order they were recorded in, among themselves and before whatever [Conn.Publish] stores later; records of processes may be stored
+// before them. What the server did not take is stored once more by itself, and then comes late.
 type Recorder struct {
 	conn   *Conn
-	ahead  chan onItsWay
 	failed func(ev *schemas.Event, err error)
+	wake   chan struct{}
+
+	mu      sync.Mutex
+	waiting []*schemas.Event
+	sent    []onItsWay
 }
 
 type onItsWay struct {
 	ev     *schemas.Event
-	future jetstream.PubAckFuture
+	future jetstream.PubAckFuture // nil for one that could not be sent
 }
 
-// NewRecorder makes a recorder; failed is told of each event that could not be stored. Run must run.
+// NewRecorder makes the connection's recorder; failed is told of each event that could not be stored. Run must run.
 func (c *Conn) NewRecorder(failed func(ev *schemas.Event, err error)) *Recorder {
-	return &Recorder{conn: c, ahead: make(chan onItsWay, recordAhead), failed: failed}
+	r := &Recorder{conn: c, failed: failed, wake: make(chan struct{}, 1)}
+	c.recorder.Store(r)
+	return r
 }
 
-// Record sends an event. It waits only where too many are on their way.
-func (r *Recorder) Record(ctx context.Context, ev *schemas.Event) {
-	m, err := r.conn.eventMsg(ev)
-	if err != nil {
-		r.failed(ev, err)
-		return
-	}
-	future, err := r.conn.js.PublishMsgAsync(m, jetstream.WithMsgID(ev.ID))
-	if err != nil {
-		future = nil // Run stores it
+// Record takes an event, which is sent soon.
+func (r *Recorder) Record(_ context.Context, ev *schemas.Event) {
+	r.mu.Lock()
+	r.waiting = append(r.waiting, ev)
+	full := len(r.waiting) >= recordAhead
+	r.mu.Unlock()
+	if full {
+		r.send()
 	}
 	select {
-	case r.ahead <- onItsWay{ev, future}:
-	case <-ctx.Done():
-		r.failed(ev, ctx.Err())
+	case r.wake <- struct{}{}:
+	default: // one is enough
 	}
 }
 
-// Run sees to it that what was sent is stored, until ctx ends and all that was recorded by then is.
+// send hands all that waits to the connection, in order.
+func (r *Recorder) send() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, ev := range r.waiting {
+		s := onItsWay{ev: ev}
+		if m, err := r.conn.eventMsg(ev); err == nil {
+			if s.future, err = r.conn.js.PublishMsgAsync(m, jetstream.WithMsgID(ev.ID)); err != nil {
+				s.future = nil
+			}
+		}
+		r.sent = append(r.sent, s)
+	}
+	r.waiting = nil
+}
+
+// Run sends what is recorded and sees to it that it is stored, until ctx ends and all that was recorded by then is.
 func (r *Recorder) Run(ctx context.Context) error {
 	for {
 		select {
-		case s := <-r.ahead:
-			r.settle(ctx, s)
+		case <-r.wake:
+			_ = pause(ctx, recordLinger) // where ctx ends, there is no need to wait
+			r.send()
+			r.settle(context.WithoutCancel(ctx)) // what is under way is stored
 		case <-ctx.Done():
-			for {
-				select {
-				case s := <-r.ahead:
-					r.settle(ctx, s)
-				default:
-					return ctx.Err()
-				}
-			}
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordDrain)
+			defer cancel()
+			r.send()
+			r.settle(last)
+			return ctx.Err()
 		}
 	}
 }
 
-// settle waits for one event's ack. The last ones of a worker are stored although it ends.
-func (r *Recorder) settle(ctx context.Context, s onItsWay) {
-	if s.future != nil {
-		select {
-		case <-s.future.Ok():
-			return
-		case <-s.future.Err(): // after publishTimeout at the latest
+// settle waits for the acks of what was sent.
+func (r *Recorder) settle(ctx context.Context) {
+	r.mu.Lock()
+	sent := r.sent
+	r.sent = nil
+	r.mu.Unlock()
+	for _, s := range sent {
+		if s.future != nil {
+			select {
+			case <-s.future.Ok():
+				continue
+			case <-s.future.Err(): // after publishTimeout at the latest
+			}
 		}
-	}
-	// Its id keeps it from being stored twice.
-	if err := r.conn.Publish(context.WithoutCancel(ctx), s.ev); err != nil {
-		r.failed(s.ev, err)
+		// Its id keeps it from being stored twice.
+		if err := r.conn.publish(ctx, s.ev); err != nil {
+			r.failed(s.ev, err)
+		}
 	}
 }
