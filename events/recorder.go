@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -102,16 +103,17 @@ func (r *Recorder) settle(ctx context.Context) {
 	r.sent = nil
 	r.mu.Unlock()
 	for _, s := range sent {
+		var first error
 		if s.future != nil {
 			select {
 			case <-s.future.Ok():
 				continue
-			case <-s.future.Err(): // after publishTimeout at the latest
+			case first = <-s.future.Err(): // after publishTimeout at the latest
 			}
 		}
 		// Its id keeps it from being stored twice.
 		if err := r.conn.publish(ctx, s.ev); err != nil {
-			r.failed(s.ev, err)
+			r.failed(s.ev, errors.Join(first, err))
 		}
 	}
 }

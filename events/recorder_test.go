@@ -68,7 +68,9 @@ func TestRecordedEventsSurviveAServersRestart(t *testing.T) {
 		}
 	}
 	cancel()
-	<-ended
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
 	if got := stored(t, n.connect()); !slices.Equal(got, []string{"e1"}) {
 		t.Errorf("%q", got)
 	}

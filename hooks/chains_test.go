@@ -97,7 +97,7 @@ func TestWhatAHookDoesWrongIsItsFailureAlone(t *testing.T) {
 	release := make(chan struct{})
 	c := chains(t, n, hooks.Config{Hooks: map[string]any{
 		"panics": messageHook(func(context.Context, *hooks.Call) error { panic(strings.Repeat("much ", 1000)) }),
-		"nil":    messageHook(func(_ context.Context, c *hooks.Call) error { return c.Exec(nil, nil, nil) }), //nolint:staticcheck // what a careless hook does
+		"nil":    messageHook(func(_ context.Context, c *hooks.Call) error { return c.Exec(nil, nil, nil) }),
 		"leaves": messageHook(func(context.Context, *hooks.Call) error { runtime.Goexit(); return nil }),
 		"heeds":  messageHook(func(ctx context.Context, _ *hooks.Call) error { <-ctx.Done(); return ctx.Err() }),
 		"deaf":   messageHook(func(context.Context, *hooks.Call) error { <-release; return nil }),
