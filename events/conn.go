@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -52,6 +53,9 @@ type Conn struct {
 
 	partitions int
 	leaseTTL   time.Duration
+	topology   Topology    // as Ensure was given it
+	messages   atomic.Bool // MSG is known to be there
+	recorder   atomic.Pointer[Recorder]
 
 	bucketMu    sync.Mutex
 	buckets     map[string]jetstream.KeyValue

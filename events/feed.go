@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -27,91 +26,23 @@ func (f Filter) tenant() string {
 }
 
 // Feed listens to events as they are stored. It is for one goroutine.
-type Feed struct {
-	conn *Conn
-	sub  *nats.Subscription
-	f    Filter
-	last uint64
-	line uint64 // the connection's count of reconnects when EVT was last known to hold nothing unseen
-}
+type Feed = live[*schemas.Event]
 
 // Listen begins to listen; from is the EVT sequence of the first event wanted. Errors: unavailable.
 func (c *Conn) Listen(f Filter, from uint64) (*Feed, error) {
-	sub, err := c.nc.SubscribeSync(c.Subjects.Feed(f.tenant(), f.Thread, f.Process))
-	if err != nil {
-		return nil, wrap(err, "listen to events")
-	}
-	if err := sub.SetPendingLimits(-1, followBuffer); err != nil {
-		return nil, wrap(err, "listen to events")
-	}
-	feed := &Feed{conn: c, sub: sub, f: f, line: c.nc.Stats().Reconnects}
-	if from > 0 {
-		feed.last = from - 1
-	}
-	return feed, nil
-}
-
-// Close ends the subscription.
-func (l *Feed) Close() { _ = l.sub.Unsubscribe() } // should it fail, it ends with the connection
-
-// CatchUp delivers what EVT has now. Errors are fn's, unavailable or deadline_exceeded.
-func (l *Feed) CatchUp(ctx context.Context, fn func(*schemas.Event) error) error {
-	line := l.conn.nc.Stats().Reconnects
-	next, err := l.conn.ReadEvents(ctx, l.f, l.last+1, fn)
-	l.last = max(l.last, next-1)
-	if err == nil {
-		l.line = line
-	}
-	return err
-}
-
-// Next waits for one live event and delivers it, after reading any that a full buffer or a broken connection made it miss.
-// Errors are fn's, ctx's, unavailable or deadline_exceeded.
-func (l *Feed) Next(ctx context.Context, fn func(*schemas.Event) error) error {
-	if l.conn.nc.Stats().Reconnects != l.line {
-		return l.makeUp(ctx, fn)
-	}
-	m, err := nextWithin(ctx, l.sub, lineCheck)
-	switch {
-	case err == nil:
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case errors.Is(err, nats.ErrTimeout):
-		return nil // time to look at the line again
-	case errors.Is(err, nats.ErrSlowConsumer):
-		return l.makeUp(ctx, fn)
-	default:
-		return wrap(err, "listen to events")
-	}
-	seq := parseUint(m.Header.Get(headerSequence))
-	if seq <= l.last {
-		return nil
-	}
-	l.last = seq
-	if ev, decodeErr := schemas.DecodeEvent(m.Data); decodeErr == nil { // else it is none of this contract's, and of no use to a reader
-		ev.Seq = seq
-		return fn(ev)
-	}
-	return nil
-}
-
-// makeUp is CatchUp with patience: a server that has just come back may not read its streams yet.
-func (l *Feed) makeUp(ctx context.Context, fn func(*schemas.Event) error) error {
-	for {
-		err := l.CatchUp(ctx, func(ev *schemas.Event) error { return callersOwn(fn(ev)) })
-		var own *ofCaller
-		switch {
-		case errors.As(err, &own):
-			return own.err
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err == nil || !passing(err) || l.conn.nc.IsClosed():
-			return err
-		}
-		if err := pause(ctx, lineCheck); err != nil {
-			return err
-		}
-	}
+	return listen(c, "listen to events", c.Subjects.Feed(f.tenant(), f.Thread, f.Process), from, source[*schemas.Event]{
+		read: func(ctx context.Context, from uint64, fn func(*schemas.Event) error) (uint64, error) {
+			return c.ReadEvents(ctx, f, from, fn)
+		},
+		decode: func(seq uint64, data []byte) (*schemas.Event, bool) {
+			ev, err := schemas.DecodeEvent(data)
+			if err != nil {
+				return nil, false
+			}
+			ev.Seq = seq
+			return ev, true
+		},
+	})
 }
 
 // ReadEvents reads stored events from a sequence on, in order. It returns the sequence after the last one read. Errors are

@@ -89,6 +89,13 @@ func (c *Conn) settle(ctx context.Context, ev *schemas.Event, cause error) (uint
 // Publish writes an event that is no process record. Its id keeps a repetition within a minute from being stored
 // twice. Errors: limit_exceeded, unavailable, deadline_exceeded.
 func (c *Conn) Publish(ctx context.Context, ev *schemas.Event) error {
+	if r := c.recorder.Load(); r != nil {
+		r.send() // what was recorded before is stored before
+	}
+	return c.publish(ctx, ev)
+}
+
+func (c *Conn) publish(ctx context.Context, ev *schemas.Event) error {
 	m, err := c.eventMsg(ev)
 	if err != nil {
 		return err

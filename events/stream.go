@@ -21,9 +21,11 @@ type Topology struct {
 	Replicas int
 	// CommandAge, EventAge and LogAge say how long each stream keeps what it has. Default 24, 72 and 24 hours.
 	CommandAge, EventAge, LogAge time.Duration
-	// CommandBytes, EventBytes, LogBytes and DeadBytes bound each stream. Default 256 MiB, 1 GiB, 8 GiB, 64 MiB. CMD
-	// refuses more when full, which is the back-pressure; the others drop their oldest.
-	CommandBytes, EventBytes, LogBytes, DeadBytes int64
+	// MessageAge says how long MSG keeps a conversation's messages. Default 0: for ever.
+	MessageAge time.Duration
+	// CommandBytes, EventBytes, LogBytes, MessageBytes and DeadBytes bound each stream. Default 256 MiB, 1 GiB, 8 GiB, 1 GiB,
+	// 64 MiB. CMD refuses more when full, which is the back-pressure; the others drop their oldest.
+	CommandBytes, EventBytes, LogBytes, MessageBytes, DeadBytes int64
 	// LeaseTTL is how long a worker that no longer renews its lease counts as alive. Default 10 s.
 	LeaseTTL time.Duration
 }
@@ -52,6 +54,7 @@ func (t Topology) withDefaults() Topology {
 	def(&t.CommandBytes, 256<<20)
 	def(&t.EventBytes, 1<<30)
 	def(&t.LogBytes, 8<<30)
+	def(&t.MessageBytes, 1<<30)
 	def(&t.DeadBytes, 64<<20)
 	return t
 }
@@ -59,7 +62,7 @@ func (t Topology) withDefaults() Topology {
 // StoreBytes is the sum of what the streams may grow to, in bytes.
 func (t Topology) StoreBytes() int64 {
 	t = t.withDefaults()
-	return t.CommandBytes + t.EventBytes + t.LogBytes + t.DeadBytes
+	return t.CommandBytes + t.EventBytes + t.LogBytes + t.MessageBytes + t.DeadBytes
 }
 
 // Fit returns the topology with its byte bounds scaled down, all alike, to fit into this many bytes of disk. A sixteenth is
@@ -71,7 +74,7 @@ func (t Topology) Fit(bytes int64) Topology {
 	if bytes >= sum {
 		return t
 	}
-	for _, v := range []*int64{&t.CommandBytes, &t.EventBytes, &t.LogBytes, &t.DeadBytes} {
+	for _, v := range []*int64{&t.CommandBytes, &t.EventBytes, &t.LogBytes, &t.MessageBytes, &t.DeadBytes} {
 		*v = max(int64(float64(*v)*float64(bytes)/float64(sum)), 1<<20)
 	}
 	return t
@@ -79,14 +82,14 @@ func (t Topology) Fit(bytes int64) Topology {
 
 // names are the streams and buckets of a cell.
 type names struct {
-	cmd, evt, log, dlq string
-	state, leases      string
+	cmd, evt, log, msg, dlq string
+	state, leases           string
 }
 
 func namesOf(cell string) names {
 	p := "sluice-" + cell + "-"
 	return names{
-		cmd: p + "CMD", evt: p + "EVT", log: p + "LOG", dlq: p + "DLQ",
+		cmd: p + "CMD", evt: p + "EVT", log: p + "LOG", msg: p + "MSG", dlq: p + "DLQ",
 		state: p + "state", leases: p + "leases",
 	}
 }
@@ -98,6 +101,7 @@ func (c *Conn) Ensure(ctx context.Context, t Topology) error {
 	t = t.withDefaults()
 	c.partitions = t.Partitions
 	c.leaseTTL = t.LeaseTTL
+	c.topology = t
 	// All at once: each costs the server a dozen file operations, which do not wait for each other.
 	group, ctx := errgroup.WithContext(ctx)
 	for _, cfg := range c.streamConfigs(t) {

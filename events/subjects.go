@@ -170,6 +170,22 @@ func (s Subjects) Tail(tenant, thread, process string) string {
 	return s.join(tenant, "tail", thread, process, "*")
 }
 
+// Message is where a worker stores a message of a conversation.
+func (s Subjects) Message(tenant, thread, process string, role schemas.Role) string {
+	return s.join(tenant, "msg", thread, process, string(role))
+}
+
+// Messages addresses a thread's messages.
+func (s Subjects) Messages(tenant, thread string) string {
+	return s.join(tenant, "msg", thread, "*", "*")
+}
+
+// AllMessages is what the MSG stream listens on.
+func (s Subjects) AllMessages() string { return s.join("*", "msg", ">") }
+
+// Said is the live copy of what [Subjects.Messages] addresses.
+func (s Subjects) Said(tenant, thread string) string { return s.join(tenant, "said", thread, "*", "*") }
+
 // API is an endpoint that any worker may answer.
 func (s Subjects) API(tenant, verb string) string { return s.join(tenant, "api", verb) }
 

@@ -41,6 +41,9 @@ func TestEachPublishFormHasItsListeners(t *testing.T) {
 	check(control, s.ThreadControls("ten", "thr"))
 	check(log, s.AllLogs(), s.ProcessLog("ten", "thr", "pro"))
 	check(strings.Replace(log, ".log.", ".tail.", 1), s.Tail("ten", "thr", "pro"))
+	message := s.Message("ten", "thr", "pro", schemas.RoleAgent)
+	check(message, s.AllMessages(), s.Messages("ten", "thr"))
+	check(strings.Replace(message, ".msg.", ".said.", 1), s.Said("ten", "thr"))
 	check(s.API("ten", "place"), s.AnyAPI("place"))
 	check(s.DeadLetter("ten", "thr"), s.AllDeadLetters())
 	for _, typ := range schemas.EventTypes() {
@@ -64,9 +67,9 @@ func TestEachPublishFormHasItsListeners(t *testing.T) {
 			}
 		}
 	}
-	for _, plane := range []string{command, rpc, control, log, s.Event("ten", "thr", "pro", schemas.TypeProcessExited)} {
+	for _, plane := range []string{command, rpc, control, log, message, s.Event("ten", "thr", "pro", schemas.TypeProcessExited)} {
 		n := 0
-		for _, all := range []string{s.AllCommands(), s.AllEvents(), s.AllLogs(), s.AllDeadLetters()} {
+		for _, all := range []string{s.AllCommands(), s.AllEvents(), s.AllLogs(), s.AllMessages(), s.AllDeadLetters()} {
 			if matches(all, plane) {
 				n++
 			}

@@ -19,11 +19,12 @@ type Op string
 
 // The operations of this version.
 const (
-	OpExec Op = "exec" // run a command in the thread's sandbox, in the foreground
+	OpExec    Op = "exec"    // run a command in the thread's sandbox, in the foreground
+	OpMessage Op = "message" // have the thread's agent answer a prompt
 )
 
 // Ops lists every operation this version knows.
-func Ops() []Op { return []Op{OpExec} }
+func Ops() []Op { return []Op{OpExec, OpMessage} }
 
 // Retry says what may be done when a worker dies between accepting a command and its end.
 type Retry string
@@ -55,8 +56,16 @@ type Command struct {
 	// Image is what the sandbox's root is made from, where the provider makes it from images; empty is the worker's own
 	// choice. A thread's session keeps the first one: another is a conflict.
 	Image string `json:"image,omitempty"`
+	// Template is the recipe of the session that the thread gets where it has none; empty is the worker's default. A thread
+	// that has another one refuses with conflict.
+	Template string `json:"template,omitempty"`
+	// Session is the id of the session the command is meant for; empty for whichever the thread has, or gets. Where it is
+	// another by now, the command is refused with session_expired.
+	Session string `json:"session,omitempty"`
 	// Exec is set for op exec.
 	Exec *Exec `json:"exec,omitempty"`
+	// Message is set for op message.
+	Message *MessageRequest `json:"message,omitempty"`
 }
 
 // Exec is a program to run in the foreground: the answer is its [Result].

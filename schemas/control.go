@@ -52,10 +52,22 @@ func DecodeKillRequest(body []byte) (*KillRequest, error) {
 type PlaceRequest struct {
 	// Thread is the conversation.
 	Thread string `json:"thread"`
-	// Provider is the kind of sandbox it needs; empty for the worker's own choice.
+	// Provider is the kind of sandbox it needs; empty for the template's, or the worker's own choice.
 	Provider string `json:"provider,omitempty"`
 	// Image is what its sandbox is to be made from, as in [Command].
 	Image string `json:"image,omitempty"`
+	// Template is the recipe of a new session; empty for the worker's default. A session of another one is a conflict.
+	Template string `json:"template,omitempty"`
+	// User and Tags are a new session's.
+	User string            `json:"user,omitempty"`
+	Tags map[string]string `json:"tags,omitempty"`
+	// IdleTimeoutMS and MaxLifetimeMS are a new session's, in milliseconds; 0 for the template's.
+	IdleTimeoutMS int64 `json:"idle_timeout_ms,omitempty"`
+	MaxLifetimeMS int64 `json:"max_lifetime_ms,omitempty"`
+	// Existing makes no session: a thread that has none is not_found.
+	Existing bool `json:"existing,omitempty"`
+	// Start makes the sandbox, with its cold-start hooks, before the answer.
+	Start bool `json:"start,omitempty"`
 }
 
 // DecodePlaceRequest reads and validates a place request as strictly as [DecodeCommand] reads a command. The errors are the
@@ -88,6 +100,9 @@ func decodeControl(what string, body []byte, into any) error {
 type PlaceReply struct {
 	// Worker is the owner.
 	Worker string `json:"worker,omitempty"`
+	// Session is the thread's, and Created says that it was made for this request.
+	Session *Session `json:"session,omitempty"`
+	Created bool     `json:"created,omitempty"`
 	// Error says why nobody could take it.
 	Error *Error `json:"error,omitempty"`
 }

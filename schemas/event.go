@@ -23,9 +23,21 @@ const (
 	TypeSessionReused    EventType = "session.reused"     // data: Session
 	TypeSessionExpired   EventType = "session.expired"    // data: Session
 	TypeSessionEnded     EventType = "session.terminated" // data: Session
+	TypeSandboxPending   EventType = "sandbox.pending"    // data: SandboxInfo
+	TypeSandboxCreating  EventType = "sandbox.creating"   // data: SandboxInfo
 	TypeSandboxRunning   EventType = "sandbox.running"    // data: SandboxInfo
+	TypeSandboxCompleted EventType = "sandbox.completed"  // data: SandboxInfo: it ended by itself, or was parked
 	TypeSandboxFailed    EventType = "sandbox.failed"     // data: SandboxInfo
 	TypeSandboxEnded     EventType = "sandbox.terminated" // data: SandboxInfo
+	TypeHookStarted      EventType = "hook.started"       // data: HookRun
+	TypeHookFinished     EventType = "hook.finished"      // data: HookRun
+	TypeHookFailed       EventType = "hook.failed"        // data: HookRun
+	TypeColdStart        EventType = "coldstart.finished" // data: ColdStart
+	TypeMessageSaved     EventType = "message.saved"      // data: Message, without its text
+	TypeStreamFinished   EventType = "stream.finished"    // data: StreamFinish
+	TypeSyncPulled       EventType = "sync.pulled"        // data: SyncReport
+	TypeSyncPushed       EventType = "sync.pushed"        // data: SyncReport
+	TypeSyncConflict     EventType = "sync.conflict"      // data: SyncReport
 	TypeLogGap           EventType = "log.gap"            // data: LogGap
 	TypeValidationFailed EventType = "validation.failed"  // data: Error
 	TypeLimitExceeded    EventType = "limit.exceeded"     // data: Error
@@ -36,7 +48,9 @@ func EventTypes() []EventType {
 	return []EventType{
 		TypeProcessAccepted, TypeProcessStarted, TypeProcessExited, TypeProcessLost, TypeProcessRejected,
 		TypeSessionCreated, TypeSessionReused, TypeSessionExpired, TypeSessionEnded,
-		TypeSandboxRunning, TypeSandboxFailed, TypeSandboxEnded,
+		TypeSandboxPending, TypeSandboxCreating, TypeSandboxRunning, TypeSandboxCompleted, TypeSandboxFailed, TypeSandboxEnded,
+		TypeHookStarted, TypeHookFinished, TypeHookFailed, TypeColdStart, TypeMessageSaved, TypeStreamFinished,
+		TypeSyncPulled, TypeSyncPushed, TypeSyncConflict,
 		TypeLogGap, TypeValidationFailed, TypeLimitExceeded,
 	}
 }
@@ -156,40 +170,6 @@ type Started struct {
 	Epoch uint64 `json:"epoch"`
 	// Retry is the command's.
 	Retry Retry `json:"retry,omitempty"`
-}
-
-// Session is a thread's claim on a sandbox and a workspace. It is kept in KV and changed by compare-and-swap alone.
-type Session struct {
-	// ID is a ULID.
-	ID string `json:"id"`
-	// Tenant and Thread are its key.
-	Tenant string `json:"tenant"`
-	Thread string `json:"thread"`
-	// Owner is the worker that runs it.
-	Owner string `json:"owner"`
-	// Epoch grows by one with each change of owner, and with each restart of one: what an older epoch publishes is refused.
-	Epoch uint64 `json:"epoch"`
-	// Provider is the kind of its sandbox.
-	Provider string `json:"provider"`
-	// Image is what its sandbox is made from; empty where the provider needs none.
-	Image string `json:"image,omitempty"`
-	// Created and LastActivity are by the owner's clock, in UTC.
-	Created      time.Time `json:"created"`
-	LastActivity time.Time `json:"last_activity"`
-}
-
-// SandboxInfo tells of a sandbox in events.
-type SandboxInfo struct {
-	// ID is the sandbox's id.
-	ID string `json:"id"`
-	// Provider is its kind.
-	Provider string `json:"provider"`
-	// Workspace is the folder the processes see.
-	Workspace string `json:"workspace,omitempty"`
-	// StartMS is how long making it took, in milliseconds.
-	StartMS float64 `json:"start_ms,omitempty"`
-	// Error says why it failed.
-	Error *Error `json:"error,omitempty"`
 }
 
 // LogGap says that output is missing from the log, and why.

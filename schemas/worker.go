@@ -10,4 +10,6 @@ type WorkerInfo struct {
 	LowSeq uint64 `json:"low_seq"`
 	// Providers are the kinds of sandbox it can make.
 	Providers []string `json:"providers"`
+	// Templates are the names of the templates it has.
+	Templates []string `json:"templates,omitempty"`
 }

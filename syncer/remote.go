@@ -138,6 +138,9 @@ func idTime(id string) (time.Time, error) {
 // commit replaces the remote state that was read by next. It is false when another writer was first. A write whose
 // answer was lost, and which is then refused because it has taken place, is known by its ID.
 func (s *Syncer) commit(ctx context.Context, was *snapshot, data []byte) (token string, done bool, err error) {
+	if err := s.cfg.Fence(ctx); err != nil {
+		return "", false, err
+	}
 	sha, sum := sha256.Sum256(data), md5.Sum(data)
 	cond := Condition{Match: was.token, Absent: was.token == ""}
 	c := Content{Reader: bytes.NewReader(data), Size: int64(len(data)), SHA256: &sha, MD5: &sum}

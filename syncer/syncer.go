@@ -43,6 +43,9 @@ type Config struct {
 	Retention Retention
 	// StaleAfter is how old the last sync may be before [Status] calls the state stale; default 1 h.
 	StaleAfter time.Duration
+	// Fence, when set, is asked before the store's state is changed, and before a plain layout's files are: an error of it
+	// ends the operation with nothing changed. It is for a writer that may have been replaced by another meanwhile.
+	Fence func(ctx context.Context) error
 	// Progress, when set, is called as work is done, from several goroutines at once.
 	Progress func(Progress)
 	// Now is the clock that names versions; default [time.Now].
@@ -89,6 +92,9 @@ func New(cfg Config) (*Syncer, error) {
 	}
 	if cfg.Progress == nil {
 		cfg.Progress = func(Progress) {}
+	}
+	if cfg.Fence == nil {
+		cfg.Fence = func(context.Context) error { return nil }
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

@@ -25,6 +25,7 @@ func figures() []figure {
 		{"log.live.inprocess", 0.15, false, live(inProcess)},
 		{"log.live.tcp", 0.09, false, live(overTCP)},
 		{"log.durable", 0.4, false, durable(inProcess)},
+		{"hook.overhead", 1.1, true, hookOverhead(inProcess)},
 		{"up.ready", 3, true, upReady},
 		{"jail.cold", 30, false, jailCold},
 		{"jail.bwrap", 1, false, jailBwrap},

@@ -52,6 +52,7 @@ const (
 // rig is a server, a worker with provider local, and a client.
 type rig struct {
 	client *client.Client
+	worker *events.Conn
 	stop   func() error
 }
 
@@ -107,7 +108,7 @@ func (b *bench) rig(ctx context.Context, at place) (*rig, error) {
 	}
 	select {
 	case <-ready:
-		return &rig{client: cl, stop: stop}, nil
+		return &rig{client: cl, worker: workerConn, stop: stop}, nil
 	case err := <-ended:
 		ended <- nil
 		return nil, errors.Join(err, stop())

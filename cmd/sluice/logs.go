@@ -136,6 +136,21 @@ func eventDetail(ev *schemas.Event) string {
 		if ev.Decode(&s) == nil {
 			return fmt.Sprintf("%s  %s, %.0f ms", s.ID, s.Provider, s.StartMS)
 		}
+	case schemas.TypeHookStarted, schemas.TypeHookFinished, schemas.TypeHookFailed:
+		var h schemas.HookRun
+		if ev.Decode(&h) == nil {
+			return hookDetail(&h)
+		}
+	case schemas.TypeSyncPulled, schemas.TypeSyncPushed, schemas.TypeSyncConflict:
+		var r schemas.SyncReport
+		if ev.Decode(&r) == nil {
+			return fmt.Sprintf("%s  %d files, %d bytes, %d conflicts, %.0f ms", r.Version, r.Files, r.Bytes, len(r.Conflicts), r.DurationMS)
+		}
+	case schemas.TypeMessageSaved:
+		var msg schemas.Message
+		if ev.Decode(&msg) == nil {
+			return fmt.Sprintf("%s  message %d: %s", msg.Process, msg.Seq, speaker(&msg))
+		}
 	case schemas.TypeValidationFailed, schemas.TypeLimitExceeded:
 		var e schemas.Error
 		if ev.Decode(&e) == nil {
@@ -143,4 +158,18 @@ func eventDetail(ev *schemas.Event) string {
 		}
 	}
 	return ev.Process
+}
+
+func hookDetail(h *schemas.HookRun) string {
+	s := fmt.Sprintf("%s  %s", h.Phase, h.Hook)
+	if h.Attempt > 1 {
+		s += fmt.Sprintf(", attempt %d", h.Attempt)
+	}
+	if h.DurationMS > 0 {
+		s += fmt.Sprintf(", %.1f ms", h.DurationMS)
+	}
+	if h.Error != nil {
+		s += ": " + h.Error.Message
+	}
+	return s
 }

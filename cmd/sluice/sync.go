@@ -6,19 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-dev/sluice/cmd/internal/workspace"
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer"
-	"github.com/sluice-dev/sluice/syncer/dirstore"
-	"github.com/sluice-dev/sluice/syncer/s3store"
 )
 
 // syncFlags are what every sync command takes.
@@ -119,12 +115,12 @@ func addRetention(cmd *cobra.Command, f *syncFlags) {
 
 // open makes the syncer for a command's arguments. The caller calls done when it is through.
 func (f *syncFlags) open(ctx context.Context, dir, place string, progress func(syncer.Progress)) (s *syncer.Syncer, done func() error, err error) {
-	store, name, done, err := f.store(ctx, place)
+	at, err := new(workspace.Places).Open(ctx, place, workspace.Options{Endpoint: f.endpoint, Region: f.region, Profile: f.profile})
 	if err != nil {
 		return nil, nil, err
 	}
 	cfg := syncer.Config{
-		Root: dir, Store: syncer.Retry(store, syncer.RetryPolicy{}), Remote: name,
+		Root: dir, Store: syncer.Retry(at, syncer.RetryPolicy{}), Remote: at.Name,
 		Layout: syncer.Layout(f.layout), OnConflict: syncer.OnConflict(f.onConflict), Verify: f.verify, Ignore: f.ignore,
 		OutsideLinks: f.outsideLinks, SingleWriter: f.single, Progress: progress,
 		Retention: syncer.Retention{Keep: f.keep, Age: f.keepFor, Grace: f.grace},
@@ -133,38 +129,9 @@ func (f *syncFlags) open(ctx context.Context, dir, place string, progress func(s
 		cfg.StaleAfter = time.Duration(seconds) * time.Second
 	}
 	if s, err = syncer.New(cfg); err != nil {
-		return nil, nil, errors.Join(err, done())
+		return nil, nil, errors.Join(err, at.Close())
 	}
-	return s, done, nil
-}
-
-// store opens what a URL names. The name is the URL without what may be secret in it.
-func (f *syncFlags) store(ctx context.Context, place string) (s syncer.Store, name string, done func() error, err error) {
-	u, err := url.Parse(place)
-	if err != nil {
-		return nil, "", nil, schemas.Errorf(schemas.CodeInvalidArgument, "sync: %q is no URL: use s3://bucket/prefix or file:///path", place)
-	}
-	switch {
-	case u.Scheme == "s3" && u.Host != "":
-		s3, err := s3store.Open(ctx, s3store.Options{
-			Bucket: u.Host, Prefix: u.Path, Endpoint: f.endpoint, Region: f.region, Profile: f.profile,
-		})
-		if err != nil {
-			return nil, "", nil, err
-		}
-		name = "s3://" + u.Host + "/" + strings.Trim(u.Path, "/")
-		if f.endpoint != "" {
-			name += " at " + f.endpoint
-		}
-		return s3, name, func() error { return nil }, nil
-	case u.Scheme == "file" && u.Host == "" && filepath.IsAbs(u.Path):
-		dir, err := dirstore.Open(u.Path)
-		if err != nil {
-			return nil, "", nil, err
-		}
-		return dir, "file://" + filepath.Clean(u.Path), dir.Close, nil
-	}
-	return nil, "", nil, schemas.Errorf(schemas.CodeInvalidArgument, "sync: %q: use s3://bucket/prefix or file:///path", place)
+	return s, at.Close, nil
 }
 
 // run does one operation and prints its report.

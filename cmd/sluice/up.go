@@ -29,6 +29,7 @@ type workerFlags struct {
 	processes int
 	grace     time.Duration
 	idle      time.Duration
+	private   bool
 	logFormat string
 	logLevel  string
 }
@@ -42,6 +43,7 @@ func (m *Main) addWorkerFlags(c *cobra.Command, w *workerFlags) {
 	f.IntVar(&w.processes, "max-processes", 256, "refuse commands beyond `N` running ones")
 	f.DurationVar(&w.grace, "stop-grace", 10*time.Second, "time `D` between SIGTERM and SIGKILL for what runs at shutdown")
 	f.DurationVar(&w.idle, "session-timeout", m.sessionTimeout(), "end a session that has run nothing for `D` (SESSION_TIMEOUT_MINUTES)")
+	f.BoolVar(&w.private, "private-hooks", false, "let templates' HTTP hooks reach loopback and private addresses")
 	f.StringVar(&w.logFormat, "log-format", "auto", "`FORMAT` json or text; auto is text on a terminal")
 	f.StringVar(&w.logLevel, "log-level", "info", "`LEVEL` debug, info, warn or error")
 }
@@ -85,7 +87,7 @@ func (w *workerFlags) node(ctx context.Context) (node.Config, error) {
 	}
 	return node.Config{
 		Provider: choice.Default, Allowed: choice.Allowed, Image: w.image, Limits: limits, PoolSize: w.pool,
-		Processes: w.processes, Grace: w.grace, Idle: w.idle,
+		Processes: w.processes, Grace: w.grace, Idle: w.idle, PrivateHooks: w.private,
 	}, nil
 }
 

@@ -111,11 +111,16 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 			t.DisableChecksumValidation = true
 		}
 	})
-	prefix := strings.Trim(o.Prefix, "/")
-	if prefix != "" {
-		prefix += "/"
+	return (&Store{client: client, large: large, bucket: o.Bucket}).At(o.Prefix), nil
+}
+
+// At is the same bucket under another prefix, by the same connections and credentials.
+func (s *Store) At(prefix string) *Store {
+	at := *s
+	if at.prefix = strings.Trim(prefix, "/"); at.prefix != "" {
+		at.prefix += "/"
 	}
-	return &Store{client: client, large: large, bucket: o.Bucket, prefix: prefix}, nil
+	return &at
 }
 
 func newHTTPClient(timeout time.Duration) aws.HTTPClient {

@@ -38,6 +38,10 @@ type Config struct {
 	// Processes, Grace and Idle are processor.Config's MaxProcesses, StopGrace and IdleTimeout, with its defaults.
 	Processes   int
 	Grace, Idle time.Duration
+	// PrivateHooks lets HTTP hooks reach loopback and private addresses. Default: they reach public ones alone, by HTTPS.
+	PrivateHooks bool
+	// Hooks are Go hooks by name, for templates to name. Default: the built-in ones alone.
+	Hooks map[string]any
 	// Log gets one line for each command. Default: nothing is logged.
 	Log zerolog.Logger
 }
@@ -68,6 +72,11 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer n.keep(ctx, providers)()
+	chains, recorder, err := n.chains()
+	if err != nil {
+		return err
+	}
+	defer n.runHooks(ctx, chains, recorder)()
 	for {
 		err := n.incarnation(ctx, providers, ready)
 		ready = func() {}

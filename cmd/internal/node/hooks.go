@@ -1,0 +1,110 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sluice-dev/sluice/cmd/internal/workspace"
+	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/hooks"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// chains are the hooks of this worker's templates, with what they need wired, and the recorder of their events.
+func (n *Node) chains() (*hooks.Chains, *events.Recorder, error) {
+	recorder := n.conn.NewRecorder(func(ev *schemas.Event, err error) {
+		n.cfg.Log.Warn().Err(err).Str("type", string(ev.Type)).Str("thread", ev.Thread).Msg("event not stored")
+	})
+	c, err := hooks.New(hooks.Config{
+		Worker: n.cfg.Worker, Record: recorder.Record, Log: n.cfg.Log,
+		Workspace: workspace.New(workspace.Config{Fence: n.fence}),
+		Messages:  n.conn, Asker: n.conn, Secret: readSecret, Private: n.cfg.PrivateHooks, Hooks: n.cfg.Hooks,
+	})
+	return c, recorder, err
+}
+
+// runHooks does what hooks need done beside their occasions, until ctx ends; whoever calls the result waits for it.
+func (n *Node) runHooks(ctx context.Context, c *hooks.Chains, recorder *events.Recorder) (wait func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	retried, recorded := make(chan struct{}), make(chan struct{})
+	// The recorder is the last to end: what the others do at their end is recorded too.
+	recordCtx, endRecords := context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		defer close(retried)
+		_ = c.Retry(ctx) // it ends with ctx alone
+	}()
+	go func() {
+		defer close(recorded)
+		_ = recorder.Run(recordCtx) // it ends with its context alone
+	}()
+	return func() {
+		cancel()
+		<-retried
+		patience, stop := context.WithTimeout(context.WithoutCancel(ctx), stragglerPatience)
+		defer stop()
+		if err := c.Close(patience); err != nil {
+			n.cfg.Log.Warn().Err(err).Msg("hooks")
+		}
+		endRecords()
+		<-recorded
+	}
+}
+
+// stragglerPatience is how long a worker that ends waits for hooks that do not heed their deadline.
+const stragglerPatience = 5 * time.Second
+
+// fence says whether a session is still this worker's. The word of KV counts, not what this worker remembers: it may have been
+// frozen meanwhile.
+func (n *Node) fence(ctx context.Context, c schemas.Conversation) error {
+	s, _, err := n.conn.Session(ctx, c.Tenant, c.Thread)
+	switch {
+	case errors.Is(err, schemas.ErrNotFound):
+		return schemas.Errorf(schemas.CodeLost, "the session of thread %s has ended: its workspace is not pushed any more", c.Thread)
+	case err != nil:
+		return err
+	case s.ID != c.Session, s.Owner != n.cfg.Worker, s.Epoch != c.Epoch:
+		return schemas.Errorf(schemas.CodeLost, "the session of thread %s has gone on elsewhere, at epoch %d: its workspace is not pushed from here", c.Thread, s.Epoch)
+	}
+	return nil
+}
+
+// Bounds of secrets.
+const (
+	secretPrefix   = "SLUICE_SECRET_" // of variables that a template may name: it could read any other secret of the worker's
+	maxSecretBytes = 64 << 10
+)
+
+// readSecret reads what a template names. Its errors tell where it was looked for, never what was found.
+func readSecret(ref schemas.SecretRef) (string, error) {
+	switch {
+	case ref.Env != "" && ref.File == "":
+		if !strings.HasPrefix(ref.Env, secretPrefix) {
+			return "", schemas.Errorf(schemas.CodeInvalidArgument, "secret: variable %s does not begin with %s", ref.Env, secretPrefix)
+		}
+		if v := os.Getenv(ref.Env); v != "" {
+			return v, nil
+		}
+		return "", schemas.Errorf(schemas.CodeNotFound, "secret: the worker's environment has no %s", ref.Env)
+	case ref.File != "" && ref.Env == "":
+		if !filepath.IsAbs(ref.File) {
+			return "", schemas.Errorf(schemas.CodeInvalidArgument, "secret: file %s is not absolute", ref.File)
+		}
+		f, err := os.Open(ref.File)
+		if err != nil {
+			return "", schemas.Errorf(schemas.CodeNotFound, "secret: %w", err)
+		}
+		defer f.Close()
+		line, err := bufio.NewReader(io.LimitReader(f, maxSecretBytes)).ReadString('\n')
+		if line = strings.TrimRight(line, "\r\n"); line == "" {
+			return "", schemas.Errorf(schemas.CodeNotFound, "secret: the first line of %s is empty (%v)", ref.File, err)
+		}
+		return line, nil
+	}
+	return "", schemas.Errorf(schemas.CodeInvalidArgument, "secret: name either env or file")
+}

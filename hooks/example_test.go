@@ -1,0 +1,79 @@
+package hooks_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/sluice-dev/sluice/hooks"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// audit is a Go hook: its methods say in which phases it runs.
+type audit struct{}
+
+// OnMessage tells of each prompt.
+func (audit) OnMessage(_ context.Context, call *hooks.Call) error {
+	fmt.Println("audit:", call.Conversation.Thread, "was told", call.Message.Text)
+	return nil
+}
+
+// A Go hook is registered by name, and a template names it. A message that is delivered again does not run it again.
+func Example() {
+	chains, err := hooks.New(hooks.Config{
+		Worker: "w1", Hooks: map[string]any{"audit": audit{}},
+		Record: func(_ context.Context, ev *schemas.Event) { fmt.Println(ev.Type) }, // in earnest: events.Recorder
+	})
+	if err != nil {
+		panic(err)
+	}
+	template := &schemas.Template{Name: "coder", Hooks: map[schemas.Phase][]schemas.HookSpec{
+		schemas.PhaseMessage: {{Builtin: "audit"}},
+	}}
+	for range 2 {
+		failed, err := chains.Run(context.Background(), template, schemas.HookData{
+			Phase: schemas.PhaseMessage, Occasion: "p1", Message: &schemas.Message{Text: "hello"},
+			Conversation: schemas.Conversation{Tenant: "default", Thread: "t1"},
+		}, "", nil)
+		fmt.Println(failed, err)
+	}
+	// Output:
+	// hook.started
+	// audit: t1 was told hello
+	// hook.finished
+	// [] <nil>
+	// [] <nil>
+}
+
+// A receiver of an HTTP hook makes the signature too, and compares.
+func ExampleSign() {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(hooks.Sign("secret", r.Header.Get(hooks.HeaderTimestamp), body) == r.Header.Get(hooks.HeaderSignature))
+	}))
+	defer server.Close()
+	chains, err := hooks.New(hooks.Config{
+		Worker: "w1", Private: true, // the server is on this machine
+		Record: func(context.Context, *schemas.Event) {},
+		Secret: func(schemas.SecretRef) (string, error) { return "secret", nil },
+	})
+	if err != nil {
+		panic(err)
+	}
+	template := &schemas.Template{Name: "coder", Hooks: map[schemas.Phase][]schemas.HookSpec{
+		schemas.PhaseTerminate: {{URL: server.URL, Secret: &schemas.SecretRef{Env: "SLUICE_SECRET_HOOKS"}}},
+	}}
+	failed, err := chains.Run(context.Background(), template, schemas.HookData{Phase: schemas.PhaseTerminate, Occasion: "s1.1"}, "", nil)
+	fmt.Println(failed, err)
+	if err := chains.Close(context.Background()); err != nil {
+		panic(err)
+	}
+	// Output:
+	// true
+	// [] <nil>
+}
