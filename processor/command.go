@@ -67,6 +67,10 @@ func threadOf(d schemas.Delivery) string {
 
 // inquire finds out what admit has to know of a valid command.
 func (w *Worker) inquire(ctx context.Context, d *schemas.Delivery, a *admission, fingerprint string) (t *thread, owner string, why *schemas.Error) {
+	if d.Command.Op != schemas.OpExec {
+		a.unserved = true
+		return nil, "", schemas.Errorf(schemas.CodeUnavailable, "op %s: this worker cannot do it yet", d.Command.Op)
+	}
 	w.mu.Lock()
 	t = w.threads[threadKey(d.Tenant, d.Thread)]
 	a.leaving = w.leaving

@@ -82,6 +82,7 @@ const (
 
 // Usage is what an agent said it used, in tokens.
 type Usage struct {
+	// InputTokens were read, OutputTokens written.
 	InputTokens  int64 `json:"input_tokens"`
 	OutputTokens int64 `json:"output_tokens"`
 }
@@ -125,6 +126,49 @@ type RenewRequest struct {
 	Session string `json:"session,omitempty"`
 	// IdleTimeoutMS is the new idle timeout, in milliseconds; 0 leaves it as it is.
 	IdleTimeoutMS int64 `json:"idle_timeout_ms,omitempty"`
+}
+
+// DecodeStopRequest reads and validates a stop request as strictly as [DecodeCommand] reads a command. The errors are the same.
+func DecodeStopRequest(body []byte) (*StopRequest, error) {
+	var r StopRequest
+	if err := decodeControl("stop request", body, &r); err != nil {
+		return nil, err
+	}
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	return &r, nil
+}
+
+// Validate checks every field. The error is invalid_argument with the detail "path".
+func (r *StopRequest) Validate() error {
+	if err := checkOptionalID("session", r.Session); err != nil {
+		return err
+	}
+	if r.GraceMS == nil {
+		return nil
+	}
+	return checkMillis("grace_ms", *r.GraceMS)
+}
+
+// DecodeRenewRequest reads and validates a renew request as strictly as [DecodeCommand] reads a command. The errors are the same.
+func DecodeRenewRequest(body []byte) (*RenewRequest, error) {
+	var r RenewRequest
+	if err := decodeControl("renew request", body, &r); err != nil {
+		return nil, err
+	}
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	return &r, nil
+}
+
+// Validate checks every field. The error is invalid_argument with the detail "path".
+func (r *RenewRequest) Validate() error {
+	if err := checkOptionalID("session", r.Session); err != nil {
+		return err
+	}
+	return checkMillis("idle_timeout_ms", r.IdleTimeoutMS)
 }
 
 // SessionReply answers a request about a session.
