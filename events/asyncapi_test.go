@@ -58,8 +58,9 @@ func TestAsyncAPIAddresses(t *testing.T) {
 		"signal": s.Control(tenant, thread, process, VerbSignal),
 		"kill":   s.Control(tenant, thread, process, VerbKill),
 		"stdin":  s.Control(tenant, thread, process, VerbStdin),
-		"stop":   s.Control(tenant, thread, noProcess, "stop"),
-		"renew":  s.Control(tenant, thread, noProcess, "renew"),
+		"stop":   s.Control(tenant, thread, noProcess, VerbStop),
+		"start":  s.Control(tenant, thread, noProcess, VerbStart),
+		"renew":  s.Control(tenant, thread, noProcess, VerbRenew),
 		"place":  s.API(tenant, placeVerb),
 		"evt":    s.Event(tenant, thread, process, "{class}.{name}"),
 		"log":    s.Log(tenant, thread, process, "{stream}"),
@@ -187,7 +188,7 @@ func TestAsyncAPIReferences(t *testing.T) {
 			t.Errorf("%s leads nowhere", ref)
 		}
 	}
-	for _, name := range []string{"command", "event", "error", "signal", "kill", "stop", "renew", "session-reply", "place-request", "place-reply", "message", "template"} {
+	for _, name := range []string{"command", "event", "error", "signal", "kill", "stop", "start", "renew", "session-reply", "place-request", "place-reply", "message", "template"} {
 		if !refs["./json/"+name+".json"] {
 			t.Errorf("json/%s.json travels on no subject", name)
 		}

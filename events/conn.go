@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -52,6 +53,7 @@ type Conn struct {
 
 	partitions int
 	leaseTTL   time.Duration
+	lease      atomic.Pointer[Lease] // nil where this connection is no worker's
 
 	bucketMu    sync.Mutex
 	buckets     map[string]jetstream.KeyValue

@@ -23,6 +23,8 @@ type Handler interface {
 	HandleCommand(ctx context.Context, d schemas.Delivery) schemas.Verdict
 	// HandleControl carries out a control message and calls done, once, with what became of it, now or later.
 	HandleControl(ctx context.Context, ctl schemas.Control, done func(error))
+	// HandleSession carries out a request about a session and calls done, at most once, now or later.
+	HandleSession(ctx context.Context, req schemas.SessionControl, done func(schemas.SessionReply))
 	// HandlePlace takes a thread, or says who owns it.
 	HandlePlace(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply
 }

@@ -302,6 +302,8 @@ func TestBadControls(t *testing.T) {
 		{"stop", `{"grace_ms":null}`, "grace_ms"},
 		{"stop", `{"force":true}`, "force"},
 		{"stop", `[]`, ""},
+		{"start", `{"session":"*"}`, "session"},
+		{"start", `{"template":"t"}`, "template"},
 		{"renew", `{"session":"a b"}`, "session"},
 		{"renew", `{"idle_timeout_ms":2592000001}`, "idle_timeout_ms"},
 		{"renew", `{"expires":"never"}`, "expires"},

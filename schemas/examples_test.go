@@ -51,6 +51,8 @@ func decoded(schema string, body []byte) (any, error) {
 		return schemas.DecodeKillRequest(body)
 	case "stop":
 		return schemas.DecodeStopRequest(body)
+	case "start":
+		return schemas.DecodeStartRequest(body)
 	case "renew":
 		return schemas.DecodeRenewRequest(body)
 	case "template":
@@ -214,7 +216,7 @@ func TestEveryEventTypeHasAnExample(t *testing.T) {
 func TestEventsTolerateUnknownFields(t *testing.T) {
 	for name, body := range examples(t) {
 		switch schemaOf(name) {
-		case "command", "signal", "kill", "stop", "renew", "place-request":
+		case "command", "signal", "kill", "stop", "start", "renew", "place-request":
 			continue
 		}
 		v, ok := anyOf(t, body).(map[string]any)

@@ -171,6 +171,25 @@ func (r *RenewRequest) Validate() error {
 	return checkMillis("idle_timeout_ms", r.IdleTimeoutMS)
 }
 
+// StartRequest asks for a session's sandbox to be made, with its cold-start hooks, where it has none. It travels on
+// ctl.<thread>._.start.
+type StartRequest struct {
+	// Session is as in StopRequest.
+	Session string `json:"session,omitempty"`
+}
+
+// DecodeStartRequest reads and validates a start request as strictly as [DecodeCommand] reads a command. The errors are the same.
+func DecodeStartRequest(body []byte) (*StartRequest, error) {
+	var r StartRequest
+	if err := decodeControl("start request", body, &r); err != nil {
+		return nil, err
+	}
+	if err := checkOptionalID("session", r.Session); err != nil {
+		return nil, err
+	}
+	return &r, nil
+}
+
 // SessionReply answers a request about a session.
 type SessionReply struct {
 	// Session is the session, as it is now or last was.

@@ -90,20 +90,20 @@ func (n *Node) closeAll(providers map[string]sandbox.Provider) {
 func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Provider, ready func()) error {
 	incarnation := ulid.Make().String()
 	inlet := n.conn.NewInlet(n.cfg.Worker)
+	lease, err := n.conn.AcquireLease(ctx, n.cfg.Worker, incarnation)
+	if err != nil {
+		return err
+	}
 	worker, err := processor.New(processor.Config{
 		Worker: n.cfg.Worker, Incarnation: incarnation,
 		Records: n.conn, Sessions: n.conn, Threads: inlet, Roster: n.conn, History: n.conn,
 		OpenOutput: func(tenant, thread, process string, epoch uint64, stored func(schemas.Stream, int64)) processor.Output {
 			return n.conn.OpenLog(events.ProcessRef{Tenant: tenant, Thread: thread, Process: process, Epoch: epoch}, stored)
 		},
-		Answer: n.conn.Answer, MaxRecord: n.conn.MaxPayload(),
+		Answer: n.conn.Answer, MaxRecord: n.conn.MaxPayload(), Holds: lease.Holds,
 		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
 		MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, Log: n.cfg.Log,
 	})
-	if err != nil {
-		return err
-	}
-	lease, err := n.conn.AcquireLease(ctx, n.cfg.Worker, incarnation)
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,7 @@ func roots() []root {
 		{"signal", reflect.TypeFor[schemas.SignalRequest]()},
 		{"kill", reflect.TypeFor[schemas.KillRequest]()},
 		{"stop", reflect.TypeFor[schemas.StopRequest]()},
+		{"start", reflect.TypeFor[schemas.StartRequest]()},
 		{"renew", reflect.TypeFor[schemas.RenewRequest]()},
 		{"session-reply", reflect.TypeFor[schemas.SessionReply]()},
 		{"place-request", reflect.TypeFor[schemas.PlaceRequest]()},
@@ -56,6 +57,7 @@ func closed() map[reflect.Type]bool {
 		reflect.TypeFor[schemas.SignalRequest]():  true,
 		reflect.TypeFor[schemas.KillRequest]():    true,
 		reflect.TypeFor[schemas.StopRequest]():    true,
+		reflect.TypeFor[schemas.StartRequest]():   true,
 		reflect.TypeFor[schemas.RenewRequest]():   true,
 		reflect.TypeFor[schemas.PlaceRequest]():   true,
 	}
@@ -160,6 +162,7 @@ func callerRules() map[string]rule {
 		"KillRequest.GraceMS":        millis,
 		"StopRequest.Session":        id(0),
 		"StopRequest.GraceMS":        millis,
+		"StartRequest.Session":       id(0),
 		"RenewRequest.Session":       id(0),
 		"RenewRequest.IdleTimeoutMS": millis,
 		"PlaceRequest.Thread":        id(1),
