@@ -36,7 +36,7 @@ func (m *Main) reach(ctx context.Context, g *globals) (*reached, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &finder{ctx: ctx, folder: dir, cell: g.cell}
+	f := &finder{ctx: ctx, folder: dir, cell: g.cell, templates: g.templates}
 	conn, err := f.connect(g)
 	if err != nil {
 		return nil, errors.Join(err, f.stop())
@@ -77,9 +77,10 @@ func (r *reached) close(ctx context.Context, waiting func(guests string)) error 
 // finder finds the process that holds a data folder, or becomes it. It is asked again whenever the connection breaks: when the
 // holder has gone, this process takes over its streams.
 type finder struct {
-	ctx    context.Context
-	folder *folder
-	cell   string
+	ctx       context.Context
+	folder    *folder
+	cell      string
+	templates string
 
 	mu      sync.Mutex
 	host    *host
@@ -198,7 +199,7 @@ func (f *finder) config() (hostConfig, error) {
 	return hostConfig{folder: f.folder, cell: f.cell, node: node.Config{
 		Worker: worker, Provider: isolates, Allowed: allowed, RunFolder: run, Workspaces: f.folder.join("workspaces"), Log: zerolog.Nop(),
 		// What still runs when this host ends is that of a person who has left, at once.
-		Grace: time.Millisecond,
+		Grace: time.Millisecond, Templates: f.templates,
 	}}, nil
 }
 

@@ -135,7 +135,10 @@ func (m *Main) up(ctx context.Context, g *globals, w *workerFlags, listen string
 		lock.release()
 		return err
 	}
-	cfg.Workspaces, cfg.Log = dir.join("workspaces"), log.With().Str("worker", cfg.Worker).Logger()
+	var endReload func()
+	cfg.Reload, endReload = onHangup()
+	defer endReload()
+	cfg.Templates, cfg.Workspaces, cfg.Log = g.templates, dir.join("workspaces"), log.With().Str("worker", cfg.Worker).Logger()
 	h, err := startHost(ctx, lock, hostConfig{folder: dir, listen: listen, durability: durability, node: cfg, cell: g.cell})
 	if err != nil {
 		lock.release()
@@ -176,6 +179,33 @@ func (m *Main) untilSignal(ctx context.Context) (context.Context, context.Cancel
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
+}
+
+// onHangup gives a word at each SIGHUP, until end is called.
+func onHangup() (words <-chan struct{}, end func()) {
+	signals, out, ended := make(chan os.Signal, 1), make(chan struct{}), make(chan struct{})
+	signal.Notify(signals, unix.SIGHUP)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ended:
+				return
+			case <-signals:
+			}
+			select {
+			case out <- struct{}{}:
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return out, func() {
+		signal.Stop(signals)
+		close(ended)
+		<-done
+	}
 }
 
 func (m *Main) workerCommand(g *globals) *cobra.Command {
@@ -228,7 +258,10 @@ func (m *Main) worker(ctx context.Context, g *globals, w *workerFlags, topology 
 	if cfg.RunFolder, err = dir.runFolder(); err != nil {
 		return err
 	}
-	cfg.Workspaces, cfg.Topology, cfg.Log = dir.join("workspaces"), topology, log.With().Str("worker", cfg.Worker).Logger()
+	var endReload func()
+	cfg.Reload, endReload = onHangup()
+	defer endReload()
+	cfg.Templates, cfg.Workspaces, cfg.Topology, cfg.Log = g.templates, dir.join("workspaces"), topology, log.With().Str("worker", cfg.Worker).Logger()
 	conn, err := events.Connect(events.Options{URL: g.nats, CredsFile: g.creds, Token: g.token, Cell: g.cell, Name: "worker " + cfg.Worker, Wait: true})
 	if err != nil {
 		return err

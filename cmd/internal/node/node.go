@@ -11,6 +11,8 @@ import (
 
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/processor"
+	"github.com/sluice-dev/sluice/processor/policy"
+	"github.com/sluice-dev/sluice/processor/template"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -34,14 +36,19 @@ type Config struct {
 	// Processes, Grace and Idle are processor.Config's MaxProcesses, StopGrace and IdleTimeout, with its defaults.
 	Processes   int
 	Grace, Idle time.Duration
+	// Templates is a folder of templates. Default: the built-in ones alone.
+	Templates string
+	// Reload has the folder read anew at each word. Default: never.
+	Reload <-chan struct{}
 	// Log gets one line for each command. Default: nothing is logged.
 	Log zerolog.Logger
 }
 
 // Node is a worker, wired to NATS and to its providers.
 type Node struct {
-	cfg  Config
-	conn *events.Conn
+	cfg       Config
+	conn      *events.Conn
+	templates *template.Store
 }
 
 // New is a worker on this connection. It does nothing before Run.
@@ -50,6 +57,10 @@ func New(cfg Config, conn *events.Conn) *Node { return &Node{cfg: cfg, conn: con
 // Run runs the worker until ctx ends, and starts it anew as another incarnation when it loses its lease. ready is called
 // once, when it accepts commands. Errors: those of its parts' constructors, unavailable when JetStream is not there.
 func (n *Node) Run(ctx context.Context, ready func()) error {
+	var err error
+	if n.templates, err = template.New(n.cfg.Templates); err != nil {
+		return err
+	}
 	// The two do not need each other: one is NATS's work, the other this machine's.
 	var providers map[string]sandbox.Provider
 	setUp, setUpCtx := errgroup.WithContext(ctx)
@@ -58,12 +69,13 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		providers, err = n.providers()
 		return err
 	})
-	err := setUp.Wait()
+	err = setUp.Wait()
 	defer n.closeAll(providers)
 	if err != nil {
 		return err
 	}
 	defer n.keep(ctx, providers)()
+	defer n.keepTemplates(ctx)()
 	for {
 		err := n.incarnation(ctx, providers, ready)
 		ready = func() {}
@@ -96,11 +108,12 @@ func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Pro
 	}
 	worker, err := processor.New(processor.Config{
 		Worker: n.cfg.Worker, Incarnation: incarnation,
-		Records: n.conn, Sessions: n.conn, Threads: inlet, Roster: n.conn, History: n.conn,
+		Records: n.conn, Sessions: n.conn, Threads: inlet, Roster: roster{n.conn, n.templates}, History: n.conn,
 		OpenOutput: func(tenant, thread, process string, epoch uint64, stored func(schemas.Stream, int64)) processor.Output {
 			return n.conn.OpenLog(events.ProcessRef{Tenant: tenant, Thread: thread, Process: process, Epoch: epoch}, stored)
 		},
 		Answer: n.conn.Answer, MaxRecord: n.conn.MaxPayload(), Holds: lease.Holds,
+		Templates: n.templates, Policy: policy.New(), Secrets: n.secrets,
 		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
 		MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, Log: n.cfg.Log,
 	})
