@@ -36,7 +36,7 @@ const (
 	ackWait      = 10 * time.Second
 	retryDelay   = 500 * time.Millisecond
 	forwardGrace = 5 * time.Second
-	placeAtOnce  = 64 // placements under way in one worker
+	placeAtOnce  = 1024 // placements under way in one worker: each is a goroutine that waits for KV, or for a sandbox
 	dispatchName = "dispatch-"
 	pinGroup     = "workers"
 	placeVerb    = "place"
