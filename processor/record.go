@@ -140,6 +140,6 @@ func (w *Worker) outcome(r *run, result *schemas.Result, err error) {
 			e.Str("code", string(result.Error.Code))
 		}
 	}
-	w.cfg.Log.WithLevel(level).Err(err).Func(code).Str("command_id", r.process).Str("thread", r.thread.thread).Str("session_id", r.thread.session.ID).Int("attempt", r.attempt).
+	w.cfg.Log.WithLevel(level).Err(err).Func(code).Str("command_id", r.process).Str("user", r.thread.session.User).Str("thread", r.thread.thread).Str("session_id", r.thread.session.ID).Int("attempt", r.attempt).
 		Str("command", command).Int("exit_code", result.ExitCode).Str("reason", string(result.Reason)).Float64("duration_ms", result.DurationMS).Msg(name)
 }

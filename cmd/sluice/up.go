@@ -27,6 +27,7 @@ type workerFlags struct {
 	processes int
 	grace     time.Duration
 	idle      time.Duration
+	metrics   string
 	logFormat string
 	logLevel  string
 }
@@ -39,6 +40,7 @@ func (m *Main) addWorkerFlags(c *cobra.Command, w *workerFlags) {
 	f.IntVar(&w.processes, "max-processes", 256, "refuse commands beyond `N` running ones")
 	f.DurationVar(&w.grace, "stop-grace", 10*time.Second, "time `D` between SIGTERM and SIGKILL for what runs at shutdown")
 	f.DurationVar(&w.idle, "session-timeout", m.sessionTimeout(), "end a session that has run nothing for `D` (SESSION_TIMEOUT_MINUTES)")
+	f.StringVar(&w.metrics, "metrics", "", "serve Prometheus metrics on `ADDRESS`/metrics; a port alone is one of loopback; default: nowhere")
 	f.StringVar(&w.logFormat, "log-format", "auto", "`FORMAT` json or text; auto is text on a terminal")
 	f.StringVar(&w.logLevel, "log-level", "info", "`LEVEL` debug, info, warn or error")
 }
@@ -135,9 +137,15 @@ func (m *Main) up(ctx context.Context, g *globals, w *workerFlags, listen string
 		lock.release()
 		return err
 	}
-	var endReload func()
+	var metrics string
+	var endReload, endMetrics func()
 	cfg.Reload, endReload = onHangup()
 	defer endReload()
+	if cfg.Metrics, metrics, endMetrics, err = serveMetrics(ctx, w.metrics); err != nil {
+		lock.release()
+		return err
+	}
+	defer endMetrics()
 	cfg.Templates, cfg.Workspaces, cfg.Log = g.templates, dir.join("workspaces"), log.With().Str("worker", cfg.Worker).Logger()
 	h, err := startHost(ctx, lock, hostConfig{folder: dir, listen: listen, durability: durability, node: cfg, cell: g.cell})
 	if err != nil {
@@ -150,13 +158,21 @@ func (m *Main) up(ctx context.Context, g *globals, w *workerFlags, listen string
 	if err := h.announce(); err != nil {
 		return errors.Join(err, h.stop())
 	}
-	fmt.Fprintf(m.Stdout, "sluice is up: %s, token in %s, provider %s\n", h.server.URL(), dir.join("token"), cfg.Provider)
+	fmt.Fprintf(m.Stdout, "sluice is up: %s, token in %s, provider %s%s\n", h.server.URL(), dir.join("token"), cfg.Provider, also(metrics))
 	select {
 	case <-ctx.Done():
 		log.Info().Msg("shutting down: Ctrl+C again leaves at once")
 	case <-h.done:
 	}
 	return h.stop()
+}
+
+// also tells where metrics are, if anywhere.
+func also(metrics string) string {
+	if metrics == "" {
+		return ""
+	}
+	return ", metrics " + metrics
 }
 
 func ignoreCanceled(err error) error {
@@ -262,9 +278,14 @@ func (m *Main) worker(ctx context.Context, g *globals, w *workerFlags, topology 
 	if cfg.RunFolder, err = dir.runFolder(); err != nil {
 		return err
 	}
-	var endReload func()
+	var metrics string
+	var endReload, endMetrics func()
 	cfg.Reload, endReload = onHangup()
 	defer endReload()
+	if cfg.Metrics, metrics, endMetrics, err = serveMetrics(ctx, w.metrics); err != nil {
+		return err
+	}
+	defer endMetrics()
 	cfg.Templates, cfg.Workspaces, cfg.Topology, cfg.Log = g.templates, dir.join("workspaces"), topology, log.With().Str("worker", cfg.Worker).Logger()
 	conn, err := events.Connect(events.Options{URL: g.nats, CredsFile: g.creds, Token: g.token, Cell: g.cell, Name: "worker " + cfg.Worker, Wait: true})
 	if err != nil {
@@ -272,6 +293,6 @@ func (m *Main) worker(ctx context.Context, g *globals, w *workerFlags, topology 
 	}
 	defer conn.Close()
 	return ignoreCanceled(node.New(cfg, conn).Run(ctx, func() {
-		fmt.Fprintf(m.Stdout, "worker %s is up: %s, provider %s\n", cfg.Worker, conn.ServerURL(), cfg.Provider)
+		fmt.Fprintf(m.Stdout, "worker %s is up: %s, provider %s%s\n", cfg.Worker, conn.ServerURL(), cfg.Provider, also(metrics))
 	}))
 }

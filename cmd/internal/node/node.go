@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/processor"
+	"github.com/sluice-dev/sluice/processor/observe"
 	"github.com/sluice-dev/sluice/processor/policy"
 	"github.com/sluice-dev/sluice/processor/template"
 	"github.com/sluice-dev/sluice/sandbox"
@@ -40,6 +42,8 @@ type Config struct {
 	Templates string
 	// Reload has the folder read anew at each word. Default: never.
 	Reload <-chan struct{}
+	// Metrics is where the worker's metrics are registered. Default: nowhere that anybody looks.
+	Metrics *prometheus.Registry
 	// Log gets one line for each command. Default: nothing is logged.
 	Log zerolog.Logger
 }
@@ -49,10 +53,16 @@ type Node struct {
 	cfg       Config
 	conn      *events.Conn
 	templates *template.Store
+	observer  *observe.Observer
 }
 
 // New is a worker on this connection. It does nothing before Run.
-func New(cfg Config, conn *events.Conn) *Node { return &Node{cfg: cfg, conn: conn} }
+func New(cfg Config, conn *events.Conn) *Node {
+	if cfg.Metrics == nil {
+		cfg.Metrics = prometheus.NewRegistry()
+	}
+	return &Node{cfg: cfg, conn: conn}
+}
 
 // Run runs the worker until ctx ends, and starts it anew as another incarnation when it loses its lease. ready is called
 // once, when it accepts commands. Errors: those of its parts' constructors, unavailable when JetStream is not there.
@@ -60,6 +70,9 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 	var err error
 	if n.templates, err = template.New(n.cfg.Templates); err != nil {
 		return err
+	}
+	if n.observer, err = observe.New(n.cfg.Log, n.cfg.Metrics); err != nil {
+		return schemas.Errorf(schemas.CodeInternal, "register metrics: %w", err)
 	}
 	// The two do not need each other: one is NATS's work, the other this machine's.
 	var providers map[string]sandbox.Provider
@@ -100,6 +113,7 @@ func (n *Node) closeAll(providers map[string]sandbox.Provider) {
 }
 
 func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Provider, ready func()) error {
+	n.observer.Begin()
 	incarnation := ulid.Make().String()
 	inlet := n.conn.NewInlet(n.cfg.Worker)
 	lease, err := n.conn.AcquireLease(ctx, n.cfg.Worker, incarnation)
@@ -108,12 +122,12 @@ func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Pro
 	}
 	worker, err := processor.New(processor.Config{
 		Worker: n.cfg.Worker, Incarnation: incarnation,
-		Records: n.conn, Sessions: n.conn, Threads: inlet, Roster: roster{n.conn, n.templates}, History: n.conn,
+		Records: n.observer.Records(n.conn), Sessions: n.conn, Threads: inlet, Roster: roster{n.conn, n.templates}, History: n.conn,
 		OpenOutput: func(tenant, thread, process string, epoch uint64, stored func(schemas.Stream, int64)) processor.Output {
 			return n.conn.OpenLog(events.ProcessRef{Tenant: tenant, Thread: thread, Process: process, Epoch: epoch}, stored)
 		},
 		Answer: n.conn.Answer, MaxRecord: n.conn.MaxPayload(), Holds: lease.Holds,
-		Templates: n.templates, Policy: policy.New(), Secrets: n.secrets,
+		Templates: n.templates, Policy: n.observer.Policy(policy.New()), Secrets: n.secrets,
 		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
 		MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, Log: n.cfg.Log,
 	})
