@@ -26,6 +26,11 @@ type Request struct {
 	// Image is what the sandbox's root is made from, where the provider takes one. The thread keeps its first. Default: the
 	// worker's choice.
 	Image string
+	// Template is the recipe of the session that the thread gets where it has none. Default: the worker's.
+	Template string
+	// Session is the id of the session it is meant for: where that has ended, it is refused with session_expired. Default:
+	// whichever the thread has, or gets.
+	Session string
 	// Command is the program, and Args its arguments. No shell is involved.
 	Command string
 	Args    []string
@@ -61,7 +66,10 @@ func (r *Request) command() *schemas.Command {
 	case r.OutputLimit > 0:
 		e.OutputLimit = &r.OutputLimit
 	}
-	return &schemas.Command{SpecVersion: schemas.Version, Op: schemas.OpExec, Thread: r.Thread, Key: key, Provider: r.Provider, Image: r.Image, Exec: e}
+	return &schemas.Command{
+		SpecVersion: schemas.Version, Op: schemas.OpExec, Thread: r.Thread, Key: key, Provider: r.Provider, Image: r.Image,
+		Template: r.Template, Session: r.Session, Exec: e,
+	}
 }
 
 // ceilMillis rounds up, so that the shortest timeout does not become none; a negative one stays so, to be refused.

@@ -58,12 +58,17 @@ func TestAsyncAPIAddresses(t *testing.T) {
 		"signal": s.Control(tenant, thread, process, VerbSignal),
 		"kill":   s.Control(tenant, thread, process, VerbKill),
 		"stdin":  s.Control(tenant, thread, process, VerbStdin),
+		"stop":   s.Control(tenant, thread, noProcess, VerbStop),
+		"start":  s.Control(tenant, thread, noProcess, VerbStart),
+		"renew":  s.Control(tenant, thread, noProcess, VerbRenew),
 		"place":  s.API(tenant, placeVerb),
 		"evt":    s.Event(tenant, thread, process, "{class}.{name}"),
 		"log":    s.Log(tenant, thread, process, "{stream}"),
+		"msg":    s.join(tenant, "msg", thread, process, "{role}"),
 		"dlq":    s.DeadLetter(tenant, thread),
 		"inbox":  "{inbox}",
 	}
+	want["template"] = "$KV." + namesOf("{cell}").state + ".template.{template}"
 	want["feed"] = strings.Replace(want["evt"], ".evt.", ".feed.", 1)
 	want["tail"] = strings.Replace(want["log"], ".log.", ".tail.", 1)
 	for name, address := range want {
@@ -94,8 +99,8 @@ func TestAsyncAPIAddresses(t *testing.T) {
 func TestAsyncAPIHasEveryPlane(t *testing.T) {
 	doc, _ := readAsyncAPI(t)
 	planes := map[string]bool{}
-	for name, c := range doc.Channels {
-		if name != "inbox" {
+	for _, c := range doc.Channels {
+		if strings.HasPrefix(c.Address, "sluice.") {
 			planes[strings.Split(c.Address, ".")[4]] = true
 		}
 	}
@@ -131,12 +136,18 @@ func TestAsyncAPIHeadersAndEnums(t *testing.T) {
 			t.Errorf("no message has the header %s", name)
 		}
 	}
-	var ops, streams []string
+	var ops, streams, roles []string
 	for _, op := range schemas.Ops() {
 		ops = append(ops, string(op))
 	}
 	for _, s := range schemas.Streams() {
 		streams = append(streams, string(s))
+	}
+	for _, r := range schemas.Roles() {
+		roles = append(roles, string(r))
+	}
+	if got := doc.Components.Parameters["role"].Enum; !slices.Equal(got, roles) {
+		t.Errorf("role is one of %v, want %v", got, roles)
 	}
 	if got := doc.Components.Parameters["op"].Enum; !slices.Equal(got, ops) {
 		t.Errorf("op is one of %v, want %v", got, ops)
@@ -177,7 +188,7 @@ func TestAsyncAPIReferences(t *testing.T) {
 			t.Errorf("%s leads nowhere", ref)
 		}
 	}
-	for _, name := range []string{"command", "event", "error", "signal", "kill", "place-request", "place-reply"} {
+	for _, name := range []string{"command", "event", "error", "signal", "kill", "stop", "start", "renew", "session-reply", "place-request", "place-reply", "message", "template"} {
 		if !refs["./json/"+name+".json"] {
 			t.Errorf("json/%s.json travels on no subject", name)
 		}

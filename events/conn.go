@@ -56,6 +56,7 @@ type Conn struct {
 	topology   Topology    // as Ensure was given it
 	messages   atomic.Bool // MSG is known to be there
 	recorder   atomic.Pointer[Recorder]
+	lease      atomic.Pointer[Lease] // nil where this connection is no worker's
 
 	bucketMu    sync.Mutex
 	buckets     map[string]jetstream.KeyValue

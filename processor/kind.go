@@ -40,23 +40,22 @@ func (w *Worker) resolve(k kind) (kind, error) {
 	return k, nil
 }
 
-// serves says whether a thread's sandbox is of the kind a command asks for. Errors: conflict.
-func (t *thread) serves(k kind) error {
-	s := &t.session
+// fits says whether a session's sandbox is of the kind that is asked for. Errors: conflict.
+func (k kind) fits(s *schemas.Session) error {
 	if k.provider != "" && k.provider != auto && k.provider != s.Provider {
-		return schemas.Errorf(schemas.CodeConflict, "thread %s has a sandbox of provider %s, not %s: use another thread", t.thread, s.Provider, k.provider)
+		return schemas.Errorf(schemas.CodeConflict, "thread %s has a session with provider %s, not %s: use another thread, or stop that session first", s.Thread, s.Provider, k.provider)
 	}
 	if k.image != "" && k.image != s.Image {
 		has := "made from image " + s.Image
 		if s.Image == "" {
 			has = "of provider " + s.Provider + ", made from no image"
 		}
-		return schemas.Errorf(schemas.CodeConflict, "thread %s has a sandbox %s, not from %s: use another thread", t.thread, has, k.image)
+		return schemas.Errorf(schemas.CodeConflict, "thread %s has a sandbox %s, not from %s: use another thread, or stop that session first", s.Thread, has, k.image)
 	}
 	return nil
 }
 
-// creation is how long the thread's sandbox may take to be made.
+// creation is how long the thread's sandbox may take to be made, where its template does not say.
 func (w *Worker) creation(t *thread) time.Duration {
 	if t.session.Image != "" {
 		return w.cfg.patience.pull

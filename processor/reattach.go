@@ -97,10 +97,17 @@ func (w *Worker) reclaim(ctx context.Context, provider string, sb sandbox.Attach
 	case !m.fits(s, w.cfg.Worker), s.Provider != provider, another:
 		return nil, nil
 	}
+	recipe, err := w.template(s.Template)
+	if err != nil {
+		return nil, nil //nolint:nilerr // what it was made by is gone from here: so is its owner
+	}
 	now := time.Now()
-	s.Epoch, s.LastActivity = s.Epoch+1, now.UTC()
-	t := &thread{tenant: m.Tenant, thread: spec.Thread, session: *s, last: now, making: &making{done: make(chan struct{}), sb: sb}}
-	close(t.making.done)
+	// Its cold start was when the sandbox was made.
+	t := &thread{tenant: m.Tenant, thread: spec.Thread, template: recipe, last: now, saved: now, warm: true}
+	s.Epoch, s.State, s.Sandbox, s.Parked = s.Epoch+1, schemas.SandboxRunning, sb.ID(), false
+	w.stamp(t, s)
+	t.session, t.now = *s, *s
+	t.making = w.found(t, sb)
 	// The mark comes first: were the session's new epoch the only one that is stored, the sandbox would look like another owner's.
 	if err := sb.Remark(t.mark().String()); err != nil {
 		return nil, err
@@ -117,6 +124,7 @@ func (w *Worker) reclaim(ctx context.Context, provider string, sb sandbox.Attach
 	w.mu.Lock()
 	w.threads[key] = t
 	w.mu.Unlock()
+	w.errands.do(func() { w.watch(t, t.making) })
 	w.publish(ctx, w.event(schemas.TypeSessionReused, t.tenant, t.thread, s.ID, "", s))
 	return t, nil
 }

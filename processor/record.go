@@ -17,7 +17,7 @@ func (w *Worker) finish(r *run, typ schemas.EventType, result *schemas.Result) {
 	fit(result, w.cfg.MaxRecord)
 	ev := w.event(typ, r.thread.tenant, r.thread.thread, r.thread.session.ID, r.process, result)
 	truth, err := w.recordEnd(r, ev, result)
-	if truth == nil && !w.fenced.Load() {
+	if truth == nil && !w.isFenced() {
 		// Whoever recovers this worker has to look at the process again.
 		w.mu.Lock()
 		w.owed = min(w.owed, r.low)
@@ -29,7 +29,7 @@ func (w *Worker) finish(r *run, typ schemas.EventType, result *schemas.Result) {
 	w.outcome(r, result, err)
 	// Room is made before anybody is told, so that a caller who sends the next command finds it.
 	w.end(r)
-	if w.fenced.Load() {
+	if w.isFenced() {
 		truth = nil // another worker's record tells
 	} else if truth == nil && !errors.Is(err, schemas.ErrConflict) {
 		truth = w.unrecorded(ev, result, err)
@@ -45,7 +45,7 @@ func (w *Worker) recordEnd(r *run, ev *schemas.Event, result *schemas.Result) (t
 	policy := backoff.WithContext(backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(5*time.Second),
 		backoff.WithMaxElapsedTime(w.cfg.patience.record)), w.bg)
 	err = backoff.Retry(func() error {
-		if w.fenced.Load() {
+		if w.isFenced() {
 			return backoff.Permanent(schemas.Errorf(schemas.CodeLost, "the lease of worker %s is lost", w.cfg.Worker))
 		}
 		seq, err := w.cfg.Records.Append(w.bg, ev, r.seq)
@@ -143,6 +143,6 @@ func (w *Worker) outcome(r *run, result *schemas.Result, err error) {
 			e.Str("code", string(result.Error.Code))
 		}
 	}
-	w.cfg.Log.WithLevel(level).Err(err).Func(code).Str("command_id", r.process).Str("thread", r.thread.thread).Str("session_id", r.thread.session.ID).Int("attempt", r.attempt).
+	w.cfg.Log.WithLevel(level).Err(err).Func(code).Str("command_id", r.process).Str("user", r.thread.session.User).Str("thread", r.thread.thread).Str("session_id", r.thread.session.ID).Int("attempt", r.attempt).
 		Str("command", command).Int("exit_code", result.ExitCode).Str("reason", string(result.Reason)).Float64("duration_ms", result.DurationMS).Msg(name)
 }

@@ -35,6 +35,11 @@ type badCommand struct {
 	goAlone bool
 }
 
+// withMessage is a command of op message with this for a message.
+func withMessage(message string) string {
+	return `{"specversion":"1","op":"message","thread":"t","key":"k","message":` + message + `}`
+}
+
 func badCommands() []badCommand {
 	long := func(n int) string { return strings.Repeat("x", n) }
 	return []badCommand{
@@ -75,6 +80,22 @@ func badCommands() []badCommand {
 		{name: "key of 257", body: without(`"key":"k"`, `"key":"`+long(257)+`"`), path: "key"},
 		{name: "key of 256 bytes and more in fewer characters", body: without(`"key":"k"`, `"key":"`+strings.Repeat("é", 129)+`"`), path: "key", goAlone: true},
 		{name: "provider with a slash", body: with(`"provider":"a/b"`, ""), path: "provider"},
+
+		{name: "template with a slash", body: with(`"template":"a/b"`, ""), path: "template"},
+		{name: "session with a dot", body: with(`"session":"a.b"`, ""), path: "session"},
+		{name: "exec and message", body: with(`"message":{"prompt":"p"}`, ""), path: "message"},
+
+		{name: "no message", body: `{"specversion":"1","op":"message","thread":"t","key":"k"}`, path: "message"},
+		{name: "message and exec", body: withMessage(`{"prompt":"p"},"exec":{"command":"true"}`), path: "exec"},
+		{name: "no prompt", body: withMessage(`{}`), path: "message.prompt"},
+		{name: "empty prompt", body: withMessage(`{"prompt":""}`), path: "message.prompt"},
+		{name: "prompt with NUL", body: withMessage(`{"prompt":"\u0000"}`), path: "message.prompt"},
+		{name: "endless prompt", body: withMessage(`{"prompt":"` + long(schemas.MaxPromptBytes+1) + `"}`), path: "message.prompt"},
+		{name: "prompt as a list", body: withMessage(`{"prompt":["p"]}`), path: "message.prompt"},
+		{name: "endless user", body: withMessage(`{"prompt":"p","user":"` + long(257) + `"}`), path: "message.user"},
+		{name: "message with a model", body: withMessage(`{"prompt":"p","model":"m"}`), path: "message.model"},
+		{name: "negative message timeout", body: withMessage(`{"prompt":"p","timeout_ms":-1}`), path: "message.timeout_ms"},
+		{name: "negative message output", body: withMessage(`{"prompt":"p","output_limit":-1}`), path: "message.output_limit"},
 
 		{name: "no exec", body: `{"specversion":"1","op":"exec","thread":"t","key":"k"}`, path: "exec"},
 		{name: "exec null", body: `{"specversion":"1","op":"exec","thread":"t","key":"k","exec":null}`, path: "exec"},
@@ -265,6 +286,27 @@ func TestBadControls(t *testing.T) {
 		{"place-request", `{"thread":"a.b"}`, "thread"},
 		{"place-request", `{"thread":"t","provider":"a b"}`, "provider"},
 		{"place-request", `{"thread":"t","worker":"w"}`, "worker"},
+		{"place-request", `{"thread":"t","template":"../x"}`, "template"},
+		{"place-request", `{"thread":"t","user":"` + strings.Repeat("u", schemas.MaxUserBytes+1) + `"}`, "user"},
+		{"place-request", `{"thread":"t","tags":[]}`, "tags"},
+		{"place-request", `{"thread":"t","tags":{"":"v"}}`, "tags"},
+		{"place-request", `{"thread":"t","tags":{"a":1}}`, "tags.a"},
+		{"place-request", `{"thread":"t","tags":{"a":"` + strings.Repeat("v", schemas.MaxTagBytes+1) + `"}}`, "tags.a"},
+		{"place-request", `{"thread":"t","tags":{"` + strings.Repeat("n", schemas.MaxTagBytes+1) + `":"v"}}`, "tags"},
+		{"place-request", `{"thread":"t","tags":` + manyTags(schemas.MaxTags+1) + `}`, "tags"},
+		{"place-request", `{"thread":"t","idle_timeout_ms":-1}`, "idle_timeout_ms"},
+		{"place-request", `{"thread":"t","max_lifetime_ms":2592000001}`, "max_lifetime_ms"},
+		{"place-request", `{"thread":"t","start":1}`, "start"},
+		{"stop", `{"session":"a.b"}`, "session"},
+		{"stop", `{"grace_ms":-1}`, "grace_ms"},
+		{"stop", `{"grace_ms":null}`, "grace_ms"},
+		{"stop", `{"force":true}`, "force"},
+		{"stop", `[]`, ""},
+		{"start", `{"session":"*"}`, "session"},
+		{"start", `{"template":"t"}`, "template"},
+		{"renew", `{"session":"a b"}`, "session"},
+		{"renew", `{"idle_timeout_ms":2592000001}`, "idle_timeout_ms"},
+		{"renew", `{"expires":"never"}`, "expires"},
 	}
 	for _, tt := range tests {
 		_, err := decoded(tt.schema, []byte(tt.body))
@@ -279,6 +321,14 @@ func TestBadControls(t *testing.T) {
 	if _, err := schemas.DecodeSignalRequest(large); !errors.Is(err, schemas.ErrTooLarge) {
 		t.Errorf("a large signal request: %v", err)
 	}
+}
+
+func manyTags(n int) string {
+	tags := make([]string, n)
+	for i := range tags {
+		tags[i] = fmt.Sprintf(`"t%d":"v"`, i)
+	}
+	return "{" + strings.Join(tags, ",") + "}"
 }
 
 func TestBadEvents(t *testing.T) {

@@ -77,16 +77,54 @@ func DecodePlaceRequest(body []byte) (*PlaceRequest, error) {
 	if err := decodeControl("place request", body, &r); err != nil {
 		return nil, err
 	}
-	if err := CheckID("thread", r.Thread); err != nil {
-		return nil, err
-	}
-	if err := checkProvider(r.Provider); err != nil {
+	if err := r.Validate(); err != nil {
 		return nil, err
 	}
 	if err := checkImage(r.Image); err != nil {
 		return nil, err
 	}
 	return &r, nil
+}
+
+// Validate checks every field. The error is invalid_argument with the detail "path".
+func (r *PlaceRequest) Validate() error {
+	if err := CheckID("thread", r.Thread); err != nil {
+		return err
+	}
+	if err := checkProvider(r.Provider); err != nil {
+		return err
+	}
+	if err := checkOptionalID("template", r.Template); err != nil {
+		return err
+	}
+	if err := checkLabel("user", r.User, MaxUserBytes); err != nil {
+		return err
+	}
+	if err := checkTags("tags", r.Tags); err != nil {
+		return err
+	}
+	if err := checkMillis("idle_timeout_ms", r.IdleTimeoutMS); err != nil {
+		return err
+	}
+	return checkMillis("max_lifetime_ms", r.MaxLifetimeMS)
+}
+
+func checkTags(at string, tags map[string]string) error {
+	if len(tags) > MaxTags {
+		return invalid(at, "%d tags, the limit is %d", len(tags), MaxTags)
+	}
+	for name, value := range tags {
+		if name == "" {
+			return invalid(at, "a tag has no name")
+		}
+		if err := checkLabel(at, name, MaxTagBytes); err != nil {
+			return err
+		}
+		if err := checkLabel(at+"."+name, value, MaxTagBytes); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func decodeControl(what string, body []byte, into any) error {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,6 +49,32 @@ func decoded(schema string, body []byte) (any, error) {
 		return schemas.DecodeSignalRequest(body)
 	case "kill":
 		return schemas.DecodeKillRequest(body)
+	case "stop":
+		return schemas.DecodeStopRequest(body)
+	case "start":
+		return schemas.DecodeStartRequest(body)
+	case "renew":
+		return schemas.DecodeRenewRequest(body)
+	case "template":
+		t := new(schemas.Template)
+		if err := json.Unmarshal(body, t); err != nil {
+			return nil, err
+		}
+		return t, t.Validate()
+	case "session-reply":
+		return plain(new(schemas.SessionReply))
+	case "message":
+		return plain(new(schemas.Message))
+	case "stream-finish":
+		return plain(new(schemas.StreamFinish))
+	case "hook-data":
+		return plain(new(schemas.HookData))
+	case "hook-run":
+		return plain(new(schemas.HookRun))
+	case "cold-start":
+		return plain(new(schemas.ColdStart))
+	case "sync-report":
+		return plain(new(schemas.SyncReport))
 	case "place-request":
 		return schemas.DecodePlaceRequest(body)
 	case "place-reply":
@@ -126,8 +153,19 @@ func dataOf(typ schemas.EventType) any {
 		return new(schemas.Result)
 	case schemas.TypeSessionCreated, schemas.TypeSessionReused, schemas.TypeSessionExpired, schemas.TypeSessionEnded:
 		return new(schemas.Session)
-	case schemas.TypeSandboxRunning, schemas.TypeSandboxFailed, schemas.TypeSandboxEnded:
+	case schemas.TypeSandboxPending, schemas.TypeSandboxCreating, schemas.TypeSandboxRunning, schemas.TypeSandboxCompleted,
+		schemas.TypeSandboxFailed, schemas.TypeSandboxEnded:
 		return new(schemas.SandboxInfo)
+	case schemas.TypeHookStarted, schemas.TypeHookFinished, schemas.TypeHookFailed:
+		return new(schemas.HookRun)
+	case schemas.TypeColdStart:
+		return new(schemas.ColdStart)
+	case schemas.TypeMessageSaved:
+		return new(schemas.Message)
+	case schemas.TypeStreamFinished:
+		return new(schemas.StreamFinish)
+	case schemas.TypeSyncPulled, schemas.TypeSyncPushed, schemas.TypeSyncConflict:
+		return new(schemas.SyncReport)
 	case schemas.TypeLogGap:
 		return new(schemas.LogGap)
 	case schemas.TypeValidationFailed, schemas.TypeLimitExceeded:
@@ -167,7 +205,7 @@ func TestEveryEventTypeHasAnExample(t *testing.T) {
 		if !ok {
 			t.Fatalf("the example of %s is not an object", typ)
 		}
-		wrong["data"] = map[string]any{"code": 1, "id": 1, "stream": 1, "fingerprint": 1, "process": 1}
+		wrong["data"] = map[string]any{"code": 1, "id": 1, "stream": 1, "fingerprint": 1, "process": 1, "hook": 1, "sandbox": 1, "location": 1}
 		if bySchema(t, "event", mustJSON(t, wrong)) == nil {
 			t.Errorf("json/event.json does not look into the data of %s", typ)
 		}
@@ -178,7 +216,7 @@ func TestEveryEventTypeHasAnExample(t *testing.T) {
 func TestEventsTolerateUnknownFields(t *testing.T) {
 	for name, body := range examples(t) {
 		switch schemaOf(name) {
-		case "command", "signal", "kill", "place-request":
+		case "command", "signal", "kill", "stop", "start", "renew", "place-request":
 			continue
 		}
 		v, ok := anyOf(t, body).(map[string]any)
@@ -198,10 +236,10 @@ func TestEventsTolerateUnknownFields(t *testing.T) {
 	}
 }
 
-// extend adds an unknown field to an object and to those in it. Details are a map: what is in it is a detail, not a field.
+// extend adds an unknown field to an object and to those in it. In a map, whatever is in it is no field.
 func extend(v map[string]any) map[string]any {
 	for name, member := range v {
-		if inner, ok := member.(map[string]any); ok && name != "details" {
+		if inner, ok := member.(map[string]any); ok && !slices.Contains([]string{"details", "tags", "env", "secrets", "hooks"}, name) {
 			v[name] = extend(inner)
 		}
 	}

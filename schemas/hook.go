@@ -16,6 +16,20 @@ func Phases() []Phase {
 	return []Phase{PhaseColdStart, PhaseMessage, PhaseStreamFinish, PhaseTerminate}
 }
 
+// The hooks of Sluice's own.
+const (
+	HookPull      = "pull-workspace" // cold_start: get the workspace from where it is kept
+	HookSave      = "save-message"   // message, stream_finish: store what was said, and count it
+	HookPush      = "push-workspace" // stream_finish, terminate: keep the workspace as a version
+	HookAddTokens = "add-tokens"     // stream_finish: add up what the agent used
+	HookCleanUp   = "clean-up"       // terminate: remove what the session left on the worker
+)
+
+// BuiltinHooks lists the hooks of Sluice's own.
+func BuiltinHooks() []string {
+	return []string{HookPull, HookSave, HookPush, HookAddTokens, HookCleanUp}
+}
+
 // HookSpec is one hook of a template. One of Builtin, Command, Subject and URL is set.
 type HookSpec struct {
 	// Name is what events call it. Default: the built-in's name, or the kind and place.
@@ -56,20 +70,23 @@ type HookData struct {
 
 // Conversation names a thread with what it runs under.
 type Conversation struct {
+	// Tenant and Thread are the thread's.
 	Tenant string `json:"tenant"`
 	Thread string `json:"thread"`
-	// Agent is the template's name.
+	// Agent is the template's name, User the session's user.
 	Agent string `json:"agent,omitempty"`
 	User  string `json:"user,omitempty"`
-	// Session and Epoch are the session's.
+	// Session is the session's id, Epoch its epoch.
 	Session string `json:"session"`
 	Epoch   uint64 `json:"epoch"`
 }
 
 // HookRun tells of one hook on one occasion.
 type HookRun struct {
-	Hook     string `json:"hook"`
-	Phase    Phase  `json:"phase"`
+	// Hook is its name, Phase when it runs.
+	Hook  string `json:"hook"`
+	Phase Phase  `json:"phase"`
+	// Occasion is what it runs for; see HookData.
 	Occasion string `json:"occasion"`
 	// Critical is whether its failure fails the occasion.
 	Critical bool `json:"critical,omitempty"`

@@ -5,7 +5,7 @@ import "time"
 // MessageRequest is a prompt for the thread's agent: op message. Its process is the agent's run, so that its output, its end
 // and its cancelling are those of any process.
 type MessageRequest struct {
-	// Prompt is what the agent is told. Required; at most [MaxPromptBytes].
+	// Prompt is what the agent is told. Required; at most [MaxPromptBytes] bytes.
 	Prompt string `json:"prompt"`
 	// User is who says it; recorded, and nothing else.
 	User string `json:"user,omitempty"`
@@ -13,6 +13,14 @@ type MessageRequest struct {
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
 	// OutputLimit is as in Exec.
 	OutputLimit *int64 `json:"output_limit,omitempty"`
+}
+
+// Limit is how many bytes of each stream the result keeps.
+func (m *MessageRequest) Limit() int64 {
+	if m.OutputLimit == nil {
+		return DefaultOutputLimit
+	}
+	return *m.OutputLimit
 }
 
 // MaxPromptBytes is the longest prompt. It leaves room for the rest of the command and of the message's record.
@@ -58,9 +66,11 @@ type Message struct {
 
 // StreamFinish is the end of a message with all that follows it: hooks, history, push.
 type StreamFinish struct {
+	// Process is the agent's run, Reason how it ended.
 	Process string `json:"process"`
 	Reason  Reason `json:"reason"`
-	Usage   Usage  `json:"usage"`
+	// Usage is what the agent said it used.
+	Usage Usage `json:"usage"`
 	// Failed are the hooks that failed; their work is tried again later where that makes sense.
 	Failed []string `json:"failed,omitempty"`
 }

@@ -84,6 +84,7 @@ const (
 
 // Usage is what an agent said it used, in tokens.
 type Usage struct {
+	// InputTokens were read, OutputTokens written.
 	InputTokens  int64 `json:"input_tokens"`
 	OutputTokens int64 `json:"output_tokens"`
 }
@@ -127,6 +128,68 @@ type RenewRequest struct {
 	Session string `json:"session,omitempty"`
 	// IdleTimeoutMS is the new idle timeout, in milliseconds; 0 leaves it as it is.
 	IdleTimeoutMS int64 `json:"idle_timeout_ms,omitempty"`
+}
+
+// DecodeStopRequest reads and validates a stop request as strictly as [DecodeCommand] reads a command. The errors are the same.
+func DecodeStopRequest(body []byte) (*StopRequest, error) {
+	var r StopRequest
+	if err := decodeControl("stop request", body, &r); err != nil {
+		return nil, err
+	}
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	return &r, nil
+}
+
+// Validate checks every field. The error is invalid_argument with the detail "path".
+func (r *StopRequest) Validate() error {
+	if err := checkOptionalID("session", r.Session); err != nil {
+		return err
+	}
+	if r.GraceMS == nil {
+		return nil
+	}
+	return checkMillis("grace_ms", *r.GraceMS)
+}
+
+// DecodeRenewRequest reads and validates a renew request as strictly as [DecodeCommand] reads a command. The errors are the same.
+func DecodeRenewRequest(body []byte) (*RenewRequest, error) {
+	var r RenewRequest
+	if err := decodeControl("renew request", body, &r); err != nil {
+		return nil, err
+	}
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	return &r, nil
+}
+
+// Validate checks every field. The error is invalid_argument with the detail "path".
+func (r *RenewRequest) Validate() error {
+	if err := checkOptionalID("session", r.Session); err != nil {
+		return err
+	}
+	return checkMillis("idle_timeout_ms", r.IdleTimeoutMS)
+}
+
+// StartRequest asks for a session's sandbox to be made, with its cold-start hooks, where it has none. It travels on
+// ctl.<thread>._.start.
+type StartRequest struct {
+	// Session is as in StopRequest.
+	Session string `json:"session,omitempty"`
+}
+
+// DecodeStartRequest reads and validates a start request as strictly as [DecodeCommand] reads a command. The errors are the same.
+func DecodeStartRequest(body []byte) (*StartRequest, error) {
+	var r StartRequest
+	if err := decodeControl("start request", body, &r); err != nil {
+		return nil, err
+	}
+	if err := checkOptionalID("session", r.Session); err != nil {
+		return nil, err
+	}
+	return &r, nil
 }
 
 // SessionReply answers a request about a session.

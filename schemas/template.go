@@ -44,15 +44,31 @@ const (
 // Networks lists every network.
 func Networks() []Network { return []Network{NetworkNone, NetworkHost} }
 
+// The providers that a template may name. An empty one is auto.
+const (
+	ProviderAuto   = "auto" // the worker's choice: jail or docker, whichever it can run
+	ProviderJail   = "jail"
+	ProviderDocker = "docker"
+	ProviderLocal  = "local" // isolates nothing
+)
+
+func templateProviders() []string {
+	return []string{ProviderAuto, ProviderJail, ProviderDocker, ProviderLocal}
+}
+
 // TemplateLimits bound a sandbox. Zero is the provider's default, for each by itself.
 type TemplateLimits struct {
-	// MemoryBytes, TmpBytes and WorkspaceBytes are in bytes. In YAML they may carry a unit: 512MiB, 1GB.
-	MemoryBytes    int64   `json:"memory_bytes,omitempty"`
-	CPUs           float64 `json:"cpus,omitempty"`
-	PIDs           int64   `json:"pids,omitempty"`
-	TmpBytes       int64   `json:"tmp_bytes,omitempty"`
-	WorkspaceBytes int64   `json:"workspace_bytes,omitempty"`
-	WorkspaceFiles int64   `json:"workspace_files,omitempty"`
+	// MemoryBytes is for all that runs, in bytes. In YAML it is written memory: 512MiB, and so are the others in bytes.
+	MemoryBytes int64 `json:"memory_bytes,omitempty"`
+	// CPUs is how many processors' time all that runs may have; a fraction is part of one.
+	CPUs float64 `json:"cpus,omitempty"`
+	// PIDs is how many processes and threads there may be.
+	PIDs int64 `json:"pids,omitempty"`
+	// TmpBytes bounds /tmp, WorkspaceBytes the workspace, in bytes.
+	TmpBytes       int64 `json:"tmp_bytes,omitempty"`
+	WorkspaceBytes int64 `json:"workspace_bytes,omitempty"`
+	// WorkspaceFiles is how many files the workspace may have.
+	WorkspaceFiles int64 `json:"workspace_files,omitempty"`
 }
 
 // SecretRef says where a worker finds a secret. One of the fields is set.
@@ -104,6 +120,24 @@ type TemplateAgent struct {
 	// Default text. Token usage is read from lines of that type either way.
 	Output string `json:"output,omitempty"`
 }
+
+// PromptWord is the argument of an agent's command that the prompt takes the place of.
+const PromptWord = "{prompt}"
+
+// The values of [TemplateAgent].Output. An empty one is text.
+const (
+	OutputText      = "text"
+	OutputJSONLines = "jsonl"
+)
+
+// AgentOutputs lists the values of [TemplateAgent].Output.
+func AgentOutputs() []string { return []string{OutputText, OutputJSONLines} }
+
+// PolicyDocuments is a policy that is built in: what work on documents needs.
+const PolicyDocuments = "documents"
+
+// PolicyNames lists the policies that are built in.
+func PolicyNames() []string { return []string{PolicyDocuments} }
 
 // TemplatePolicy says which commands may be asked for. A deny wins over an allow; an empty Allow allows all.
 type TemplatePolicy struct {

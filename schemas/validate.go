@@ -28,12 +28,29 @@ func (c *Command) Validate() error {
 	if err := checkImage(c.Image); err != nil {
 		return err
 	}
+	if err := checkOptionalID("template", c.Template); err != nil {
+		return err
+	}
+	if err := checkOptionalID("session", c.Session); err != nil {
+		return err
+	}
+	switch {
+	case c.Exec != nil && c.Op == OpMessage:
+		return invalid("exec", "op message makes no use of it")
+	case c.Message != nil && c.Op == OpExec:
+		return invalid("message", "op exec makes no use of it")
+	}
 	switch c.Op {
 	case OpExec:
 		if c.Exec == nil {
 			return invalid("exec", "missing: op exec needs it")
 		}
 		return c.Exec.validate("exec")
+	case OpMessage:
+		if c.Message == nil {
+			return invalid("message", "missing: op message needs it")
+		}
+		return c.Message.validate("message")
 	case "":
 		return invalid("op", "missing: one of %v", Ops())
 	default:
@@ -67,8 +84,8 @@ func (e *Exec) validate(path string) error {
 	if err := checkMillis(path+".grace_ms", e.GraceMS); err != nil {
 		return err
 	}
-	if l := e.Limit(); l < 0 || l > MaxOutputLimit {
-		return invalid(path+".output_limit", "%d is not between 0 and %d bytes", l, MaxOutputLimit)
+	if err := checkOutputLimit(path+".output_limit", e.Limit()); err != nil {
+		return err
 	}
 	switch e.Retry {
 	case "", RetryNever, RetrySafe:
@@ -76,6 +93,36 @@ func (e *Exec) validate(path string) error {
 		return invalid(path+".retry", "unknown retry %q: never or safe", string(e.Retry))
 	}
 	return nil
+}
+
+func (m *MessageRequest) validate(path string) error {
+	if m.Prompt == "" {
+		return invalid(path+".prompt", "missing: say what the agent is to do")
+	}
+	if err := checkLabel(path+".prompt", m.Prompt, MaxPromptBytes); err != nil {
+		return err
+	}
+	if err := checkLabel(path+".user", m.User, MaxUserBytes); err != nil {
+		return err
+	}
+	if err := checkMillis(path+".timeout_ms", m.TimeoutMS); err != nil {
+		return err
+	}
+	return checkOutputLimit(path+".output_limit", m.Limit())
+}
+
+func checkOutputLimit(path string, limit int64) error {
+	if limit < 0 || limit > MaxOutputLimit {
+		return invalid(path, "%d is not between 0 and %d bytes", limit, MaxOutputLimit)
+	}
+	return nil
+}
+
+func checkOptionalID(field, s string) error {
+	if s == "" {
+		return nil
+	}
+	return CheckID(field, s)
 }
 
 func checkProvider(name string) error {

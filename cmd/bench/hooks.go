@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/sluice-dev/sluice/hooks"
 	"github.com/sluice-dev/sluice/schemas"
@@ -13,14 +12,14 @@ import (
 // hookRounds is more than for a plain latency: what is looked for is a tenth of what is measured.
 const hookRounds = 25
 
-// nothing is a hook that does nothing.
-type nothing struct{}
+// idleHook does nothing.
+type idleHook struct{}
 
 // OnMessage does nothing.
-func (nothing) OnMessage(context.Context, *hooks.Call) error { return nil }
+func (idleHook) OnMessage(context.Context, *hooks.Call) error { return nil }
 
 // OnStreamFinish does nothing.
-func (nothing) OnStreamFinish(context.Context, *hooks.Call) error { return nil }
+func (idleHook) OnStreamFinish(context.Context, *hooks.Call) error { return nil }
 
 // hookOverhead is the p50 of exec `true` with two hooks that do nothing before it and two after it, each with its two durable events,
 // over that of the exec alone.
@@ -42,36 +41,23 @@ func hookOverhead(at place) func(context.Context, *bench) (float64, error) {
 			endRecords()
 			<-recorded
 		}()
-		chains, err := hooks.New(hooks.Config{Worker: "bench", Record: recorder.Record, Hooks: map[string]any{"nothing": nothing{}}})
+		chains, err := hooks.New(hooks.Config{Worker: "bench", Record: recorder.Record, Hooks: map[string]any{"idle": idleHook{}}})
 		if err != nil {
 			return 0, err
 		}
 		bare := sluiceTrue(r.client, "hooks")
 		hooked := withHooks(chains, bare)
-		if _, err := times(ctx, warmUp, hooked); err != nil {
+		with := side{"exec true with 4 hooks", latencyRuns, timed(hooked)}
+		if _, err := (side{"warm up", warmUp, with.op}).p50(ctx); err != nil {
 			return 0, err
 		}
-		var ratios, bareAll, hookedAll []float64
-		for range hookRounds {
-			without, err := times(ctx, latencyRuns, bare)
-			if err != nil {
-				return 0, err
-			}
-			with, err := times(ctx, latencyRuns, hooked)
-			if err != nil {
-				return 0, err
-			}
-			bareAll, hookedAll = append(bareAll, median(without)), append(hookedAll, median(with))
-			ratios = append(ratios, median(with)/median(without))
-		}
-		fmt.Fprintf(os.Stderr, "  exec true with 4 hooks: %.2f ms, without %.2f ms (p50)\n", median(hookedAll), median(bareAll))
-		return median(ratios), nil
+		return b.turns(ctx, hookRounds, with, side{"exec true", latencyRuns, timed(bare)})
 	}
 }
 
 // withHooks runs the hooks of a message around a function, on a new occasion each time.
 func withHooks(chains *hooks.Chains, f func(context.Context) error) func(context.Context) error {
-	two := []schemas.HookSpec{{Builtin: "nothing"}, {Builtin: "nothing"}}
+	two := []schemas.HookSpec{{Builtin: "idle"}, {Builtin: "idle"}}
 	template := &schemas.Template{Name: "bench", Hooks: map[schemas.Phase][]schemas.HookSpec{schemas.PhaseMessage: two, schemas.PhaseStreamFinish: two}}
 	occasion := 0
 	return func(ctx context.Context) error {

@@ -43,7 +43,7 @@ func (m *Main) reach(ctx context.Context, g *globals, own hosting) (*reached, er
 	if err != nil {
 		return nil, err
 	}
-	f := &finder{ctx: ctx, folder: dir, cell: g.cell, own: own, say: m.note}
+	f := &finder{ctx: ctx, folder: dir, cell: g.cell, own: own, templates: g.templates, say: m.note}
 	conn, err := f.connect(g)
 	if err != nil {
 		return nil, errors.Join(err, f.stop())
@@ -84,11 +84,12 @@ func (r *reached) close(ctx context.Context, waiting func(guests string)) error 
 // finder finds the process that holds a data folder, or becomes it. It is asked again whenever the connection breaks: when the
 // holder has gone, this process takes over its streams.
 type finder struct {
-	ctx    context.Context
-	folder *folder
-	cell   string
-	own    hosting
-	say    func(text string)
+	ctx       context.Context
+	folder    *folder
+	cell      string
+	own       hosting
+	templates string
+	say       func(text string)
 
 	mu      sync.Mutex
 	host    *host
@@ -207,7 +208,7 @@ func (f *finder) config() (hostConfig, error) {
 		Worker: worker, Provider: isolates.Default, Allowed: append(isolates.Allowed, node.Local), Limits: f.own.limits, Image: f.own.image, Progress: f.say,
 		RunFolder: run, Workspaces: f.folder.join("workspaces"), Log: zerolog.Nop(),
 		// What still runs when this host ends is that of a person who has left, at once.
-		Grace: time.Millisecond,
+		Grace: time.Millisecond, Templates: f.templates,
 	}}, nil
 }
 

@@ -15,6 +15,7 @@ type globals struct {
 	nats, creds, token string
 	data               string
 	cell, tenant       string
+	templates          string
 }
 
 func (m *Main) rootCommand() *cobra.Command {
@@ -38,10 +39,12 @@ func (m *Main) rootCommand() *cobra.Command {
 	f.StringVar(&g.data, "data", m.dataFolder(), "data `FOLDER`: streams, workspaces, token (SLUICE_DATA)")
 	f.StringVar(&g.cell, "cell", or(m.Getenv("SLUICE_CELL"), schemas.DefaultCell), "cell `NAME` (SLUICE_CELL)")
 	f.StringVar(&g.tenant, "tenant", or(m.Getenv("SLUICE_TENANT"), schemas.DefaultTenant), "tenant `NAME` (SLUICE_TENANT)")
+	f.StringVar(&g.templates, "templates", m.Getenv("SLUICE_TEMPLATES"), "`FOLDER` of templates, for a worker that this command starts (SLUICE_TEMPLATES)")
 	// A token on the command line would be seen by everybody on the machine: it comes from the environment alone.
 	g.token = m.Getenv("SLUICE_NATS_TOKEN")
 	root.AddCommand(
-		m.execCommand(g), m.upCommand(g), m.workerCommand(g), m.logsCommand(g), m.eventsCommand(g), m.messagesCommand(g), m.processCommand(g), newSyncCommand(), m.doctorCommand(g),
+		m.execCommand(g), m.upCommand(g), m.workerCommand(g), m.logsCommand(g), m.eventsCommand(g), m.messagesCommand(g), m.processCommand(g),
+		m.sessionCommand(g), m.templateCommand(g), newSyncCommand(), m.doctorCommand(g),
 	)
 	return root
 }

@@ -30,6 +30,7 @@ type workerFlags struct {
 	grace     time.Duration
 	idle      time.Duration
 	private   bool
+	metrics   string
 	logFormat string
 	logLevel  string
 }
@@ -44,6 +45,7 @@ func (m *Main) addWorkerFlags(c *cobra.Command, w *workerFlags) {
 	f.DurationVar(&w.grace, "stop-grace", 10*time.Second, "time `D` between SIGTERM and SIGKILL for what runs at shutdown")
 	f.DurationVar(&w.idle, "session-timeout", m.sessionTimeout(), "end a session that has run nothing for `D` (SESSION_TIMEOUT_MINUTES)")
 	f.BoolVar(&w.private, "private-hooks", false, "let templates' HTTP hooks reach loopback and private addresses")
+	f.StringVar(&w.metrics, "metrics", "", "serve Prometheus metrics on `ADDRESS`/metrics; a port alone is one of loopback; default: nowhere")
 	f.StringVar(&w.logFormat, "log-format", "auto", "`FORMAT` json or text; auto is text on a terminal")
 	f.StringVar(&w.logLevel, "log-level", "info", "`LEVEL` debug, info, warn or error")
 }
@@ -146,7 +148,16 @@ func (m *Main) up(ctx context.Context, g *globals, w *workerFlags, listen string
 		lock.release()
 		return err
 	}
-	cfg.Workspaces, cfg.Log = dir.join("workspaces"), log.With().Str("worker", cfg.Worker).Logger()
+	var metrics string
+	var endReload, endMetrics func()
+	cfg.Reload, endReload = onHangup()
+	defer endReload()
+	if cfg.Metrics, metrics, endMetrics, err = serveMetrics(ctx, w.metrics); err != nil {
+		lock.release()
+		return err
+	}
+	defer endMetrics()
+	cfg.Templates, cfg.Workspaces, cfg.Log = g.templates, dir.join("workspaces"), log.With().Str("worker", cfg.Worker).Logger()
 	h, err := startHost(ctx, lock, hostConfig{folder: dir, listen: listen, durability: durability, node: cfg, cell: g.cell})
 	if err != nil {
 		lock.release()
@@ -158,13 +169,21 @@ func (m *Main) up(ctx context.Context, g *globals, w *workerFlags, listen string
 	if err := h.announce(); err != nil {
 		return errors.Join(err, h.stop())
 	}
-	fmt.Fprintf(m.Stdout, "sluice is up: %s, token in %s, provider %s\n", h.server.URL(), dir.join("token"), cfg.Provider)
+	fmt.Fprintf(m.Stdout, "sluice is up: %s, token in %s, provider %s%s\n", h.server.URL(), dir.join("token"), cfg.Provider, also(metrics))
 	select {
 	case <-ctx.Done():
 		log.Info().Msg("shutting down: Ctrl+C again leaves at once")
 	case <-h.done:
 	}
 	return h.stop()
+}
+
+// also tells where metrics are, if anywhere.
+func also(metrics string) string {
+	if metrics == "" {
+		return ""
+	}
+	return ", metrics " + metrics
 }
 
 func ignoreCanceled(err error) error {
@@ -189,21 +208,49 @@ func (m *Main) untilSignal(ctx context.Context) (context.Context, context.Cancel
 	return ctx, stop
 }
 
+// onHangup gives a word at each SIGHUP, until end is called.
+func onHangup() (words <-chan struct{}, end func()) {
+	signals, out, ended := make(chan os.Signal, 1), make(chan struct{}), make(chan struct{})
+	signal.Notify(signals, unix.SIGHUP)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ended:
+				return
+			case <-signals:
+			}
+			select {
+			case out <- struct{}{}:
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return out, func() {
+		signal.Stop(signals)
+		close(ended)
+		<-done
+	}
+}
+
 func (m *Main) workerCommand(g *globals) *cobra.Command {
 	var w workerFlags
-	var partitions, replicas int
+	var topology events.Topology
 	c := &cobra.Command{
 		Use:     "worker",
 		Short:   "Run a worker against a NATS server of yours",
 		Example: `  sluice worker --nats nats://nats.example:4222 --creds worker.creds --provider local`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return m.worker(cmd.Context(), g, &w, events.Topology{Partitions: partitions, Replicas: replicas})
+			return m.worker(cmd.Context(), g, &w, topology)
 		},
 	}
 	m.addWorkerFlags(c, &w)
-	c.Flags().IntVar(&partitions, "partitions", 4, "`N` parts of the command queue; the same for every worker of a cell")
-	c.Flags().IntVar(&replicas, "replicas", 1, "`N` replicas of each stream; 3 in a cluster")
+	c.Flags().IntVar(&topology.Partitions, "partitions", 4, "`N` parts of the command queue; the same for every worker of a cell")
+	c.Flags().IntVar(&topology.Replicas, "replicas", 1, "`N` replicas of each stream; 3 in a cluster")
+	c.Flags().DurationVar(&topology.LeaseTTL, "lease", 10*time.Second, "take a worker that says nothing for `D` for dead; the same for every worker of a cell")
 	return c
 }
 
@@ -216,6 +263,9 @@ func (m *Main) worker(ctx context.Context, g *globals, w *workerFlags, topology 
 	}
 	if strings.TrimSpace(g.nats) == "" {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "--nats is missing: name the server, or use `sluice up` for one of its own")
+	}
+	if topology.LeaseTTL < time.Second {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "--lease %s: at least 1s", topology.LeaseTTL)
 	}
 	cfg, err := w.node(ctx)
 	if err != nil {
@@ -239,13 +289,21 @@ func (m *Main) worker(ctx context.Context, g *globals, w *workerFlags, topology 
 	if cfg.RunFolder, err = dir.runFolder(); err != nil {
 		return err
 	}
-	cfg.Workspaces, cfg.Topology, cfg.Log = dir.join("workspaces"), topology, log.With().Str("worker", cfg.Worker).Logger()
+	var metrics string
+	var endReload, endMetrics func()
+	cfg.Reload, endReload = onHangup()
+	defer endReload()
+	if cfg.Metrics, metrics, endMetrics, err = serveMetrics(ctx, w.metrics); err != nil {
+		return err
+	}
+	defer endMetrics()
+	cfg.Templates, cfg.Workspaces, cfg.Topology, cfg.Log = g.templates, dir.join("workspaces"), topology, log.With().Str("worker", cfg.Worker).Logger()
 	conn, err := events.Connect(events.Options{URL: g.nats, CredsFile: g.creds, Token: g.token, Cell: g.cell, Name: "worker " + cfg.Worker, Wait: true})
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	return ignoreCanceled(node.New(cfg, conn).Run(ctx, func() {
-		fmt.Fprintf(m.Stdout, "worker %s is up: %s, provider %s\n", cfg.Worker, conn.ServerURL(), cfg.Provider)
+		fmt.Fprintf(m.Stdout, "worker %s is up: %s, provider %s%s\n", cfg.Worker, conn.ServerURL(), cfg.Provider, also(metrics))
 	}))
 }

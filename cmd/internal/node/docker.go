@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/sluice-dev/sluice/processor/observe"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/docker"
 	"github.com/sluice-dev/sluice/sandbox/pool"
@@ -83,5 +84,19 @@ func (n *Node) newDocker() (sandbox.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := observe.Pool(n.cfg.Metrics, Docker, poolStats(p)); err != nil {
+		return nil, schemas.Errorf(schemas.CodeInternal, "register the pool's metrics: %w", err)
+	}
 	return &pooled{Pool: p, containers: containers}, nil
+}
+
+// poolStats are a pool's counts as metrics take them.
+func poolStats(p *pool.Pool) func() observe.PoolStats {
+	return func() observe.PoolStats {
+		s := p.Stats()
+		return observe.PoolStats{
+			Hits: s.Hits, Misses: s.Misses, Exhausted: s.Exhausted, Failed: s.Failed,
+			Ready: s.Ready, Making: s.Making, InUse: s.InUse, Size: s.Size, Wait: s.Wait,
+		}
+	}
 }

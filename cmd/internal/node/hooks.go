@@ -1,18 +1,14 @@
 package node
 
 import (
-	"bufio"
 	"context"
-	"errors"
-	"io"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/sluice-dev/sluice/cmd/internal/workspace"
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/hooks"
+	"github.com/sluice-dev/sluice/processor/template"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -24,7 +20,7 @@ func (n *Node) chains() (*hooks.Chains, *events.Recorder, error) {
 	c, err := hooks.New(hooks.Config{
 		Worker: n.cfg.Worker, Record: recorder.Record, Log: n.cfg.Log,
 		Workspace: workspace.New(workspace.Config{Fence: n.fence}),
-		Messages:  n.conn, Asker: n.conn, Secret: readSecret, Private: n.cfg.PrivateHooks, Hooks: n.cfg.Hooks,
+		Messages:  n.conn, Sessions: sessions{n}, Asker: n.conn, Secret: readSecret, Private: n.cfg.PrivateHooks, Hooks: n.cfg.Hooks,
 	})
 	return c, recorder, err
 }
@@ -59,52 +55,18 @@ func (n *Node) runHooks(ctx context.Context, c *hooks.Chains, recorder *events.R
 // stragglerPatience is how long a worker that ends waits for hooks that do not heed their deadline.
 const stragglerPatience = 5 * time.Second
 
-// fence says whether a session is still this worker's. The word of KV counts, not what this worker remembers: it may have been
-// frozen meanwhile.
+// fence says whether a session is still this worker's. The word of KV counts, and the lease's own clock, not what this worker
+// remembers: it may have been frozen meanwhile.
 func (n *Node) fence(ctx context.Context, c schemas.Conversation) error {
-	s, _, err := n.conn.Session(ctx, c.Tenant, c.Thread)
-	switch {
-	case errors.Is(err, schemas.ErrNotFound):
-		return schemas.Errorf(schemas.CodeLost, "the session of thread %s has ended: its workspace is not pushed any more", c.Thread)
-	case err != nil:
-		return err
-	case s.ID != c.Session, s.Owner != n.cfg.Worker, s.Epoch != c.Epoch:
-		return schemas.Errorf(schemas.CodeLost, "the session of thread %s has gone on elsewhere, at epoch %d: its workspace is not pushed from here", c.Thread, s.Epoch)
-	}
-	return nil
+	return n.worker.Load().Owns(ctx, c.Tenant, c.Thread, c.Epoch)
 }
 
-// Bounds of secrets.
-const (
-	secretPrefix   = "SLUICE_SECRET_" // of variables that a template may name: it could read any other secret of the worker's
-	maxSecretBytes = 64 << 10
-)
+// sessions changes the sessions of whichever worker runs now.
+type sessions struct{ n *Node }
+
+func (s sessions) ChangeSession(ctx context.Context, c schemas.Conversation, change func(*schemas.Session)) error {
+	return s.n.worker.Load().Amend(ctx, c.Tenant, c.Thread, c.Session, change)
+}
 
 // readSecret reads what a template names. Its errors tell where it was looked for, never what was found.
-func readSecret(ref schemas.SecretRef) (string, error) {
-	switch {
-	case ref.Env != "" && ref.File == "":
-		if !strings.HasPrefix(ref.Env, secretPrefix) {
-			return "", schemas.Errorf(schemas.CodeInvalidArgument, "secret: variable %s does not begin with %s", ref.Env, secretPrefix)
-		}
-		if v := os.Getenv(ref.Env); v != "" {
-			return v, nil
-		}
-		return "", schemas.Errorf(schemas.CodeNotFound, "secret: the worker's environment has no %s", ref.Env)
-	case ref.File != "" && ref.Env == "":
-		if !filepath.IsAbs(ref.File) {
-			return "", schemas.Errorf(schemas.CodeInvalidArgument, "secret: file %s is not absolute", ref.File)
-		}
-		f, err := os.Open(ref.File)
-		if err != nil {
-			return "", schemas.Errorf(schemas.CodeNotFound, "secret: %w", err)
-		}
-		defer f.Close()
-		line, err := bufio.NewReader(io.LimitReader(f, maxSecretBytes)).ReadString('\n')
-		if line = strings.TrimRight(line, "\r\n"); line == "" {
-			return "", schemas.Errorf(schemas.CodeNotFound, "secret: the first line of %s is empty (%v)", ref.File, err)
-		}
-		return line, nil
-	}
-	return "", schemas.Errorf(schemas.CodeInvalidArgument, "secret: name either env or file")
-}
+func readSecret(ref schemas.SecretRef) (string, error) { return template.Secret(ref, os.Getenv) }

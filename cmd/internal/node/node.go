@@ -3,14 +3,20 @@ package node
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/hooks"
 	"github.com/sluice-dev/sluice/processor"
+	"github.com/sluice-dev/sluice/processor/observe"
+	"github.com/sluice-dev/sluice/processor/policy"
+	"github.com/sluice-dev/sluice/processor/template"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -42,22 +48,43 @@ type Config struct {
 	PrivateHooks bool
 	// Hooks are Go hooks by name, for templates to name. Default: the built-in ones alone.
 	Hooks map[string]any
+	// Templates is a folder of templates. Default: the built-in ones alone.
+	Templates string
+	// Reload has the folder read anew at each word. Default: never.
+	Reload <-chan struct{}
+	// Metrics is where the worker's metrics are registered. Default: nowhere that anybody looks.
+	Metrics *prometheus.Registry
 	// Log gets one line for each command. Default: nothing is logged.
 	Log zerolog.Logger
 }
 
 // Node is a worker, wired to NATS and to its providers.
 type Node struct {
-	cfg  Config
-	conn *events.Conn
+	cfg       Config
+	conn      *events.Conn
+	templates *template.Store
+	observer  *observe.Observer
+	worker    atomic.Pointer[processor.Worker] // the newest incarnation; hooks run in no other
 }
 
 // New is a worker on this connection. It does nothing before Run.
-func New(cfg Config, conn *events.Conn) *Node { return &Node{cfg: cfg, conn: conn} }
+func New(cfg Config, conn *events.Conn) *Node {
+	if cfg.Metrics == nil {
+		cfg.Metrics = prometheus.NewRegistry()
+	}
+	return &Node{cfg: cfg, conn: conn}
+}
 
 // Run runs the worker until ctx ends, and starts it anew as another incarnation when it loses its lease. ready is called
 // once, when it accepts commands. Errors: those of its parts' constructors, unavailable when JetStream is not there.
 func (n *Node) Run(ctx context.Context, ready func()) error {
+	var err error
+	if n.templates, err = template.New(n.cfg.Templates); err != nil {
+		return err
+	}
+	if n.observer, err = observe.New(n.cfg.Log, n.cfg.Metrics); err != nil {
+		return schemas.Errorf(schemas.CodeInternal, "register metrics: %w", err)
+	}
 	// The two do not need each other: one is NATS's work, the other this machine's.
 	var providers map[string]sandbox.Provider
 	setUp, setUpCtx := errgroup.WithContext(ctx)
@@ -66,7 +93,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		providers, err = n.providers()
 		return err
 	})
-	err := setUp.Wait()
+	err = setUp.Wait()
 	defer n.closeAll(providers)
 	if err != nil {
 		return err
@@ -77,8 +104,9 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer n.runHooks(ctx, chains, recorder)()
+	defer n.keepTemplates(ctx)()
 	for {
-		err := n.incarnation(ctx, providers, ready)
+		err := n.incarnation(ctx, providers, chains, ready)
 		ready = func() {}
 		if ctx.Err() != nil || !errors.Is(err, schemas.ErrLost) {
 			return err
@@ -111,12 +139,17 @@ func (n *Node) leaveAll(providers map[string]sandbox.Provider) {
 	}
 }
 
-func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Provider, ready func()) error {
+func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Provider, chains *hooks.Chains, ready func()) error {
+	n.observer.Begin()
 	incarnation := ulid.Make().String()
 	inlet := n.conn.NewInlet(n.cfg.Worker)
+	lease, err := n.conn.AcquireLease(ctx, n.cfg.Worker, incarnation)
+	if err != nil {
+		return err
+	}
 	worker, err := processor.New(processor.Config{
 		Worker: n.cfg.Worker, Incarnation: incarnation,
-		Records: n.conn, Sessions: n.conn, Threads: inlet, Roster: n.conn, History: n.conn,
+		Records: n.observer.Records(n.conn), Sessions: n.conn, Threads: inlet, Roster: roster{n.conn, n.templates}, History: n.conn,
 		OpenOutput: func(p processor.Printer, after *schemas.LogRange, stored func(schemas.Stream, int64)) processor.Output {
 			return n.conn.ResumeLog(events.ProcessRef(p), after, stored)
 		},
@@ -126,7 +159,8 @@ func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Pro
 				return nil
 			})
 		},
-		Answer: n.conn.Answer, MaxRecord: n.conn.MaxPayload(),
+		Answer: n.conn.Answer, MaxRecord: n.conn.MaxPayload(), Holds: lease.Holds,
+		Templates: n.templates, Policy: n.observer.Policy(policy.New()), Hooks: chains, Secrets: n.secrets,
 		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
 		ImageProvider: imageProvider(providers), Image: n.cfg.Image, Limits: n.cfg.Limits,
 		MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, Log: n.cfg.Log,
@@ -134,10 +168,7 @@ func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Pro
 	if err != nil {
 		return err
 	}
-	lease, err := n.conn.AcquireLease(ctx, n.cfg.Worker, incarnation)
-	if err != nil {
-		return err
-	}
+	n.worker.Store(worker)
 	if err := worker.Recover(ctx); err != nil {
 		if ctx.Err() == nil {
 			n.leaveAll(providers)

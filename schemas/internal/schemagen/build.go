@@ -95,10 +95,10 @@ func (b *builder) define(t reflect.Type) error {
 	return nil
 }
 
-// held is the struct of the contract that a field holds, if it does.
+// held is the struct of the contract that a field holds, if it does: itself, or as members.
 func (b *builder) held(f reflect.StructField) (reflect.Type, bool) {
 	t := f.Type
-	if t.Kind() == reflect.Pointer {
+	for b.leaves[t] == nil && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map) {
 		t = t.Elem()
 	}
 	return t, jsonName(f) != "" && t.Kind() == reflect.Struct && b.leaves[t] == nil
@@ -112,6 +112,9 @@ func (b *builder) field(t reflect.Type, f reflect.StructField, s *jsonschema.Sch
 	}
 	s.Description = describe(doc, t)
 	notNull(s)
+	if s.AdditionalProperties != nil {
+		notNull(s.AdditionalProperties)
+	}
 	if apply, ok := b.rules[key]; ok {
 		apply(s)
 		b.used[key] = true
@@ -193,11 +196,17 @@ func (b *builder) collect(s *jsonschema.Schema, into map[string]*jsonschema.Sche
 	return nil
 }
 
-// opNeedsItsPart says that the part named by op must be there.
+// opNeedsItsPart says that the part named by op must be there, and no other one.
 func opNeedsItsPart() []*jsonschema.Schema {
 	var out []*jsonschema.Schema
 	for _, op := range schemas.Ops() {
-		out = append(out, when("op", string(op), &jsonschema.Schema{Required: []string{string(op)}}))
+		then := &jsonschema.Schema{Required: []string{string(op)}, Properties: map[string]*jsonschema.Schema{}}
+		for _, other := range schemas.Ops() {
+			if other != op {
+				then.Properties[string(other)] = &jsonschema.Schema{Not: &jsonschema.Schema{}}
+			}
+		}
+		out = append(out, when("op", string(op), then))
 	}
 	return out
 }

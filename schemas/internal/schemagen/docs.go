@@ -104,7 +104,7 @@ func (d *docs) readData(spec *ast.ValueSpec) {
 	}
 	if rest, ok := strings.CutPrefix(strings.TrimSpace(spec.Comment.Text()), "data: "); ok {
 		name, _, _ := strings.Cut(rest, " ")
-		d.data[value] = name
+		d.data[value] = strings.TrimRight(name, ",:")
 	}
 }
 
@@ -119,6 +119,8 @@ func describe(text string, owner reflect.Type) string {
 		"[EventSpecVersion]", strconv.Quote(schemas.EventSpecVersion),
 		"[MaxShownArgs]", strconv.Itoa(schemas.MaxShownArgs),
 		"[MaxCommandBytes]", strconv.Itoa(schemas.MaxCommandBytes),
+		"[MaxPromptBytes]", strconv.Itoa(schemas.MaxPromptBytes),
+		"[MaxTags]", strconv.Itoa(schemas.MaxTags),
 		"; see [ValidID]", "",
 		"; see Command.Fingerprint", "",
 	).Replace(text)

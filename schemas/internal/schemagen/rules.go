@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"maps"
 	"reflect"
 	"strconv"
 	"time"
@@ -27,10 +28,21 @@ func roots() []root {
 		{"result", reflect.TypeFor[schemas.Result]()},
 		{"session", reflect.TypeFor[schemas.Session]()},
 		{"sandbox", reflect.TypeFor[schemas.SandboxInfo]()},
+		{"message", reflect.TypeFor[schemas.Message]()},
+		{"stream-finish", reflect.TypeFor[schemas.StreamFinish]()},
+		{"hook-data", reflect.TypeFor[schemas.HookData]()},
+		{"hook-run", reflect.TypeFor[schemas.HookRun]()},
+		{"cold-start", reflect.TypeFor[schemas.ColdStart]()},
+		{"sync-report", reflect.TypeFor[schemas.SyncReport]()},
+		{"template", reflect.TypeFor[schemas.Template]()},
 		{"log-gap", reflect.TypeFor[schemas.LogGap]()},
 		{"error", reflect.TypeFor[schemas.Error]()},
 		{"signal", reflect.TypeFor[schemas.SignalRequest]()},
 		{"kill", reflect.TypeFor[schemas.KillRequest]()},
+		{"stop", reflect.TypeFor[schemas.StopRequest]()},
+		{"start", reflect.TypeFor[schemas.StartRequest]()},
+		{"renew", reflect.TypeFor[schemas.RenewRequest]()},
+		{"session-reply", reflect.TypeFor[schemas.SessionReply]()},
 		{"place-request", reflect.TypeFor[schemas.PlaceRequest]()},
 		{"place-reply", reflect.TypeFor[schemas.PlaceReply]()},
 	}
@@ -39,11 +51,15 @@ func roots() []root {
 // closed are the types that come from a caller: a misspelt field in them must not be ignored.
 func closed() map[reflect.Type]bool {
 	return map[reflect.Type]bool{
-		reflect.TypeFor[schemas.Command]():       true,
-		reflect.TypeFor[schemas.Exec]():          true,
-		reflect.TypeFor[schemas.SignalRequest](): true,
-		reflect.TypeFor[schemas.KillRequest]():   true,
-		reflect.TypeFor[schemas.PlaceRequest]():  true,
+		reflect.TypeFor[schemas.Command]():        true,
+		reflect.TypeFor[schemas.Exec]():           true,
+		reflect.TypeFor[schemas.MessageRequest](): true,
+		reflect.TypeFor[schemas.SignalRequest]():  true,
+		reflect.TypeFor[schemas.KillRequest]():    true,
+		reflect.TypeFor[schemas.StopRequest]():    true,
+		reflect.TypeFor[schemas.StartRequest]():   true,
+		reflect.TypeFor[schemas.RenewRequest]():   true,
+		reflect.TypeFor[schemas.PlaceRequest]():   true,
 	}
 }
 
@@ -62,6 +78,11 @@ func leaves() map[reflect.Type]*jsonschema.Schema {
 		// An empty string is what leaving the field out means, and validation takes it as that.
 		reflect.TypeFor[schemas.Retry]():    enum(append([]schemas.Retry{""}, schemas.Retries()...)),
 		reflect.TypeFor[schemas.Encoding](): enum(schemas.Encodings()),
+
+		reflect.TypeFor[schemas.SandboxState](): enum(schemas.SandboxStates()),
+		reflect.TypeFor[schemas.Phase]():        enum(schemas.Phases()),
+		reflect.TypeFor[schemas.Role]():         enum(schemas.Roles()),
+		reflect.TypeFor[schemas.Network]():      enum(schemas.Networks()),
 	}
 }
 
@@ -79,71 +100,195 @@ type rule func(*jsonschema.Schema)
 // rules are the limits that schemas checks, by Type.Field. \x00 is the one way to write NUL that the patterns of both
 // ECMAScript and RE2 understand.
 func rules() map[string]rule {
-	text := func(s *jsonschema.Schema) { s.Pattern = `^[^\x00]*$` }
-	fingerprint := func(s *jsonschema.Schema) { s.Pattern = `^[0-9a-f]{64}$` }
-	positive := between(0, -1)
+	out := map[string]rule{}
+	for _, some := range []map[string]rule{callerRules(), workerRules(), templateRules()} {
+		maps.Copy(out, some)
+	}
+	return out
+}
+
+func text(s *jsonschema.Schema) { s.Pattern = `^[^\x00]*$` }
+
+// label is a text of at most so many characters.
+func label(most int) rule {
+	return func(s *jsonschema.Schema) {
+		text(s)
+		length(0, most)(s)
+	}
+}
+
+// environment is the names and values of variables.
+func environment(s *jsonschema.Schema) {
+	s.PropertyNames = &jsonschema.Schema{Pattern: `^[^=\x00]+$`, Not: &jsonschema.Schema{Pattern: `^SLUICE_`}}
+}
+
+// callerRules are those of what a caller sends.
+func callerRules() map[string]rule {
+	millis := between(0, schemas.MaxTimeoutMS)
+	limit := func(s *jsonschema.Schema) {
+		between(0, schemas.MaxOutputLimit)(s)
+		s.Default = json.RawMessage(strconv.FormatInt(schemas.DefaultOutputLimit, 10))
+	}
 	return map[string]rule{
 		"Command.SpecVersion": constant(schemas.Version),
 		"Command.Thread":      id(1),
 		"Command.Key":         length(1, schemas.MaxKeyBytes),
 		"Command.Provider":    id(0),
+		"Command.Template":    id(0),
+		"Command.Session":     id(0),
 		"Exec.Command": func(s *jsonschema.Schema) {
 			text(s)
 			length(1, schemas.MaxPathBytes)(s)
 		},
 		"Exec.Args": func(s *jsonschema.Schema) { text(s.Items) },
 		"Exec.Env": func(s *jsonschema.Schema) {
-			s.PropertyNames = &jsonschema.Schema{Pattern: `^[^=\x00]+$`, Not: &jsonschema.Schema{Pattern: `^SLUICE_`}}
+			environment(s)
 			text(s.AdditionalProperties)
 		},
-		"Exec.Cwd": func(s *jsonschema.Schema) {
+		"Exec.Cwd":         label(schemas.MaxPathBytes),
+		"Exec.TimeoutMS":   millis,
+		"Exec.GraceMS":     millis,
+		"Exec.OutputLimit": limit,
+
+		"MessageRequest.Prompt": func(s *jsonschema.Schema) {
 			text(s)
-			length(0, schemas.MaxPathBytes)(s)
+			length(1, schemas.MaxPromptBytes)(s)
 		},
-		"Exec.TimeoutMS": between(0, schemas.MaxTimeoutMS),
-		"Exec.GraceMS":   between(0, schemas.MaxTimeoutMS),
-		"Exec.OutputLimit": func(s *jsonschema.Schema) {
-			between(0, schemas.MaxOutputLimit)(s)
-			s.Default = json.RawMessage(strconv.FormatInt(schemas.DefaultOutputLimit, 10))
+		"MessageRequest.User":        label(schemas.MaxUserBytes),
+		"MessageRequest.TimeoutMS":   millis,
+		"MessageRequest.OutputLimit": limit,
+
+		"SignalRequest.Signal":       func(s *jsonschema.Schema) { s.Pattern = schemas.SignalPattern },
+		"KillRequest.GraceMS":        millis,
+		"StopRequest.Session":        id(0),
+		"StopRequest.GraceMS":        millis,
+		"StartRequest.Session":       id(0),
+		"RenewRequest.Session":       id(0),
+		"RenewRequest.IdleTimeoutMS": millis,
+		"PlaceRequest.Thread":        id(1),
+		"PlaceRequest.Provider":      id(0),
+		"PlaceRequest.Template":      id(0),
+		"PlaceRequest.User":          label(schemas.MaxUserBytes),
+		"PlaceRequest.Tags": func(s *jsonschema.Schema) {
+			most := schemas.MaxTags
+			s.MaxProperties = &most
+			s.PropertyNames = &jsonschema.Schema{}
+			length(1, schemas.MaxTagBytes)(s.PropertyNames)
+			text(s.PropertyNames)
+			label(schemas.MaxTagBytes)(s.AdditionalProperties)
 		},
-
-		"SignalRequest.Signal":  func(s *jsonschema.Schema) { s.Pattern = schemas.SignalPattern },
-		"KillRequest.GraceMS":   between(0, schemas.MaxTimeoutMS),
-		"PlaceRequest.Thread":   id(1),
-		"PlaceRequest.Provider": id(0),
-
-		"Event.SpecVersion":    constant(schemas.EventSpecVersion),
-		"Event.ID":             id(1),
-		"Event.Source":         id(1),
-		"Event.Process":        id(1),
-		"Event.Session":        id(1),
-		"Accepted.Fingerprint": fingerprint,
-		"Accepted.TimeoutMS":   positive,
-		"Started.Fingerprint":  fingerprint,
-		"Started.PID":          positive,
-		"Result.Process":       id(0),
-		"Result.ExitCode":      between(0, 255),
-		"Result.Signal":        positive,
-		"Result.StdoutBytes":   positive,
-		"Result.StderrBytes":   positive,
-		"Result.DurationMS":    positive,
-		"Result.UserMS":        positive,
-		"Result.SystemMS":      positive,
-		"Result.MaxRSSBytes":   positive,
-		"Result.Killed":        positive,
-		"Result.Fingerprint":   fingerprint,
-		"Result.Worker":        id(1),
-		"LogRange.Chunks":      between(1, -1),
-		"Session.ID":           id(1),
-		"Session.Tenant":       id(1),
-		"Session.Thread":       id(1),
-		"Session.Owner":        id(1),
-		"SandboxInfo.ID":       id(1),
-		"SandboxInfo.StartMS":  positive,
-		"LogGap.From":          positive,
-		"LogGap.To":            between(-1, -1),
-		"PlaceReply.Worker":    id(1),
+		"PlaceRequest.IdleTimeoutMS": millis,
+		"PlaceRequest.MaxLifetimeMS": millis,
 	}
+}
+
+// workerRules are those of what a worker sends.
+func workerRules() map[string]rule {
+	fingerprint := func(s *jsonschema.Schema) { s.Pattern = `^[0-9a-f]{64}$` }
+	positive := between(0, -1)
+	return map[string]rule{
+		"Event.SpecVersion":     constant(schemas.EventSpecVersion),
+		"Event.ID":              id(1),
+		"Event.Source":          id(1),
+		"Event.Process":         id(1),
+		"Event.Session":         id(1),
+		"Accepted.Fingerprint":  fingerprint,
+		"Accepted.TimeoutMS":    positive,
+		"Started.Fingerprint":   fingerprint,
+		"Started.PID":           positive,
+		"Result.Process":        id(0),
+		"Result.ExitCode":       between(0, 255),
+		"Result.Signal":         positive,
+		"Result.StdoutBytes":    positive,
+		"Result.StderrBytes":    positive,
+		"Result.DurationMS":     positive,
+		"Result.UserMS":         positive,
+		"Result.SystemMS":       positive,
+		"Result.MaxRSSBytes":    positive,
+		"Result.Killed":         positive,
+		"Result.Fingerprint":    fingerprint,
+		"Result.Worker":         id(1),
+		"LogRange.Chunks":       between(1, -1),
+		"Session.ID":            id(1),
+		"Session.Tenant":        id(1),
+		"Session.Thread":        id(1),
+		"Session.Owner":         id(1),
+		"SandboxInfo.ID":        id(1),
+		"SandboxInfo.StartMS":   positive,
+		"LogGap.From":           positive,
+		"LogGap.To":             between(-1, -1),
+		"PlaceReply.Worker":     id(1),
+		"Session.Template":      id(1),
+		"Session.Messages":      positive,
+		"Usage.InputTokens":     positive,
+		"Usage.OutputTokens":    positive,
+		"Message.Thread":        id(1),
+		"Message.Session":       id(1),
+		"Message.Process":       id(1),
+		"Message.Agent":         id(1),
+		"StreamFinish.Process":  id(1),
+		"HookData.SpecVersion":  constant(schemas.Version),
+		"Conversation.Tenant":   id(1),
+		"Conversation.Thread":   id(1),
+		"Conversation.Agent":    id(1),
+		"Conversation.Session":  id(1),
+		"HookRun.Attempt":       between(1, -1),
+		"HookRun.DurationMS":    positive,
+		"ColdStart.Sandbox":     id(1),
+		"ColdStart.SandboxMS":   positive,
+		"ColdStart.HooksMS":     positive,
+		"SyncReport.Files":      positive,
+		"SyncReport.Bytes":      positive,
+		"SyncReport.Deleted":    positive,
+		"SyncReport.DurationMS": positive,
+	}
+}
+
+// templateRules are those of templates, which come as YAML and are then checked by Template.Validate alone: what is said here
+// is for those who read them from KV.
+func templateRules() map[string]rule {
+	millis := between(0, schemas.MaxTimeoutMS)
+	positive := between(0, -1)
+	words := func(s *jsonschema.Schema) {
+		least := 1
+		s.MinItems = &least
+		text(s.Items)
+	}
+	return map[string]rule{
+		"Template.Name": id(1),
+		"Template.Env": func(s *jsonschema.Schema) {
+			environment(s)
+			text(s.AdditionalProperties)
+		},
+		"Template.Secrets": environment,
+		"Template.Hooks":   func(s *jsonschema.Schema) { s.PropertyNames = enum(schemas.Phases()) },
+
+		"TemplateLimits.MemoryBytes":     positive,
+		"TemplateLimits.CPUs":            positive,
+		"TemplateLimits.PIDs":            positive,
+		"TemplateLimits.TmpBytes":        positive,
+		"TemplateLimits.WorkspaceBytes":  positive,
+		"TemplateLimits.WorkspaceFiles":  positive,
+		"TemplateSession.IdleTimeoutMS":  millis,
+		"TemplateSession.ParkAfterMS":    millis,
+		"TemplateSession.MaxLifetimeMS":  millis,
+		"TemplateSession.StartTimeoutMS": millis,
+		"TemplateSession.StopGraceMS":    millis,
+		"TemplateSync.Layout":            values(schemas.SyncLayouts()),
+		"TemplateSync.OnConflict":        values(schemas.SyncConflicts()),
+		"TemplateAgent.Command":          words,
+		"TemplateAgent.TimeoutMS":        millis,
+		"TemplateAgent.Output":           values(schemas.AgentOutputs()),
+		"TemplatePolicy.Name":            values(schemas.PolicyNames()),
+		"HookSpec.Builtin":               values(schemas.BuiltinHooks()),
+		"HookSpec.Command":               words,
+		"HookSpec.TimeoutMS":             millis,
+	}
+}
+
+// values are all that a text may be.
+func values(of []string) rule {
+	return func(s *jsonschema.Schema) { s.Enum = enum(of).Enum }
 }
 
 // id is the pattern of [schemas.ValidID]; with least 0 the field may be empty, too.

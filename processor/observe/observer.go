@@ -1,0 +1,234 @@
+package observe
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/sluice-dev/sluice/processor"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Observer sees what a worker does. Its methods may be called from any goroutine.
+type Observer struct {
+	log     zerolog.Logger
+	metrics *metrics
+
+	mu       sync.Mutex
+	sessions map[string]session // by id: those this worker owns
+}
+
+// session is what events of a session do not repeat.
+type session struct {
+	template string
+	user     string
+	created  time.Time
+}
+
+// New is an observer that writes to log, and whose metrics are in the registry. Errors: those of registering twice.
+func New(log zerolog.Logger, registry prometheus.Registerer) (*Observer, error) {
+	o := &Observer{log: log, metrics: newMetrics(), sessions: map[string]session{}}
+	if err := o.metrics.register(registry); err != nil {
+		return nil, err
+	}
+	if err := registry.Register(active{o}); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// Begin forgets the sessions of a worker that has lost them.
+func (o *Observer) Begin() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.sessions)
+}
+
+// Records are a worker's records, seen as they are written.
+func (o *Observer) Records(inner processor.Records) processor.Records { return records{inner, o} }
+
+type records struct {
+	processor.Records
+	observer *Observer
+}
+
+func (r records) Append(ctx context.Context, ev *schemas.Event, after uint64) (uint64, error) {
+	seq, err := r.Records.Append(ctx, ev, after)
+	if err == nil {
+		r.observer.Event(ev)
+	}
+	return seq, err
+}
+
+func (r records) Publish(ctx context.Context, ev *schemas.Event) error {
+	r.observer.Event(ev) // it happened, whether the event can be stored or not
+	return r.Records.Publish(ctx, ev)
+}
+
+// Policy is a policy, of which every refusal is counted.
+func (o *Observer) Policy(inner processor.Policy) processor.Policy { return policy{inner, o} }
+
+type policy struct {
+	inner    processor.Policy
+	observer *Observer
+}
+
+func (p policy) Check(t *schemas.Template, command string, args []string) error {
+	err := p.inner.Check(t, command, args)
+	if err != nil {
+		p.observer.metrics.violations.WithLabelValues(label(t.Name)).Inc()
+	}
+	return err
+}
+
+// Event takes note of an event that was published.
+func (o *Observer) Event(ev *schemas.Event) {
+	switch ev.Type {
+	case schemas.TypeSessionCreated, schemas.TypeSessionReused, schemas.TypeSessionExpired, schemas.TypeSessionEnded:
+		o.session(ev)
+	case schemas.TypeProcessExited, schemas.TypeProcessLost, schemas.TypeProcessRejected:
+		o.process(ev)
+	case schemas.TypeColdStart:
+		o.coldStart(ev)
+	case schemas.TypeSandboxFailed:
+		o.metrics.sandboxes.WithLabelValues(o.template(ev), "failed").Inc()
+	case schemas.TypeSandboxRunning:
+		o.metrics.sandboxes.WithLabelValues(o.template(ev), "running").Inc()
+	case schemas.TypeHookFinished, schemas.TypeHookFailed:
+		o.hook(ev)
+	case schemas.TypeStreamFinished:
+		o.message(ev)
+	case schemas.TypeSyncPulled, schemas.TypeSyncPushed, schemas.TypeSyncConflict:
+		o.sync(ev)
+	case schemas.TypeValidationFailed:
+		o.failure(ev, "validation_failed", o.metrics.validation)
+	case schemas.TypeLimitExceeded:
+		o.failure(ev, "resource_limit_exceeded", o.metrics.limits)
+	}
+}
+
+func (o *Observer) session(ev *schemas.Event) {
+	var s schemas.Session
+	if ev.Decode(&s) != nil {
+		return
+	}
+	template := label(s.Template)
+	line := func(name string) {
+		o.log.Info().Str("user", s.User).Str("thread", ev.Thread).Str("session_id", s.ID).Str("template", template).Uint64("epoch", s.Epoch).Msg(name)
+	}
+	switch ev.Type {
+	case schemas.TypeSessionCreated:
+		line("session_created")
+		o.metrics.sessions.WithLabelValues(template, "created").Inc()
+		o.keep(&s)
+	case schemas.TypeSessionReused:
+		line("session_reused")
+		o.metrics.sessions.WithLabelValues(template, "reused").Inc()
+		o.keep(&s)
+	case schemas.TypeSessionExpired:
+		o.ended(&s, "expired", ev.Time)
+	default:
+		o.ended(&s, "terminated", ev.Time)
+	}
+}
+
+func (o *Observer) keep(s *schemas.Session) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sessions[s.ID] = session{template: label(s.Template), user: s.User, created: s.Created}
+}
+
+// ended takes note of a session's end, for which the worker has a log line of its own.
+func (o *Observer) ended(s *schemas.Session, outcome string, at time.Time) {
+	o.mu.Lock()
+	delete(o.sessions, s.ID)
+	o.mu.Unlock()
+	template := label(s.Template)
+	o.metrics.sessions.WithLabelValues(template, outcome).Inc()
+	o.metrics.lifetime.WithLabelValues(template).Observe(max(0, at.Sub(s.Created).Seconds()))
+}
+
+// of is what is known of an event's session.
+func (o *Observer) of(ev *schemas.Event) session {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s, ok := o.sessions[ev.Session]
+	if !ok {
+		s.template = unknown
+	}
+	return s
+}
+
+func (o *Observer) template(ev *schemas.Event) string { return o.of(ev).template }
+
+func (o *Observer) process(ev *schemas.Event) {
+	var r schemas.Result
+	if ev.Decode(&r) != nil {
+		return
+	}
+	outcome := string(r.Reason)
+	switch {
+	case r.Success:
+		outcome = "success"
+	case r.Reason == schemas.ReasonExited:
+		outcome = "failure"
+	}
+	template := o.template(ev)
+	o.metrics.commands.WithLabelValues(template, outcome).Inc()
+	if r.DurationMS > 0 {
+		o.metrics.duration.WithLabelValues(template, outcome).Observe(seconds(r.DurationMS))
+	}
+}
+
+func (o *Observer) coldStart(ev *schemas.Event) {
+	var c schemas.ColdStart
+	if ev.Decode(&c) == nil {
+		o.metrics.starts.WithLabelValues(o.template(ev), "sandbox").Observe(seconds(c.SandboxMS))
+		o.metrics.starts.WithLabelValues(o.template(ev), "hooks").Observe(seconds(c.HooksMS))
+	}
+}
+
+func (o *Observer) hook(ev *schemas.Event) {
+	var h schemas.HookRun
+	if ev.Decode(&h) != nil {
+		return
+	}
+	outcome := "success"
+	if ev.Type == schemas.TypeHookFailed {
+		outcome = "failure"
+	}
+	o.metrics.hooks.WithLabelValues(o.template(ev), string(h.Phase), outcome).Observe(seconds(h.DurationMS))
+}
+
+func (o *Observer) message(ev *schemas.Event) {
+	var f schemas.StreamFinish
+	if ev.Decode(&f) == nil {
+		o.metrics.tokens.WithLabelValues(o.template(ev), "input").Add(float64(max(0, f.Usage.InputTokens)))
+		o.metrics.tokens.WithLabelValues(o.template(ev), "output").Add(float64(max(0, f.Usage.OutputTokens)))
+	}
+}
+
+func (o *Observer) sync(ev *schemas.Event) {
+	var r schemas.SyncReport
+	if ev.Decode(&r) != nil {
+		return
+	}
+	outcome := map[schemas.EventType]string{schemas.TypeSyncPulled: "pulled", schemas.TypeSyncPushed: "pushed", schemas.TypeSyncConflict: "conflict"}[ev.Type]
+	o.metrics.syncs.WithLabelValues(o.template(ev), outcome).Inc()
+	o.metrics.syncBytes.WithLabelValues(o.template(ev), outcome).Add(float64(max(0, r.Bytes)))
+}
+
+func (o *Observer) failure(ev *schemas.Event, name string, counter *prometheus.CounterVec) {
+	var e schemas.Error
+	if ev.Decode(&e) != nil {
+		return
+	}
+	s := o.of(ev)
+	o.log.Warn().Str("user", s.user).Str("thread", ev.Thread).Str("session_id", ev.Session).Str("command_id", ev.Process).Str("code", string(e.Code)).Str("reason", e.Message).Msg(name)
+	counter.WithLabelValues(s.template, string(e.Code)).Inc()
+}
+
+func seconds(millis float64) float64 { return max(0, millis) / 1000 }

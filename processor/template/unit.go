@@ -1,0 +1,87 @@
+package template
+
+import (
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Suffixes of the names of fields that may be written with a unit, and then without the suffix.
+const (
+	millisSuffix = "_ms"
+	bytesSuffix  = "_bytes"
+)
+
+// units are those of sizes, the largest first.
+var units = []struct {
+	name  string
+	bytes int64
+}{
+	{"TiB", 1 << 40}, {"TB", 1e12}, {"GiB", 1 << 30}, {"GB", 1e9}, {"MiB", 1 << 20}, {"MB", 1e6}, {"KiB", 1 << 10}, {"kB", 1e3}, {"B", 1},
+}
+
+// parseSize reads 512MiB, 1.5GB, 100.
+func parseSize(s string) (int64, error) {
+	bad := errors.New("not a size: write 512MiB, 1GB or a number of bytes")
+	factor, number := int64(1), s
+	for _, u := range units {
+		if rest, ok := strings.CutSuffix(s, u.name); ok {
+			factor, number = u.bytes, strings.TrimRight(rest, " ")
+			break
+		}
+	}
+	if n, err := strconv.ParseInt(number, 10, 64); err == nil {
+		if n < 0 || n > math.MaxInt64/factor {
+			return 0, bad
+		}
+		return n * factor, nil
+	}
+	whole, fraction, ok := strings.Cut(number, ".")
+	if !ok || len(fraction) > 3 || strings.Trim(whole+fraction, "0123456789") != "" {
+		return 0, bad
+	}
+	f, err := strconv.ParseFloat(number, 64)
+	if err != nil || f*float64(factor) >= 1<<62 {
+		return 0, bad
+	}
+	return int64(f * float64(factor)), nil
+}
+
+// formatSize is n in the largest unit that leaves no fraction.
+func formatSize(n int64) string {
+	for _, u := range units {
+		if n >= u.bytes && n%u.bytes == 0 {
+			return strconv.FormatInt(n/u.bytes, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// parseMillis reads 30m, 1h30m, 250ms as milliseconds.
+func parseMillis(s string) (int64, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, errors.New("not a duration: write 30s, 5m or 1h30m")
+	}
+	if d%time.Millisecond != 0 {
+		return 0, errors.New("finer than a millisecond")
+	}
+	return d.Milliseconds(), nil
+}
+
+// formatMillis is what parseMillis reads.
+func formatMillis(ms int64) string {
+	if ms > math.MaxInt64/int64(time.Millisecond) || ms < math.MinInt64/int64(time.Millisecond) {
+		return strconv.FormatInt(ms, 10) + "ms"
+	}
+	s := (time.Duration(ms) * time.Millisecond).String()
+	if rest, ok := strings.CutSuffix(s, "m0s"); ok {
+		s = rest + "m"
+	}
+	if rest, ok := strings.CutSuffix(s, "h0m"); ok {
+		s = rest + "h"
+	}
+	return s
+}
