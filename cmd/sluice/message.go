@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/schemas"
+	"github.com/sluice-dev/sluice/schemas/answer"
 )
 
 func (m *Main) messageCommand(g *globals) *cobra.Command {
@@ -34,7 +35,14 @@ What was said is kept: ` + "`sluice messages --thread THREAD`" + ` shows it.`,
 			t := task{json: asJSON, stdout: m.Stdout, start: func(ctx context.Context, c *client.Client) (*client.Execution, error) {
 				return c.MessageStream(ctx, p)
 			}}
-			return m.attend(cmd.Context(), g, t)
+			if raw || asJSON {
+				return m.attend(cmd.Context(), g, t)
+			}
+			r := &answer.Reader{To: m.Stdout}
+			t.stdout = r
+			err = m.attend(cmd.Context(), g, t)
+			_ = r.Close() // the output was told already that its reader has gone
+			return err
 		},
 	}
 	f := c.Flags()
