@@ -60,15 +60,22 @@ func (r *Request) command() *schemas.Command {
 		Command: r.Command, Args: r.Args, Env: r.Env, Cwd: r.Dir,
 		TimeoutMS: ceilMillis(r.Timeout), GraceMS: ceilMillis(r.Grace), StdinOpen: r.Stdin != nil, Retry: r.Retry,
 	}
-	switch {
-	case r.OutputLimit < 0:
-		e.OutputLimit = new(int64)
-	case r.OutputLimit > 0:
-		e.OutputLimit = &r.OutputLimit
-	}
+	e.OutputLimit = outputLimit(r.OutputLimit)
 	return &schemas.Command{
 		SpecVersion: schemas.Version, Op: schemas.OpExec, Thread: r.Thread, Key: key, Provider: r.Provider, Image: r.Image,
 		Template: r.Template, Session: r.Session, Exec: e,
+	}
+}
+
+// outputLimit is an option on the wire, where a missing one is the default.
+func outputLimit(option int64) *int64 {
+	switch {
+	case option < 0:
+		return new(int64)
+	case option > 0:
+		return &option
+	default:
+		return nil
 	}
 }
 
@@ -87,8 +94,12 @@ const abandonPatience = 5 * time.Second
 // Errors: invalid_argument, conflict (the key belongs to another command), too_large, pool_exhausted, unavailable,
 // permission_denied, lost.
 func (c *Client) Exec(ctx context.Context, req Request) (*schemas.Result, error) {
-	cmd := req.command()
-	result, x, err := c.run(ctx, cmd, req.Stdin)
+	return c.finish(ctx, req.command(), req.Stdin)
+}
+
+// finish sends a command, waits for its end, and kills what it began when the caller does not wait that long.
+func (c *Client) finish(ctx context.Context, cmd *schemas.Command, stdin io.Reader) (*schemas.Result, error) {
+	result, x, err := c.run(ctx, cmd, stdin)
 	if err != nil {
 		if ctx.Err() != nil { // also while nobody had answered yet: it may run all the same
 			kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonPatience)
@@ -199,7 +210,7 @@ func (c *Client) start(ctx context.Context, cmd *schemas.Command, stdin io.Reade
 	if err := cmd.Validate(); err != nil {
 		return nil, err
 	}
-	x := &Execution{client: c, limit: cmd.Exec.Limit(), stop: func() {}}
+	x := &Execution{client: c, limit: cmd.Limit(), stop: func() {}}
 	if follow {
 		ref := c.ref(cmd.Thread, schemas.ProcessID(c.tenant, cmd.Thread, cmd.Key))
 		var err error

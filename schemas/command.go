@@ -113,11 +113,25 @@ const (
 )
 
 // Limit is how many bytes of each stream the result keeps.
-func (e *Exec) Limit() int64 {
-	if e.OutputLimit == nil {
+func (e *Exec) Limit() int64 { return limit(e.OutputLimit) }
+
+// Limit is how many bytes of each stream the result of the command keeps.
+func (c *Command) Limit() int64 {
+	switch {
+	case c.Exec != nil:
+		return c.Exec.Limit()
+	case c.Message != nil:
+		return limit(c.Message.OutputLimit)
+	default:
 		return DefaultOutputLimit
 	}
-	return *e.OutputLimit
+}
+
+func limit(given *int64) int64 {
+	if given == nil {
+		return DefaultOutputLimit
+	}
+	return *given
 }
 
 // Fingerprint tells whether two commands with the same key are the same command: a hex SHA-256 over all of it. It is kept

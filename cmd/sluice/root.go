@@ -43,7 +43,7 @@ func (m *Main) rootCommand() *cobra.Command {
 	// A token on the command line would be seen by everybody on the machine: it comes from the environment alone.
 	g.token = m.Getenv("SLUICE_NATS_TOKEN")
 	root.AddCommand(
-		m.execCommand(g), m.upCommand(g), m.workerCommand(g), m.logsCommand(g), m.eventsCommand(g), m.messagesCommand(g), m.processCommand(g),
+		m.execCommand(g), m.messageCommand(g), m.upCommand(g), m.workerCommand(g), m.logsCommand(g), m.eventsCommand(g), m.messagesCommand(g), m.processCommand(g),
 		m.sessionCommand(g), m.templateCommand(g), newSyncCommand(), m.doctorCommand(g),
 	)
 	return root
