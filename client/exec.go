@@ -23,6 +23,11 @@ type Request struct {
 	Key string
 	// Provider asks for a kind of sandbox. Default: the worker's choice.
 	Provider string
+	// Template is the recipe of the session that the thread gets where it has none. Default: the worker's.
+	Template string
+	// Session is the id of the session it is meant for: where that has ended, it is refused with session_expired. Default:
+	// whichever the thread has, or gets.
+	Session string
 	// Command is the program, and Args its arguments. No shell is involved.
 	Command string
 	Args    []string
@@ -58,7 +63,7 @@ func (r *Request) command() *schemas.Command {
 	case r.OutputLimit > 0:
 		e.OutputLimit = &r.OutputLimit
 	}
-	return &schemas.Command{SpecVersion: schemas.Version, Op: schemas.OpExec, Thread: r.Thread, Key: key, Provider: r.Provider, Exec: e}
+	return &schemas.Command{SpecVersion: schemas.Version, Op: schemas.OpExec, Thread: r.Thread, Key: key, Provider: r.Provider, Template: r.Template, Session: r.Session, Exec: e}
 }
 
 // ceilMillis rounds up, so that the shortest timeout does not become none; a negative one stays so, to be refused.

@@ -18,6 +18,7 @@ const (
 	// interest on the server until its connection is given up.
 	acceptPatience = 5 * time.Second
 	placePatience  = 10 * time.Second
+	startPatience  = 10 * time.Minute // a sandbox may be made of an image that has to be fetched, and a cold start pull much
 	// watchAfter is when a call that has had no answer begins to watch the record too: an owner that died answers nobody.
 	watchAfter = time.Second
 	// recheckEvery is how often a call that watches reads the record, should the watch have missed something.
@@ -75,7 +76,11 @@ func (k *Call) send(ctx context.Context, cmd *schemas.Command, inbox string, bod
 		case !errors.Is(err, errNobody):
 			return err
 		}
-		err = k.conn.place(ctx, k.ref.Tenant, schemas.PlaceRequest{Thread: cmd.Thread, Provider: cmd.Provider})
+		// A command for a certain session makes no other.
+		_, err = k.conn.Place(ctx, k.ref.Tenant, schemas.PlaceRequest{Thread: cmd.Thread, Provider: cmd.Provider, Template: cmd.Template, Existing: cmd.Session != ""})
+		if cmd.Session != "" && errors.Is(err, schemas.ErrNotFound) {
+			return schemas.Errorf(schemas.CodeSessionExpired, "session %s of thread %s has ended: leave the session out to get a new one", cmd.Session, cmd.Thread)
+		}
 		if errors.Is(err, errNobody) || isDeclined(err) {
 			return k.queue(ctx, cmd, header, body)
 		}
@@ -112,7 +117,7 @@ func (k *Call) queue(ctx context.Context, cmd *schemas.Command, header nats.Head
 
 // Kinds of silence.
 var (
-	errNobody = errors.New("nobody listens")
+	errNobody = errors.New("no worker listens")
 	errSilent = errors.New("no answer in time")
 )
 
@@ -132,29 +137,34 @@ func (k *Call) answer(ctx context.Context, patience time.Duration) (*schemas.Eve
 	}
 }
 
-// place asks for an owner. Errors: errNobody where there is no worker, else the worker's own, or deadline_exceeded.
-func (c *Conn) place(ctx context.Context, tenant string, req schemas.PlaceRequest) error {
+// Place asks for an owner of a thread, and for its session, which is made where there is none. Errors: unavailable where there is
+// no worker, the worker's own, deadline_exceeded. What was found out before an error is told too.
+func (c *Conn) Place(ctx context.Context, tenant string, req schemas.PlaceRequest) (*schemas.PlaceReply, error) {
 	body, err := json.Marshal(req)
 	if err != nil {
-		return schemas.Errorf(schemas.CodeInternal, "encode a place request: %w", err)
+		return nil, schemas.Errorf(schemas.CodeInternal, "encode a place request: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, placePatience)
+	patience := placePatience
+	if req.Start {
+		patience = startPatience
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	m, err := c.nc.RequestWithContext(ctx, c.Subjects.API(tenant, placeVerb), body)
 	if errors.Is(err, nats.ErrNoResponders) {
-		return errNobody
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "place thread %s: %w: start one with `sluice up`, or `sluice worker`", req.Thread, errNobody)
 	}
 	if err != nil {
-		return wrap(err, "place thread "+req.Thread)
+		return nil, wrap(err, "place thread "+req.Thread)
 	}
 	var r schemas.PlaceReply
 	if err := json.Unmarshal(m.Data, &r); err != nil {
-		return schemas.Errorf(schemas.CodeInternal, "place thread %s: unreadable answer: %w", req.Thread, err)
+		return nil, schemas.Errorf(schemas.CodeInternal, "place thread %s: unreadable answer: %w", req.Thread, err)
 	}
 	if r.Error != nil {
-		return r.Error
+		return &r, r.Error
 	}
-	return nil
+	return &r, nil
 }
 
 // Process is the process's id, known before it runs.

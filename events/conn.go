@@ -53,8 +53,9 @@ type Conn struct {
 
 	partitions int
 	leaseTTL   time.Duration
-	topology   Topology    // as Ensure was given it
-	messages   atomic.Bool // MSG is known to be there
+	lease      atomic.Pointer[Lease] // nil where this connection is no worker's
+	topology   Topology              // as Ensure was given it
+	messages   atomic.Bool           // MSG is known to be there
 	recorder   atomic.Pointer[Recorder]
 
 	bucketMu    sync.Mutex

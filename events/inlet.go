@@ -23,6 +23,8 @@ type Handler interface {
 	HandleCommand(ctx context.Context, d schemas.Delivery) schemas.Verdict
 	// HandleControl carries out a control message and calls done, once, with what became of it, now or later.
 	HandleControl(ctx context.Context, ctl schemas.Control, done func(error))
+	// HandleSession carries out a request about a session and calls done, at most once, now or later.
+	HandleSession(ctx context.Context, req schemas.SessionControl, done func(schemas.SessionReply))
 	// HandlePlace takes a thread, or says who owns it.
 	HandlePlace(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply
 }
@@ -34,7 +36,7 @@ const (
 	ackWait      = 10 * time.Second
 	retryDelay   = 500 * time.Millisecond
 	forwardGrace = 5 * time.Second
-	placeAtOnce  = 64 // placements under way in one worker
+	placeAtOnce  = 1024 // placements under way in one worker: each is a goroutine that waits for KV, or for a sandbox
 	dispatchName = "dispatch-"
 	pinGroup     = "workers"
 	placeVerb    = "place"

@@ -58,6 +58,10 @@ func (w *owner) HandleControl(_ context.Context, ctl schemas.Control, done func(
 	done(nil)
 }
 
+func (w *owner) HandleSession(_ context.Context, _ schemas.SessionControl, done func(schemas.SessionReply)) {
+	done(schemas.SessionReply{})
+}
+
 func (w *owner) HandlePlace(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply {
 	if w.place != nil {
 		return w.place(w, req.Thread)

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,11 +17,51 @@ type Lease struct {
 	kv       jetstream.KeyValue
 	worker   string
 	revision uint64
-	renewed  time.Time
+
+	mu      sync.Mutex
+	renewed time.Time
+	lapsed  bool // for good: whoever asked was told that it does not hold
+}
+
+// leaseMargin is the part of a lease's lifetime that its holder gives away: what it was about to publish when it last looked
+// must have arrived before anybody else can think it dead.
+const leaseMargin = 5
+
+// lapse is when the lease ends by its holder's reckoning. mu is held.
+func (l *Lease) lapse() time.Time {
+	return l.renewed.Add(l.conn.leaseTTL - l.conn.leaseTTL/leaseMargin)
+}
+
+// Holds says, by this machine's own clock, whether the lease has not lapsed. Once false it stays so: Run ends with lost.
+func (l *Lease) Holds() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lapsed = l.lapsed || !time.Now().Before(l.lapse())
+	return !l.lapsed
+}
+
+// extend moves the end on, unless it has passed.
+func (l *Lease) extend(to time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lapsed || !time.Now().Before(l.lapse()) {
+		l.lapsed = true
+		return false
+	}
+	l.renewed = to
+	return true
+}
+
+// until is when the lease ends unless it is renewed.
+func (l *Lease) until() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lapse()
 }
 
 // AcquireLease takes the lease of a worker id for this incarnation, from an earlier one too: only one worker may use an id at a
-// time, and a data folder's lock sees to that. Errors: unavailable.
+// time, and a data folder's lock sees to that. From then on this connection publishes no event, no record and no output but while
+// the lease holds. Errors: unavailable.
 func (c *Conn) AcquireLease(ctx context.Context, worker, incarnation string) (*Lease, error) {
 	kv, err := c.bucket(ctx, c.names.leases)
 	if err != nil {
@@ -32,7 +73,9 @@ func (c *Conn) AcquireLease(ctx context.Context, worker, incarnation string) (*L
 	if err != nil {
 		return nil, wrap(err, "acquire the lease of worker "+worker)
 	}
-	return &Lease{conn: c, kv: kv, worker: worker, revision: rev, renewed: begun}, nil
+	l := &Lease{conn: c, kv: kv, worker: worker, revision: rev, renewed: begun}
+	c.lease.Store(l)
+	return l, nil
 }
 
 // Run renews the lease three times in its lifetime until ctx ends, and gives it back then. It calls renewed after each.
@@ -46,14 +89,14 @@ func (l *Lease) Run(ctx context.Context, incarnation string, renewed func(contex
 		case <-ctx.Done():
 			return l.release(context.WithoutCancel(ctx))
 		case <-tick.C:
-		case <-time.After(time.Until(l.renewed.Add(l.conn.leaseTTL))):
+		case <-time.After(time.Until(l.until())):
 		}
 		err := l.renew(ctx, incarnation)
 		switch {
 		case err == nil:
 			renewed(ctx)
 		case ctx.Err() != nil:
-		case errors.Is(err, schemas.ErrConflict), time.Since(l.renewed) >= l.conn.leaseTTL:
+		case errors.Is(err, schemas.ErrConflict), !l.Holds():
 			return schemas.Errorf(schemas.CodeLost, "the lease of worker %s is lost, what it ran is ended here: %w", l.worker, err)
 		}
 	}
@@ -61,7 +104,7 @@ func (l *Lease) Run(ctx context.Context, incarnation string, renewed func(contex
 
 func (l *Lease) renew(ctx context.Context, incarnation string) error {
 	begun := time.Now()
-	lapse := l.renewed.Add(l.conn.leaseTTL)
+	lapse := l.until()
 	if third := begun.Add(l.conn.leaseTTL / 3); third.Before(lapse) {
 		lapse = third
 	}
@@ -79,15 +122,27 @@ func (l *Lease) renew(ctx context.Context, incarnation string) error {
 	if err != nil {
 		return wrap(err, "renew the lease of worker "+l.worker)
 	}
-	l.revision, l.renewed = rev, begun
+	l.revision = rev
+	if !l.extend(begun) {
+		return schemas.Errorf(schemas.CodeDeadlineExceeded, "the lease of worker %s was renewed too late", l.worker)
+	}
 	return nil
 }
 
 func (l *Lease) release(ctx context.Context) error {
+	l.conn.lease.CompareAndSwap(l, nil) // whoever needed it has ended
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	err := l.kv.Delete(ctx, l.worker, jetstream.LastRevision(l.revision))
 	return wrap(err, "give back the lease of worker "+l.worker)
+}
+
+// leased says whether this connection may publish as a worker: without a lease of its own it need not ask. Errors: lost.
+func (c *Conn) leased() error {
+	if l := c.lease.Load(); l != nil && !l.Holds() {
+		return schemas.Errorf(schemas.CodeLost, "the lease of worker %s has lapsed: another worker may speak for what it ran", l.worker)
+	}
+	return nil
 }
 
 // LeaseAlive says whether a worker's lease has not lapsed. Errors: unavailable.

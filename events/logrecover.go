@@ -54,7 +54,7 @@ func (w *LogWriter) resend(chunks []*outChunk) error {
 		}
 		chunks = left
 		err = wrap(err, "store output")
-		if errors.Is(err, schemas.ErrTooLarge) || (err != nil && w.conn.bulk.IsClosed()) {
+		if errors.Is(err, schemas.ErrTooLarge) || errors.Is(err, schemas.ErrLost) || (err != nil && w.conn.bulk.IsClosed()) {
 			return backoff.Permanent(err)
 		}
 		return err

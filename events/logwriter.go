@@ -222,6 +222,9 @@ func (w *LogWriter) send() {
 }
 
 func (w *LogWriter) publish(k *outChunk, more ...jetstream.PublishOpt) (jetstream.PubAckFuture, error) {
+	if err := w.conn.leased(); err != nil {
+		return nil, err
+	}
 	m := &nats.Msg{
 		Subject: w.conn.Subjects.Log(w.ref.Tenant, w.ref.Thread, w.ref.Process, k.stream),
 		Data:    k.data,

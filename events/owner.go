@@ -96,6 +96,9 @@ func (in *Inlet) control(m *nats.Msg) {
 	if !ok {
 		return
 	}
+	if process == noProcess && in.sessionControl(m, tenant, thread, verb) {
+		return
+	}
 	if err := schemas.CheckID("process", process); err != nil {
 		reply(err)
 		return

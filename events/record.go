@@ -15,8 +15,11 @@ import (
 // publishTimeout bounds one publish with its ack. It is longer than a server takes to fail over its leader.
 const publishTimeout = 5 * time.Second
 
-// eventMsg is an event as EVT keeps it.
+// eventMsg is an event as EVT keeps it. Errors: lost where this worker may no longer publish one.
 func (c *Conn) eventMsg(ev *schemas.Event) (*nats.Msg, error) {
+	if err := c.leased(); err != nil {
+		return nil, err
+	}
 	body, err := ev.Encode()
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -62,7 +63,50 @@ func (c *Conn) DeleteSession(ctx context.Context, s *schemas.Session, revision u
 	if err != nil {
 		return err
 	}
-	return wrap(kv.Delete(ctx, sessionKey(s.Tenant, s.Thread), jetstream.LastRevision(revision)), "delete the session of thread "+s.Thread)
+	// The mark that is left of it goes by itself: threads come and go for as long as the bucket is there.
+	return wrap(kv.Purge(ctx, sessionKey(s.Tenant, s.Thread), jetstream.LastRevision(revision), jetstream.PurgeTTL(deletedFor)), "delete the session of thread "+s.Thread)
+}
+
+// deletedFor is how long the state bucket remembers that a session was deleted.
+const deletedFor = time.Minute
+
+// listBatch is how many sessions are read at a time.
+const listBatch = 500
+
+// EachSession gives every session of every tenant to fn, with the revision to change it by. What it gives may be stale: only the
+// change decides. Errors: fn's, unavailable, deadline_exceeded.
+func (c *Conn) EachSession(ctx context.Context, fn func(s *schemas.Session, revision uint64) error) error {
+	return c.eachSession(ctx, "*", fn)
+}
+
+// Sessions gives the sessions of a tenant to fn, by the time of their last change. Errors: fn's, unavailable,
+// deadline_exceeded.
+func (c *Conn) Sessions(ctx context.Context, tenant string, fn func(*schemas.Session) error) error {
+	return c.eachSession(ctx, tenant, func(s *schemas.Session, _ uint64) error { return fn(s) })
+}
+
+func (c *Conn) eachSession(ctx context.Context, tenant string, fn func(s *schemas.Session, revision uint64) error) error {
+	// Direct reads: listing a bucket's keys would create a consumer each time. The bucket keeps one message a key.
+	next := uint64(1)
+	for {
+		msgs, more, err := c.directGet(ctx, "KV_"+c.names.state, directRequest{Seq: next, NextBy: "$KV." + c.names.state + "." + sessionPrefix + tenant + ".*", Batch: listBatch})
+		if err != nil {
+			return wrap(err, "list sessions")
+		}
+		for _, m := range msgs {
+			next = m.seq + 1
+			var s schemas.Session
+			if len(m.data) == 0 || json.Unmarshal(m.data, &s) != nil {
+				continue // a deleted key is a message without data
+			}
+			if err := fn(&s, m.seq); err != nil {
+				return err
+			}
+		}
+		if !more || len(msgs) == 0 {
+			return nil
+		}
+	}
 }
 
 // Register writes what is known of a worker. Errors: unavailable.

@@ -195,7 +195,7 @@ func (c *Conn) streamConfigs(t Topology) []jetstream.StreamConfig {
 
 func (c *Conn) bucketConfigs(t Topology) []jetstream.KeyValueConfig {
 	return []jetstream.KeyValueConfig{
-		{Bucket: c.names.state, Description: "sessions by tenant and thread, and the workers", History: 1, Storage: jetstream.FileStorage, Replicas: t.Replicas},
+		{Bucket: c.names.state, Description: "sessions by tenant and thread, and the workers", History: 1, LimitMarkerTTL: deletedFor, Storage: jetstream.FileStorage, Replicas: t.Replicas},
 		// A lease is alive while its key is: the server's clock alone decides, and each renewal restarts it.
 		{Bucket: c.names.leases, Description: "leases of live workers", History: 1, TTL: t.LeaseTTL, Storage: jetstream.FileStorage, Replicas: t.Replicas},
 	}

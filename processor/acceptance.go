@@ -84,9 +84,9 @@ func (w *Worker) begin(r *run) admission {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	a := admission{
-		leaving: w.leaving,
-		// The session may have expired since it was looked up; the next delivery makes a new one.
-		unknown: w.threads[threadKey(r.thread.tenant, r.thread.thread)] != r.thread,
+		leaving: w.leaving || w.isFenced(),
+		// The session may have ended since it was looked up, or be about to; a later delivery makes a new one.
+		unknown: w.threads[threadKey(r.thread.tenant, r.thread.thread)] != r.thread || r.thread.ends(),
 		full:    len(w.runs) >= w.cfg.MaxProcesses,
 	}
 	if a != (admission{}) {

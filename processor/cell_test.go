@@ -104,11 +104,12 @@ func (c *cell) worker(id string, edit ...func(*Config)) *rig {
 	for _, e := range edit {
 		e(&cfg)
 	}
+	lease, err := r.conn.AcquireLease(c.ctx, id, cfg.Incarnation)
+	c.must(err)
+	cfg.Holds = lease.Holds
 	w, err := New(cfg)
 	c.must(err)
 	r.Worker = w
-	lease, err := r.conn.AcquireLease(c.ctx, id, cfg.Incarnation)
-	c.must(err)
 	c.must(w.Recover(c.ctx))
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
@@ -144,6 +145,13 @@ func (r *rig) run(ctx context.Context, lease *events.Lease, inlet *events.Inlet,
 		return r.Run(ctx)
 	})
 	return group.Wait()
+}
+
+// expireIdle is a sweep that waits for what it began.
+func (w *Worker) expireIdle(ctx context.Context) {
+	for _, e := range w.sweep(ctx) {
+		e.wait(ctx)
+	}
 }
 
 // stop shuts the worker down and waits for it.

@@ -16,7 +16,10 @@ func (w *Worker) HandleCommand(ctx context.Context, d schemas.Delivery) schemas.
 	why := d.Invalid
 	var t *thread
 	var owner, fingerprint string
-	if d.Command != nil {
+	if d.Command != nil && d.Command.Exec == nil {
+		a.unserved = true
+		why = schemas.Errorf(schemas.CodeUnavailable, "worker %s does not know op %q yet", w.cfg.Worker, string(d.Command.Op))
+	} else if d.Command != nil {
 		// A command that comes by both ways at once is decided on twice, one after the other: whoever attaches to a process
 		// attaches to one that is on record.
 		defer w.commands.lock(runKey(d.Tenant, schemas.ProcessID(d.Tenant, d.Thread, d.Command.Key)))()
@@ -69,7 +72,7 @@ func threadOf(d schemas.Delivery) string {
 func (w *Worker) inquire(ctx context.Context, d *schemas.Delivery, a *admission, fingerprint string) (t *thread, owner string, why *schemas.Error) {
 	w.mu.Lock()
 	t = w.threads[threadKey(d.Tenant, d.Thread)]
-	a.leaving = w.leaving
+	a.leaving = w.leaving || w.isFenced()
 	r := w.runs[runKey(d.Tenant, schemas.ProcessID(d.Tenant, d.Thread, d.Command.Key))]
 	a.full = len(w.runs) >= w.cfg.MaxProcesses
 	w.mu.Unlock()
@@ -80,29 +83,49 @@ func (w *Worker) inquire(ctx context.Context, d *schemas.Delivery, a *admission,
 	if a.leaving {
 		return nil, "", nil
 	}
+	owner = w.cfg.Worker
+	v := wants{provider: d.Command.Provider, template: d.Command.Template, session: d.Command.Session}
+	var err error
 	if t == nil {
-		var err error
-		t, owner, err = w.claim(ctx, d.Tenant, d.Thread, d.Command.Provider)
-		switch {
-		case errors.Is(err, schemas.ErrPermissionDenied), errors.Is(err, schemas.ErrUnavailable) && w.cfg.DefaultProvider == "":
-			a.unserved = true
-			return nil, "", schemas.AsError(err)
-		case err != nil:
-			a.unknown = true
-			return nil, "", schemas.AsError(err)
-		case t == nil:
+		var c claimed
+		c, err = w.claim(ctx, d.Tenant, d.Thread, v)
+		t, owner = c.thread, c.owner
+		if err == nil && t == nil {
 			a.foreign = true
 			return nil, owner, nil
 		}
+	} else {
+		err = v.fits(&t.session)
 	}
-	if err := t.serves(d.Command.Provider); err != nil {
+	switch {
+	case err == nil:
+	case final(err), errors.Is(err, schemas.ErrUnavailable) && w.cfg.DefaultProvider == "":
 		a.unserved = true
-		return t, w.cfg.Worker, schemas.AsError(err)
+		return t, owner, schemas.AsError(err)
+	default:
+		a.unknown = true
+		return nil, "", schemas.AsError(err)
+	}
+	if w.cfg.Policy != nil {
+		if err := w.cfg.Policy.Check(t.template, d.Command.Exec.Command, d.Command.Exec.Args); err != nil {
+			a.denied = true
+			return t, owner, schemas.AsError(err)
+		}
 	}
 	if a.full {
 		why = w.busy(d, admission{full: true})
 	}
-	return t, w.cfg.Worker, why
+	return t, owner, why
+}
+
+// final says that asking the same again, here or elsewhere, brings the same error.
+func final(err error) bool {
+	for _, code := range []error{schemas.ErrPermissionDenied, schemas.ErrConflict, schemas.ErrNotFound, schemas.ErrSessionExpired, schemas.ErrInvalidArgument} {
+		if errors.Is(err, code) {
+			return true
+		}
+	}
+	return false
 }
 
 // turnDown answers a command that is not run. A declined durable one gets no answer: it comes again.
@@ -131,8 +154,8 @@ func (w *Worker) sessionOf(d *schemas.Delivery) string {
 }
 
 func (w *Worker) answer(inbox string, ev *schemas.Event) {
-	if inbox == "" {
-		return
+	if inbox == "" || (w.isFenced() && ev.Type != schemas.TypeProcessRejected) {
+		return // what came of a command is for the thread's owner to say
 	}
 	if err := w.cfg.Answer(inbox, ev); err != nil {
 		w.cfg.Log.Debug().Err(err).Str("process", ev.Process).Msg("answer")
@@ -184,13 +207,4 @@ func (w *Worker) collided(ctx context.Context, t *thread, d *schemas.Delivery, f
 		}
 		return w.turnDown(d, stepDecline, "", schemas.AsError(err))
 	}
-}
-
-// HandlePlace takes a thread that nobody owns.
-func (w *Worker) HandlePlace(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply {
-	_, owner, err := w.claim(ctx, tenant, req.Thread, req.Provider)
-	if err != nil {
-		return schemas.PlaceReply{Error: schemas.AsError(err)}
-	}
-	return schemas.PlaceReply{Worker: owner}
 }

@@ -32,6 +32,8 @@ type Sessions interface {
 	SaveSession(ctx context.Context, s *schemas.Session, revision uint64) (uint64, error)
 	// DeleteSession removes it if it is still at this revision. Errors: conflict.
 	DeleteSession(ctx context.Context, s *schemas.Session, revision uint64) error
+	// EachSession gives every session of every tenant to fn, with the revision to change it by.
+	EachSession(ctx context.Context, fn func(s *schemas.Session, revision uint64) error) error
 }
 
 // Threads are the ways in that an owner opens.
@@ -88,6 +90,17 @@ type Config struct {
 	Answer func(inbox string, ev *schemas.Event) error
 	// MaxRecord is the most bytes a record may have.
 	MaxRecord int64
+	// Holds says, by this machine's own clock, whether the worker's lease has not lapsed. Once false it stays so. Default: it
+	// holds until Fence.
+	Holds func() bool
+
+	// Templates, Policy and Hooks are what sessions follow. Default: one template made of this configuration; everything is
+	// allowed; nothing runs.
+	Templates Templates
+	Policy    Policy
+	Hooks     Hooks
+	// Secrets are the values of a template's secrets, read when a sandbox is made. Default: none.
+	Secrets func(t *schemas.Template) (map[string]string, error)
 
 	// Providers make the sandboxes, by name. Only those the operator allows are here.
 	Providers map[string]sandbox.Provider
@@ -98,9 +111,10 @@ type Config struct {
 
 	// MaxProcesses is how many accepted processes may not have ended yet. Default 256.
 	MaxProcesses int
-	// IdleTimeout ends a session that has run nothing for that long. Default 30 min.
+	// IdleTimeout ends a session that has run nothing for that long, where its template does not say. Default 30 min.
 	IdleTimeout time.Duration
-	// StopGrace is the time between SIGTERM and SIGKILL when the worker shuts down. Default 10 s.
+	// StopGrace is the time between SIGTERM and SIGKILL when the worker shuts down, and where a session that ends has a
+	// template that does not say. Default 10 s.
 	StopGrace time.Duration
 	// MaxAttempts is how often a durable command is delivered before it is given up as a dead letter. A full worker, and the
 	// owner of a thread whose lease has not lapsed yet, give it back too: the bound must outlast them. Default 2,400, which
@@ -108,6 +122,8 @@ type Config struct {
 	MaxAttempts int
 	// SweepEvery is how often idle sessions and dead workers are looked for. Default 5 s.
 	SweepEvery time.Duration
+	// OrphansEvery is how often the sessions that nobody runs any more are looked through for expired ones. Default 1 min.
+	OrphansEvery time.Duration
 	// Log gets one line for each command's outcome. Default: nothing is logged.
 	Log zerolog.Logger
 
@@ -117,7 +133,8 @@ type Config struct {
 // patience is how long a worker waits for what may never come. Tests shorten it.
 type patience struct {
 	accept time.Duration // to decide on a command and to record it
-	start  time.Duration // to make a sandbox, and to start a process in it
+	start  time.Duration // to make a sandbox where the template does not say, and to start a process in it
+	hooks  time.Duration // for the hooks at a session's end
 	gone   time.Duration // for a sandbox that failed a start to say that it has ended
 	answer time.Duration // with a record that cannot be written, until the caller is told anyway
 	record time.Duration // … until the worker gives up
@@ -141,6 +158,12 @@ func (c Config) withDefaults() Config {
 	if c.SweepEvery == 0 {
 		c.SweepEvery = 5 * time.Second
 	}
+	if c.OrphansEvery == 0 {
+		c.OrphansEvery = time.Minute
+	}
+	if c.Holds == nil {
+		c.Holds = func() bool { return true }
+	}
 	c.patience = c.patience.withDefaults()
 	return c
 }
@@ -152,6 +175,7 @@ func (p patience) withDefaults() patience {
 	}{
 		{&p.accept, 10 * time.Second},
 		{&p.start, 60 * time.Second},
+		{&p.hooks, 6 * time.Minute}, // a push of a large workspace may take its 5 min
 		{&p.gone, 2 * time.Second},
 		{&p.answer, 10 * time.Second},
 		{&p.record, 10 * time.Minute},

@@ -25,7 +25,8 @@ type admission struct {
 	worn     bool // delivered too often
 	leaving  bool // this worker shuts down or has lost its lease
 	foreign  bool // another live worker owns the thread
-	unserved bool // no provider here can serve it, or the thread has another one
+	unserved bool // no provider here can serve it, or the thread's session is not the one it asks for
+	denied   bool // the policy of the thread's template refuses it
 	full     bool // no room for another process
 	unknown  bool // who owns the thread could not be found out
 	running  bool // this worker runs a process of that id
@@ -47,6 +48,7 @@ func admit(a admission) step {
 		{a.foreign && a.durable, stepForward},
 		{a.foreign, stepDecline},
 		{a.unserved, stepRefuse},
+		{a.denied, stepReject},
 		{a.full && a.durable, stepDecline},
 		{a.full, stepRefuse},
 	}

@@ -10,10 +10,10 @@ import (
 func bit(n, i int) bool { return n>>i&1 == 1 }
 
 func TestAdmitEveryCombination(t *testing.T) {
-	for n := range 1 << 10 {
+	for n := range 1 << 11 {
 		a := admission{
 			invalid: bit(n, 0), durable: bit(n, 1), worn: bit(n, 2), leaving: bit(n, 3), foreign: bit(n, 4),
-			unserved: bit(n, 5), full: bit(n, 6), unknown: bit(n, 7), running: bit(n, 8), same: bit(n, 9),
+			unserved: bit(n, 5), full: bit(n, 6), unknown: bit(n, 7), running: bit(n, 8), same: bit(n, 9), denied: bit(n, 10),
 		}
 		s := admit(a)
 		v := verdict(s, "other", nil)
@@ -31,9 +31,10 @@ func TestAdmitEveryCombination(t *testing.T) {
 			{"what runs is not run again", a.running && s == stepRun},
 			{"only the same command attaches", s == stepAttach && (!a.running || !a.same)},
 			{"another command is no conflict with itself", s == stepConflict && a.same},
-			{"only a durable command that was delivered too often, or an invalid one, is buried", s == stepReject && !a.invalid && (!a.durable || !a.worn)},
+			{"only an invalid command, one that the policy denies, or a durable one that was delivered too often, is buried", s == stepReject && !a.invalid && !a.denied && (!a.durable || !a.worn)},
+			{"what the policy denies is not run", a.denied && s == stepRun},
 			{"a full worker does not lose a durable command", a.durable && !a.worn && !a.invalid && a.full && !a.running && !a.leaving &&
-				!a.unserved && v.Action != schemas.ActionRetry && v.Action != schemas.ActionForward},
+				!a.unserved && !a.denied && v.Action != schemas.ActionRetry && v.Action != schemas.ActionForward},
 			{"a step of a collision has no place here", s == stepReplay || s == stepLose || s == stepRerun},
 		}
 		for _, r := range rules {

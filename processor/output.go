@@ -79,7 +79,7 @@ func (w *Worker) pump(r *run, proc sandbox.Process, result *schemas.Result) (*ke
 
 // store hands a piece on. A worker whose lease is lost stores nothing more: another one tells how far the log goes.
 func (w *Worker) store(out Output, o sandbox.Output) error {
-	if w.fenced.Load() {
+	if w.isFenced() {
 		return schemas.Errorf(schemas.CodeLost, "the lease of worker %s is lost", w.cfg.Worker)
 	}
 	return out.Write(o.Stream, o.Offset, o.Data)

@@ -17,7 +17,7 @@ func (w *Worker) finish(r *run, typ schemas.EventType, result *schemas.Result) {
 	fit(result, w.cfg.MaxRecord)
 	ev := w.event(typ, r.thread.tenant, r.thread.thread, r.thread.session.ID, r.process, result)
 	truth, err := w.recordEnd(r, ev, result)
-	if truth == nil && !w.fenced.Load() {
+	if truth == nil && !w.isFenced() {
 		// Whoever recovers this worker has to look at the process again.
 		w.mu.Lock()
 		w.owed = min(w.owed, r.low)
@@ -26,7 +26,7 @@ func (w *Worker) finish(r *run, typ schemas.EventType, result *schemas.Result) {
 	w.outcome(r, result, err)
 	// Room is made before anybody is told, so that a caller who sends the next command finds it.
 	w.end(r)
-	if w.fenced.Load() {
+	if w.isFenced() {
 		truth = nil // another worker's record tells
 	} else if truth == nil && !errors.Is(err, schemas.ErrConflict) {
 		truth = w.unrecorded(ev, result, err)
@@ -42,7 +42,7 @@ func (w *Worker) recordEnd(r *run, ev *schemas.Event, result *schemas.Result) (t
 	policy := backoff.WithContext(backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(5*time.Second),
 		backoff.WithMaxElapsedTime(w.cfg.patience.record)), w.bg)
 	err = backoff.Retry(func() error {
-		if w.fenced.Load() {
+		if w.isFenced() {
 			return backoff.Permanent(schemas.Errorf(schemas.CodeLost, "the lease of worker %s is lost", w.cfg.Worker))
 		}
 		seq, err := w.cfg.Records.Append(w.bg, ev, r.seq)

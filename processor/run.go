@@ -142,19 +142,22 @@ const sigKill = 9
 // launch starts the process in the thread's sandbox. Errors: errKilledEarly; *sandbox.StartError where the command is at
 // fault; lost where nobody can tell whether it ran; else why it did not.
 func (w *Worker) launch(r *run) (sandbox.Process, sandbox.Sandbox, error) {
-	ctx, cancel := context.WithTimeout(w.bg, w.cfg.patience.start)
+	// The sandbox's start has a deadline of its own, which begins when it does; the command's timeout counts neither.
+	waiting, cancel := context.WithCancel(w.bg)
 	defer cancel()
 	if !r.starting(cancel) {
 		return nil, nil, errKilledEarly
 	}
 	for again := r.exec.Retry == schemas.RetrySafe; ; {
-		sb, err := w.sandbox(ctx, r.thread)
+		sb, err := w.sandbox(waiting, r.thread)
 		if r.isDoomed() {
 			return nil, nil, errKilledEarly
 		}
 		if err != nil {
 			return nil, nil, startError(err)
 		}
+		ctx, done := context.WithTimeout(waiting, w.cfg.patience.start)
+		defer done()
 		proc, err := sb.Start(ctx, sandbox.Command{
 			ID: r.process, Path: r.exec.Command, Args: r.exec.Args, Env: r.exec.Env, Dir: r.exec.Cwd,
 			Stdin: r.exec.StdinOpen || len(r.exec.Stdin) > 0, Timeout: time.Duration(r.exec.TimeoutMS) * time.Millisecond, Grace: time.Duration(r.exec.GraceMS) * time.Millisecond,
@@ -224,7 +227,7 @@ func (w *Worker) runProcess(r *run, result *schemas.Result) error {
 	if seq, err := recorded(w.bg); err == nil {
 		w.sawSeq(seq)
 		r.seq = seq
-	} else if !w.fenced.Load() {
+	} else if !w.isFenced() {
 		w.cfg.Log.Warn().Err(err).Str("command_id", r.process).Msg("started not recorded")
 	}
 	fill(result, exit)
@@ -250,7 +253,7 @@ func (w *Worker) started(r *run, proc sandbox.Process, sandboxID string) (record
 		_ = proc.Kill(grace) // it fails only where the process has ended
 	}
 	err := error(schemas.ErrLost)
-	if !w.fenced.Load() {
+	if !w.isFenced() {
 		ev := w.event(schemas.TypeProcessStarted, r.thread.tenant, r.thread.thread, r.thread.session.ID, r.process, schemas.Started{
 			Fingerprint: r.fingerprint, Command: r.exec.Command, PID: proc.PID(), Sandbox: sandboxID, Epoch: r.thread.session.Epoch, Retry: r.exec.Retry,
 		})

@@ -4,33 +4,33 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
-	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
 // thread is a conversation this worker owns, with its session and, from the first command on, its sandbox.
 type thread struct {
 	tenant, thread string
-	session        schemas.Session
-	revision       uint64
+	session        schemas.Session   // as it was claimed: what changes later is in now
+	template       *schemas.Template // what it is made by; the same for as long as it is owned
 
-	mu     sync.Mutex
-	busy   int // runs not ended
-	last   time.Time
-	making *making
-}
+	writing sync.Mutex // held while the session is written to KV
 
-// making is a sandbox, or the attempt to make one.
-type making struct {
-	done chan struct{}
-	sb   sandbox.Sandbox
-	err  error
+	mu       sync.Mutex
+	now      schemas.Session // as KV has it
+	revision uint64
+	saved    time.Time // when it was written last
+	busy     int       // runs not ended
+	last     time.Time
+	making   *making
+	parking  chan struct{} // closed when the sandbox that was parked is gone; nil where there is none
+	warm     bool          // its cold start went well
+	ending   *ending       // set once its session is being ended
+	quiet    chan struct{} // closed when nothing runs; nil where nobody waits for that
+	notes    []note        // to be told
+	noting   chan struct{} // closed when they are; nil where there are none
 }
 
 func threadKey(tenant, thread string) string { return tenant + "." + thread }
@@ -38,71 +38,106 @@ func threadKey(tenant, thread string) string { return tenant + "." + thread }
 // claimTries bounds how often a claim that lost a race is tried again.
 const claimTries = 4
 
-// claim makes this worker the owner of a thread, or says who is. Errors: those of resolve, unavailable.
-func (w *Worker) claim(ctx context.Context, tenant, id, provider string) (t *thread, owner string, err error) {
+// claimed is who has a thread.
+type claimed struct {
+	thread  *thread // nil where it is another worker's
+	owner   string
+	session *schemas.Session // as it was found or made
+	created bool             // it was made now
+}
+
+// errRaced says that somebody else changed a session at the same time.
+var errRaced = errors.New("lost a race")
+
+// claim makes this worker the owner of a thread, or says who is. Errors: those of resolve, of newSession and of wants.fits,
+// unavailable.
+func (w *Worker) claim(ctx context.Context, tenant, id string, v wants) (claimed, error) {
 	key := threadKey(tenant, id)
 	defer w.claims.lock(key)()
 	w.mu.Lock()
-	t, leaving := w.threads[key], w.leaving
+	t, leaving := w.threads[key], w.leaving || w.isFenced()
 	w.mu.Unlock()
 	if t != nil {
-		return t, w.cfg.Worker, nil
+		return claimed{thread: t, owner: w.cfg.Worker, session: &t.session}, v.fits(&t.session)
 	}
 	if leaving {
-		return nil, "", schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", w.cfg.Worker).With(schemas.DetailDeclined, "shutdown")
+		return claimed{}, schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", w.cfg.Worker).With(schemas.DetailDeclined, "shutdown")
 	}
+	var c claimed
+	err := errRaced
 	for range claimTries {
-		t, owner, err = w.tryClaim(ctx, tenant, id, provider)
-		if !errors.Is(err, schemas.ErrConflict) {
+		if c, err = w.tryClaim(ctx, tenant, id, &v); !errors.Is(err, errRaced) {
 			break
 		}
 	}
-	if err != nil || t == nil {
-		return nil, owner, err
+	if errors.Is(err, errRaced) {
+		err = schemas.Errorf(schemas.CodeUnavailable, "the session of thread %s changes hands: try again", id)
+	}
+	if err != nil || c.thread == nil {
+		return c, err
 	}
 	if err := w.cfg.Threads.Own(ctx, tenant, id); err != nil {
 		w.cfg.Threads.Disown(tenant, id)
-		return nil, "", err
+		return claimed{}, err
 	}
 	w.mu.Lock()
-	w.threads[key] = t
+	w.threads[key] = c.thread
 	w.mu.Unlock()
-	return t, w.cfg.Worker, nil
+	return c, nil
 }
 
-func (w *Worker) tryClaim(ctx context.Context, tenant, id, provider string) (*thread, string, error) {
+func (w *Worker) tryClaim(ctx context.Context, tenant, id string, v *wants) (claimed, error) {
 	now := time.Now().UTC()
 	s, revision, err := w.cfg.Sessions.Session(ctx, tenant, id)
 	typ := schemas.TypeSessionReused
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
-		name, err := w.resolve(provider)
-		if err != nil {
-			return nil, "", err
+		if s, err = w.newSession(tenant, id, v, now); err != nil {
+			return claimed{}, err
 		}
 		typ = schemas.TypeSessionCreated
-		s = &schemas.Session{ID: ulid.Make().String(), Tenant: tenant, Thread: id, Provider: name, Created: now}
 	case err != nil:
-		return nil, "", err
-	case s.Owner != w.cfg.Worker:
+		return claimed{}, err
+	default:
+		if err := v.fits(s); err != nil {
+			return claimed{}, err
+		}
+		if s.Owner == w.cfg.Worker {
+			break
+		}
 		alive, err := w.cfg.Roster.LeaseAlive(ctx, s.Owner)
 		if err != nil {
-			return nil, "", err
+			return claimed{}, err
 		}
 		if alive {
-			return nil, s.Owner, nil
+			return claimed{owner: s.Owner, session: s}, nil
 		}
 	}
 	if _, err := w.resolve(s.Provider); err != nil {
-		return nil, "", err
+		return claimed{}, err
 	}
-	s.Owner, s.Epoch, s.LastActivity = w.cfg.Worker, s.Epoch+1, now
-	revision, err = w.cfg.Sessions.SaveSession(ctx, s, revision)
+	recipe, err := w.template(s.Template)
 	if err != nil {
-		return nil, "", err
+		return claimed{}, err
+	}
+	t := &thread{tenant: tenant, thread: id, template: recipe, last: now}
+	s.Owner, s.Epoch, s.Workspace = w.cfg.Worker, s.Epoch+1, w.workspace(tenant, id)
+	w.stamp(t, s)
+	revision, err = w.cfg.Sessions.SaveSession(ctx, s, revision)
+	if errors.Is(err, schemas.ErrConflict) {
+		return claimed{}, errRaced
+	}
+	if err != nil {
+		return claimed{}, err
 	}
 	w.publish(ctx, w.event(typ, tenant, id, s.ID, "", s))
-	return &thread{tenant: tenant, thread: id, session: *s, revision: revision, last: now}, w.cfg.Worker, nil
+	t.session, t.now, t.revision, t.saved = *s, *s, revision, now
+	return claimed{thread: t, owner: w.cfg.Worker, session: &t.session, created: typ == schemas.TypeSessionCreated}, nil
+}
+
+// workspace is the folder of a thread on this machine.
+func (w *Worker) workspace(tenant, thread string) string {
+	return filepath.Join(w.cfg.Workspaces, tenant, thread)
 }
 
 // resolve is the provider that serves a request for this name. Errors: unavailable where the worker has no default,
@@ -120,79 +155,14 @@ func (w *Worker) resolve(name string) (string, error) {
 	return name, nil
 }
 
-// serves says whether a thread's sandbox is of the kind a command asks for. Errors: conflict.
-func (t *thread) serves(provider string) error {
-	if provider == "" || provider == "auto" || provider == t.session.Provider {
-		return nil
-	}
-	return schemas.Errorf(schemas.CodeConflict, "thread %s has a sandbox of provider %s, not %s: use another thread", t.thread, t.session.Provider, provider)
-}
-
 // publish writes an event that informs and decides nothing: when it cannot be written, that is logged.
 func (w *Worker) publish(ctx context.Context, ev *schemas.Event) {
-	if w.fenced.Load() {
+	if w.isFenced() {
 		return // another worker may speak for what this one ran
 	}
 	if err := w.cfg.Records.Publish(ctx, ev); err != nil {
 		w.cfg.Log.Warn().Err(err).Str("type", string(ev.Type)).Str("thread", ev.Thread).Msg("event not published")
 	}
-}
-
-// sandbox is the thread's sandbox, made now where there is none or the last one has ended. All who ask meanwhile wait for
-// the same one. Errors: the provider's.
-func (w *Worker) sandbox(ctx context.Context, t *thread) (sandbox.Sandbox, error) {
-	t.mu.Lock()
-	m := t.making
-	if m != nil && m.ended() {
-		m = nil
-	}
-	if m == nil {
-		m = &making{done: make(chan struct{})}
-		t.making = m
-		// Apart from the command that asks first: when that is killed, others still wait for the sandbox.
-		w.work.Go(func() { w.makeSandbox(t, m) })
-	}
-	t.mu.Unlock()
-	select {
-	case <-m.done:
-		return m.sb, m.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// ended says whether a new sandbox has to be made.
-func (m *making) ended() bool {
-	select {
-	case <-m.done:
-	default:
-		return false
-	}
-	if m.err != nil {
-		return true
-	}
-	select {
-	case <-m.sb.Done():
-		return true
-	default:
-		return false
-	}
-}
-
-func (w *Worker) makeSandbox(t *thread, m *making) {
-	ctx, cancel := context.WithTimeout(w.creating, w.cfg.patience.start)
-	defer cancel()
-	begin := time.Now()
-	id := "s" + strings.ToLower(ulid.Make().String())
-	info := schemas.SandboxInfo{ID: id, Provider: t.session.Provider, Workspace: filepath.Join(w.cfg.Workspaces, t.tenant, t.thread)}
-	m.sb, m.err = w.cfg.Providers[t.session.Provider].Create(ctx, sandbox.Spec{ID: id, Thread: t.thread, Workspace: info.Workspace})
-	info.StartMS = millis(time.Since(begin))
-	typ := schemas.TypeSandboxRunning
-	if m.err != nil {
-		typ, info.Error = schemas.TypeSandboxFailed, schemas.AsError(m.err)
-	}
-	close(m.done) // the first command need not wait for the event
-	w.publish(w.bg, w.event(typ, t.tenant, t.thread, t.session.ID, "", info))
 }
 
 // begin and end count a run of the thread. The session is idle from the last end on.
@@ -204,78 +174,27 @@ func (t *thread) begin() {
 
 func (t *thread) end() {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.busy--
+	t.last = time.Now()
+	if t.busy == 0 && t.quiet != nil {
+		close(t.quiet)
+		t.quiet = nil
+	}
+}
+
+// touch begins the session's idle time anew.
+func (t *thread) touch() {
+	t.mu.Lock()
 	t.last = time.Now()
 	t.mu.Unlock()
 }
 
-// terminate ends the thread's sandbox, if it has one, and says which that was.
-func (t *thread) terminate(ctx context.Context, grace time.Duration) (ended string) {
-	t.mu.Lock()
-	m := t.making
-	t.mu.Unlock()
-	if m == nil {
-		return ""
-	}
-	select {
-	case <-m.done:
-	case <-ctx.Done():
-		return "" // its provider ends it when it comes
-	}
-	if m.sb == nil {
-		return ""
-	}
-	_ = m.sb.Terminate(ctx, grace) // its error is ctx's: the supervisor ends with the worker all the same
-	return m.sb.ID()
-}
-
-// endSandbox ends the thread's sandbox and tells of it, unless another worker may own the thread by now.
-func (w *Worker) endSandbox(ctx context.Context, t *thread, grace time.Duration) {
-	id := t.terminate(ctx, grace)
-	if id == "" || w.fenced.Load() {
-		return
-	}
-	w.publish(ctx, w.event(schemas.TypeSandboxEnded, t.tenant, t.thread, t.session.ID, "", schemas.SandboxInfo{ID: id, Provider: t.session.Provider}))
-}
-
-// expireIdle ends the sessions that have run nothing for the idle timeout.
-func (w *Worker) expireIdle(ctx context.Context) {
-	w.mu.Lock()
-	var idle []*thread
-	for _, t := range w.threads {
-		if t.idle(w.cfg.IdleTimeout) {
-			idle = append(idle, t)
-		}
-	}
-	w.mu.Unlock()
-	for _, t := range idle {
-		w.expire(ctx, t)
-	}
-}
-
-func (t *thread) idle(timeout time.Duration) bool {
+// ends says whether the thread's session is being ended.
+func (t *thread) ends() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.busy == 0 && time.Since(t.last) > timeout
-}
-
-func (w *Worker) expire(ctx context.Context, t *thread) {
-	key := threadKey(t.tenant, t.thread)
-	defer w.claims.lock(key)()
-	w.mu.Lock()
-	if !t.idle(w.cfg.IdleTimeout) { // a command came since
-		w.mu.Unlock()
-		return
-	}
-	delete(w.threads, key)
-	w.mu.Unlock()
-	w.cfg.Threads.Disown(t.tenant, t.thread)
-	w.endSandbox(ctx, t, w.cfg.StopGrace)
-	if err := w.cfg.Sessions.DeleteSession(ctx, &t.session, t.revision); err != nil && !errors.Is(err, schemas.ErrConflict) {
-		w.cfg.Log.Warn().Err(err).Str("thread", t.thread).Msg("delete session")
-	}
-	w.publish(ctx, w.event(schemas.TypeSessionExpired, t.tenant, t.thread, t.session.ID, "", t.session))
-	w.cfg.Log.Info().Str("thread", t.thread).Str("session_id", t.session.ID).Msg("session_expired")
+	return t.ending != nil
 }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

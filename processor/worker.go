@@ -29,6 +29,8 @@ type Worker struct {
 	claims   keyLocks // by tenant.thread: one claim or expiry at a time
 	commands keyLocks // by tenant.process: one decision at a time
 	work     sync.WaitGroup
+	errands  errands
+	calm     chan struct{} // bounds what falls due at once
 
 	bg           context.Context // of what outlives the call that began it; ends when there is no more to wait for
 	cancel       context.CancelFunc
@@ -42,7 +44,7 @@ func New(cfg Config) (*Worker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	w := &Worker{cfg: cfg, threads: make(map[string]*thread), runs: make(map[string]*run), owed: math.MaxUint64}
+	w := &Worker{cfg: cfg, threads: make(map[string]*thread), runs: make(map[string]*run), owed: math.MaxUint64, calm: make(chan struct{}, calmly)}
 	// Runs outlive the call that accepted them, and the shutdown's first signal; cancel ends them when Run returns.
 	w.bg, w.cancel = context.WithCancel(context.Background())
 	w.creating, w.stopCreating = context.WithCancel(w.bg)
@@ -88,13 +90,17 @@ func (w *Worker) Run(ctx context.Context) error {
 	group.Go(func() error {
 		tick := time.NewTicker(w.cfg.SweepEvery)
 		defer tick.Stop()
+		orphans := time.NewTicker(w.cfg.OrphansEvery)
+		defer orphans.Stop()
 		for {
 			select {
 			case <-sweepCtx.Done():
 				return nil
 			case <-tick.C:
-				w.expireIdle(sweepCtx)
+				w.sweep(sweepCtx)
 				w.reapDead(sweepCtx)
+			case <-orphans.C:
+				w.reapOrphans(sweepCtx)
 			}
 		}
 	})
@@ -136,7 +142,7 @@ func (w *Worker) shutdown() {
 	}
 	w.mu.Unlock()
 	grace := w.cfg.StopGrace
-	if w.fenced.Load() {
+	if w.isFenced() {
 		grace = 0
 	}
 	for _, r := range runs {
@@ -154,25 +160,39 @@ func (w *Worker) shutdown() {
 	var group errgroup.Group
 	for _, t := range threads {
 		group.Go(func() error {
-			w.endSandbox(ctx, t, 0)
-			w.cfg.Threads.Disown(t.tenant, t.thread)
+			w.handOver(ctx, t)
 			return nil
 		})
 	}
 	_ = group.Wait() // its functions return no error
 	within(settled, w.cfg.patience.kill)
+	w.errands.wait(w.cfg.patience.kill)
 	w.cancel()
 	<-settled
+	w.errands.close(w.cfg.patience.kill)
 	w.mu.Lock()
 	clean := w.owed == math.MaxUint64
 	w.mu.Unlock()
-	if !w.fenced.Load() && clean {
+	if !w.isFenced() && clean {
 		ctx, cancel := context.WithTimeout(context.Background(), w.cfg.patience.kill)
 		defer cancel()
 		if err := w.cfg.Roster.Unregister(ctx, w.cfg.Worker); err != nil {
 			w.cfg.Log.Warn().Err(err).Msg("unregister")
 		}
 	}
+}
+
+// handOver gives a thread up at shutdown: whoever takes it over finds its session, and its workspace as the hooks leave it.
+func (w *Worker) handOver(ctx context.Context, t *thread) {
+	t.mu.Lock()
+	lives := t.making != nil && t.ending == nil
+	t.mu.Unlock()
+	if lives && !w.isFenced() {
+		_ = w.terminateHooks(ctx, t, w.cfg.patience.end) // its error is logged: a worker that was told to go goes
+	}
+	w.endSandbox(ctx, t, 0)
+	w.cfg.Threads.Disown(t.tenant, t.thread)
+	t.settleNotes(ctx)
 }
 
 func within(done <-chan struct{}, bound time.Duration) {

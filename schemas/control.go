@@ -81,7 +81,47 @@ func DecodePlaceRequest(body []byte) (*PlaceRequest, error) {
 	if err := checkProvider(r.Provider); err != nil {
 		return nil, err
 	}
+	if err := r.checkSession(); err != nil {
+		return nil, err
+	}
 	return &r, nil
+}
+
+// checkSession checks what a new session is to be.
+func (r *PlaceRequest) checkSession() error {
+	if r.Template != "" {
+		if err := CheckID("template", r.Template); err != nil {
+			return err
+		}
+	}
+	if err := checkLabel("user", r.User, MaxUserBytes); err != nil {
+		return err
+	}
+	if len(r.Tags) > MaxTags {
+		return invalid("tags", "%d tags, the limit is %d", len(r.Tags), MaxTags)
+	}
+	for name, value := range r.Tags {
+		if name == "" {
+			return invalid("tags", "a tag without a name")
+		}
+		if err := checkLabel("tags", name, MaxTagBytes); err != nil {
+			return err
+		}
+		if err := checkLabel("tags."+name, value, MaxTagBytes); err != nil {
+			return err
+		}
+	}
+	if err := checkMillis("idle_timeout_ms", r.IdleTimeoutMS); err != nil {
+		return err
+	}
+	return checkMillis("max_lifetime_ms", r.MaxLifetimeMS)
+}
+
+func checkLabel(path, s string, limit int) error {
+	if len(s) > limit {
+		return invalid(path, "%d bytes, the limit is %d", len(s), limit)
+	}
+	return checkText(path, s)
 }
 
 func decodeControl(what string, body []byte, into any) error {

@@ -46,3 +46,13 @@ type Control struct {
 	Kill   *KillRequest
 	Stdin  *StdinPiece
 }
+
+// SessionControl is a request about a session as it reaches the owner of its thread: one of Stop, Renew and Start is set.
+type SessionControl struct {
+	// Tenant and Thread are the subject's.
+	Tenant, Thread string
+
+	Stop  *StopRequest
+	Renew *RenewRequest
+	Start *StartRequest
+}

@@ -129,6 +129,13 @@ type RenewRequest struct {
 	IdleTimeoutMS int64 `json:"idle_timeout_ms,omitempty"`
 }
 
+// StartRequest asks for a session's sandbox to be made, with its cold-start hooks, where it has none. It travels on
+// ctl.<thread>._.start.
+type StartRequest struct {
+	// Session is as in StopRequest.
+	Session string `json:"session,omitempty"`
+}
+
 // SessionReply answers a request about a session.
 type SessionReply struct {
 	// Session is the session, as it is now or last was.

@@ -60,6 +60,8 @@ With no server configured and none running, it starts what it needs inside itsel
 	f.SetInterspersed(false)
 	f.StringVarP(&req.Thread, "thread", "t", defaultThread, "`THREAD` whose sandbox and workspace it runs in")
 	f.StringVar(&req.Provider, "provider", m.Getenv("SLUICE_PROVIDER"), "kind of sandbox: `PROVIDER` auto, jail, docker or local; local isolates nothing (SLUICE_PROVIDER)")
+	f.StringVar(&req.Template, "template", "", "recipe `NAME` of the thread's session, where it has none yet")
+	f.StringVar(&req.Session, "session", "", "only in the session with this `ID`: session_expired where it has ended")
 	f.DurationVar(&req.Timeout, "timeout", 0, "end the whole process tree after `D`, such as 30s; default: never")
 	f.DurationVar(&req.Grace, "grace", 0, "time between SIGTERM and SIGKILL at the timeout")
 	f.StringArrayVarP(&env, "env", "e", nil, "`K=V` for the command's environment, or K to pass this one's on; may be repeated")

@@ -41,7 +41,8 @@ func (m *Main) rootCommand() *cobra.Command {
 	// A token on the command line would be seen by everybody on the machine: it comes from the environment alone.
 	g.token = m.Getenv("SLUICE_NATS_TOKEN")
 	root.AddCommand(
-		m.execCommand(g), m.upCommand(g), m.workerCommand(g), m.logsCommand(g), m.eventsCommand(g), m.messagesCommand(g), m.processCommand(g), newSyncCommand(), m.doctorCommand(g),
+		m.execCommand(g), m.upCommand(g), m.workerCommand(g), m.logsCommand(g), m.eventsCommand(g), m.messagesCommand(g), m.processCommand(g), m.sessionCommand(g),
+		newSyncCommand(), m.doctorCommand(g),
 	)
 	return root
 }

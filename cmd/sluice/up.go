@@ -182,19 +182,20 @@ func (m *Main) untilSignal(ctx context.Context) (context.Context, context.Cancel
 
 func (m *Main) workerCommand(g *globals) *cobra.Command {
 	var w workerFlags
-	var partitions, replicas int
+	var topology events.Topology
 	c := &cobra.Command{
 		Use:     "worker",
 		Short:   "Run a worker against a NATS server of yours",
 		Example: `  sluice worker --nats nats://nats.example:4222 --creds worker.creds --provider local`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return m.worker(cmd.Context(), g, &w, events.Topology{Partitions: partitions, Replicas: replicas})
+			return m.worker(cmd.Context(), g, &w, topology)
 		},
 	}
 	m.addWorkerFlags(c, &w)
-	c.Flags().IntVar(&partitions, "partitions", 4, "`N` parts of the command queue; the same for every worker of a cell")
-	c.Flags().IntVar(&replicas, "replicas", 1, "`N` replicas of each stream; 3 in a cluster")
+	c.Flags().IntVar(&topology.Partitions, "partitions", 4, "`N` parts of the command queue; the same for every worker of a cell")
+	c.Flags().IntVar(&topology.Replicas, "replicas", 1, "`N` replicas of each stream; 3 in a cluster")
+	c.Flags().DurationVar(&topology.LeaseTTL, "lease", 10*time.Second, "take a worker that says nothing for `D` for dead; the same for every worker of a cell")
 	return c
 }
 
@@ -207,6 +208,9 @@ func (m *Main) worker(ctx context.Context, g *globals, w *workerFlags, topology 
 	}
 	if strings.TrimSpace(g.nats) == "" {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "--nats is missing: name the server, or use `sluice up` for one of its own")
+	}
+	if topology.LeaseTTL < time.Second {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "--lease %s: at least 1s", topology.LeaseTTL)
 	}
 	cfg, err := w.node()
 	if err != nil {

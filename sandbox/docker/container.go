@@ -7,6 +7,7 @@ import (
 	"github.com/docker/docker/api/types/mount"
 
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
 )
 
 // Where things are in a container.
@@ -38,7 +39,7 @@ func (p *Provider) describe(spec sandbox.Spec, r *recipe, ask string) (*containe
 		Hostname:   "sandbox",
 		// An image's check would be a process that nobody asked for.
 		Healthcheck:     &container.HealthConfig{Test: []string{"NONE"}},
-		NetworkDisabled: true,
+		NetworkDisabled: spec.Network != schemas.NetworkHost,
 		Labels: map[string]string{
 			labelCell: p.config.Cell, labelWorker: p.config.Worker, labelSandbox: spec.ID, labelThread: spec.Thread,
 		},
@@ -73,6 +74,10 @@ func (p *Provider) describe(spec sandbox.Spec, r *recipe, ask string) (*containe
 		Mounts: []mount.Mount{
 			bind(p.program, supervisorPath, true), bind(ask, askPath, true), bind(spec.Workspace, home, false),
 		},
+	}
+	if spec.Network == schemas.NetworkHost {
+		// The engine does not let a container name itself where it shares the host's names.
+		host.NetworkMode, config.Hostname = "host", ""
 	}
 	return config, host
 }

@@ -30,6 +30,23 @@ var etcFiles = map[string]string{
 	"host.conf":     "multi on\n",
 }
 
+// hostEtcFiles are those of a jail in the host's network: it finds names where the host does.
+func hostEtcFiles() (map[string]string, error) {
+	files := maps.Clone(etcFiles)
+	files["nsswitch.conf"] = "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"
+	for _, name := range []string{"resolv.conf", "hosts"} {
+		text, err := os.ReadFile(filepath.Join("/etc", name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		files[name] = string(text[:min(len(text), maxEtcFile)])
+	}
+	return files, nil
+}
+
 // maxEtcFile keeps what is copied bounded, should somebody's /etc hold a large file under one of the names.
 const maxEtcFile = 16 << 20
 
@@ -42,7 +59,7 @@ type thing struct {
 
 // etc makes the /etc of jails below dir. The folder is named by what it was made of, so that it never changes under a jail, and is
 // made once for as long as the host's stays the same: some hundred files are slow to copy.
-func etc(dir string) (string, error) {
+func etc(dir string, files map[string]string) (string, error) {
 	var things []thing
 	for _, name := range etcNames {
 		var err error
@@ -54,8 +71,8 @@ func etc(dir string) (string, error) {
 	for _, t := range things {
 		fmt.Fprintln(sum, t.path, t.link, t.info.Mode(), t.info.Size(), t.info.ModTime().UnixNano())
 	}
-	for _, name := range slices.Sorted(maps.Keys(etcFiles)) {
-		fmt.Fprintln(sum, name, etcFiles[name])
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintln(sum, name, files[name])
 	}
 	path := filepath.Join(dir, "etc-"+hex.EncodeToString(sum.Sum(nil)[:8]))
 	if _, err := os.Lstat(path); err == nil {
@@ -65,7 +82,7 @@ func etc(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	err = fillEtc(tmp, things)
+	err = fillEtc(tmp, things, files)
 	if err == nil {
 		err = os.Chmod(tmp, 0o755)
 	}
@@ -111,7 +128,7 @@ func gather(things []thing, name string) ([]thing, error) {
 	return things, err
 }
 
-func fillEtc(dir string, things []thing) error {
+func fillEtc(dir string, things []thing, files map[string]string) error {
 	for _, t := range things {
 		if err := t.copy(dir); err != nil {
 			return err
@@ -122,7 +139,7 @@ func fillEtc(dir string, things []thing) error {
 			return err
 		}
 	}
-	for name, text := range etcFiles {
+	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return err
 		}

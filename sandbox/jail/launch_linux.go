@@ -122,6 +122,11 @@ func (p *Provider) jailed(ctx context.Context, spec sandbox.Spec, c *claim) (*ja
 	j := p.base
 	j.limits, j.workspace = spec.Limits, spec.Workspace
 	var err error
+	if j.hostNet = spec.Network == schemas.NetworkHost; j.hostNet && spec.Rootfs == "" {
+		if j.entries, err = p.namedRoot(); err != nil {
+			return nil, schemas.Errorf(schemas.CodeUnavailable, "prepare /etc for the host's network: %w", err)
+		}
+	}
 	if spec.Rootfs != "" {
 		if j.entries, err = folderRoot(spec.Rootfs); err != nil {
 			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "rootfs: %w", err).With("path", "rootfs")
@@ -142,6 +147,22 @@ func (p *Provider) jailed(ctx context.Context, spec sandbox.Spec, c *claim) (*ja
 		j.group = c.group
 	}
 	return &j, ctx.Err()
+}
+
+// namedRoot is the root of a jail that resolves names as the host does.
+func (p *Provider) namedRoot() ([]entry, error) {
+	if p.bare {
+		return p.base.entries, nil
+	}
+	files, err := hostEtcFiles()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := etc(p.dir, files)
+	if err != nil {
+		return nil, err
+	}
+	return hostRoot(dir)
 }
 
 // giveAway makes everything in a folder a user's.

@@ -21,6 +21,7 @@ import (
 // Provider makes jails.
 type Provider struct {
 	dir     string
+	bare    bool     // without an /etc
 	base    jailed   // what all jails have in common
 	cgroups *cgroups // nil where there are none
 	users   *users   // nil for an ordinary user
@@ -83,8 +84,9 @@ func (p *Provider) prepare(bare bool) error {
 		return err
 	}
 	etcDir := ""
+	p.bare = bare
 	if !bare {
-		if etcDir, err = etc(p.dir); err != nil {
+		if etcDir, err = etc(p.dir, etcFiles); err != nil {
 			return fmt.Errorf("prepare /etc: %w", err)
 		}
 	}

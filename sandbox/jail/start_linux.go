@@ -21,6 +21,7 @@ type jailed struct {
 	maskedFiles []string
 	maskedDirs  []string
 	limits      sandbox.Limits
+	hostNet     bool // it shares the host's network
 	filter      []byte
 	lastCap     int
 	group       *group  // nil without cgroups
@@ -45,6 +46,9 @@ const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | un
 func (j *jailed) start() *program {
 	p := &program{}
 	p.Flags = namespaces
+	if j.hostNet {
+		p.Flags &^= unix.CLONE_NEWNET
+	}
 	p.call("leave the session", unix.SYS_SETSID)
 	if j.userns {
 		p.Flags |= unix.CLONE_NEWUSER
@@ -55,7 +59,9 @@ func (j *jailed) start() *program {
 	// While the host's files are in sight, through a mount of its own that cannot be written to: the program must not be
 	// reachable by /proc/PID/exe in any other way.
 	p.takeSupervisor(j)
-	p.network()
+	if !j.hostNet {
+		p.network()
+	}
 	p.root(j)
 	p.call("name the host", unix.SYS_SETHOSTNAME, "sandbox", len("sandbox"))
 	p.rlimits(j)

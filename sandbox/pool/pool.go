@@ -147,7 +147,10 @@ func (p *Pool) tryAdmit(spec sandbox.Spec) (m, evicted *member, wait <-chan stru
 	if _, ok := p.used[spec.ID]; ok {
 		return nil, nil, nil, schemas.Errorf(schemas.CodeConflict, "sandbox %s is there already", spec.ID)
 	}
-	own := p.shelves[kind{spec.Image, spec.Limits}]
+	var own *shelf
+	if spec.Network != schemas.NetworkHost { // a member's network cannot be changed
+		own = p.shelves[kind{spec.Image, spec.Limits}]
+	}
 	if m = own.take(); m == nil && p.config.Max > 0 && p.count() >= p.config.Max {
 		if evicted = p.evict(); evicted == nil {
 			if own != nil && own.making > 0 {

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/hooks"
 	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
@@ -44,8 +46,12 @@ type Config struct {
 
 // Node is a worker, wired to NATS and to its providers.
 type Node struct {
-	cfg  Config
-	conn *events.Conn
+	cfg    Config
+	conn   *events.Conn
+	hooks  *hooks.Chains
+	worker atomic.Pointer[processor.Worker] // the incarnation that is running
+
+	templates processor.Templates // nil: the worker's own configuration is the one there is
 }
 
 // New is a worker on this connection. It does nothing before Run.
@@ -68,11 +74,11 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer n.keep(ctx, providers)()
-	chains, recorder, err := n.chains()
+	recorder, err := n.makeHooks()
 	if err != nil {
 		return err
 	}
-	defer n.runHooks(ctx, chains, recorder)()
+	defer n.runHooks(ctx, recorder)()
 	for {
 		err := n.incarnation(ctx, providers, ready)
 		ready = func() {}
@@ -99,23 +105,24 @@ func (n *Node) closeAll(providers map[string]sandbox.Provider) {
 func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Provider, ready func()) error {
 	incarnation := ulid.Make().String()
 	inlet := n.conn.NewInlet(n.cfg.Worker)
+	lease, err := n.conn.AcquireLease(ctx, n.cfg.Worker, incarnation)
+	if err != nil {
+		return err
+	}
 	worker, err := processor.New(processor.Config{
 		Worker: n.cfg.Worker, Incarnation: incarnation,
 		Records: n.conn, Sessions: n.conn, Threads: inlet, Roster: n.conn, History: n.conn,
 		OpenOutput: func(tenant, thread, process string, epoch uint64, stored func(schemas.Stream, int64)) processor.Output {
 			return n.conn.OpenLog(events.ProcessRef{Tenant: tenant, Thread: thread, Process: process, Epoch: epoch}, stored)
 		},
-		Answer: n.conn.Answer, MaxRecord: n.conn.MaxPayload(),
+		Answer: n.conn.Answer, MaxRecord: n.conn.MaxPayload(), Holds: lease.Holds,
 		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
-		MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, Log: n.cfg.Log,
+		MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, Log: n.cfg.Log, Hooks: n.hooks, Templates: n.templates,
 	})
 	if err != nil {
 		return err
 	}
-	lease, err := n.conn.AcquireLease(ctx, n.cfg.Worker, incarnation)
-	if err != nil {
-		return err
-	}
+	n.worker.Store(worker)
 	if err := worker.Recover(ctx); err != nil {
 		return err
 	}

@@ -1,0 +1,578 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// told are the types of all that is no process record, of a thread, in order.
+func (c *cell) told(thread string) (out []schemas.EventType) {
+	c.t.Helper()
+	_, err := c.conn.ReadEvents(c.ctx, events.Filter{Thread: thread}, 1, func(ev *schemas.Event) error {
+		if !ev.Type.OfProcess() {
+			out = append(out, ev.Type)
+		}
+		return nil
+	})
+	c.must(err)
+	return out
+}
+
+func (c *cell) wantTold(thread string, want ...schemas.EventType) {
+	c.t.Helper()
+	if got := c.told(thread); !slices.Equal(got, want) {
+		c.t.Fatalf("%v was told, want %v", got, want)
+	}
+}
+
+// awaitTold waits for an event of thread t.
+func (c *cell) awaitTold(typ schemas.EventType) *schemas.Event {
+	c.t.Helper()
+	return c.await(func(ev *schemas.Event) bool { return ev.Thread == "t" && ev.Type == typ })
+}
+
+func (c *cell) session() *schemas.Session {
+	c.t.Helper()
+	s, _, err := c.conn.Session(c.ctx, schemas.DefaultTenant, "t")
+	c.must(err)
+	return s
+}
+
+func (c *cell) place(req schemas.PlaceRequest) (*schemas.PlaceReply, error) {
+	if req.Thread == "" {
+		req.Thread = "t"
+	}
+	return c.conn.Place(c.ctx, schemas.DefaultTenant, req)
+}
+
+func (c *cell) stop(req schemas.StopRequest) (*schemas.Session, error) {
+	return c.conn.StopSession(c.ctx, schemas.DefaultTenant, "t", req)
+}
+
+// wholeLife is what is told of a session with one sandbox that is stopped.
+func wholeLife(begin, end schemas.EventType) []schemas.EventType {
+	return []schemas.EventType{
+		begin, schemas.TypeSandboxPending, schemas.TypeSandboxCreating, schemas.TypeColdStart, schemas.TypeSandboxRunning,
+		schemas.TypeSandboxEnded, end,
+	}
+}
+
+func TestRacingCreatorsGetOneSession(t *testing.T) {
+	c := newCell(t)
+	c.worker("w1")
+	c.worker("w2")
+	var all sync.WaitGroup
+	replies := make(chan *schemas.PlaceReply, 16)
+	for i := range cap(replies) {
+		all.Go(func() {
+			r, err := c.place(schemas.PlaceRequest{User: fmt.Sprint("u", i), Tags: map[string]string{"n": fmt.Sprint(i)}, IdleTimeoutMS: 60_000})
+			if err != nil {
+				t.Error(err)
+			}
+			replies <- r
+		})
+	}
+	all.Wait()
+	close(replies)
+	created := 0
+	var id, user string
+	for r := range replies {
+		if r == nil || r.Session == nil {
+			t.Fatalf("%+v", r)
+		}
+		if id == "" {
+			id, user = r.Session.ID, r.Session.User
+		}
+		if r.Created {
+			created++
+		}
+		if r.Session.ID != id || r.Session.User != user || r.Session.Tags["n"] != user[1:] {
+			t.Errorf("%+v", r.Session)
+		}
+	}
+	if created != 1 {
+		t.Fatalf("%d sessions were created", created)
+	}
+	if s := c.session(); s.ID != id || s.User != user || !s.Expires.Equal(s.LastActivity.Add(time.Minute)) || s.Epoch != 1 {
+		t.Fatalf("%+v", s)
+	}
+}
+
+func TestASessionOfAnotherKindIsAConflict(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1", with(&schemas.Template{Name: "one"}, &schemas.Template{Name: "two"}), func(cfg *Config) {
+		cfg.Providers["other"] = cfg.Providers["local"]
+	})
+	if r, err := c.place(schemas.PlaceRequest{Template: "one"}); err != nil || !r.Created || r.Session.Template != "one" {
+		t.Fatalf("%+v %v", r, err)
+	}
+	for _, k := range []struct {
+		template, provider, session string
+		code                        schemas.Code
+	}{
+		{"two", "", "", schemas.CodeConflict}, {"none", "", "", schemas.CodeConflict}, {"", "other", "", schemas.CodeConflict},
+		{"", "", "another", schemas.CodeSessionExpired}, {"one", "local", c.session().ID, ""}, {"", "auto", "", ""},
+	} {
+		_, err := c.place(schemas.PlaceRequest{Template: k.template, Provider: k.provider})
+		if k.session == "" && schemas.CodeOf(err) != k.code && (err != nil || k.code != "") {
+			t.Errorf("place %+v: %v", k, err)
+		}
+		cmd := command(fmt.Sprintf("k%+v", k), sh(":"))
+		cmd.Template, cmd.Provider, cmd.Session = k.template, k.provider, k.session
+		v, answers := w.deliver(cmd, true, 1)
+		if r := c.terminal(answers); v.Action != schemas.ActionDone || (k.code == "") != r.Success || (k.code != "" && r.Error.Code != k.code) {
+			t.Errorf("command %+v: %+v %v", k, v, r.Error)
+		}
+	}
+	if _, err := c.place(schemas.PlaceRequest{Thread: "new", Template: "none"}); !errors.Is(err, schemas.ErrNotFound) {
+		t.Errorf("a template that is not there: %v", err)
+	}
+	bound := command("bound", sh(":"))
+	bound.Thread, bound.Session = "new", "gone"
+	if _, err := c.conn.Send(c.ctx, schemas.DefaultTenant, bound); !errors.Is(err, schemas.ErrSessionExpired) {
+		t.Errorf("a command for a session that is gone: %v", err)
+	}
+	if _, _, err := c.conn.Session(c.ctx, schemas.DefaultTenant, "new"); !errors.Is(err, schemas.ErrNotFound) {
+		t.Errorf("a session was made that nobody wanted: %v", err)
+	}
+}
+
+func TestAStoppedSessionHasToldItsWholeLifeAndIsGone(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1")
+	first := c.exec(command("k1", sh("echo one >file")))
+	cmd := command("k2", sh("trap 'echo bye; exit 3' TERM; echo on; while :; do sleep 0.1; done"))
+	call := c.send(cmd)
+	c.output(processOf(cmd), "on")
+	was := c.session()
+	s, err := c.stop(schemas.StopRequest{Session: was.ID})
+	c.must(err)
+	if s.ID != was.ID || s.State != schemas.SandboxTerminated || s.Sandbox == "" || first.Epoch != 1 {
+		t.Fatalf("%+v", s)
+	}
+	if r := c.end(call); r.Reason != schemas.ReasonKilled && r.ExitCode != 3 {
+		t.Fatalf("%+v", r)
+	}
+	c.wantTold("t", wholeLife(schemas.TypeSessionCreated, schemas.TypeSessionEnded)...)
+	<-w.stage.sandboxes()[0].Done()
+	if _, err := c.stop(schemas.StopRequest{}); !errors.Is(err, schemas.ErrNotFound) {
+		t.Fatalf("stopped again: %v", err)
+	}
+	if last, err := c.conn.LastEnded(c.ctx, schemas.DefaultTenant, "t"); err != nil || last.ID != was.ID {
+		t.Fatalf("%+v %v", last, err)
+	}
+	// Its workspace is there for the next one, and goes with delete.
+	if r := c.exec(command("k3", sh("cat file"))); r.Stdout != "one\n" {
+		t.Fatalf("%+v", r)
+	}
+	dir := c.session().Workspace
+	c.must(os.Symlink(c.dir, filepath.Join(dir, "out")))
+	if _, err := c.stop(schemas.StopRequest{Delete: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Fatalf("the workspace is still there: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(c.dir, "nats")); err != nil {
+		t.Fatalf("more than the workspace went: %v", err)
+	}
+}
+
+func TestStopsAtTheSameTimeAreOne(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1", func(cfg *Config) { cfg.StopGrace = 50 * time.Millisecond })
+	// The sandbox is just being made: it is waited for.
+	held := make(chan struct{})
+	create := w.stage.create
+	w.stage.create = func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+		<-held
+		return create(ctx, spec)
+	}
+	call := c.send(command("k", sh("sleep 300")))
+	c.awaitTold(schemas.TypeSandboxCreating)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			if s, err := c.stop(schemas.StopRequest{Session: w.threadOf("default", "t").session.ID}); err != nil || s.Thread != "t" {
+				t.Errorf("%+v %v", s, err)
+			}
+		})
+	}
+	c.await(func(*schemas.Event) bool { return w.threadOf("default", "t").ends() })
+	close(held)
+	all.Wait()
+	if r := c.end(call); r.Success {
+		t.Fatalf("%+v", r)
+	}
+	got := c.told("t")
+	if n := len(slices.DeleteFunc(slices.Clone(got), func(e schemas.EventType) bool { return e != schemas.TypeSessionEnded })); n != 1 {
+		t.Fatalf("%d ends: %v", n, got)
+	}
+	if sb := w.stage.sandboxes(); len(sb) == 1 {
+		<-sb[0].Done()
+	}
+}
+
+func TestTheMaximumLifetimeEndsWhateverRuns(t *testing.T) {
+	c := newCell(t)
+	c.worker("w1", soon, func(cfg *Config) { cfg.StopGrace = time.Millisecond })
+	_, err := c.place(schemas.PlaceRequest{MaxLifetimeMS: 500})
+	c.must(err)
+	call := c.send(command("k", sh("sleep 300")))
+	if r := c.end(call); r.Reason != schemas.ReasonKilled && r.Reason != schemas.ReasonRejected {
+		t.Fatalf("%+v", r)
+	}
+	c.awaitTold(schemas.TypeSessionExpired)
+}
+
+func TestRenewMovesTheExpiryOn(t *testing.T) {
+	c := newCell(t)
+	c.worker("w1")
+	_, err := c.place(schemas.PlaceRequest{})
+	c.must(err)
+	before := c.session()
+	s, err := c.conn.RenewSession(c.ctx, schemas.DefaultTenant, "t", schemas.RenewRequest{IdleTimeoutMS: 3_600_000})
+	c.must(err)
+	if !s.Expires.After(before.Expires.Add(20*time.Minute)) || !s.LastActivity.After(before.LastActivity) {
+		t.Fatalf("%+v, was %+v", s, before)
+	}
+	if now := c.session(); !now.Expires.Equal(s.Expires) || now.IdleTimeoutMS != 3_600_000 {
+		t.Fatalf("%+v", now)
+	}
+	if _, err := c.conn.RenewSession(c.ctx, schemas.DefaultTenant, "t", schemas.RenewRequest{Session: "another"}); !errors.Is(err, schemas.ErrSessionExpired) {
+		t.Fatal(err)
+	}
+	if _, err := c.conn.RenewSession(c.ctx, schemas.DefaultTenant, "none", schemas.RenewRequest{}); !errors.Is(err, schemas.ErrNotFound) {
+		t.Fatal(err)
+	}
+}
+
+func TestAParkedSessionWakesWithItsWorkspace(t *testing.T) {
+	c := newCell(t)
+	h := &hooks{}
+	w := c.worker("w1", soon, with(&schemas.Template{Name: "default", Session: schemas.TemplateSession{ParkAfterMS: 20}}), func(cfg *Config) { cfg.Hooks = h })
+	c.exec(command("k1", sh("echo kept >file")))
+	c.awaitTold(schemas.TypeSandboxCompleted)
+	w.threadOf("default", "t").settleNotes(c.ctx)
+	if s := c.session(); !s.Parked || s.State != schemas.SandboxCompleted {
+		t.Fatalf("%+v", s)
+	}
+	<-w.stage.sandboxes()[0].Done()
+	if r := c.exec(command("k2", sh("cat file"))); r.Stdout != "kept\n" || r.Epoch != 1 {
+		t.Fatalf("%+v", r)
+	}
+	if n := len(h.of(schemas.PhaseColdStart)); n != 1 {
+		t.Fatalf("%d cold starts", n)
+	}
+	if n := len(w.stage.sandboxes()); n != 2 {
+		t.Fatalf("%d sandboxes", n)
+	}
+}
+
+func TestAColdStartThatFailsGivesTheSandboxBackAndSaysWhy(t *testing.T) {
+	c := newCell(t)
+	h := &hooks{do: func(context.Context, schemas.HookData, string, func(context.Context, []string, []byte) error) ([]string, error) {
+		return []string{"pull"}, schemas.Errorf(schemas.CodeUnavailable, "the store is away")
+	}}
+	w := c.worker("w1", func(cfg *Config) { cfg.Hooks = h })
+	r := c.exec(command("k1", sh(":")))
+	if r.Reason != schemas.ReasonRejected || r.Error == nil || r.Error.Code != schemas.CodeUnavailable || !slices.Contains([]bool{true}, len(r.Error.Message) > 20) {
+		t.Fatalf("%+v %v", r, r.Error)
+	}
+	<-w.stage.sandboxes()[0].Done()
+	var info schemas.SandboxInfo
+	c.must(c.awaitTold(schemas.TypeSandboxFailed).Decode(&info))
+	if info.Error == nil {
+		t.Fatalf("%+v", info)
+	}
+	if p, err := c.place(schemas.PlaceRequest{Start: true}); !errors.Is(err, schemas.ErrUnavailable) || p == nil || p.Created {
+		t.Fatalf("%+v %v", p, err)
+	}
+	h.mu.Lock()
+	h.do = nil
+	h.mu.Unlock()
+	if r := c.exec(command("k2", sh(":"))); !r.Success {
+		t.Fatalf("%+v", r)
+	}
+	if calls := h.of(schemas.PhaseColdStart); len(calls) != 3 || calls[0].data.Occasion != calls[2].data.Occasion {
+		t.Fatalf("%+v", calls)
+	}
+}
+
+func TestHooksRunInTheSandboxAndOncePerOccasion(t *testing.T) {
+	c := newCell(t)
+	h := &hooks{do: func(ctx context.Context, data schemas.HookData, _ string, exec func(context.Context, []string, []byte) error) ([]string, error) {
+		if err := exec(ctx, []string{"sh", "-c", "cat >>hooks"}, []byte(string(data.Phase)+"\n")); err != nil {
+			return nil, err
+		}
+		return nil, exec(ctx, []string{"sh", "-c", "echo no; exit 9"}, nil)
+	}}
+	h2 := h.do
+	h.do = func(ctx context.Context, data schemas.HookData, dir string, exec func(context.Context, []string, []byte) error) ([]string, error) {
+		_, err := h2(ctx, data, dir, exec)
+		if err == nil {
+			return nil, errors.New("exit code 9 is no failure")
+		}
+		return []string{"it"}, nil // not critical
+	}
+	c.worker("w1", func(cfg *Config) { cfg.Hooks = h })
+	for i := range 3 {
+		if r := c.exec(command(fmt.Sprint("k", i), sh("cat hooks"))); r.Stdout != "cold_start\n" {
+			t.Fatalf("%+v %v", r, r.Error)
+		}
+	}
+	_, err := c.stop(schemas.StopRequest{})
+	c.must(err)
+	if cold, end := h.of(schemas.PhaseColdStart), h.of(schemas.PhaseTerminate); len(cold) != 1 || len(end) != 1 || cold[0].data.Occasion != end[0].data.Occasion {
+		t.Fatalf("%v %v", cold, end)
+	}
+	if b, err := os.ReadFile(filepath.Join(c.dir, "workspaces", "default", "t", "hooks")); err != nil || string(b) != "cold_start\nterminate\n" {
+		t.Fatalf("%q %v", b, err)
+	}
+}
+
+func TestASnapshotThatFailsKeepsTheSession(t *testing.T) {
+	c := newCell(t)
+	h := &hooks{do: func(_ context.Context, data schemas.HookData, _ string, _ func(context.Context, []string, []byte) error) ([]string, error) {
+		if data.Phase == schemas.PhaseTerminate {
+			return []string{"push"}, nil
+		}
+		return nil, nil
+	}}
+	c.worker("w1", func(cfg *Config) { cfg.Hooks = h }, with(&schemas.Template{Name: "kept", Sync: &schemas.TemplateSync{Location: "file:///x/{thread}"}}))
+	if _, err := c.place(schemas.PlaceRequest{Thread: "plain"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.conn.StopSession(c.ctx, "default", "plain", schemas.StopRequest{Snapshot: true}); !errors.Is(err, schemas.ErrInvalidArgument) {
+		t.Fatalf("a snapshot to nowhere: %v", err)
+	}
+	cmd := command("k1", sh(":"))
+	cmd.Template = "kept"
+	c.exec(cmd)
+	was := c.session()
+	s, err := c.stop(schemas.StopRequest{Snapshot: true})
+	if err == nil || s == nil || s.ID != was.ID {
+		t.Fatalf("%+v %v", s, err)
+	}
+	if r := c.exec(command("k2", sh(":"))); !r.Success {
+		t.Fatalf("%+v", r)
+	}
+	if _, err := c.stop(schemas.StopRequest{}); err != nil {
+		t.Fatalf("without a snapshot: %v", err)
+	}
+}
+
+func TestADeniedCommandIsRejectedAndTold(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1", func(cfg *Config) { cfg.Policy = denies("rm") })
+	for _, durable := range []bool{false, true} {
+		v, answers := w.deliver(command(fmt.Sprint("k", durable), schemas.Exec{Command: "rm"}), durable, 1)
+		if r := c.terminal(answers); v.Action != schemas.ActionDead || r.Error == nil || r.Error.Code != schemas.CodePolicyDenied {
+			t.Fatalf("%+v %+v", v, r)
+		}
+	}
+	c.awaitTold(schemas.TypeValidationFailed)
+	if r := c.exec(command("k", sh(":"))); !r.Success {
+		t.Fatalf("%+v", r)
+	}
+}
+
+func TestTheStartHasAClockOfItsOwn(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1", with(&schemas.Template{Name: "hasty", Session: schemas.TemplateSession{StartTimeoutMS: 100}}))
+	create := w.stage.create
+	slow := make(chan struct{})
+	w.stage.create = func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+		<-slow
+		return create(ctx, spec)
+	}
+	// Making the sandbox takes longer than the command may run.
+	e := sh(":")
+	e.TimeoutMS = 2000
+	call := c.send(command("k1", e))
+	time.AfterFunc(2500*time.Millisecond, func() { close(slow) })
+	if r := c.end(call); !r.Success {
+		t.Fatalf("%+v %v", r, r.Error)
+	}
+	// One that takes longer than the template allows is given up, whatever the provider does.
+	w.stage.create = func(ctx context.Context, _ sandbox.Spec) (sandbox.Sandbox, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	late := command("k2", sh(":"))
+	late.Thread, late.Template = "late", "hasty"
+	if r := c.exec(late); r.Reason != schemas.ReasonRejected || r.Error.Code != schemas.CodeDeadlineExceeded {
+		t.Fatalf("%+v %v", r, r.Error)
+	}
+}
+
+func TestTheSessionIsTheSameAfterARestart(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1")
+	_, err := c.place(schemas.PlaceRequest{User: "ann", Tags: map[string]string{"a": "b"}, Start: true})
+	c.must(err)
+	c.exec(command("k", sh(":")))
+	w.threadOf("default", "t").settleNotes(c.ctx)
+	before := c.session()
+	w.die()
+	c.worker("w1", soon)
+	after := c.session()
+	if after.ID != before.ID || after.User != "ann" || after.Tags["a"] != "b" || after.State != schemas.SandboxRunning || after.Sandbox != before.Sandbox || !after.Expires.Equal(before.Expires) {
+		t.Fatalf("%+v, was %+v", after, before)
+	}
+	if r := c.exec(command("k2", sh(":"))); r.Epoch != 2 {
+		t.Fatalf("%+v", r)
+	}
+	if s := c.session(); s.ID != before.ID || s.User != "ann" || s.Created != before.Created {
+		t.Fatalf("%+v", s)
+	}
+}
+
+func TestAnExpiredSessionOfADeadWorkerIsEndedByAnother(t *testing.T) {
+	c := newCell(t)
+	dead := c.worker("w1", hasty)
+	for _, thread := range []string{"t", "own"} {
+		_, err := c.place(schemas.PlaceRequest{Thread: thread, IdleTimeoutMS: 1})
+		c.must(err)
+	}
+	dead.die()
+	often := func(cfg *Config) { cfg.OrphansEvery = 20 * time.Millisecond }
+	c.worker("w2", often)
+	ev := c.awaitTold(schemas.TypeSessionExpired)
+	if ev.Source != "w2" {
+		t.Fatalf("%+v", ev)
+	}
+}
+
+func TestAnExpiredSessionIsEndedByItsWorkersNextIncarnation(t *testing.T) {
+	c := newCell(t)
+	store := t.TempDir()
+	h := &hooks{do: pushed(store)}
+	dead := c.worker("w1", hasty, func(cfg *Config) { cfg.Hooks = h })
+	_, err := c.place(schemas.PlaceRequest{IdleTimeoutMS: 1000})
+	c.must(err)
+	c.exec(command("k", sh("echo unsaved >file")))
+	dead.die()
+	c.worker("w1", func(cfg *Config) { cfg.Hooks, cfg.OrphansEvery = h, 20*time.Millisecond })
+	c.awaitTold(schemas.TypeSessionExpired)
+	if b, err := os.ReadFile(filepath.Join(store, "t")); err != nil || string(b) != "unsaved\n" {
+		t.Fatalf("%q %v", b, err)
+	}
+}
+
+func TestAShutdownHandsItsThreadsOverWithTheirWorkspaces(t *testing.T) {
+	c := newCell(t)
+	store := t.TempDir()
+	h := &hooks{do: pushed(store)}
+	elsewhere := func(name string) func(*Config) {
+		return func(cfg *Config) { cfg.Hooks, cfg.Workspaces = h, filepath.Join(c.dir, name) }
+	}
+	first := c.worker("w1", elsewhere("one"))
+	c.exec(command("k1", sh("echo kept >file")))
+	first.stop()
+	if s := c.session(); s.State != schemas.SandboxTerminated || s.Owner != "w1" {
+		t.Fatalf("%+v", s)
+	}
+	c.worker("w2", elsewhere("two"))
+	if r := c.exec(command("k2", sh("cat file"))); r.Stdout != "kept\n" || r.Epoch != 2 || r.Worker != "w2" {
+		t.Fatalf("%+v %v", r, r.Error)
+	}
+	if calls := h.of(schemas.PhaseColdStart); len(calls) != 2 || calls[0].data.Occasion == calls[1].data.Occasion {
+		t.Fatalf("%+v", calls)
+	}
+}
+
+func TestOwnsIsFenced(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1")
+	c.exec(command("k", sh(":")))
+	if err := w.Owns(c.ctx, "default", "t", 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Owns(c.ctx, "default", "t", 2); !errors.Is(err, schemas.ErrLost) {
+		t.Fatal(err)
+	}
+	id := c.session().ID
+	c.must(w.Amend(c.ctx, "default", "t", id, func(s *schemas.Session) { s.Version = "v7" }))
+	if s := c.session(); s.Version != "v7" {
+		t.Fatalf("%+v", s)
+	}
+	// Another owner's epoch.
+	s, rev, err := c.conn.Session(c.ctx, "default", "t")
+	c.must(err)
+	s.Epoch, s.Owner = 2, "w2"
+	_, err = c.conn.SaveSession(c.ctx, s, rev)
+	c.must(err)
+	if err := w.Owns(c.ctx, "default", "t", 1); !errors.Is(err, schemas.ErrLost) {
+		t.Fatal(err)
+	}
+	if err := w.Amend(c.ctx, "default", "t", id, func(*schemas.Session) {}); !errors.Is(err, schemas.ErrLost) {
+		t.Fatal(err)
+	}
+}
+
+func TestManyThreadsLiveTheirWholeLifeInOrder(t *testing.T) {
+	c := newCell(t)
+	c.worker("w1", func(cfg *Config) { cfg.StopGrace = time.Second })
+	const threads, commands = 100, 20
+	n := commands
+	if testing.Short() {
+		n = 2
+	}
+	var all sync.WaitGroup
+	for i := range threads {
+		all.Go(func() {
+			thread := fmt.Sprint("t", i)
+			if _, err := c.place(schemas.PlaceRequest{Thread: thread}); err != nil {
+				t.Error(err)
+				return
+			}
+			for k := range n {
+				cmd := command(fmt.Sprint("k", k), schemas.Exec{Command: "true"})
+				cmd.Thread = thread
+				call, err := c.conn.Send(c.ctx, schemas.DefaultTenant, cmd)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for {
+					ev, err := call.Next(c.ctx)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if ev.Type.Terminal() {
+						break
+					}
+				}
+				call.Close()
+			}
+			if _, err := c.conn.StopSession(c.ctx, schemas.DefaultTenant, thread, schemas.StopRequest{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for i := range threads {
+		c.wantTold(fmt.Sprint("t", i), wholeLife(schemas.TypeSessionCreated, schemas.TypeSessionEnded)...)
+	}
+	left := 0
+	c.must(c.conn.EachSession(c.ctx, func(*schemas.Session, uint64) error {
+		left++
+		return nil
+	}))
+	if left != 0 {
+		t.Fatalf("%d sessions are left", left)
+	}
+}
