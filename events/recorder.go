@@ -13,9 +13,8 @@ import (
 
 // How a recorder gathers.
 const (
-	// recordLinger is how long an event waits for others before it is sent: many at once cost the server and the machine less, and a
-	// process's own records, which somebody waits
-	// for, are not stored behind them.
+	// recordLinger is how long an event waits for others before it is sent: many at once cost less, and a process's own
+	// records, which somebody waits for, are not stored behind them.
 	recordLinger = 20 * time.Millisecond
 	// recordAhead is how many events wait at most; with more, whoever records sends them at once.
 	recordAhead = 1024
