@@ -53,10 +53,10 @@ type Conn struct {
 
 	partitions int
 	leaseTTL   time.Duration
-	topology   Topology    // as Ensure was given it
-	messages   atomic.Bool // MSG is known to be there
-	recorder   atomic.Pointer[Recorder]
 	lease      atomic.Pointer[Lease] // nil where this connection is no worker's
+	topology   Topology              // as Ensure was given it
+	messages   atomic.Bool           // MSG is known to be there
+	recorder   atomic.Pointer[Recorder]
 
 	bucketMu    sync.Mutex
 	buckets     map[string]jetstream.KeyValue

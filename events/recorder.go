@@ -13,9 +13,9 @@ import (
 
 // How a recorder gathers.
 const (
-	// recordLinger is how long an event waits for others before it is sent: so long that a process's own records, which somebody waits
-	// for, are not stored behind it.
-	recordLinger = 2 * time.Millisecond
+	// recordLinger is how long an event waits for others before it is sent: many at once cost less, and a process's own
+	// records, which somebody waits for, are not stored behind them.
+	recordLinger = 20 * time.Millisecond
 	// recordAhead is how many events wait at most; with more, whoever records sends them at once.
 	recordAhead = 1024
 	// recordDrain bounds the storing of what is left when the recorder ends.

@@ -15,7 +15,7 @@ import (
 type task struct {
 	start  func(context.Context, *client.Client) (*client.Execution, error)
 	own    hosting // what a worker inside this process is made of
-	json   bool // print the result instead of the output
+	json   bool    // print the result instead of the output
 	stdout io.Writer
 }
 

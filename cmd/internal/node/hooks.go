@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"os"
 	"time"
 
@@ -12,28 +13,29 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// chains are the hooks of this worker's templates, with what they need wired, and the recorder of their events.
-func (n *Node) chains() (*hooks.Chains, *events.Recorder, error) {
+// makeHooks wires the hooks of this worker's templates with what they need, and returns the recorder of their events.
+func (n *Node) makeHooks() (*events.Recorder, error) {
 	recorder := n.conn.NewRecorder(func(ev *schemas.Event, err error) {
 		n.cfg.Log.Warn().Err(err).Str("type", string(ev.Type)).Str("thread", ev.Thread).Msg("event not stored")
 	})
-	c, err := hooks.New(hooks.Config{
+	var err error
+	n.hooks, err = hooks.New(hooks.Config{
 		Worker: n.cfg.Worker, Record: recorder.Record, Log: n.cfg.Log,
 		Workspace: workspace.New(workspace.Config{Fence: n.fence}),
 		Messages:  n.conn, Sessions: sessions{n}, Asker: n.conn, Secret: readSecret, Private: n.cfg.PrivateHooks, Hooks: n.cfg.Hooks,
 	})
-	return c, recorder, err
+	return recorder, err
 }
 
 // runHooks does what hooks need done beside their occasions, until ctx ends; whoever calls the result waits for it.
-func (n *Node) runHooks(ctx context.Context, c *hooks.Chains, recorder *events.Recorder) (wait func()) {
+func (n *Node) runHooks(ctx context.Context, recorder *events.Recorder) (wait func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	retried, recorded := make(chan struct{}), make(chan struct{})
 	// The recorder is the last to end: what the others do at their end is recorded too.
 	recordCtx, endRecords := context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
 		defer close(retried)
-		_ = c.Retry(ctx) // it ends with ctx alone
+		_ = n.hooks.Retry(ctx) // it ends with ctx alone
 	}()
 	go func() {
 		defer close(recorded)
@@ -44,7 +46,7 @@ func (n *Node) runHooks(ctx context.Context, c *hooks.Chains, recorder *events.R
 		<-retried
 		patience, stop := context.WithTimeout(context.WithoutCancel(ctx), stragglerPatience)
 		defer stop()
-		if err := c.Close(patience); err != nil {
+		if err := n.hooks.Close(patience); err != nil {
 			n.cfg.Log.Warn().Err(err).Msg("hooks")
 		}
 		endRecords()
@@ -55,17 +57,30 @@ func (n *Node) runHooks(ctx context.Context, c *hooks.Chains, recorder *events.R
 // stragglerPatience is how long a worker that ends waits for hooks that do not heed their deadline.
 const stragglerPatience = 5 * time.Second
 
-// fence says whether a session is still this worker's. The word of KV counts, and the lease's own clock, not what this worker
+// fence says whether a session is still this worker's. The word of KV and the lease's own clock count, not what this worker
 // remembers: it may have been frozen meanwhile.
 func (n *Node) fence(ctx context.Context, c schemas.Conversation) error {
-	return n.worker.Load().Owns(ctx, c.Tenant, c.Thread, c.Epoch)
+	s, _, err := n.conn.Session(ctx, c.Tenant, c.Thread)
+	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+		return err
+	}
+	w := n.worker.Load()
+	if err != nil || s.ID != c.Session || w == nil {
+		return schemas.Errorf(schemas.CodeLost, "session %s of thread %s is not this worker's any more: its workspace is not pushed from here", c.Session, c.Thread)
+	}
+	return w.Owns(ctx, c.Tenant, c.Thread, c.Epoch)
 }
 
-// sessions changes the sessions of whichever worker runs now.
-type sessions struct{ n *Node }
+// sessions changes sessions for hooks, by the worker that owns them.
+type sessions struct{ node *Node }
 
+// ChangeSession changes a session.
 func (s sessions) ChangeSession(ctx context.Context, c schemas.Conversation, change func(*schemas.Session)) error {
-	return s.n.worker.Load().Amend(ctx, c.Tenant, c.Thread, c.Session, change)
+	w := s.node.worker.Load()
+	if w == nil {
+		return schemas.Errorf(schemas.CodeUnavailable, "the worker has not begun")
+	}
+	return w.Amend(ctx, c.Tenant, c.Thread, c.Session, change)
 }
 
 // readSecret reads what a template names. Its errors tell where it was looked for, never what was found.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
+	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/events/embedded"
 	"github.com/sluice-dev/sluice/hooks"
@@ -62,34 +65,38 @@ func newCell(t testing.TB) *cell {
 	return c
 }
 
-// chains are those of a worker that runs until the test's end, or until stop is called.
-func (c *cell) chains(worker string) (_ *hooks.Chains, stop func()) {
-	c.t.Helper()
-	n := New(Config{Worker: worker, Log: zerolog.Nop(), PrivateHooks: true}, c.conn)
-	chains, recorder, err := n.chains()
-	must(c.t, err)
-	stop = n.runHooks(c.ctx, chains, recorder)
-	c.t.Cleanup(stop)
-	return chains, stop
-}
+// template is the only one there is.
+type template struct{ of schemas.Template }
 
-// session saves a session of thread t1, and is the conversation of it.
-func (c *cell) session(owner string, epoch, revision uint64) (schemas.Conversation, uint64) {
-	c.t.Helper()
-	s := &schemas.Session{ID: "s1", Tenant: schemas.DefaultTenant, Thread: "t1", Owner: owner, Epoch: epoch}
-	revision, err := c.conn.SaveSession(c.ctx, s, revision)
-	must(c.t, err)
-	return schemas.Conversation{Tenant: s.Tenant, Thread: s.Thread, Agent: "tpl", Session: s.ID, Epoch: epoch}, revision
-}
+func (t *template) Template(string) (*schemas.Template, error) { return &t.of, nil }
 
-// folder is a fresh folder with these files.
-func (c *cell) folder(files map[string]string) string {
+// worker runs a worker until the test's end, or until stop is called. The chains are its own.
+func (c *cell) worker(id string, tpl *template) (_ *hooks.Chains, stop func()) {
 	c.t.Helper()
-	dir := c.t.TempDir()
-	for name, text := range files {
-		must(c.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	dir, err := os.MkdirTemp("", "sl") // short: it holds unix sockets
+	must(c.t, err)
+	n := New(Config{
+		Worker: id, Provider: Local, Allowed: []string{Local}, RunFolder: filepath.Join(dir, "run"), Workspaces: filepath.Join(dir, "ws"),
+		Grace: 100 * time.Millisecond, Log: zerolog.Nop(), PrivateHooks: true,
+	}, c.conn)
+	n.templates = tpl
+	ctx, cancel := context.WithCancel(c.ctx)
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- n.Run(ctx, func() { close(ready) }) }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		c.t.Fatal(err)
 	}
-	return dir
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			c.t.Error(err)
+		}
+		must(c.t, os.RemoveAll(dir))
+	})
+	c.t.Cleanup(stop)
+	return n.hooks, stop
 }
 
 func (c *cell) types() (out []string) {
@@ -114,69 +121,91 @@ func (c *cell) messages() (out []*schemas.Message) {
 
 func TestAConversationsHooksOverNATSAndAFolder(t *testing.T) {
 	c := newCell(t)
-	tpl := &schemas.Template{
+	cl, err := client.New(c.conn)
+	must(t, err)
+	sh := func(script string) string {
+		t.Helper()
+		r, err := cl.Exec(c.ctx, client.Request{Thread: "t1", Command: "sh", Args: []string{"-c", script}})
+		must(t, err)
+		return r.Stdout
+	}
+	tpl := &template{schemas.Template{
 		Name: "tpl", Sync: &schemas.TemplateSync{Location: "file://" + c.dir + "/kept/{tenant}/{agent}/{thread}"},
 		Agent: &schemas.TemplateAgent{Command: []string{"agent"}},
-	}
-	first, stop := c.chains("w1")
-	must(t, first.Check(tpl))
-	who, revision := c.session("w1", 1, 0)
+	}}
+	first, stop := c.worker("w1", tpl)
+	must(t, first.Check(&tpl.of))
+	sh("echo one > a")
+	info, err := cl.SessionInfo(c.ctx, "t1")
+	must(t, err)
+	who := schemas.Conversation{Tenant: info.Tenant, Thread: "t1", Agent: "tpl", Session: info.ID, Epoch: info.Epoch}
+	dir := info.Workspace
 	run := func(chains *hooks.Chains, d schemas.HookData, dir string) {
 		t.Helper()
 		d.Conversation = who
-		if failed, err := chains.Run(c.ctx, tpl, d, dir, nil); err != nil || len(failed) > 0 {
+		if failed, err := chains.Run(c.ctx, &tpl.of, d, dir, nil); err != nil || len(failed) > 0 {
 			t.Fatal(failed, err)
 		}
 	}
-	dir := c.folder(map[string]string{"a": "one"})
-	run(first, schemas.HookData{Phase: schemas.PhaseColdStart, Occasion: "s1.1"}, dir)
-	prompt := &schemas.Message{Thread: "t1", Session: "s1", Process: "p1", Role: schemas.RoleUser, Text: "hello", Time: time.Now().UTC()}
-	answer := &schemas.Message{Thread: "t1", Session: "s1", Process: "p1", Role: schemas.RoleAgent, Text: "hi", Time: time.Now().UTC()}
+	prompt := &schemas.Message{Thread: "t1", Session: info.ID, Process: "p1", Role: schemas.RoleUser, Text: "hello", Time: time.Now().UTC()}
+	answer := &schemas.Message{Thread: "t1", Session: info.ID, Process: "p1", Role: schemas.RoleAgent, Text: "hi", Time: time.Now().UTC()}
 	run(first, schemas.HookData{Phase: schemas.PhaseMessage, Occasion: "p1", Message: prompt}, dir)
 	finish := schemas.HookData{Phase: schemas.PhaseStreamFinish, Occasion: "p1", Message: answer, Usage: &schemas.Usage{InputTokens: 1}}
 	run(first, finish, dir)
+	info, err = cl.SessionInfo(c.ctx, "t1")
+	must(t, err)
+	if info.Messages != 1 || info.Usage.InputTokens != 1 || info.Version == "" {
+		t.Errorf("the session: %+v", info)
+	}
+	sh("echo two > b")
+	stopped, err := cl.StopSession(c.ctx, "t1")
+	must(t, err)
+	if stopped.ID != who.Session {
+		t.Errorf("session %s was stopped", stopped.ID)
+	}
 	stop()
-	want := strings.Fields(`hook.started sync.pulled hook.finished
+	want := strings.Fields(`hook.started sync.pulled hook.finished coldstart.finished
 		hook.started message.saved hook.finished
-		hook.started message.saved hook.finished hook.started hook.finished hook.started sync.pushed hook.finished`)
-	if got := c.types(); strings.Join(got, " ") != strings.Join(want, " ") {
+		hook.started message.saved hook.finished hook.started hook.finished hook.started sync.pushed hook.finished
+		hook.started sync.pushed hook.finished hook.started hook.finished session.terminated`)
+	got := slices.DeleteFunc(c.types(), func(typ string) bool { return !slices.Contains(want, typ) })
+	if strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("events %q\nwant   %q", got, want)
 	}
 
-	// Another worker takes over, with the workspace as it was pushed last. An occasion that is delivered to it again is stored once.
-	second, _ := c.chains("w2")
-	who, revision = c.session("w2", 2, revision)
-	elsewhere := c.folder(nil)
-	run(second, schemas.HookData{Phase: schemas.PhaseColdStart, Occasion: "s1.2"}, elsewhere)
-	if text, err := os.ReadFile(filepath.Join(elsewhere, "a")); string(text) != "one" {
-		t.Errorf("the workspace there: %q, %v", text, err)
+	// Another worker goes on with the workspace as it was pushed last. An occasion that is delivered to it again is stored once.
+	second, _ := c.worker("w2", tpl)
+	if got := sh("cat a b"); got != "one\ntwo\n" {
+		t.Errorf("the workspace on another worker: %q", got)
 	}
-	run(second, finish, elsewhere)
+	old := who
+	info, err = cl.SessionInfo(c.ctx, "t1")
+	must(t, err)
+	who.Session, who.Epoch = info.ID, info.Epoch
+	run(second, finish, info.Workspace)
 	if got := c.messages(); len(got) != 2 || got[0].Text != "hello" || got[1].Text != "hi" {
 		t.Errorf("%d messages", len(got))
 	}
 
-	// The first one, woken after its session has gone, pushes nothing.
-	must(t, os.WriteFile(filepath.Join(dir, "a"), []byte("stale"), 0o600))
-	stale, _ := c.chains("w1")
-	old := who
-	old.Epoch = 1
-	failed, err := stale.Run(c.ctx, tpl, schemas.HookData{Phase: schemas.PhaseTerminate, Occasion: "s1.1", Conversation: old}, dir, nil)
-	if err != nil || len(failed) != 1 || failed[0] != hooks.PushWorkspace || stale.Pending() != 0 {
-		t.Error(failed, err, stale.Pending())
+	// Whoever still believes to own the thread pushes nothing.
+	stale := c.t.TempDir()
+	must(t, os.WriteFile(filepath.Join(stale, "a"), []byte("stale"), 0o600))
+	for _, c2 := range []*hooks.Chains{first, second} {
+		failed, err := c2.Run(c.ctx, &tpl.of, schemas.HookData{Phase: schemas.PhaseTerminate, Occasion: "stale", Conversation: old}, stale, nil)
+		if err != nil || len(failed) != 1 || failed[0] != hooks.PushWorkspace || c2.Pending() != 0 {
+			t.Error(failed, err, c2.Pending())
+		}
 	}
-	third := c.folder(nil)
-	who, _ = c.session("w2", 3, revision)
-	run(second, schemas.HookData{Phase: schemas.PhaseColdStart, Occasion: "s1.3"}, third)
-	if text, _ := os.ReadFile(filepath.Join(third, "a")); string(text) != "one" {
-		t.Errorf("the workspace after a stale push: %q", text)
+	entries, err := os.ReadDir(filepath.Join(c.dir, "kept", "default", "tpl", "t1", ".sandbox-state.d", "versions"))
+	if err != nil || len(entries) != 1 { // the first push's; the second one's is the current state
+		t.Errorf("%d versions, %v", len(entries), err)
 	}
 }
 
 func TestARequestHookOverNATS(t *testing.T) {
 	c := newCell(t)
-	chains, _ := c.chains("w1")
-	who, _ := c.session("w1", 1, 0)
+	chains, _ := c.worker("w1", &template{})
+	who := schemas.Conversation{Tenant: schemas.DefaultTenant, Thread: "t1", Session: "s1", Epoch: 1}
 	critical := true
 	ask := func(subject string, timeout int64) error {
 		tpl := &schemas.Template{Name: "tpl", Hooks: map[schemas.Phase][]schemas.HookSpec{
@@ -232,22 +261,6 @@ func TestSecretsAreReadByReference(t *testing.T) {
 	} {
 		if got, err := readSecret(bad); err == nil || got != "" {
 			t.Errorf("%+v: %q", bad, got)
-		}
-	}
-}
-
-func TestTheFenceGoesByKV(t *testing.T) {
-	c := newCell(t)
-	n := New(Config{Worker: "w1"}, c.conn)
-	who, _ := c.session("w1", 4, 0)
-	must(t, n.fence(c.ctx, who))
-	for _, change := range []func(*schemas.Conversation){
-		func(w *schemas.Conversation) { w.Epoch = 3 }, func(w *schemas.Conversation) { w.Session = "s0" }, func(w *schemas.Conversation) { w.Thread = "t2" },
-	} {
-		other := who
-		change(&other)
-		if err := n.fence(c.ctx, other); !errors.Is(err, schemas.ErrLost) {
-			t.Errorf("%+v: %v", other, err)
 		}
 	}
 }

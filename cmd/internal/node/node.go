@@ -64,7 +64,8 @@ type Node struct {
 	conn      *events.Conn
 	templates *template.Store
 	observer  *observe.Observer
-	worker    atomic.Pointer[processor.Worker] // the newest incarnation; hooks run in no other
+	hooks     *hooks.Chains
+	worker    atomic.Pointer[processor.Worker] // the incarnation that is running
 }
 
 // New is a worker on this connection. It does nothing before Run.
@@ -99,14 +100,14 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer n.keep(ctx, providers)()
-	chains, recorder, err := n.chains()
+	recorder, err := n.makeHooks()
 	if err != nil {
 		return err
 	}
-	defer n.runHooks(ctx, chains, recorder)()
+	defer n.runHooks(ctx, recorder)()
 	defer n.keepTemplates(ctx)()
 	for {
-		err := n.incarnation(ctx, providers, chains, ready)
+		err := n.incarnation(ctx, providers, ready)
 		ready = func() {}
 		if ctx.Err() != nil || !errors.Is(err, schemas.ErrLost) {
 			return err
@@ -139,7 +140,7 @@ func (n *Node) leaveAll(providers map[string]sandbox.Provider) {
 	}
 }
 
-func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Provider, chains *hooks.Chains, ready func()) error {
+func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Provider, ready func()) error {
 	n.observer.Begin()
 	incarnation := ulid.Make().String()
 	inlet := n.conn.NewInlet(n.cfg.Worker)
@@ -160,7 +161,7 @@ func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Pro
 			})
 		},
 		Answer: n.conn.Answer, MaxRecord: n.conn.MaxPayload(), Holds: lease.Holds,
-		Templates: n.templates, Policy: n.observer.Policy(policy.New()), Hooks: chains, Secrets: n.secrets,
+		Templates: n.templates, Policy: n.observer.Policy(policy.New()), Hooks: n.hooks, Secrets: n.secrets,
 		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
 		ImageProvider: imageProvider(providers), Image: n.cfg.Image, Limits: n.cfg.Limits,
 		MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, Log: n.cfg.Log,
