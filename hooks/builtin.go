@@ -2,24 +2,10 @@ package hooks
 
 import "github.com/sluice-dev/sluice/schemas"
 
-// Names of the built-in hooks.
-const (
-	PullWorkspace = "pull-workspace" // cold_start: brings the workspace from where the template keeps it
-	SaveMessage   = "save-message"   // message, stream_finish: stores the prompt, and the answer
-	PushWorkspace = "push-workspace" // stream_finish, terminate: stores the workspace as a version; tried again later where that fails
-	AddTokens     = "add-tokens"     // stream_finish: adds what the agent used to the session's sums
-	CleanUp       = "clean-up"       // terminate: forgets what was remembered of the thread
-)
-
-// Builtins lists their names.
-func Builtins() []string {
-	return []string{PullWorkspace, SaveMessage, PushWorkspace, AddTokens, CleanUp}
-}
-
 func (c *Chains) builtins() map[string]any {
 	return map[string]any{
-		PullWorkspace: pullWorkspace{c}, SaveMessage: saveMessage{c}, PushWorkspace: pushWorkspace{c},
-		AddTokens: addTokens{c}, CleanUp: cleanUp{c},
+		schemas.HookPull: pullWorkspace{c}, schemas.HookSave: saveMessage{c}, schemas.HookPush: pushWorkspace{c},
+		schemas.HookAddTokens: addTokens{c}, schemas.HookCleanUp: cleanUp{c},
 	}
 }
 
@@ -28,12 +14,12 @@ func (c *Chains) builtin(t *schemas.Template, name string) (any, error) {
 	hook, ok := c.named[name]
 	switch {
 	case !ok:
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "there is no hook %q here: built in are %v", name, Builtins())
-	case name != PullWorkspace && name != PushWorkspace && name != SaveMessage:
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "there is no hook %q here: built in are %v", name, schemas.BuiltinHooks())
+	case name != schemas.HookPull && name != schemas.HookPush && name != schemas.HookSave:
 		return hook, nil
-	case name == SaveMessage && c.cfg.Messages == nil:
+	case name == schemas.HookSave && c.cfg.Messages == nil:
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "hook %s: this worker keeps no messages", name)
-	case name == SaveMessage:
+	case name == schemas.HookSave:
 		return hook, nil
 	case t.Sync == nil:
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "hook %s: the template has no sync: say where workspaces are kept", name)

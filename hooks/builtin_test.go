@@ -172,7 +172,7 @@ func TestAFailedPushIsTriedAgain(t *testing.T) {
 	n.wait(t, func() bool { return pushed() == 1 && n.events[len(n.events)-1].Type == schemas.TypeHookFinished })
 	_, runs := n.told(t)
 	last := runs[len(runs)-1]
-	if last.Attempt < 5 || last.Hook != hooks.PushWorkspace || last.Occasion != "s1.3" {
+	if last.Attempt < 5 || last.Hook != schemas.HookPush || last.Occasion != "s1.3" {
 		t.Errorf("%+v", last)
 	}
 }

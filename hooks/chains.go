@@ -37,7 +37,7 @@ func New(cfg Config) (*Chains, error) {
 		if err := schemas.CheckID("hook", name); err != nil {
 			return nil, err
 		}
-		if slices.Contains(Builtins(), name) {
+		if slices.Contains(schemas.BuiltinHooks(), name) {
 			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "hook %s: this name is a built-in's: choose another", name)
 		}
 		if err := checkHook(name, hook); err != nil {

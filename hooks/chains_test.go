@@ -169,7 +169,7 @@ func TestACommandRunsInTheSandbox(t *testing.T) {
 
 func TestWhatCannotRunIsRefused(t *testing.T) {
 	n := newNotebook()
-	for name, hook := range map[string]any{"nothing": struct{}{}, "nil": nil, hooks.PullWorkspace: all{n}, "a b": all{n}} {
+	for name, hook := range map[string]any{"nothing": struct{}{}, "nil": nil, schemas.HookPull: all{n}, "a b": all{n}} {
 		_, err := hooks.New(hooks.Config{Worker: "w1", Record: n.record, Hooks: map[string]any{name: hook}})
 		wantCode(t, err, schemas.CodeInvalidArgument)
 	}
@@ -186,7 +186,7 @@ func TestWhatCannotRunIsRefused(t *testing.T) {
 	}
 	const invalid = schemas.CodeInvalidArgument
 	for _, spec := range []schemas.HookSpec{
-		{}, {Builtin: "unknown"}, {Builtin: "msg", URL: "https://a/"}, {Builtin: hooks.PushWorkspace}, {Builtin: hooks.CleanUp}, {Command: []string{""}},
+		{}, {Builtin: "unknown"}, {Builtin: "msg", URL: "https://a/"}, {Builtin: schemas.HookPush}, {Builtin: schemas.HookCleanUp}, {Command: []string{""}},
 		{Builtin: "msg", TimeoutMS: -1}, {Builtin: "msg", TimeoutMS: 1 << 62},
 		{Subject: "a.*"}, {Subject: "$JS.API.x"}, {Subject: "_INBOX.x"}, {Subject: "sluice.v1.local.x"}, {Subject: "a..b"}, {Subject: "a b"}, {Subject: ".a"}, {Subject: strings.Repeat("a", 300)},
 		{URL: "http://example.com/"}, {URL: "ftp://example.com/"}, {URL: "https:///x"}, {URL: "https://u:p@example.com/"}, {URL: "https:x"}, {URL: "::"},
@@ -195,7 +195,7 @@ func TestWhatCannotRunIsRefused(t *testing.T) {
 	}
 	bad(invalid, schemas.PhaseTerminate, schemas.HookSpec{Builtin: "msg"})
 	bad(invalid, "later", schemas.HookSpec{Builtin: "msg"})
-	bad(schemas.CodeUnavailable, schemas.PhaseMessage, schemas.HookSpec{Builtin: hooks.SaveMessage})
+	bad(schemas.CodeUnavailable, schemas.PhaseMessage, schemas.HookSpec{Builtin: schemas.HookSave})
 	bad(schemas.CodeUnavailable, schemas.PhaseMessage, schemas.HookSpec{URL: "https://example.com/", Secret: &schemas.SecretRef{File: "/x"}})
 	if got, _ := n.told(t); len(got) > 0 {
 		t.Errorf("events of what was refused: %v", got)

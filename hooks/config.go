@@ -20,7 +20,7 @@ type Workspace interface {
 
 // Messages is the history of threads.
 type Messages interface {
-	// SaveMessage stores a message once, and returns its place. One that is there already is left as it is.
+	// schemas.HookSave stores a message once, and returns its place. One that is there already is left as it is.
 	SaveMessage(ctx context.Context, tenant string, m *schemas.Message) (seq uint64, err error)
 }
 

@@ -31,19 +31,19 @@ func Defaults(t *schemas.Template) map[schemas.Phase][]schemas.HookSpec {
 	out := make(map[schemas.Phase][]schemas.HookSpec)
 	add := func(p schemas.Phase, name string) { out[p] = append(out[p], schemas.HookSpec{Builtin: name}) }
 	if t.Sync != nil && (t.Sync.Init == nil || *t.Sync.Init) {
-		add(schemas.PhaseColdStart, PullWorkspace)
+		add(schemas.PhaseColdStart, schemas.HookPull)
 	}
 	if t.Agent != nil {
-		add(schemas.PhaseMessage, SaveMessage)
-		add(schemas.PhaseStreamFinish, SaveMessage)
-		add(schemas.PhaseStreamFinish, AddTokens)
+		add(schemas.PhaseMessage, schemas.HookSave)
+		add(schemas.PhaseStreamFinish, schemas.HookSave)
+		add(schemas.PhaseStreamFinish, schemas.HookAddTokens)
 	}
 	if t.Sync != nil {
-		add(schemas.PhaseStreamFinish, PushWorkspace)
-		add(schemas.PhaseTerminate, PushWorkspace)
+		add(schemas.PhaseStreamFinish, schemas.HookPush)
+		add(schemas.PhaseTerminate, schemas.HookPush)
 	}
 	if t.Agent != nil {
-		add(schemas.PhaseTerminate, CleanUp)
+		add(schemas.PhaseTerminate, schemas.HookCleanUp)
 	}
 	return out
 }
@@ -79,7 +79,7 @@ func (c *Chains) link(t *schemas.Template, phase schemas.Phase, s *schemas.HookS
 	case s.Builtin != "":
 		kind = s.Builtin
 		l.hook, err = c.builtin(t, s.Builtin)
-		if s.Builtin == PullWorkspace || s.Builtin == PushWorkspace {
+		if s.Builtin == schemas.HookPull || s.Builtin == schemas.HookPush {
 			l.timeout = syncTimeout
 		}
 	case len(s.Command) > 0:

@@ -22,7 +22,7 @@ const (
 	HookSave      = "save-message"   // message, stream_finish: store what was said, and count it
 	HookPush      = "push-workspace" // stream_finish, terminate: keep the workspace as a version
 	HookAddTokens = "add-tokens"     // stream_finish: add up what the agent used
-	HookCleanUp   = "clean-up"       // terminate: remove what the session left on the worker
+	HookCleanUp   = "clean-up"       // terminate: forget what was remembered of the thread
 )
 
 // BuiltinHooks lists the hooks of Sluice's own.

@@ -8,8 +8,9 @@ import (
 
 // Bounds on what is looked into: what a caller sends must not keep a worker busy.
 const (
-	maxLine      = 64 << 10 // of one line, in bytes: the parser's depth, and so its stack, grow with it
-	maxRead      = 512 << 10
+	maxLine      = 16 << 10 // of one line, in bytes: the parser's depth, and so its stack, grow with it
+	maxNested    = 100      // brackets open at a time: what a parser takes for each grows with all those around it
+	maxRead      = 256 << 10
 	maxLines     = 512
 	maxFunctions = 64 // of one line; with more of them, none is known as one
 )
@@ -26,6 +27,8 @@ func (c *checker) line(shell, text string, at place) *denial {
 		return deny(name, "it stands deeper than %d commands within each other", maxDepth)
 	case len(text) > maxLine:
 		return deny(name, "its line is %d bytes, and %d are looked into at most: use a file", len(text), maxLine)
+	case nested(text) > maxNested:
+		return deny(name, "its line has more than %d brackets open at a time: use a file", maxNested)
 	}
 	readings := []syntax.LangVariant{syntax.LangBash, syntax.LangPOSIX}
 	switch {
@@ -57,6 +60,21 @@ func (c *checker) line(shell, text string, at place) *denial {
 		return deny(name, "its line cannot be read: %s", shown(failed.Error()))
 	}
 	return nil
+}
+
+// nested is how many brackets are open at a time, at most. Quotes are not looked at: that is what the parser is for.
+func nested(text string) int {
+	open, most := 0, 0
+	for i := range len(text) {
+		switch text[i] {
+		case '(', '{', '[':
+			open++
+			most = max(most, open)
+		case ')', '}', ']':
+			open = max(0, open-1)
+		}
+	}
+	return most
 }
 
 func (c *checker) file(file *syntax.File, at place) *denial {

@@ -20,11 +20,19 @@ func (n *Node) makeHooks() (*events.Recorder, error) {
 	})
 	var err error
 	n.hooks, err = hooks.New(hooks.Config{
-		Worker: n.cfg.Worker, Record: recorder.Record, Log: n.cfg.Log,
+		Worker: n.cfg.Worker, Record: n.observed(recorder.Record), Log: n.cfg.Log,
 		Workspace: workspace.New(workspace.Config{Fence: n.fence}),
 		Messages:  n.conn, Sessions: sessions{n}, Asker: n.conn, Secret: readSecret, Private: n.cfg.PrivateHooks, Hooks: n.cfg.Hooks,
 	})
 	return recorder, err
+}
+
+// observed has events counted that are recorded.
+func (n *Node) observed(record func(context.Context, *schemas.Event)) func(context.Context, *schemas.Event) {
+	return func(ctx context.Context, ev *schemas.Event) {
+		n.observer.Event(ev)
+		record(ctx, ev)
+	}
 }
 
 // runHooks does what hooks need done beside their occasions, until ctx ends; whoever calls the result waits for it.

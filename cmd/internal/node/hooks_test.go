@@ -65,21 +65,17 @@ func newCell(t testing.TB) *cell {
 	return c
 }
 
-// template is the only one there is.
-type template struct{ of schemas.Template }
-
-func (t *template) Template(string) (*schemas.Template, error) { return &t.of, nil }
-
-// worker runs a worker until the test's end, or until stop is called. The chains are its own.
-func (c *cell) worker(id string, tpl *template) (_ *hooks.Chains, stop func()) {
+// worker runs a worker until the test's end, or until stop is called. What yaml holds is its templates. The chains are its own.
+func (c *cell) worker(id, yaml string) (_ *hooks.Chains, stop func()) {
 	c.t.Helper()
+	templates := c.t.TempDir()
+	must(c.t, os.WriteFile(filepath.Join(templates, "all.yaml"), []byte(yaml), 0o600))
 	dir, err := os.MkdirTemp("", "sl") // short: it holds unix sockets
 	must(c.t, err)
 	n := New(Config{
 		Worker: id, Provider: Local, Allowed: []string{Local}, RunFolder: filepath.Join(dir, "run"), Workspaces: filepath.Join(dir, "ws"),
-		Grace: 100 * time.Millisecond, Log: zerolog.Nop(), PrivateHooks: true,
+		Grace: 100 * time.Millisecond, Log: zerolog.Nop(), PrivateHooks: true, Templates: templates,
 	}, c.conn)
-	n.templates = tpl
 	ctx, cancel := context.WithCancel(c.ctx)
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- n.Run(ctx, func() { close(ready) }) }()
@@ -129,21 +125,22 @@ func TestAConversationsHooksOverNATSAndAFolder(t *testing.T) {
 		must(t, err)
 		return r.Stdout
 	}
-	tpl := &template{schemas.Template{
-		Name: "tpl", Sync: &schemas.TemplateSync{Location: "file://" + c.dir + "/kept/{tenant}/{agent}/{thread}"},
+	tpl := &schemas.Template{
+		Name: "default", Sync: &schemas.TemplateSync{Location: "file://" + c.dir + "/kept/{tenant}/{agent}/{thread}"},
 		Agent: &schemas.TemplateAgent{Command: []string{"agent"}},
-	}}
-	first, stop := c.worker("w1", tpl)
-	must(t, first.Check(&tpl.of))
+	}
+	yaml := "name: default\nsync: {location: '" + tpl.Sync.Location + "'}\nagent: {command: [agent]}\n"
+	first, stop := c.worker("w1", yaml)
+	must(t, first.Check(tpl))
 	sh("echo one > a")
 	info, err := cl.SessionInfo(c.ctx, "t1")
 	must(t, err)
-	who := schemas.Conversation{Tenant: info.Tenant, Thread: "t1", Agent: "tpl", Session: info.ID, Epoch: info.Epoch}
+	who := schemas.Conversation{Tenant: info.Tenant, Thread: "t1", Agent: "default", Session: info.ID, Epoch: info.Epoch}
 	dir := info.Workspace
 	run := func(chains *hooks.Chains, d schemas.HookData, dir string) {
 		t.Helper()
 		d.Conversation = who
-		if failed, err := chains.Run(c.ctx, &tpl.of, d, dir, nil); err != nil || len(failed) > 0 {
+		if failed, err := chains.Run(c.ctx, tpl, d, dir, nil); err != nil || len(failed) > 0 {
 			t.Fatal(failed, err)
 		}
 	}
@@ -174,7 +171,7 @@ func TestAConversationsHooksOverNATSAndAFolder(t *testing.T) {
 	}
 
 	// Another worker goes on with the workspace as it was pushed last. An occasion that is delivered to it again is stored once.
-	second, _ := c.worker("w2", tpl)
+	second, _ := c.worker("w2", yaml)
 	if got := sh("cat a b"); got != "one\ntwo\n" {
 		t.Errorf("the workspace on another worker: %q", got)
 	}
@@ -191,12 +188,12 @@ func TestAConversationsHooksOverNATSAndAFolder(t *testing.T) {
 	stale := c.t.TempDir()
 	must(t, os.WriteFile(filepath.Join(stale, "a"), []byte("stale"), 0o600))
 	for _, c2 := range []*hooks.Chains{first, second} {
-		failed, err := c2.Run(c.ctx, &tpl.of, schemas.HookData{Phase: schemas.PhaseTerminate, Occasion: "stale", Conversation: old}, stale, nil)
-		if err != nil || len(failed) != 1 || failed[0] != hooks.PushWorkspace || c2.Pending() != 0 {
+		failed, err := c2.Run(c.ctx, tpl, schemas.HookData{Phase: schemas.PhaseTerminate, Occasion: "stale", Conversation: old}, stale, nil)
+		if err != nil || len(failed) != 1 || failed[0] != schemas.HookPush || c2.Pending() != 0 {
 			t.Error(failed, err, c2.Pending())
 		}
 	}
-	entries, err := os.ReadDir(filepath.Join(c.dir, "kept", "default", "tpl", "t1", ".sandbox-state.d", "versions"))
+	entries, err := os.ReadDir(filepath.Join(c.dir, "kept", "default", "default", "t1", ".sandbox-state.d", "versions"))
 	if err != nil || len(entries) != 1 { // the first push's; the second one's is the current state
 		t.Errorf("%d versions, %v", len(entries), err)
 	}
@@ -204,7 +201,7 @@ func TestAConversationsHooksOverNATSAndAFolder(t *testing.T) {
 
 func TestARequestHookOverNATS(t *testing.T) {
 	c := newCell(t)
-	chains, _ := c.worker("w1", &template{})
+	chains, _ := c.worker("w1", "name: any\n")
 	who := schemas.Conversation{Tenant: schemas.DefaultTenant, Thread: "t1", Session: "s1", Epoch: 1}
 	critical := true
 	ask := func(subject string, timeout int64) error {
@@ -234,33 +231,5 @@ func TestARequestHookOverNATS(t *testing.T) {
 	wantCode(t, err, schemas.CodeUnavailable)
 	if !strings.Contains(err.Error(), "nobody listens on mine.nobody") {
 		t.Error(err)
-	}
-}
-
-func TestSecretsAreReadByReference(t *testing.T) {
-	t.Setenv("SLUICE_SECRET_A", "one")
-	t.Setenv("OTHER", "two")
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		must(t, os.WriteFile(path, []byte(text), 0o600))
-		return path
-	}
-	for _, good := range []struct {
-		ref  schemas.SecretRef
-		want string
-	}{
-		{schemas.SecretRef{Env: "SLUICE_SECRET_A"}, "one"}, {schemas.SecretRef{File: write("f", "two\r\nthree\n")}, "two"}, {schemas.SecretRef{File: write("g", "end")}, "end"},
-	} {
-		if got, err := readSecret(good.ref); err != nil || got != good.want {
-			t.Errorf("%+v: %q %v", good.ref, got, err)
-		}
-	}
-	for _, bad := range []schemas.SecretRef{
-		{}, {Env: "OTHER"}, {Env: "SLUICE_SECRET_B"}, {Env: "SLUICE_SECRET_A", File: "/x"}, {File: "f"}, {File: dir}, {File: write("empty", "\n")}, {File: filepath.Join(dir, "none")},
-	} {
-		if got, err := readSecret(bad); err == nil || got != "" {
-			t.Errorf("%+v: %q", bad, got)
-		}
 	}
 }

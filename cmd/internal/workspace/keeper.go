@@ -74,7 +74,10 @@ func (k *Keeper) Push(ctx context.Context, call *hooks.Call) (*schemas.SyncRepor
 func (k *Keeper) run(ctx context.Context, call *hooks.Call, op func(*syncer.Syncer) (*syncer.Report, error), moved func(*syncer.Report) (int, int64)) (_ *schemas.SyncReport, err error) {
 	begun := time.Now()
 	conversation := call.Conversation
-	location, err := Location(call.Template, conversation.Tenant, conversation.Thread)
+	if call.Template.Sync == nil {
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "template %s keeps no workspaces: its sync.location is missing", call.Template.Name)
+	}
+	location, err := call.Template.Sync.For(conversation.Tenant, call.Template.Name, conversation.Thread)
 	if err != nil {
 		return nil, err
 	}

@@ -207,25 +207,7 @@ func TestWhatIsPulledBelongsToTheFoldersOwner(t *testing.T) {
 	}
 }
 
-func TestLocation(t *testing.T) {
-	at := func(location, name, tenant, thread string) (string, error) {
-		return Location(&schemas.Template{Name: name, Sync: &schemas.TemplateSync{Location: location}}, tenant, thread)
-	}
-	got, err := at("s3://b/{tenant}/{agent}/{thread}/w", "tpl", "ten", "thr")
-	if err != nil || got != "s3://b/ten/tpl/thr/w" {
-		t.Error(got, err)
-	}
-	for _, bad := range [][4]string{
-		{"", "tpl", "ten", "thr"}, {"s3://b/{tenant}", "tpl", "ten", "thr"}, {"s3://b/{thread}/{user}", "tpl", "ten", "thr"},
-		{"s3://b/{thread}", "tpl", "ten", ".."}, {"s3://b/{thread}", "tpl", "a/b", "thr"}, {"s3://b/{thread}", "", "ten", "thr"},
-	} {
-		if got, err := at(bad[0], bad[1], bad[2], bad[3]); !errors.Is(err, schemas.ErrInvalidArgument) {
-			t.Errorf("%q: %q %v", bad, got, err)
-		}
-	}
-	if _, err := Location(&schemas.Template{Name: "tpl"}, "ten", "thr"); err == nil {
-		t.Error("a template without sync has a place")
-	}
+func TestPlaces(t *testing.T) {
 	for _, place := range []string{"", "s3://", "ftp://x/y", "file://host/x", "file:x", "::"} {
 		if _, err := new(Places).Open(t.Context(), place, Options{}); !errors.Is(err, schemas.ErrInvalidArgument) {
 			t.Errorf("%q: %v", place, err)
