@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -287,7 +288,7 @@ func TestAColdStartThatFailsGivesTheSandboxBackAndSaysWhy(t *testing.T) {
 	}}
 	w := c.worker("w1", func(cfg *Config) { cfg.Hooks = h })
 	r := c.exec(command("k1", sh(":")))
-	if r.Reason != schemas.ReasonRejected || r.Error == nil || r.Error.Code != schemas.CodeUnavailable || !slices.Contains([]bool{true}, len(r.Error.Message) > 20) {
+	if r.Reason != schemas.ReasonRejected || r.Error == nil || r.Error.Code != schemas.CodeUnavailable || !strings.Contains(r.Error.Message, "the store is away") {
 		t.Fatalf("%+v %v", r, r.Error)
 	}
 	<-w.stage.sandboxes()[0].Done()
@@ -524,6 +525,10 @@ func TestOwnsIsFenced(t *testing.T) {
 
 func TestManyThreadsLiveTheirWholeLifeInOrder(t *testing.T) {
 	c := newCell(t)
+	// There is much to do for a machine that is busy, and a race detector.
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patient)
+	defer cancel()
+	c.ctx = ctx
 	c.worker("w1", func(cfg *Config) { cfg.StopGrace = time.Second })
 	const threads, commands = 100, 20
 	n := commands

@@ -66,7 +66,7 @@ type figure struct {
 }
 
 func figures() []figure {
-	return []figure{
+	return append([]figure{
 		{"exec.latency.inprocess", 2.0, true, latency(inProcess)},
 		{"exec.latency.tcp", 2.8, true, latency(overTCP)},
 		{"exec.rate.inprocess", 0.75, false, rate(inProcess)},
@@ -75,7 +75,7 @@ func figures() []figure {
 		{"log.live.tcp", 0.09, false, live(overTCP)},
 		{"log.durable", 0.4, false, durable(inProcess)},
 		{"up.ready", 3, true, upReady},
-	}
+	}, sessionFigures()...)
 }
 
 // run measures, and says how many figures are short of their goal.
