@@ -15,7 +15,8 @@ import (
 // making is a sandbox, or the attempt to make one.
 type making struct {
 	id   string
-	life life // under the thread's mu
+	life life          // under the thread's mu
+	took time.Duration // to make it, or to fail; under the thread's mu
 	done chan struct{}
 	sb   sandbox.Sandbox
 	err  error
@@ -105,7 +106,7 @@ func (w *Worker) toldLocked(t *thread, m *making, err error) {
 	if state == sandboxEnding {
 		return
 	}
-	info := schemas.SandboxInfo{ID: m.id, Provider: t.session.Provider, State: state, Workspace: t.session.Workspace}
+	info := schemas.SandboxInfo{ID: m.id, Provider: t.session.Provider, State: state, Workspace: t.session.Workspace, StartMS: millis(m.took)}
 	if err != nil {
 		info.Error = schemas.AsError(err)
 	}
@@ -141,6 +142,9 @@ func (w *Worker) makeSandbox(t *thread, m *making) {
 	begin := time.Now()
 	sb, err := w.create(ctx, t, m)
 	made := time.Since(begin)
+	t.mu.Lock()
+	m.took = made
+	t.mu.Unlock()
 	if err == nil {
 		err = w.coldStart(ctx, t, m, sb, made)
 	}
