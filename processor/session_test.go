@@ -472,6 +472,30 @@ func TestAnExpiredSessionIsEndedByItsWorkersNextIncarnation(t *testing.T) {
 	}
 }
 
+func TestACommandFindsNoExpiredSession(t *testing.T) {
+	c := newCell(t)
+	dead := c.worker("w1", hasty)
+	_, err := c.place(schemas.PlaceRequest{IdleTimeoutMS: 1})
+	c.must(err)
+	was := c.session()
+	dead.die()
+	c.worker("w1")
+	bound := command("bound", sh(":"))
+	bound.Session = was.ID
+	if _, err := c.conn.Send(c.ctx, schemas.DefaultTenant, bound); !errors.Is(err, schemas.ErrSessionExpired) {
+		t.Fatal(err)
+	}
+	if r := c.exec(command("k", sh(":"))); r.Epoch != 1 {
+		t.Fatalf("%+v", r)
+	}
+	if s := c.session(); s.ID == was.ID {
+		t.Fatalf("%+v", s)
+	}
+	c.awaitTold(schemas.TypeSandboxRunning)
+	c.wantTold("t", schemas.TypeSessionCreated, schemas.TypeSessionExpired, schemas.TypeSessionCreated,
+		schemas.TypeSandboxPending, schemas.TypeSandboxCreating, schemas.TypeColdStart, schemas.TypeSandboxRunning)
+}
+
 func TestAShutdownHandsItsThreadsOverWithTheirWorkspaces(t *testing.T) {
 	c := newCell(t)
 	store := t.TempDir()

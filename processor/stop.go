@@ -128,7 +128,7 @@ func (w *Worker) endSession(t *thread, e *ending) {
 	defer cancel()
 	w.endSandbox(ctx, t, grace)
 	var err error
-	if e.removes() {
+	if e.removes() && !w.isFenced() {
 		err = w.removeWorkspace(t)
 	}
 	last, forgotten := w.forget(ctx, t, e.why)

@@ -370,7 +370,7 @@ func sessionDocker(image string) func(context.Context, *bench) (float64, error) 
 		go func() { filled <- ready.Run(filling) }()
 		defer func() {
 			stopFilling()
-			<-filled
+			_ = <-filled // it ends by its context alone
 			err = errors.Join(err, ready.Close(), d.stop())
 		}()
 		var plain []float64
