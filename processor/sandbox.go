@@ -153,13 +153,24 @@ func (w *Worker) makeSandbox(t *thread, m *making) {
 			w.discard(sb)
 		}
 		m.err = err
-		w.occur(t, m, occurFail, err)
+		o := occurFail
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			o = occurOverdue
+		}
+		w.occur(t, m, o, err)
 		return
 	}
-	m.sb = sb
 	if !w.occur(t, m, occurReady, nil) {
-		return // it is unwanted by now: whoever wished so ends it
+		t.mu.Lock()
+		ending := m.life.state == sandboxEnding
+		t.mu.Unlock()
+		if !ending { // whoever wished for its end has not waited for it
+			w.discard(sb)
+			m.err = schemas.Errorf(schemas.CodeUnavailable, "sandbox %s of thread %s was ended before it was ready", m.id, t.thread)
+			return
+		}
 	}
+	m.sb = sb
 	w.errands.do(func() { w.watch(t, m) })
 }
 
@@ -230,12 +241,14 @@ func (w *Worker) endSandbox(ctx context.Context, t *thread, grace time.Duration)
 	select {
 	case <-m.done:
 	case <-ctx.Done():
-		return // its provider ends it when it comes
+		w.occur(t, m, occurOverdue, nil) // makeSandbox ends it when it comes
+		return
 	}
-	if m.sb != nil {
-		_ = m.sb.Terminate(ctx, grace) // its error is ctx's: the supervisor ends with the worker all the same
+	o := occurGone
+	if m.sb != nil && m.sb.Terminate(ctx, grace) != nil {
+		o = occurOverdue // its error is ctx's: the supervisor ends with the worker all the same
 	}
-	w.occur(t, m, occurGone, nil)
+	w.occur(t, m, o, nil)
 }
 
 // coldStart runs the hooks of a session's first sandbox on this worker. Errors: the critical hook's.
