@@ -370,7 +370,9 @@ func sessionDocker(image string) func(context.Context, *bench) (float64, error) 
 		go func() { filled <- ready.Run(filling) }()
 		defer func() {
 			stopFilling()
-			_ = <-filled // it ends by its context alone
+			if fillErr := <-filled; !errors.Is(fillErr, context.Canceled) {
+				err = errors.Join(err, fillErr)
+			}
 			err = errors.Join(err, ready.Close(), d.stop())
 		}()
 		var plain []float64
