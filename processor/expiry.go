@@ -75,7 +75,7 @@ func (w *Worker) reapOrphans(ctx context.Context) {
 	var due []orphan
 	now := time.Now()
 	err := w.cfg.Sessions.EachSession(ctx, func(s *schemas.Session, revision uint64) error {
-		if past(s.Expires, now) || past(s.Deadline, now) {
+		if lapsed(s, now) {
 			due = append(due, orphan{s, revision})
 		}
 		return nil
@@ -102,11 +102,8 @@ func (w *Worker) reapOrphans(ctx context.Context) {
 		if lives {
 			continue // its own clock decides
 		}
-		err := w.cfg.Sessions.DeleteSession(ctx, o.session, o.revision)
-		if err == nil {
-			w.publish(ctx, w.event(schemas.TypeSessionExpired, o.session.Tenant, o.session.Thread, o.session.ID, "", o.session))
-			w.cfg.Log.Info().Str("thread", o.session.Thread).Str("session_id", o.session.ID).Str("dead_worker", o.session.Owner).Msg("session_expired")
-		} else if !errors.Is(err, schemas.ErrConflict) { // else somebody took it over, or was first
+		// A conflict: somebody took it over, or was first.
+		if err := w.endOrphan(ctx, o.session, o.revision); err != nil && !errors.Is(err, schemas.ErrConflict) {
 			w.cfg.Log.Warn().Err(err).Str("thread", o.session.Thread).Msg("delete session")
 		}
 	}
@@ -118,7 +115,7 @@ func (w *Worker) reapOwn(ctx context.Context, s *schemas.Session) {
 	if w.threadOf(s.Tenant, s.Thread) != nil {
 		return
 	}
-	c, err := w.claim(ctx, s.Tenant, s.Thread, wants{session: s.ID, existing: true})
+	c, err := w.claim(ctx, s.Tenant, s.Thread, wants{session: s.ID, existing: true, lapsed: true})
 	if err != nil || c.thread == nil {
 		w.cfg.Log.Debug().Err(err).Str("thread", s.Thread).Msg("claim an expired session")
 		return
@@ -129,4 +126,21 @@ func (w *Worker) reapOwn(ctx context.Context, s *schemas.Session) {
 	}
 }
 
+// lapsed says whether a session that nobody runs has expired. What KV knows of its last activity may be behind: it is given the
+// benefit of that.
+func lapsed(s *schemas.Session, now time.Time) bool {
+	behind := min(maxStale, s.Expires.Sub(s.LastActivity)/4)
+	return past(s.Deadline, now) || (!s.Expires.IsZero() && past(s.Expires.Add(behind), now))
+}
+
 func past(t, now time.Time) bool { return !t.IsZero() && t.Before(now) }
+
+// endOrphan takes an expired session that nobody runs out of KV, and tells of it. Errors: conflict where somebody was first.
+func (w *Worker) endOrphan(ctx context.Context, s *schemas.Session, revision uint64) error {
+	if err := w.cfg.Sessions.DeleteSession(ctx, s, revision); err != nil {
+		return err
+	}
+	w.publish(ctx, w.event(schemas.TypeSessionExpired, s.Tenant, s.Thread, s.ID, "", s))
+	w.cfg.Log.Info().Str("thread", s.Thread).Str("session_id", s.ID).Str("dead_worker", s.Owner).Msg("session_expired")
+	return nil
+}

@@ -149,7 +149,7 @@ func TestAnotherWorkerTellsTheLossOfADeadOnesProcesses(t *testing.T) {
 func TestAKeyWhoseWorkerDiedIsTakenOverByItsNextOwner(t *testing.T) {
 	c := newCell(t)
 	dead := c.worker("w1", hasty)
-	never, safe := command("never", sh("echo on; exec sleep 300")), sh("echo on; test -e ran || { touch ran; exec sleep 300; }")
+	never, safe := command("never", sh("echo on; exec sleep 300")), sh("test -e ran || { touch ran; echo on; exec sleep 300; }")
 	safe.Retry = schemas.RetrySafe
 	again := command("safe", safe)
 	for _, cmd := range []*schemas.Command{never, again} {

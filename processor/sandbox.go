@@ -15,7 +15,8 @@ import (
 // making is a sandbox, or the attempt to make one.
 type making struct {
 	id   string
-	life life // under the thread's mu
+	life life          // under the thread's mu
+	took time.Duration // to make it, or to fail; under the thread's mu
 	done chan struct{}
 	sb   sandbox.Sandbox
 	err  error
@@ -114,7 +115,7 @@ func (w *Worker) toldLocked(t *thread, m *making, err error) {
 	if state == sandboxEnding {
 		return
 	}
-	info := schemas.SandboxInfo{ID: m.id, Provider: t.session.Provider, State: state, Workspace: t.session.Workspace}
+	info := schemas.SandboxInfo{ID: m.id, Provider: t.session.Provider, State: state, Workspace: t.session.Workspace, StartMS: millis(m.took)}
 	if err != nil {
 		info.Error = schemas.AsError(err)
 	}
@@ -150,6 +151,9 @@ func (w *Worker) makeSandbox(t *thread, m *making) {
 	begin := time.Now()
 	sb, err := w.create(ctx, t, m)
 	made := time.Since(begin)
+	t.mu.Lock()
+	m.took = made
+	t.mu.Unlock()
 	if err == nil {
 		err = w.coldStart(ctx, t, m, sb, made)
 	}
@@ -158,13 +162,24 @@ func (w *Worker) makeSandbox(t *thread, m *making) {
 			w.giveBack(sb)
 		}
 		m.err = err
-		w.occur(t, m, occurFail, err)
+		o := occurFail
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			o = occurOverdue
+		}
+		w.occur(t, m, o, err)
 		return
 	}
-	m.sb = sb
 	if !w.occur(t, m, occurReady, nil) {
-		return // it is unwanted by now: whoever wished so ends it
+		t.mu.Lock()
+		ending := m.life.state == sandboxEnding
+		t.mu.Unlock()
+		if !ending { // whoever wished for its end has not waited for it
+			w.giveBack(sb)
+			m.err = schemas.Errorf(schemas.CodeUnavailable, "sandbox %s of thread %s was ended before it was ready", m.id, t.thread)
+			return
+		}
 	}
+	m.sb = sb
 	w.errands.do(func() { w.watch(t, m) })
 }
 
@@ -235,12 +250,14 @@ func (w *Worker) endSandbox(ctx context.Context, t *thread, grace time.Duration)
 	select {
 	case <-m.done:
 	case <-ctx.Done():
-		return // its provider ends it when it comes
+		w.occur(t, m, occurOverdue, nil) // makeSandbox ends it when it comes
+		return
 	}
-	if m.sb != nil {
-		_ = m.sb.Terminate(ctx, grace) // its error is ctx's: the supervisor ends with the worker all the same
+	o := occurGone
+	if m.sb != nil && m.sb.Terminate(ctx, grace) != nil {
+		o = occurOverdue // its error is ctx's: the supervisor ends with the worker all the same
 	}
-	w.occur(t, m, occurGone, nil)
+	w.occur(t, m, o, nil)
 }
 
 // coldStart runs the hooks of a session's first sandbox on this worker. Errors: the critical hook's.

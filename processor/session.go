@@ -16,6 +16,7 @@ type wants struct {
 	template           string
 	session            string // the id it must have
 	existing           bool   // make none
+	lapsed             bool   // one that has expired will do
 	user               string
 	tags               map[string]string
 	idleMS, lifetimeMS int64
@@ -226,6 +227,7 @@ func (w *Worker) HandlePlace(ctx context.Context, tenant string, req schemas.Pla
 			reply.Error = schemas.AsError(startError(err))
 			return reply
 		}
+		c.thread.touch()
 	}
 	s := w.info(c.thread)
 	reply.Session = &s

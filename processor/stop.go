@@ -128,15 +128,19 @@ func (w *Worker) endSession(t *thread, e *ending) {
 	defer cancel()
 	w.endSandbox(ctx, t, grace)
 	var err error
-	if e.removes() {
+	if e.removes() && !w.isFenced() {
 		err = w.removeWorkspace(t)
 	}
-	last, forgotten := w.forget(ctx, t, e.why)
-	if !forgotten {
+	last, forgetErr := w.forget(ctx, t, e.why)
+	if errors.Is(forgetErr, schemas.ErrLost) {
 		return // another worker may own it: that one answers
 	}
 	reply := schemas.SessionReply{Session: &last}
-	if err != nil {
+	switch {
+	case forgetErr != nil:
+		err = forgetErr
+		reply.Error = schemas.Errorf(schemas.CodeOf(err), "the session of thread %s has ended, but its entry is still there, and goes when it expires: %w", t.thread, err)
+	case err != nil:
 		reply.Error = schemas.Errorf(schemas.CodeInternal, "the session of thread %s has ended, but its folder was not removed: %w", t.thread, err)
 	}
 	name := "session_terminated"
@@ -206,9 +210,9 @@ func (w *Worker) terminateHooks(ctx context.Context, t *thread, bound time.Durat
 	return err
 }
 
-// forget gives a thread up and takes its session out of KV. It says how the session was last, and whether it was this worker's
-// until then.
-func (w *Worker) forget(ctx context.Context, t *thread, why schemas.EventType) (last schemas.Session, ok bool) {
+// forget gives a thread up, takes its session out of KV and says how it was last. Errors: lost where it was another worker's by
+// then, unavailable.
+func (w *Worker) forget(ctx context.Context, t *thread, why schemas.EventType) (last schemas.Session, err error) {
 	key := threadKey(t.tenant, t.thread)
 	defer w.claims.lock(key)()
 	t.settleNotes(ctx)
@@ -220,17 +224,14 @@ func (w *Worker) forget(ctx context.Context, t *thread, why schemas.EventType) (
 	}
 	w.mu.Unlock()
 	if w.isFenced() {
-		return last, false
+		return last, schemas.Errorf(schemas.CodeLost, "the lease of worker %s is lost", w.cfg.Worker)
 	}
-	err := w.deleteSession(ctx, t)
-	if err != nil {
+	if err := w.deleteSession(ctx, t); err != nil {
 		w.cfg.Log.Warn().Err(err).Str("thread", t.thread).Str("session_id", t.session.ID).Msg("delete session")
-	}
-	if errors.Is(err, schemas.ErrLost) {
-		return last, false
+		return last, err // what ended it is told when its entry goes
 	}
 	w.publish(ctx, w.event(why, t.tenant, t.thread, t.session.ID, "", last))
-	return last, true
+	return last, nil
 }
 
 // deleteSession takes the thread's session out of KV. Errors: lost, unavailable.

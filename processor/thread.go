@@ -99,14 +99,19 @@ func (w *Worker) tryClaim(ctx context.Context, tenant, id string, v *wants) (cla
 	case err != nil:
 		return claimed{}, err
 	default:
+		alive := false
+		if s.Owner != w.cfg.Worker {
+			if alive, err = w.cfg.Roster.LeaseAlive(ctx, s.Owner); err != nil {
+				return claimed{}, err
+			}
+		}
+		if !alive && !v.lapsed && lapsed(s, now) {
+			if err := w.endOrphan(ctx, s, revision); err != nil && !errors.Is(err, schemas.ErrConflict) {
+				return claimed{}, err
+			}
+			return claimed{}, errRaced // the next look finds none
+		}
 		if err := v.fits(s); err != nil {
-			return claimed{}, err
-		}
-		if s.Owner == w.cfg.Worker {
-			break
-		}
-		alive, err := w.cfg.Roster.LeaseAlive(ctx, s.Owner)
-		if err != nil {
 			return claimed{}, err
 		}
 		if alive {

@@ -17,7 +17,7 @@ type figure struct {
 }
 
 func figures() []figure {
-	return []figure{
+	return append([]figure{
 		{"exec.latency.inprocess", 2.0, true, latency(inProcess)},
 		{"exec.latency.tcp", 2.8, true, latency(overTCP)},
 		{"exec.rate.inprocess", 0.75, false, rate(inProcess)},
@@ -36,7 +36,7 @@ func figures() []figure {
 		{"docker.vs.exec.p50", 30, false, withDocker(dockerOverExec)},
 		{"docker.vs.exec.rate", 60, false, withDocker(dockerRate)},
 		{"pool.claim", 50, false, withDocker(poolClaim)},
-	}
+	}, sessionFigures()...)
 }
 
 // missingError says what a figure needs that this machine does not have.

@@ -1,0 +1,396 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/oklog/ulid/v2"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-dev/sluice/client"
+	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/events/embedded"
+	"github.com/sluice-dev/sluice/processor"
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/docker"
+	"github.com/sluice-dev/sluice/sandbox/docker/dockertest"
+	"github.com/sluice-dev/sluice/sandbox/local"
+	"github.com/sluice-dev/sluice/sandbox/pool"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// sessionFigures are those of sessions. The milliseconds of session.create are what the product promises to so many users at
+// once on two cores; all else is a ratio to a baseline, or bytes.
+func sessionFigures() []figure {
+	return []figure{
+		{"session.create.10", 100, true, sessionCreate(10)},
+		{"session.create.50", 100, true, sessionCreate(50)},
+		{"session.create.200", 150, true, sessionCreate(200)},
+		{"session.create.500", 200, true, sessionCreate(500)},
+		{"session.reuse", 2, true, sessionReuse},
+		{"session.parked_bytes", 50 << 10, true, sessionParked},
+		{"session.create.docker", 20, false, sessionDocker},
+	}
+}
+
+// parking is a template by which sessions are parked as soon as nothing runs in them.
+type parking struct{ after time.Duration }
+
+// Template is the same for every name.
+func (p parking) Template(string) (*schemas.Template, error) {
+	return &schemas.Template{Name: "default", Session: schemas.TemplateSession{ParkAfterMS: p.after.Milliseconds()}}, nil
+}
+
+// desk is a server on TCP, a worker and a client in this process, and a plain connection beside them.
+type desk struct {
+	client *client.Client
+	conn   *events.Conn
+	nats   *nats.Conn
+	stop   func() error
+}
+
+func (b *bench) desk(ctx context.Context, provider sandbox.Provider, dir string, park time.Duration) (_ *desk, err error) {
+	server, err := embedded.Start(embedded.Config{Dir: filepath.Join(dir, "nats"), Listen: "127.0.0.1:0", Token: token, Durability: b.durability})
+	if err != nil {
+		return nil, err
+	}
+	undo := []func(){server.Close}
+	stop := func() {
+		for i := len(undo) - 1; i >= 0; i-- {
+			undo[i]()
+		}
+	}
+	defer func() {
+		if err != nil {
+			stop()
+		}
+	}()
+	plain, err := nats.Connect(server.URL(), nats.Token(token))
+	if err != nil {
+		return nil, err
+	}
+	undo = append(undo, plain.Close)
+	var conns [2]*events.Conn
+	for i := range conns {
+		if conns[i], err = events.Connect(events.Options{URL: server.URL(), Token: token}); err != nil {
+			return nil, err
+		}
+		undo = append(undo, conns[i].Close)
+	}
+	conn := conns[0]
+	if err := conn.Ensure(ctx, events.Topology{}.Fit(server.StoreBytes()/10*9)); err != nil {
+		return nil, err
+	}
+	inlet, incarnation := conn.NewInlet("bench"), ulid.Make().String()
+	lease, err := conn.AcquireLease(ctx, "bench", incarnation)
+	if err != nil {
+		return nil, err
+	}
+	w, err := processor.New(processor.Config{
+		Worker: "bench", Incarnation: incarnation, Records: conn, Sessions: conn, Threads: inlet, Roster: conn, History: conn,
+		OpenOutput: func(p processor.Printer, after *schemas.LogRange, stored func(schemas.Stream, int64)) processor.Output {
+			return conn.ResumeLog(events.ProcessRef(p), after, stored)
+		},
+		Replay: func(ctx context.Context, p processor.Printer, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error) {
+			return conn.Replay(ctx, events.ProcessRef(p), func(k events.Chunk) error {
+				fn(k.Stream, k.Offset, k.Data)
+				return nil
+			})
+		},
+		Answer: conn.Answer, MaxRecord: conn.MaxPayload(), Holds: lease.Holds, Templates: parking{park},
+		Providers: map[string]sandbox.Provider{provider.Name(): provider}, DefaultProvider: provider.Name(),
+		Workspaces: filepath.Join(dir, "ws"), StopGrace: time.Second, SweepEvery: 100 * time.Millisecond,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := w.Recover(ctx); err != nil {
+		return nil, err
+	}
+	runCtx, cancel := context.WithCancel(ctx)
+	leaseCtx, endLease := context.WithCancel(context.WithoutCancel(ctx))
+	group, groupCtx := errgroup.WithContext(runCtx)
+	ready := make(chan struct{})
+	group.Go(func() error {
+		return lease.Run(leaseCtx, incarnation, func(ctx context.Context) { _ = w.Register(ctx) })
+	})
+	group.Go(func() error { return inlet.Run(groupCtx, w, func() { close(ready) }) })
+	group.Go(func() error {
+		defer endLease()
+		return w.Run(groupCtx)
+	})
+	undo = append(undo, func() {
+		cancel()
+		_ = group.Wait() // what it says is the lease's release
+		endLease()
+	})
+	select {
+	case <-ready:
+	case <-groupCtx.Done():
+		return nil, errors.New("the worker did not start")
+	}
+	cl, err := client.New(conns[1])
+	if err != nil {
+		return nil, err
+	}
+	return &desk{client: cl, conn: conns[1], nats: plain, stop: func() error {
+		stop()
+		return os.RemoveAll(dir)
+	}}, nil
+}
+
+func (b *bench) localDesk(ctx context.Context, park time.Duration) (*desk, error) {
+	dir, err := b.folder()
+	if err != nil {
+		return nil, err
+	}
+	p, err := local.New(local.Config{RunDir: filepath.Join(dir, "run"), Warn: func(string) {}})
+	if err != nil {
+		return nil, err
+	}
+	d, err := b.desk(ctx, p, dir, park)
+	if err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	stop := d.stop
+	d.stop = func() error { return errors.Join(p.Close(), stop()) }
+	return d, nil
+}
+
+const createRounds = 5
+
+// sessionCreate is how long a user waits for a session of a new thread while as many others do the same, in milliseconds (p50).
+// The sandbox comes with the first command.
+func sessionCreate(users int) func(context.Context, *bench) (float64, error) {
+	return func(ctx context.Context, b *bench) (_ float64, err error) {
+		d, err := b.localDesk(ctx, 0)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, d.stop()) }()
+		var mu sync.Mutex
+		var all []float64
+		for round := range createRounds + 1 {
+			group, ctx := errgroup.WithContext(ctx)
+			for u := range users {
+				group.Go(func() error {
+					begin := time.Now()
+					_, created, err := d.client.CreateSession(ctx, client.SessionRequest{Thread: fmt.Sprintf("r%d-u%d", round, u)})
+					if err == nil && !created {
+						err = errors.New("the session was there already")
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					if round > 0 { // the first warms up
+						all = append(all, float64(time.Since(begin))/float64(time.Millisecond))
+					}
+					return err
+				})
+			}
+			if err := group.Wait(); err != nil {
+				return 0, err
+			}
+		}
+		return median(all), nil
+	}
+}
+
+// sessionReuse is get-or-create where the session is there, over a NATS request-reply between the same two connections.
+func sessionReuse(ctx context.Context, b *bench) (_ float64, err error) {
+	d, err := b.localDesk(ctx, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, d.stop()) }()
+	echo, err := nats.Connect(d.nats.ConnectedUrl(), nats.Token(token))
+	if err != nil {
+		return 0, err
+	}
+	defer echo.Close()
+	if _, err := echo.Subscribe("bench.echo", func(m *nats.Msg) { _ = m.Respond(m.Data) }); err != nil {
+		return 0, err
+	}
+	if err := echo.Flush(); err != nil {
+		return 0, err
+	}
+	ask := func(ctx context.Context) error {
+		_, err := d.nats.RequestWithContext(ctx, "bench.echo", []byte(`{"thread":"reuse"}`))
+		return err
+	}
+	reuse := func(ctx context.Context) error {
+		_, _, err := d.client.CreateSession(ctx, client.SessionRequest{Thread: "reuse"})
+		return err
+	}
+	ours, bare := side{"session reuse", 500, timed(reuse)}, side{"request-reply", 500, timed(ask)}
+	for _, warm := range []side{ours, bare} {
+		if _, err := warm.p50(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return b.turns(ctx, latencyRounds, ours, bare)
+}
+
+// parkedSessions is how many are parked to see what one takes. SLUICE_LONG parks ten thousand.
+func parkedSessions() int {
+	if os.Getenv("SLUICE_LONG") != "" {
+		return 10_000
+	}
+	return 1500
+}
+
+// sessionParked is what a parked session takes of memory, in this process, which is server, worker and client: each has run one
+// command.
+func sessionParked(ctx context.Context, b *bench) (_ float64, err error) {
+	d, err := b.localDesk(ctx, time.Millisecond)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, d.stop()) }()
+	run := func(ctx context.Context, from, to int) error {
+		group, groupCtx := errgroup.WithContext(ctx)
+		group.SetLimit(4)
+		for i := from; i < to; i++ {
+			group.Go(func() error { return sluiceTrue(d.client, fmt.Sprint("parked-", i))(groupCtx) })
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+		for {
+			parked := 0
+			if err := d.conn.Sessions(ctx, schemas.DefaultTenant, func(s *schemas.Session) error {
+				if s.Parked && s.State == schemas.SandboxCompleted {
+					parked++
+				}
+				return nil
+			}); err != nil || parked == to {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}
+	const warm = 200
+	if err := run(ctx, 0, warm); err != nil {
+		return 0, err
+	}
+	before, err := resident()
+	if err != nil {
+		return 0, err
+	}
+	n := parkedSessions()
+	begin := time.Now()
+	if err := run(ctx, warm, warm+n); err != nil {
+		return 0, err
+	}
+	took := time.Since(begin)
+	after, err := resident()
+	if err != nil {
+		return 0, err
+	}
+	begin = time.Now()
+	if err := sluiceTrue(d.client, "parked-0")(ctx); err != nil {
+		return 0, err
+	}
+	fmt.Fprintf(os.Stderr, "  %d sessions made and parked in %.1f s, %.1f MB in all; one woken in %.1f ms\n", n, took.Seconds(), (after-before)/1e6, time.Since(begin).Seconds()*1000)
+	return (after - before) / float64(n), nil
+}
+
+// resident is what this process has in memory, in bytes, once what it no longer needs is given back.
+func resident() (float64, error) {
+	runtime.GC()
+	debug.FreeOSMemory()
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0, err
+	}
+	fields := bytes.Fields(b)
+	if len(fields) < 2 {
+		return 0, fmt.Errorf("statm: %q", b)
+	}
+	pages, err := strconv.ParseFloat(string(fields[1]), 64)
+	return pages * float64(os.Getpagesize()), err
+}
+
+// sessionRounds is how many containers are made of each kind.
+const sessionRounds = 8
+
+// sessionDocker is making and starting a container, over creating a session with a started sandbox out of a warm pool.
+func sessionDocker(ctx context.Context, b *bench) (_ float64, err error) {
+	engine, err := dockertest.Open(ctx)
+	if err != nil {
+		return 0, skip(err, dockertest.ErrMissing)
+	}
+	defer func() { err = errors.Join(err, engine.Close()) }()
+	image, err := engine.Image(ctx)
+	if err != nil {
+		return 0, skip(err, dockertest.ErrMissing)
+	}
+	dir, err := b.folder()
+	if err != nil {
+		return 0, err
+	}
+	containers, err := docker.New(docker.Config{RunDir: filepath.Join(dir, "run"), Image: image, Worker: "bench", Warn: func(error) {}})
+	if err != nil {
+		return 0, err
+	}
+	ready, err := pool.New(pool.Config{Provider: containers, Dir: filepath.Join(dir, "ws", ".pool"), Templates: []pool.Template{{Size: sessionRounds}}})
+	if err != nil {
+		return 0, errors.Join(err, containers.Close())
+	}
+	d, err := b.desk(ctx, ready, dir, 0)
+	if err != nil {
+		return 0, errors.Join(err, ready.Close())
+	}
+	filling, stopFilling := context.WithCancel(ctx)
+	filled := make(chan error, 1)
+	go func() { filled <- ready.Run(filling) }()
+	defer func() {
+		stopFilling()
+		if fillErr := <-filled; !errors.Is(fillErr, context.Canceled) {
+			err = errors.Join(err, fillErr)
+		}
+		err = errors.Join(err, ready.Close(), d.stop())
+	}()
+	var plain []float64
+	for i := range sessionRounds {
+		begin := time.Now()
+		s, err := containers.Create(ctx, sandbox.Spec{ID: fmt.Sprint("plain", i), Thread: "plain", Workspace: filepath.Join(dir, "plain", fmt.Sprint(i))})
+		if err != nil {
+			return 0, err
+		}
+		plain = append(plain, time.Since(begin).Seconds()*1000)
+		if err := s.Terminate(ctx, 0); err != nil {
+			return 0, err
+		}
+	}
+	var ours []float64
+	for i := range sessionRounds {
+		for ready.Stats().Ready < sessionRounds/2 {
+			select {
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+		begin := time.Now()
+		if _, _, err := d.client.CreateSession(ctx, client.SessionRequest{Thread: fmt.Sprint("docker-", i), Start: true}); err != nil {
+			return 0, err
+		}
+		ours = append(ours, time.Since(begin).Seconds()*1000)
+	}
+	fmt.Fprintf(os.Stderr, "  session with a container of the pool: %.1f ms, docker create and start: %.1f ms (p50)\n", median(ours), median(plain))
+	return median(plain) / median(ours), nil
+}
