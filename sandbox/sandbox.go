@@ -38,8 +38,8 @@ type Spec struct {
 	// Limits bound what the sandbox may use. A provider that cannot enforce one says so where it is examined; local
 	// enforces none.
 	Limits Limits
-	// Rootfs is a host folder that processes see as their read-only root, instead of the provider's own. Absolute; empty
-	// for the provider's own. Only jail takes one.
+	// Rootfs is a host folder that processes see as their read-only root, instead of the provider's own, or a tar of one, plain or
+	// gzipped, which is unpacked once. Absolute; empty for the provider's own. Only jail takes one.
 	Rootfs string
 }
 

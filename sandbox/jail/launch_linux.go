@@ -123,7 +123,11 @@ func (p *Provider) jailed(ctx context.Context, spec sandbox.Spec, c *claim) (*ja
 	j.limits, j.workspace = spec.Limits, spec.Workspace
 	var err error
 	if spec.Rootfs != "" {
-		if j.entries, err = folderRoot(spec.Rootfs); err != nil {
+		folder, err := p.rootfs(ctx, spec.Rootfs)
+		if err != nil {
+			return nil, err
+		}
+		if j.entries, err = folderRoot(folder); err != nil {
 			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "rootfs: %w", err).With("path", "rootfs")
 		}
 	}

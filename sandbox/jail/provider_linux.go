@@ -25,6 +25,8 @@ type Provider struct {
 	cgroups *cgroups // nil where there are none
 	users   *users   // nil for an ordinary user
 	mother  *mother
+	// unpacking is held by whoever unpacks a root.
+	unpacking chan struct{}
 
 	mu     sync.Mutex
 	boxes  map[string]*box // by id; nil while being made
@@ -41,7 +43,7 @@ func New(config Config) (*Provider, error) {
 		return nil, err
 	}
 	dir := filepath.Clean(config.RunDir)
-	p := &Provider{dir: dir, boxes: make(map[string]*box)}
+	p := &Provider{dir: dir, boxes: make(map[string]*box), unpacking: make(chan struct{}, 1)}
 	if err := p.prepare(config.bare); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider jail: %w", err)
 	}
