@@ -29,39 +29,32 @@ const patience = time.Minute
 // engine, or a static busybox to make it of, the test fails where CI is "true", and is skipped elsewhere.
 func Image(tb testing.TB) string {
 	tb.Helper()
-	c, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if _, err := c.Ping(ctx); err != nil {
-		missing(tb, "no Docker engine answers", err)
-	}
-	root, err := busyboxRoot()
+	content, err := busyboxRoot()
 	if err != nil {
 		missing(tb, "no static busybox to make an image of", err)
 	}
-	return load(ctx, tb, c, "sluice-test-busybox", root, nil)
+	return load(tb, "sluice-test-busybox", content, nil)
+}
+
+// Tools gives the name of an image with bash, python3 with its standard library, and jq, besides busybox: this machine's own, with
+// the libraries they need. What is missing is treated as by Image.
+func Tools(tb testing.TB) string {
+	tb.Helper()
+	content, err := root(addBusybox, addTools)
+	if err != nil {
+		missing(tb, "not all of busybox, bash, python3 and jq to make an image of", err)
+	}
+	return load(tb, "sluice-test-tools", content, nil)
 }
 
 // Derive makes an image of the same content with changes to its configuration, in the words of a Dockerfile.
 func Derive(tb testing.TB, name string, changes ...string) string {
 	tb.Helper()
-	Image(tb)
-	c, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	content, err := busyboxRoot()
 	if err != nil {
-		tb.Fatal(err)
+		missing(tb, "no static busybox to make an image of", err)
 	}
-	defer c.Close()
-	root, err := busyboxRoot()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	return load(ctx, tb, c, "sluice-test-"+name, root, changes)
+	return load(tb, "sluice-test-"+name, content, changes)
 }
 
 func missing(tb testing.TB, what string, err error) {
@@ -73,8 +66,18 @@ func missing(tb testing.TB, what string, err error) {
 }
 
 // load imports a root unless the same one is there.
-func load(ctx context.Context, tb testing.TB, c *client.Client, name string, root []byte, changes []string) string {
+func load(tb testing.TB, name string, root []byte, changes []string) string {
 	tb.Helper()
+	c, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if _, err := c.Ping(ctx); err != nil {
+		missing(tb, "no Docker engine answers", err)
+	}
 	h := sha256.New()
 	h.Write(root)
 	h.Write([]byte(strings.Join(changes, "\n")))
@@ -94,24 +97,36 @@ func load(ctx context.Context, tb testing.TB, c *client.Client, name string, roo
 }
 
 // busyboxRoot is a root file system, as tar: the same bytes for the same busybox.
-func busyboxRoot() ([]byte, error) {
+func busyboxRoot() ([]byte, error) { return root(addBusybox) }
+
+// root is the tar of what these add.
+func root(parts ...func(w *tar.Writer) error) ([]byte, error) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, add := range parts {
+		if err := add(w); err != nil {
+			return nil, err
+		}
+	}
+	return out.Bytes(), w.Close()
+}
+
+func addBusybox(w *tar.Writer) error {
 	path, err := exec.LookPath("busybox")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := static(path); err != nil {
-		return nil, err
+		return err
 	}
 	program, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	applets, err := exec.Command(path, "--list").Output()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var out bytes.Buffer
-	w := tar.NewWriter(&out)
 	for _, dir := range []string{"bin/", "etc/", "root/"} {
 		err = errors.Join(err, w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}))
 	}
@@ -124,7 +139,7 @@ func busyboxRoot() ([]byte, error) {
 			err = errors.Join(err, w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + name, Linkname: "busybox", Mode: 0o777}))
 		}
 	}
-	return out.Bytes(), errors.Join(err, w.Close())
+	return err
 }
 
 // static refuses a program that needs libraries, which the root does not have.
