@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -146,7 +147,7 @@ func examineJail() finding {
 	if err != nil {
 		return finding{what: "provider jail", found: err.Error()}
 	}
-	return finding{what: "provider jail", ok: true, found: "isolates by namespaces, system call filter and limits; " + limits}
+	return finding{what: "provider jail", ok: true, found: "isolates by namespaces, system call filter and limits; " + strings.TrimPrefix(limits, "provider jail: ")}
 }
 
 // dockerPatience is how long the engine may take to say its version.
