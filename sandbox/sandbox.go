@@ -35,8 +35,8 @@ type Spec struct {
 	// Image is what the sandbox's root is made from, where the provider makes it from one: for docker an image's name or
 	// id. Default: the provider's own.
 	Image string
-	// Limits bound what the sandbox may use. A provider that cannot enforce one says so where it is examined; local
-	// enforces none.
+	// Limits bound what the sandbox may use. A provider that cannot enforce one says so where it is examined; local knows
+	// those of the workspace alone.
 	Limits Limits
 	// Rootfs is a host folder that processes see as their read-only root, instead of the provider's own, or a tar of one, plain or
 	// gzipped, which is unpacked once. Absolute; empty for the provider's own. Only jail takes one.

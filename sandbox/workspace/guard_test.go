@@ -14,7 +14,7 @@ import (
 )
 
 // fill puts so many files of a byte each into a folder.
-func fill(t *testing.T, dir, name string, n int) {
+func fill(t testing.TB, dir, name string, n int) {
 	t.Helper()
 	for i := range n {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(name, i)), []byte("x"), 0o600); err != nil {
