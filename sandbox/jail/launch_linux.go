@@ -76,7 +76,11 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *box, err e
 			p.forget(spec.ID)
 		},
 	})
-	return &box{s}, nil
+	b := &box{Sandbox: s}
+	if j.idmap == nil {
+		b.owner = c.uid
+	}
+	return b, nil
 }
 
 // start has the zygote start the jail, and greets its supervisor: the connection waits in the socket's queue until that takes it,

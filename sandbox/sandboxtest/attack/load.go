@@ -243,6 +243,9 @@ func (s *scene) deafen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if _, err := p.Read(s.ctx); err != nil { // the only piece that is taken before the end
+			t.Fatal(err)
+		}
 		running = append(running, p)
 	}
 	s.alive(t, s.box)
