@@ -3,6 +3,7 @@ package attack
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -54,12 +55,12 @@ type attack struct {
 // Run attacks. Each attacker has a neighbour that must not notice. What loads the machine has a sandbox of its own; the other cases of
 // a part share one, until one of them fails: making a container takes longer than most attacks.
 func Run(t *testing.T, f Factory) {
-	// Before anything is started, so that whatever could pass it on has it.
-	t.Setenv(secretName, treasure)
 	probe := f.Probe
 	if probe == "" {
 		probe = buildProbe(t)
 	}
+	// Before any provider is made, so that whatever could pass it on has it; another run's is not taken for it.
+	t.Setenv(secretName, "a secret of the worker "+rand.Text())
 	for _, part := range []struct {
 		name    string
 		attacks []attack
@@ -137,7 +138,7 @@ type scene struct {
 
 const (
 	treasure = "a secret of the host that no sandbox may see"
-	// secretName is a variable of the worker's environment that holds the treasure.
+	// secretName is a variable of the worker's environment.
 	secretName = "SLUICE_SECRET_OF_THE_WORKER"
 )
 
