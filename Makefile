@@ -27,7 +27,7 @@ test: ## run the tests; needs Go alone
 race: ## run the tests under the race detector, in random order (needs a C compiler)
 	$(GO) test -race -shuffle=on ./...
 
-attack: ## attack sandboxes from inside, with what loads the machine too (as root and as an ordinary user)
+attack: ## attack jails and containers from inside, with what loads the machine too (jails as the user who calls it)
 	SLUICE_ATTACK=1 $(GO) test -count=1 -timeout 20m -run '^TestAttack$$' ./sandbox/...
 
 e2e: ## run sync against a real S3 server, and the example in another language (needs node and npm)

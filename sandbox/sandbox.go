@@ -35,13 +35,13 @@ type Spec struct {
 	// Image is what the sandbox's root is made from, where the provider makes it from one: for docker an image's name or
 	// id. Default: the provider's own.
 	Image string
-	// Limits bound what the sandbox may use. A provider that cannot enforce one says so where it is examined; local
-	// enforces none.
+	// Limits bound what the sandbox may use. A provider that cannot enforce one says so where it is examined; local knows
+	// those of the workspace alone.
 	Limits Limits
 	// Network is what the sandbox reaches. Default none. Local has the worker's own, whatever is asked for.
 	Network schemas.Network
-	// Rootfs is a host folder that processes see as their read-only root, instead of the provider's own. Absolute; empty
-	// for the provider's own. Only jail takes one.
+	// Rootfs is a host folder that processes see as their read-only root, instead of the provider's own, or a tar of one, plain or
+	// gzipped, which is unpacked once. Absolute; empty for the provider's own. Only jail takes one.
 	Rootfs string
 	// Mark is the caller's own note on the sandbox, which Attached.Spec tells again. Providers make nothing of it.
 	Mark string

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -55,11 +56,12 @@ type finding struct {
 }
 
 func (m *Main) examine(g *globals) []finding {
+	jails, containers := examineJail(), examineDocker()
 	return []finding{
 		{"system", true, true, runtime.GOOS + "/" + runtime.GOARCH + ", " + runtime.Version() + ", sluice " + version},
 		m.examineData(g), examineDisk(g.data), m.examineServer(g), examineFiles(),
 		{"provider local", true, false, "works everywhere and isolates nothing: choose it by --provider local if you trust what you run"},
-		examineJail(), examineDocker(),
+		jails, containers, choice(jails.ok, containers.ok),
 	}
 }
 
@@ -124,12 +126,28 @@ func examineFiles() finding {
 	return f
 }
 
+// choice is what --provider auto comes to, given which of the providers that isolate run here.
+func choice(jails, containers bool) finding {
+	f := finding{what: "provider auto", ok: true}
+	switch {
+	case jails && containers:
+		f.found = "jail; `sluice exec --image IMAGE` makes a container"
+	case jails:
+		f.found = "jail"
+	case containers:
+		f.found = "docker: say by --image of what its containers are made"
+	default:
+		f.ok, f.found = false, "nothing isolates commands here: one of the two lines above has to be mended"
+	}
+	return f
+}
+
 func examineJail() finding {
 	limits, err := jail.Check()
 	if err != nil {
 		return finding{what: "provider jail", found: err.Error()}
 	}
-	return finding{what: "provider jail", ok: true, found: "isolates by namespaces, system call filter and limits; " + limits}
+	return finding{what: "provider jail", ok: true, found: "isolates by namespaces, system call filter and limits; " + strings.TrimPrefix(limits, "provider jail: ")}
 }
 
 // dockerPatience is how long the engine may take to say its version.

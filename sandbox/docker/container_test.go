@@ -117,7 +117,7 @@ func TestHardened(t *testing.T) {
 	if h.Memory != 64<<20 || h.MemorySwap != h.Memory || *h.PidsLimit != 40+spare || h.NanoCPUs != 5e8 || h.LogConfig.Type != "none" {
 		t.Errorf("%+v", h.Resources)
 	}
-	if l := state.Config.Labels; l[labelCell] != "test" || l[labelWorker] != "TestHardened" || l[labelSandbox] != "box" {
+	if l := state.Config.Labels; l[labelCell] != cell(os.Getpid()) || l[labelWorker] != "TestHardened" || l[labelSandbox] != "box" {
 		t.Errorf("%v", l)
 	}
 }
@@ -253,5 +253,32 @@ func TestImage(t *testing.T) {
 	out, _ := sh(t, s, "p", `pwd; id -u; echo $PATH $HOME $FROM_IMAGE $BOTH; df -k /data | awk 'END{print $2}'`)
 	if want := "/workspace\n10001\n/bin:/opt /workspace 1 spec\n1024\n"; out != want {
 		t.Errorf("%q, want %q", out, want)
+	}
+}
+
+// TestTools: an image as people use them, with programs that agents call.
+func TestTools(t *testing.T) {
+	s := box(t, newProvider(t, nil), sandbox.Spec{Image: dockertest.Tools(t)})
+	for _, tt := range [][2]string{
+		{`python3 -c 'import json, hashlib, subprocess; print(json.dumps({"six": 6*7, "sh": subprocess.run(["bash", "-c", "echo $((40+2))"], capture_output=True, text=True).stdout}))' | jq -r '.six, .sh'`, "42\n42\n\n"},
+		{`bash -c 'a=(x y z); echo ${#a[@]}; cat <(echo substituted)'`, "3\nsubstituted\n"},
+		{`python3 -c 'import threading; t=[threading.Thread(target=print, args=(1,)) for _ in range(20)]; [x.start() for x in t]; [x.join() for x in t]' | wc -l`, "20\n"},
+		{`mkdir d && echo x >d/f && chmod 755 d/f && python3 -c 'import tempfile, os; f=tempfile.NamedTemporaryFile(); os.fchmod(f.fileno(), 0o640); print(oct(os.stat("d/f").st_mode))'`, "0o100755\n"},
+	} {
+		if out, exit := sh(t, s, schemas.ProcessID("t", "t", tt[0]), tt[0]); out != tt[1] || exit.Code != 0 {
+			t.Errorf("%s: %q, %+v", tt[0], out, exit)
+		}
+	}
+}
+
+// TestStartAdopts: what the worker puts into a workspace is the container's user's at the next command.
+func TestStartAdopts(t *testing.T) {
+	s := box(t, newProvider(t, nil), sandbox.Spec{})
+	dir := filepath.Join(s.Workspace(), "put", "below")
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if out, exit := sh(t, s, "p", "echo y >>put/below/file && cat put/below/file && touch put/new"); out != "xy\n" || exit.Code != 0 {
+		t.Errorf("%q, %+v", out, exit)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // worker is what TestWorkerKilled kills: it makes a sandbox, starts something in it, says so, and waits.
 func worker(dir, image string) error {
-	p, err := New(Config{RunDir: dir, Image: image, Cell: "test", Worker: "killed"})
+	p, err := New(Config{RunDir: dir, Image: image, Cell: cell(os.Getppid()), Worker: "killed"})
 	if err != nil {
 		return err
 	}

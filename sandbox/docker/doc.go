@@ -13,6 +13,9 @@
 // and the first is closed. What the host connects to afterwards lies in a folder that no container sees, so that nothing a
 // process could put in a socket's place is ever followed.
 //
+// The filter of system calls is this package's own, since an engine's is as old as the engine. The supervisor cannot be read, traced or
+// signalled by the processes beside it, though all are one user's; so `docker stop` kills it at once.
+//
 // A container is removed when its supervisor has gone, whatever the cause. [Provider.Run] removes those that a worker left
 // behind when it died.
 package docker

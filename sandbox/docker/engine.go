@@ -2,7 +2,9 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"net"
+	"os"
 	"strings"
 	"time"
 
@@ -70,6 +72,9 @@ func engineError(c *client.Client, what string, err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, os.ErrPermission):
+		return schemas.Errorf(schemas.CodeUnavailable, "docker: this user may not use the engine at %s: as root, run `usermod -aG docker USER`, and log in again: %w",
+			c.DaemonHost(), err)
 	case client.IsErrConnectionFailed(err):
 		return schemas.Errorf(schemas.CodeUnavailable, "docker: no engine answers at %s: start it, or install one with `%s`: %w",
 			c.DaemonHost(), Install, err)

@@ -37,11 +37,14 @@ func runDir(tb testing.TB) string {
 	return dir
 }
 
+// cell is that of one run of the tests: others may use the same engine, and sweep.
+func cell(pid int) string { return fmt.Sprint("test-", pid) }
+
 // newProvider makes a provider whose containers are no other test's.
 func newProvider(tb testing.TB, change func(*Config)) *Provider {
 	tb.Helper()
 	config := Config{
-		RunDir: filepath.Join(runDir(tb), "run"), Image: dockertest.Image(tb), Cell: "test",
+		RunDir: filepath.Join(runDir(tb), "run"), Image: dockertest.Image(tb), Cell: cell(os.Getpid()),
 		Worker: strings.NewReplacer("/", ".", "#", ".").Replace(tb.Name()),
 		Warn:   func(err error) { tb.Error(err) },
 	}

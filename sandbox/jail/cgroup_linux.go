@@ -94,6 +94,14 @@ func (c *cgroups) find(mounts map[string]string, own, name string) error {
 	return nil
 }
 
+// version is 1 or 2.
+func (c *cgroups) version() string {
+	if c.v2 {
+		return "2"
+	}
+	return "1"
+}
+
 // enable hands the controllers down to the jails' folders.
 func (c *cgroups) enable() error {
 	dir := c.parents["memory"]

@@ -22,10 +22,12 @@ func Check() (limits string, err error) {
 		return "", schemas.Errorf(schemas.CodeUnavailable, "provider jail: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	limits = "memory, CPU and pids limited by cgroup"
 	p, err := New(Config{RunDir: filepath.Join(dir, "run"), bare: true, Warn: func(text string) { limits = text }})
 	if err != nil {
 		return "", err
+	}
+	if p.cgroups != nil {
+		limits = "memory, CPU and pids limited by cgroups v" + p.cgroups.version()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), checkPatience)
 	defer cancel()

@@ -108,6 +108,12 @@ func TestOwnersNotMapped(t *testing.T) {
 	if out, exit := output(t, s, "p", "sh", "-c", "echo y >>given && cat given && echo z >made"); exit.Code != 0 || out != "xy\n" {
 		t.Errorf("%+v %q", exit, out)
 	}
+	if err := os.WriteFile(filepath.Join(ws, "later"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, exit := output(t, s, "q", "cat", "later"); exit.Code != 0 || out != "x" {
+		t.Errorf("%+v %q", exit, out)
+	}
 }
 
 // TestRootfs: a folder is the root, read-only, with what every jail has.

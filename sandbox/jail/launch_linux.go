@@ -62,7 +62,7 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *box, err e
 		if err := workspace.Own(j.workspace, c.uid, c.uid); err != nil {
 			return nil, schemas.Errorf(schemas.CodeUnavailable, "give the workspace to the jail's user: %w", err)
 		}
-		j.mapped = false
+		j.mapped, r.Given = false, true
 		l, child, err = p.start(ctx, j, c, &r)
 	}
 	if err != nil {
@@ -94,7 +94,11 @@ func (p *Provider) box(r keeper.Record, c *claim, l *link.Link, child *child) *b
 			return p.keeper.Save(r)
 		},
 	})
-	return &box{s}
+	b := &box{Sandbox: s}
+	if r.Given {
+		b.owner = r.UID
+	}
+	return b
 }
 
 // start has the zygote start the jail, and greets its supervisor: the connection waits in the socket's queue until that takes it,
@@ -147,7 +151,11 @@ func (p *Provider) jailed(ctx context.Context, spec sandbox.Spec, c *claim) (*ja
 		}
 	}
 	if spec.Rootfs != "" {
-		if j.entries, err = folderRoot(spec.Rootfs); err != nil {
+		folder, err := p.rootfs(ctx, spec.Rootfs)
+		if err != nil {
+			return nil, err
+		}
+		if j.entries, err = folderRoot(folder); err != nil {
 			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "rootfs: %w", err).With("path", "rootfs")
 		}
 	}

@@ -29,6 +29,8 @@ type Provider struct {
 	stock   stock
 	linger  time.Duration
 	keeper  *keeper.Keeper[*box]
+	// unpacking is held by whoever unpacks a root.
+	unpacking chan struct{}
 }
 
 var _ sandbox.Reattacher = (*Provider)(nil)
@@ -40,7 +42,9 @@ func New(config Config) (*Provider, error) {
 		return nil, err
 	}
 	dir := filepath.Clean(config.RunDir)
-	p := &Provider{dir: dir, linger: keeper.Linger(config.Linger), stock: stock{closing: make(chan struct{})}}
+	p := &Provider{
+		dir: dir, linger: keeper.Linger(config.Linger), stock: stock{closing: make(chan struct{})}, unpacking: make(chan struct{}, 1),
+	}
 	if err := p.prepare(config.bare); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider jail: %w", err)
 	}

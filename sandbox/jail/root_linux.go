@@ -56,7 +56,8 @@ func folderRoot(dir string) ([]entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		if ok {
+		// A link in var is made while the host is in sight: it must not be led there.
+		if ok && (e.name != "var" || e.target == "") {
 			list = append(list, e)
 		}
 	}

@@ -28,6 +28,8 @@ type Record struct {
 	Start uint64 `json:"start,omitempty"`
 	// UID is the user the processes run as, where the sandbox has one to itself.
 	UID int `json:"uid,omitempty"`
+	// Given says that the files of the workspace were given to that user.
+	Given bool `json:"given,omitempty"`
 	// Container is the engine's id, where there is an engine.
 	Container string `json:"container,omitempty"`
 }

@@ -8,7 +8,7 @@ import (
 // spareThreads is how many threads a supervisor makes before anything runs in its jail or container. The limit of processes there
 // counts the supervisor's threads too, and the Go runtime gives up when it needs one and cannot have it. Every process keeps at
 // most three busy, and none is started any more once the limit is reached.
-const spareThreads = 16
+const spareThreads = 8
 
 // reserve makes threads, which the runtime then keeps idle until it needs them, and tells when they are there: meanwhile the
 // host can be answered.

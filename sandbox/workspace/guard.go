@@ -21,8 +21,9 @@ type Guard struct {
 	dir     func() string
 	over    error     // limit_exceeded while the workspace holds too much
 	crossed bool      // it does since the command that has not ended yet
-	least   Usage     // what it held at the least since then
-	strikes int       // commands that made it larger
+	last    Usage     // what it held when the last command had ended, or less
+	least   Usage     // what it held at the least since it holds too much
+	strikes int       // commands that made it larger since then
 	seen    time.Time // the last measurement; zero where there was none
 }
 
@@ -41,7 +42,7 @@ func (g *Guard) Admit() error {
 	}
 	u := g.measure()
 	if g.over != nil && g.crossed { // files have come in from outside
-		g.crossed, g.least = false, u
+		g.cross(u)
 	}
 	if g.over == nil || g.strikes < maxStrikes {
 		return nil
@@ -57,7 +58,7 @@ func (g *Guard) Look() error {
 	defer g.mu.Unlock()
 	was := g.over != nil
 	u := g.measure()
-	if g.over == nil || was && !g.crossed && !u.exceeds(g.least) {
+	if g.over == nil || was && !g.crossed && !u.exceeds(g.last) {
 		return nil
 	}
 	return g.refuse()
@@ -73,15 +74,18 @@ func (g *Guard) Ended() error {
 	case g.over == nil:
 		return nil
 	case g.crossed:
-		g.crossed, g.least = false, u
-	case u.exceeds(g.least):
+		g.cross(u)
+	case u.exceeds(g.last):
 		g.strikes++
-		g.least = u
+		g.last = u
 	default:
 		return nil
 	}
 	return g.refuse()
 }
+
+// cross notes what a workspace holds that has come to hold too much. mu is held.
+func (g *Guard) cross(u Usage) { g.crossed, g.last, g.least = false, u, u }
 
 // raise tells how to get a larger workspace.
 const raise = "commands that remove files are let through; larger limits are set where the worker is started, by --workspace-bytes, --workspace-files and --file-bytes"
@@ -102,9 +106,15 @@ func (g *Guard) measure() Usage {
 	case g.over == nil:
 		g.crossed, g.strikes = false, 0
 	case !was:
-		g.crossed, g.least, g.strikes = true, u, 0
-	case g.least.exceeds(u) && !u.exceeds(g.least): // on its way down
-		g.least, g.strikes = u, 0
+		g.cross(u)
+		g.crossed, g.strikes = true, 0
+	default:
+		if u.below(g.last) {
+			g.last = u
+		}
+		if u.below(g.least) { // on its way down
+			g.least, g.strikes = u, 0
+		}
 	}
 	return u
 }
@@ -125,6 +135,9 @@ func (g *Guard) past(u Usage) error {
 	}
 	return nil
 }
+
+// below says whether it is less in one way, and more in none.
+func (u Usage) below(other Usage) bool { return other.exceeds(u) && !u.exceeds(other) }
 
 // exceeds says whether it is more in any way.
 func (u Usage) exceeds(other Usage) bool {

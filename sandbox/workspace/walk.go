@@ -21,7 +21,7 @@ var errDeep = errors.New("folders are nested too deep")
 
 // Entry is a thing in a workspace. It may have changed since it was seen.
 type Entry struct {
-	dir  *os.File
+	dir  int // the descriptor of its folder
 	name string
 	stat unix.Stat_t
 }
@@ -44,10 +44,11 @@ func walkOpen(dir *os.File, depth int, visit func(e *Entry) error) (err error) {
 	if depth == 0 {
 		return errDeep
 	}
+	fd := int(dir.Fd())
 	for {
 		names, err := dir.Readdirnames(batch)
 		for _, name := range names {
-			if err := look(dir, name, depth, visit); err != nil {
+			if err := look(fd, name, depth, visit); err != nil {
 				return err
 			}
 		}
@@ -60,16 +61,15 @@ func walkOpen(dir *os.File, depth int, visit func(e *Entry) error) (err error) {
 	}
 }
 
-func look(dir *os.File, name string, depth int, visit func(e *Entry) error) error {
+func look(dir int, name string, depth int, visit func(e *Entry) error) error {
 	e := &Entry{dir: dir, name: name}
-	fd := int(dir.Fd())
-	err := unix.Fstatat(fd, name, &e.stat, unix.AT_SYMLINK_NOFOLLOW)
+	err := unix.Fstatat(dir, name, &e.stat, unix.AT_SYMLINK_NOFOLLOW)
 	if err == nil {
 		err = visit(e)
 	}
 	if err == nil && e.stat.Mode&unix.S_IFMT == unix.S_IFDIR {
 		var sub int
-		if sub, err = unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
+		if sub, err = unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
 			return walkOpen(os.NewFile(uintptr(sub), name), depth-1, visit)
 		}
 	}
@@ -120,7 +120,7 @@ func Own(dir string, uid, gid int) error {
 		if owned(&e.stat, uid, gid) {
 			return nil
 		}
-		return unix.Fchownat(int(e.dir.Fd()), e.name, uid, gid, unix.AT_SYMLINK_NOFOLLOW)
+		return unix.Fchownat(e.dir, e.name, uid, gid, unix.AT_SYMLINK_NOFOLLOW)
 	})
 }
 

@@ -2,7 +2,7 @@
 // the test's end, and an image made on the spot.
 //
 //	test ──► Image(t) ──► engine answers? ──no──► CI: fail; elsewhere: skip, with the command that brings one
-//	                         └──yes──► import of a root that holds busybox alone
+//	                         └──yes──► import of a root that holds busybox alone, or bash, python3 and jq as well
 //
 // Engine is the engine itself for measurements, which are no tests.
 package dockertest

@@ -32,7 +32,38 @@ const patience = time.Minute
 // engine, or a static busybox to make it of, the test fails where CI is "true", and is skipped elsewhere.
 func Image(tb testing.TB) string {
 	tb.Helper()
-	ref, err := derive(tb, "busybox", nil)
+	return need(tb, func(ctx context.Context, e *Engine) (string, error) { return e.image(ctx, "busybox", nil) })
+}
+
+// Tools gives the name of an image with bash, python3 with its standard library, and jq, besides busybox: this machine's own, with
+// the libraries they need. What is missing is treated as by Image.
+func Tools(tb testing.TB) string {
+	tb.Helper()
+	return need(tb, func(ctx context.Context, e *Engine) (string, error) {
+		content, err := root(addBusybox, addTools)
+		if err != nil {
+			return "", fmt.Errorf("%w: not all of busybox, bash, python3 and jq to make an image of: %w: run %s", ErrMissing, err, Bring)
+		}
+		return e.load(ctx, "sluice-test-tools", content, nil)
+	})
+}
+
+// Derive makes an image of the same content with changes to its configuration, in the words of a Dockerfile.
+func Derive(tb testing.TB, name string, changes ...string) string {
+	tb.Helper()
+	return need(tb, func(ctx context.Context, e *Engine) (string, error) { return e.image(ctx, name, changes) })
+}
+
+// need makes an image for a test.
+func need(tb testing.TB, make func(context.Context, *Engine) (string, error)) (ref string) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	e, err := Open(ctx)
+	if err == nil {
+		ref, err = make(ctx, e)
+		err = errors.Join(err, e.Close())
+	}
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrMissing) && os.Getenv("CI") != "true":
@@ -43,38 +74,15 @@ func Image(tb testing.TB) string {
 	return ref
 }
 
-// Derive makes an image of the same content with changes to its configuration, in the words of a Dockerfile.
-func Derive(tb testing.TB, name string, changes ...string) string {
-	tb.Helper()
-	Image(tb)
-	ref, err := derive(tb, name, changes)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return ref
-}
-
-func derive(tb testing.TB, name string, changes []string) (ref string, err error) {
-	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	e, err := Open(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, e.Close()) }()
-	return e.image(ctx, name, changes)
-}
-
 // Image is what the function Image gives. Errors: ErrMissing without a static busybox, and what the engine says.
 func (e *Engine) Image(ctx context.Context) (string, error) { return e.image(ctx, "busybox", nil) }
 
 func (e *Engine) image(ctx context.Context, name string, changes []string) (string, error) {
-	root, err := busyboxRoot()
+	content, err := busyboxRoot()
 	if err != nil {
 		return "", fmt.Errorf("%w: no static busybox to make an image of: %w: run %s", ErrMissing, err, Bring)
 	}
-	return e.load(ctx, "sluice-test-"+name, root, changes)
+	return e.load(ctx, "sluice-test-"+name, content, changes)
 }
 
 // load imports a root unless the same one is there.
@@ -98,24 +106,36 @@ func (e *Engine) load(ctx context.Context, name string, root []byte, changes []s
 }
 
 // busyboxRoot is a root file system, as tar: the same bytes for the same busybox.
-func busyboxRoot() ([]byte, error) {
+func busyboxRoot() ([]byte, error) { return root(addBusybox) }
+
+// root is the tar of what these add.
+func root(parts ...func(w *tar.Writer) error) ([]byte, error) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, add := range parts {
+		if err := add(w); err != nil {
+			return nil, err
+		}
+	}
+	return out.Bytes(), w.Close()
+}
+
+func addBusybox(w *tar.Writer) error {
 	path, err := exec.LookPath("busybox")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := static(path); err != nil {
-		return nil, err
+		return err
 	}
 	program, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	applets, err := exec.Command(path, "--list").Output()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var out bytes.Buffer
-	w := tar.NewWriter(&out)
 	for _, dir := range []string{"bin/", "etc/", "root/"} {
 		err = errors.Join(err, w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}))
 	}
@@ -128,7 +148,7 @@ func busyboxRoot() ([]byte, error) {
 			err = errors.Join(err, w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + name, Linkname: "busybox", Mode: 0o777}))
 		}
 	}
-	return out.Bytes(), errors.Join(err, w.Close())
+	return err
 }
 
 // static refuses a program that needs libraries, which the root does not have.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -156,12 +157,24 @@ func (s *scene) fill(t *testing.T) {
 	if s.pidsHold(t); t.Failed() {
 		t.Fatal("not tried: the limit does not hold")
 	}
-	beside, err := s.start(s.box, sandbox.Command{Path: "sleep", Args: []string{"300"}})
-	if err != nil {
-		t.Fatal(err)
+	// A new sandbox, whose supervisor has not had to do with much yet: what it needs from now on it cannot get any more.
+	box := s.create(t, sandbox.Spec{ID: "filled", Workspace: s.workspace, Limits: sandbox.Limits{PIDs: pids}})
+	defer func() {
+		if err := box.Terminate(s.ctx, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	const loud = 3
+	var beside []sandbox.Process
+	for range loud {
+		p, err := s.start(box, sandbox.Command{Path: "yes"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		beside = append(beside, p)
 	}
 	hold := sandbox.Command{Path: "./probe", Args: []string{"hold"}, Env: s.tooMany(), Timeout: Patience / 2}
-	holder, err := s.start(s.box, hold)
+	holder, err := s.start(box, hold)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +188,7 @@ func (s *scene) fill(t *testing.T) {
 	}
 	const tries = 20
 	for range tries {
-		p, err := s.start(s.box, sandbox.Command{Path: "true"})
+		p, err := s.start(box, sandbox.Command{Path: "true"})
 		if err == nil {
 			_, err = p.Wait(s.ctx) // one of the spare ones
 		}
@@ -183,14 +196,32 @@ func (s *scene) fill(t *testing.T) {
 			t.Errorf("start with all processes taken: %v", err)
 		}
 	}
-	if _, err := s.start(s.box, sandbox.Command{Path: "no-such-program"}); err == nil {
+	if _, err := s.start(box, sandbox.Command{Path: "no-such-program"}); err == nil {
 		t.Error("a program that is not there has started")
 	}
-	if err := beside.Signal(sandbox.Signal(syscall.SIGTERM)); err != nil {
-		t.Error(err)
+	var all sync.WaitGroup
+	for _, p := range beside {
+		all.Go(func() {
+			for range 50 { // more than is held without being read
+				out, err := p.Read(s.ctx)
+				if err == nil {
+					err = p.Ack(out.Stream, out.Offset+int64(len(out.Data)))
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
 	}
-	if r := s.finish(t, beside, sandbox.Command{Path: "sleep"}); r.Signal != sandbox.Signal(syscall.SIGTERM) {
-		t.Errorf("%+v", r.Exit)
+	all.Wait()
+	for _, p := range beside {
+		if err := p.Signal(sandbox.Signal(syscall.SIGTERM)); err != nil {
+			t.Error(err)
+		}
+		if r := s.finish(t, p, sandbox.Command{Path: "yes"}); r.Signal != sandbox.Signal(syscall.SIGTERM) {
+			t.Errorf("%+v", r.Exit)
+		}
 	}
 	if err := holder.Kill(0); err != nil {
 		t.Error(err)
@@ -198,7 +229,7 @@ func (s *scene) fill(t *testing.T) {
 	if r := s.finish(t, holder, hold); r.Reason != schemas.ReasonKilled {
 		t.Errorf("%+v", r.Exit)
 	}
-	s.alive(t, s.box)
+	s.alive(t, box)
 }
 
 // deafen has processes print without end while nobody reads, and others go on beside them.
@@ -210,6 +241,9 @@ func (s *scene) deafen(t *testing.T) {
 	for range loud {
 		p, err := s.start(s.box, cmd)
 		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Read(s.ctx); err != nil { // the only piece that is taken before the end
 			t.Fatal(err)
 		}
 		running = append(running, p)

@@ -66,7 +66,11 @@ var networkAttacks = []attack{
 		if err != nil {
 			t.Logf("no datagrams: %v", err)
 		} else {
-			defer d.Close()
+			defer func() {
+				if err := d.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
 		}
 		if r := s.sh(t, "cat /proc/net/unix"); strings.Contains(r.stdout, name) {
 			t.Error("the host's abstract socket is seen")

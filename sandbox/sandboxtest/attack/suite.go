@@ -3,6 +3,7 @@ package attack
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -51,33 +52,55 @@ type attack struct {
 	run  func(t *testing.T, s *scene)
 }
 
-// Run attacks. Each case has a sandbox of its own, and a neighbour that must not notice.
+// Run attacks. Each attacker has a neighbour that must not notice. What loads the machine has a sandbox of its own; the other cases of
+// a part share one, until one of them fails: making a container takes longer than most attacks.
 func Run(t *testing.T, f Factory) {
-	// Before anything is started, so that whatever could pass it on has it.
-	t.Setenv(secretName, treasure)
 	probe := f.Probe
 	if probe == "" {
 		probe = buildProbe(t)
 	}
+	// Before any provider is made, so that whatever could pass it on has it; another run's is not taken for it.
+	t.Setenv(secretName, "a secret of the worker "+rand.Text())
 	for _, part := range []struct {
 		name    string
 		attacks []attack
 	}{{"Calls", callAttacks}, {"Files", fileAttacks}, {"Network", networkAttacks}, {"Processes", processAttacks}, {"Load", loadAttacks}} {
 		t.Run(part.name, func(t *testing.T) {
+			var shared *scene
 			for _, a := range part.attacks {
+				if a.hard {
+					continue
+				}
+				if shared == nil {
+					shared = newScene(t, f, probe)
+				}
+				if !t.Run(a.name, func(t *testing.T) { a.attack(t, shared) }) {
+					shared = nil
+				}
+			}
+			for _, a := range part.attacks {
+				if !a.hard {
+					continue
+				}
 				t.Run(a.name, func(t *testing.T) {
-					if a.hard && !f.Hard {
+					if !f.Hard {
 						t.Skip("loads the machine: make attack")
 					}
-					s := newScene(t, f, probe)
-					a.run(t, s)
-					s.unharmed(t)
-					if t.Failed() {
-						t.Log("must: " + a.must)
-					}
+					a.attack(t, newScene(t, f, probe))
 				})
 			}
 		})
+	}
+}
+
+func (a *attack) attack(t *testing.T, s *scene) {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	s.ctx = ctx
+	a.run(t, s)
+	s.unharmed(t)
+	if t.Failed() {
+		t.Log("must: " + a.must)
 	}
 }
 
@@ -100,7 +123,7 @@ func buildProbe(t *testing.T) string {
 // scene is an attacker's sandbox, its neighbour, and what on the host must stay as it is.
 type scene struct {
 	f         Factory
-	ctx       context.Context
+	ctx       context.Context // of the case
 	provider  sandbox.Provider
 	box       sandbox.Sandbox // the attacker's
 	neighbour sandbox.Sandbox
@@ -115,7 +138,7 @@ type scene struct {
 
 const (
 	treasure = "a secret of the host that no sandbox may see"
-	// secretName is a variable of the worker's environment that holds the treasure.
+	// secretName is a variable of the worker's environment.
 	secretName = "SLUICE_SECRET_OF_THE_WORKER"
 )
 
@@ -129,7 +152,7 @@ const (
 func newScene(t *testing.T, f Factory, probe string) *scene {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	t.Cleanup(cancel)
+	defer cancel()
 	s := &scene{f: f, ctx: ctx, workspace: t.TempDir(), next: t.TempDir()}
 	s.secret = filepath.Join(t.TempDir(), "secret")
 	for path, text := range map[string]string{s.secret: treasure, filepath.Join(s.next, "canary"): treasure} {

@@ -84,6 +84,9 @@ func (g *guard) end(why error) {
 	}
 }
 
+// fileCode is how a shell reports that what it ran, or what it ran ran, was ended for writing too large a file.
+const fileCode = schemas.ExitSignalBase + int(syscall.SIGXFSZ)
+
 // verdict is what the end of a process has to do with the limits; nil for nothing.
 func (g *guard) verdict(p *Process) error {
 	err := g.Ended()
@@ -95,7 +98,7 @@ func (g *guard) verdict(p *Process) error {
 		return err
 	case why != nil && p.exit.Reason == schemas.ReasonKilled:
 		return why
-	case p.exit.Signal == sandbox.Signal(syscall.SIGXFSZ):
+	case p.exit.Code == fileCode:
 		return schemas.Errorf(schemas.CodeLimitExceeded, "a file would have grown past %d bytes: a larger limit is set where the worker is started, by --file-bytes",
 			g.limits.FileBytes)
 	}
