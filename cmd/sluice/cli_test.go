@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,6 +26,8 @@ type cli struct {
 	t    *testing.T
 	data string
 	env  map[string]string
+	bin  string              // what is spawned; this program, where it is empty
+	as   *syscall.Credential // who spawned programs run as; this user, where it is nil
 }
 
 // newCLI has a data folder with a short name: that of a test's own folder would be too long for a socket.
