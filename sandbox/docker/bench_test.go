@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
@@ -96,7 +97,7 @@ func supervised(ctx context.Context, s sandbox.Sandbox, i int) error {
 	if err == nil && exit.Code != 0 {
 		err = fmt.Errorf("%+v", exit)
 	}
-	return err
+	return errors.Join(err, p.Release())
 }
 
 // dockerExec is one command as docker exec does it.

@@ -37,6 +37,9 @@ func execTrue(b *testing.B, s sandbox.Sandbox, id string) {
 	if exit, err := p.Wait(b.Context()); err != nil || exit.Code != 0 {
 		b.Fatal(exit, err)
 	}
+	if err := p.Release(); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // BenchmarkColdJail is from Create to the end of the first command. Taking it away again is not counted.

@@ -63,6 +63,9 @@ func BenchmarkExecTrue(b *testing.B) {
 		if exit, err := p.Wait(b.Context()); err != nil || exit.Code != 0 {
 			b.Fatal(exit, err)
 		}
+		if err := p.Release(); err != nil {
+			b.Fatal(err)
+		}
 	})
 }
 
