@@ -44,7 +44,9 @@ func TestEveryProcessSurvivesItsWorker(t *testing.T) {
 			c.become(ordinary)
 			return jailFlags(t, c)
 		}},
-		{"docker", func(t *testing.T, _ *cli) []string { return []string{"--provider", "docker", "--image", dockertest.Image(t)} }},
+		{"docker", func(t *testing.T, _ *cli) []string {
+			return []string{"--provider", "docker", "--image", dockertest.Image(t)}
+		}},
 		{"pool", func(t *testing.T, _ *cli) []string {
 			return []string{"--provider", "docker", "--image", dockertest.Image(t), "--pool", "1"}
 		}},

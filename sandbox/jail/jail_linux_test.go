@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,8 +19,6 @@ import (
 	"github.com/sluice-dev/sluice/sandbox/supervisor/bin"
 	"github.com/sluice-dev/sluice/schemas"
 )
-
-const patience = time.Minute
 
 func closing(t *testing.T, p *Provider) {
 	t.Helper()

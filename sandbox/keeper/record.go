@@ -33,7 +33,7 @@ type Record struct {
 }
 
 // named is what a Record's name looks like, against a file that somebody else put there.
-var named = regexp.MustCompile(`^[0-9a-f]{20}$`) //nolint:gochecknoglobals // compiled once
+var named = regexp.MustCompile(`^[0-9a-f]{20}$`)
 
 const suffix = ".json"
 

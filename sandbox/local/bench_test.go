@@ -102,6 +102,12 @@ func BenchmarkOutput(b *testing.B) {
 		if n := drain(b, p); n != outputSize {
 			b.Fatal(n)
 		}
+		if _, err := p.Wait(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		if err := p.Release(); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 
