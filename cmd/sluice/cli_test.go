@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,12 +39,40 @@ func newCLI(t *testing.T) *cli {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c := &cli{t: t, data: data, env: map[string]string{}}
 	t.Cleanup(func() {
+		c.endLeft()
 		if err := os.RemoveAll(data); err != nil {
 			t.Error(err)
 		}
 	})
-	return &cli{t: t, data: data, env: map[string]string{}}
+	return c
+}
+
+// endLeft ends the sandboxes of workers that were killed and not started again: they would wait for ten minutes.
+func (c *cli) endLeft() {
+	for _, dir := range []string{"run", "run/j", "run/docker"} {
+		files, err := filepath.Glob(filepath.Join(c.data, dir, "kept", "*.json"))
+		if err != nil {
+			c.t.Error(err)
+		}
+		for _, f := range files {
+			var r struct {
+				PID       int    `json:"pid"`
+				Container string `json:"container"`
+			}
+			body, err := os.ReadFile(f)
+			if err != nil || json.Unmarshal(body, &r) != nil {
+				continue // it has just gone
+			}
+			if r.PID > 0 {
+				_ = syscall.Kill(r.PID, syscall.SIGKILL) // it may have ended
+			}
+			if r.Container != "" {
+				_ = exec.Command("docker", "rm", "-f", r.Container).Run() // the same
+			}
+		}
+	}
 }
 
 // outcome is what a command line came to.
