@@ -100,3 +100,40 @@ func TestVerdictOfEveryStep(t *testing.T) {
 		}
 	}
 }
+
+func TestResumeEveryCombination(t *testing.T) {
+	for n := range 1 << 4 {
+		f := finding{unknown: bit(n, 0), ended: bit(n, 1), foreign: bit(n, 2), partial: bit(n, 3)}
+		if resume(f) != (n == 0) {
+			t.Errorf("%+v: %v", f, resume(f))
+		}
+	}
+}
+
+func TestAMarkFitsItsSessionAlone(t *testing.T) {
+	m := mark{Tenant: "default", Session: "s", Epoch: 5}
+	if got, ok := parseMark(m.String()); !ok || got != m {
+		t.Errorf("%+v, %v", got, ok)
+	}
+	for _, bad := range []string{"", "{", "{}", `{"tenant":"a.b"}`} {
+		if got, ok := parseMark(bad); ok {
+			t.Errorf("%q is %+v", bad, got)
+		}
+	}
+	for _, k := range []struct {
+		what string
+		s    schemas.Session
+		fits bool
+	}{
+		{"as it was marked", schemas.Session{ID: "s", Owner: "w", Epoch: 5}, true},
+		{"marked, and killed before the session was saved", schemas.Session{ID: "s", Owner: "w", Epoch: 4}, true},
+		{"another owner", schemas.Session{ID: "s", Owner: "x", Epoch: 5}, false},
+		{"its own again, after another's", schemas.Session{ID: "s", Owner: "w", Epoch: 7}, false},
+		{"another session of the thread", schemas.Session{ID: "t", Owner: "w", Epoch: 5}, false},
+		{"older than the last owner's", schemas.Session{ID: "s", Owner: "w", Epoch: 3}, false},
+	} {
+		if m.fits(&k.s, "w") != k.fits {
+			t.Errorf("%s: %v", k.what, !k.fits)
+		}
+	}
+}

@@ -5,6 +5,9 @@
 //	               │            └─ the key was taken before: collide ──► replay, attach,       └──► inbox
 //	               └─ refuse, retry elsewhere, forward, bury                lost, run again
 //
+// A worker that begins anew first takes back what runs: sandboxes found by their provider ──► session still its own ──► records
+// without an end ──► log read to its end ──► output from there on, and the end as above.
+//
 // A sandbox goes through these states; transitions in lifecycle.go is the table, and each arrow is an event of that name:
 //
 //	PENDING ──► CREATING ──► RUNNING ──► COMPLETED   it ended by itself, or was parked
@@ -18,6 +21,6 @@
 //
 //	claim ──► created | reused ──► sandbox, cold start once per epoch ──► … ──► hooks ──► terminated | expired
 //
-// The two tables that decide, admit and collide, stand in decide.go. Everything the worker keeps in memory can be rebuilt
+// The tables that decide, admit, collide and resume, stand in decide.go. Everything the worker keeps in memory can be rebuilt
 // from the streams, the buckets and its sandboxes. It knows NATS only by the interfaces it declares.
 package processor

@@ -36,11 +36,11 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-func TestServes(t *testing.T) {
-	image := &thread{thread: "t", session: schemas.Session{Provider: "docker", Image: "x"}}
-	jail := &thread{thread: "t", session: schemas.Session{Provider: "jail"}}
+func TestAKindFits(t *testing.T) {
+	image := &schemas.Session{Thread: "t", Provider: "docker", Image: "x"}
+	jail := &schemas.Session{Thread: "t", Provider: "jail"}
 	for what, tt := range map[string]struct {
-		t    *thread
+		s    *schemas.Session
 		asks kind
 		ok   bool
 	}{
@@ -48,7 +48,7 @@ func TestServes(t *testing.T) {
 		"its image": {image, kind{"", "x"}, true}, "another image": {image, kind{"docker", "y"}, false}, "another provider": {image, kind{"jail", ""}, false},
 		"an image in a jail": {jail, kind{"", "x"}, false}, "a jail": {jail, kind{"jail", ""}, true},
 	} {
-		err := tt.t.serves(tt.asks)
+		err := tt.asks.fits(tt.s)
 		if (err == nil) != tt.ok || err != nil && schemas.CodeOf(err) != schemas.CodeConflict {
 			t.Errorf("%s: %v", what, err)
 		}

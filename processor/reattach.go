@@ -110,7 +110,8 @@ func (w *Worker) reclaim(ctx context.Context, provider string, sb sandbox.Attach
 	t.making = w.found(t, sb)
 	// The mark comes first: were the session's new epoch the only one that is stored, the sandbox would look like another owner's.
 	if err := sb.Remark(t.mark().String()); err != nil {
-		return nil, err
+		// A full disk, say: now it can be gone on with, after another death it cannot.
+		w.cfg.Log.Warn().Err(err).Str("sandbox", sb.ID()).Str("thread", spec.Thread).Msg("mark of a sandbox not stored")
 	}
 	if t.revision, err = w.cfg.Sessions.SaveSession(ctx, s, revision); err != nil {
 		if errors.Is(err, schemas.ErrConflict) {

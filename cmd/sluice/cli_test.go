@@ -9,8 +9,11 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,6 +28,8 @@ type cli struct {
 	t    *testing.T
 	data string
 	env  map[string]string
+	bin  string              // what is spawned; this program, where it is empty
+	as   *syscall.Credential // who spawned programs run as; this user, where it is nil
 }
 
 // newCLI has a data folder with a short name: that of a test's own folder would be too long for a socket.
@@ -34,12 +39,40 @@ func newCLI(t *testing.T) *cli {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c := &cli{t: t, data: data, env: map[string]string{}}
 	t.Cleanup(func() {
+		c.endLeft()
 		if err := os.RemoveAll(data); err != nil {
 			t.Error(err)
 		}
 	})
-	return &cli{t: t, data: data, env: map[string]string{}}
+	return c
+}
+
+// endLeft ends the sandboxes of workers that were killed and not started again: they would wait for ten minutes.
+func (c *cli) endLeft() {
+	for _, dir := range []string{"run", "run/j", "run/docker"} {
+		files, err := filepath.Glob(filepath.Join(c.data, dir, "kept", "*.json"))
+		if err != nil {
+			c.t.Error(err)
+		}
+		for _, f := range files {
+			var r struct {
+				PID       int    `json:"pid"`
+				Container string `json:"container"`
+			}
+			body, err := os.ReadFile(f)
+			if err != nil || json.Unmarshal(body, &r) != nil {
+				continue // it has just gone
+			}
+			if r.PID > 0 {
+				_ = syscall.Kill(r.PID, syscall.SIGKILL) // it may have ended
+			}
+			if r.Container != "" {
+				_ = exec.Command("docker", "rm", "-f", r.Container).Run() // the same
+			}
+		}
+	}
 }
 
 // outcome is what a command line came to.

@@ -87,12 +87,16 @@ type spawned struct {
 func (c *cli) spawn(args ...string) *spawned {
 	c.t.Helper()
 	s := &spawned{t: c.t, stderr: &buffer{}, ended: make(chan struct{})}
-	s.cmd = exec.Command(os.Args[0], c.args(args)...)
+	bin := c.bin
+	if bin == "" {
+		bin = os.Args[0]
+	}
+	s.cmd = exec.Command(bin, c.args(args)...)
 	s.cmd.Env = []string{asSluice + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
 	for k, v := range c.env {
 		s.cmd.Env = append(s.cmd.Env, k+"="+v)
 	}
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: c.as}
 	s.cmd.Stderr = s.stderr
 	s.cmd.WaitDelay = patience
 	var err error

@@ -5,8 +5,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -168,7 +170,7 @@ func freeAddress(t *testing.T) string {
 }
 
 // `sluice up` killed with SIGKILL and started again: streams, records and results of before are there; a process that ran then
-// is told as `lost`, to a client that waits for it too.
+// goes on, for a client, a follower and a listener that waited too; one whose supervisor was killed as well is told as `lost`.
 func TestUpSurvivesItsOwnDeath(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
@@ -183,14 +185,19 @@ func TestUpSurvivesItsOwnDeath(t *testing.T) {
 	if before.code != 4 {
 		t.Fatalf("%+v", before)
 	}
-	arg := uniqueSeconds()
-	waiting := c.spawn(execArgs("--key", "running", "-n", "--", "bash", "-c", "echo begun; sleep "+arg)...)
+	waiting := c.spawn(execArgs("--key", "running", "-n", "--", "bash", "-c", "echo begun; read -r line < "+c.fifo("go")+"; echo $line; exit 6")...)
 	if got := waiting.line(); got != "begun" {
 		t.Fatalf("%q", got)
 	}
 	following := c.spawn("logs", "-f", c.only())
 	if got := following.line(); got != "begun" {
 		t.Fatalf("%q", got)
+	}
+	arg := uniqueSeconds()
+	doomed := c.spawn("exec", "--provider", "local", "--thread", "t2", "--key", "doomed", "-n", "--", "bash", "-c", "echo $PPID; exec sleep "+arg)
+	supervisor, err := strconv.Atoi(doomed.line())
+	if err != nil {
+		t.Fatal(err)
 	}
 	listening := c.spawn("events", "-f", "--json")
 	for !strings.Contains(listening.line(), "process.started") {
@@ -201,15 +208,15 @@ func TestUpSurvivesItsOwnDeath(t *testing.T) {
 		t.Fatal("nothing sleeps")
 	}
 	up.kill()
-	waitGone(t, tree) // what ran goes with its worker
+	if err := syscall.Kill(supervisor, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	waitGone(t, tree)
 
 	up = start()
-	code, rest := waiting.wait()
-	if code != schemas.ExitSluiceFailed || rest != "" || !strings.Contains(waiting.stderr.String(), "sluice: lost: ") {
-		t.Errorf("the waiting client: code %d, %q, %s", code, rest, waiting.stderr)
-	}
-	if code, rest := following.wait(); code != 0 || rest != "" {
-		t.Errorf("the follower: code %d, %q, %s", code, rest, following.stderr)
+	code, rest := doomed.wait()
+	if code != schemas.ExitSluiceFailed || rest != "" || !strings.Contains(doomed.stderr.String(), "sluice: lost: ") {
+		t.Errorf("the client of a lost one: code %d, %q, %s", code, rest, doomed.stderr)
 	}
 	for {
 		line := listening.line()
@@ -221,6 +228,13 @@ func TestUpSurvivesItsOwnDeath(t *testing.T) {
 	if code, _ := listening.wait(); code != 0 {
 		t.Errorf("the listener ended with %d", code)
 	}
+	c.release("go", "on")
+	if code, rest := waiting.wait(); code != 6 || rest != "on\n" {
+		t.Errorf("the waiting client: code %d, %q, %s", code, rest, waiting.stderr)
+	}
+	if code, rest := following.wait(); code != 0 || rest != "on\n" {
+		t.Errorf("the follower: code %d, %q, %s", code, rest, following.stderr)
+	}
 	if after := c.exec("--key", "before", "--", "bash", "-c", "seq 1 1000; echo $RANDOM; exit 4"); after.code != 4 || after.stdout != before.stdout {
 		t.Errorf("the result of before: code %d, %d bytes, want %d", after.code, len(after.stdout), len(before.stdout))
 	}
@@ -230,10 +244,7 @@ func TestUpSurvivesItsOwnDeath(t *testing.T) {
 	if got := c.run("process", "list", "--all"); !strings.Contains(got.stdout, "lost") || !strings.Contains(got.stdout, "exited") {
 		t.Errorf("%+v", got)
 	}
-	c.exec("--key", "running", "-n", "--", "bash", "-c", "echo begun; sleep "+arg).wantError(t, schemas.CodeLost)
-	if left := withArgument(t, arg); len(left) != 0 {
-		t.Errorf("it was run again: %v", left)
-	}
+	c.run("exec", "--provider", "local", "--thread", "t2", "--key", "doomed", "-n", "--", "bash", "-c", "echo $PPID; exec sleep "+arg).wantError(t, schemas.CodeLost)
 	c.good()
 	up.signal(15)
 	if code, _ := up.wait(); code != 0 {

@@ -19,8 +19,12 @@ func (p *Provider) socket(name string) string { return filepath.Join(p.dir, name
 // no engine answers though there are containers to find.
 func (p *Provider) Attach(ctx context.Context) ([]sandbox.Attached, error) {
 	left, err := p.keeper.Left()
-	if err != nil || len(left) == 0 {
+	if err != nil {
 		return nil, err
+	}
+	defer p.keeper.SweepSockets(p.dir)
+	if len(left) == 0 {
+		return nil, nil
 	}
 	if _, err := p.client.Ping(ctx); err != nil {
 		return nil, engineError(p.client, "find containers again", err)
@@ -31,7 +35,7 @@ func (p *Provider) Attach(ctx context.Context) ([]sandbox.Attached, error) {
 func (p *Provider) reattach(ctx context.Context, r keeper.Record) (*Sandbox, error) {
 	s, err := p.reopen(ctx, r)
 	if err != nil {
-		p.remove(namePrefix + r.Name) // by its name: the record may be older than its id
+		p.remove(namePrefix + r.Name)
 		return nil, errors.Join(err, remove(p.socket(r.Name)))
 	}
 	return s, nil

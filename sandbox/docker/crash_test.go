@@ -6,17 +6,24 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/docker/dockertest"
 )
 
-// worker is what TestWorkerKilled kills: it makes a sandbox, starts something in it, says so, and waits.
-func worker(dir, image string) error {
-	p, err := New(Config{RunDir: dir, Image: image, Cell: cell(os.Getppid()), Worker: "killed"})
+// worker is what killedWorker kills: it makes a sandbox, starts something in it, says so, and waits.
+func worker(dir, image, linger string) error {
+	d, err := time.ParseDuration(linger)
+	if err != nil {
+		return err
+	}
+	p, err := New(Config{RunDir: dir, Image: image, Cell: cell(os.Getppid()), Worker: filepath.Base(dir), Linger: d})
 	if err != nil {
 		return err
 	}
@@ -37,11 +44,76 @@ func worker(dir, image string) error {
 	return err
 }
 
-// TestWorkerKilled: the worker dies of SIGKILL. Its container ends by itself, and the next worker's sweep removes it, with its
-// sockets' names free for others.
+// TestWorkerKilled: the worker dies of SIGKILL. Its container waits for the next one, whatever that sweeps meanwhile, and is
+// removed with it.
 func TestWorkerKilled(t *testing.T) {
-	p := newProvider(t, func(c *Config) { c.Worker = "killed" })
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "worker", runDir(t), p.config.Image)
+	dir := runDir(t)
+	id := killedWorker(t, dir, 0)
+	p := newProvider(t, func(c *Config) { c.Worker, c.RunDir = filepath.Base(dir), dir })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if n, err := p.Sweep(ctx); n != 0 || err != nil {
+		t.Error(n, err)
+	}
+	found, err := p.Attach(ctx)
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	if held, err := found[0].Held(ctx); err != nil || len(held) != 1 || held[0].Ended {
+		t.Errorf("%+v, %v", held, err)
+	}
+	if n, err := p.Sweep(ctx); n != 0 || err != nil {
+		t.Error(n, err)
+	}
+	if made, ok := found[0].(*Sandbox); !ok || made.Container() != id {
+		t.Errorf("%T, not container %s", found[0], id)
+	}
+	shut(t, p)
+	p = newProvider(t, func(c *Config) { c.Worker, c.RunDir = filepath.Base(dir), dir })
+	absent(t, p, id)
+	if left, err := filepath.Glob(filepath.Join(dir, "docker", "*", "*.json")); err != nil || len(left) != 0 {
+		t.Error(left, err)
+	}
+}
+
+// TestWorkerKilledForGood: nobody comes back in time. The container ends by itself, and whoever comes later removes it.
+func TestWorkerKilledForGood(t *testing.T) {
+	dir := runDir(t)
+	id := killedWorker(t, dir, time.Millisecond)
+	p := newProvider(t, func(c *Config) { c.Worker, c.RunDir = filepath.Base(dir), dir })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ended, failed := p.client.ContainerWait(ctx, id, container.WaitConditionNotRunning)
+	select {
+	case state := <-ended:
+		if state.StatusCode != 0 {
+			t.Errorf("the supervisor ended with %d", state.StatusCode)
+		}
+	case err := <-failed:
+		t.Fatal(err)
+	}
+	if found, err := p.Attach(ctx); err != nil || len(found) != 0 {
+		t.Error(found, err)
+	}
+	absent(t, p, id)
+	// One that no file tells of, as where the folder was lost with its machine, is for the sweep.
+	other := killedWorker(t, dir, 0)
+	if err := os.RemoveAll(filepath.Join(dir, "docker", "kept")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := p.Sweep(ctx); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+	absent(t, p, other)
+	if err := os.Mkdir(filepath.Join(dir, "docker", "kept"), 0o700); err != nil {
+		t.Error(err)
+	}
+}
+
+// killedWorker starts a worker with a process in a container, and kills it. It gives the container's id.
+func killedWorker(t *testing.T, dir string, linger time.Duration) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "worker", dir, dockertest.Image(t), linger.String())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -56,19 +128,5 @@ func TestWorkerKilled(t *testing.T) {
 		t.Fatal(id, err)
 	}
 	_ = cmd.Wait()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	ended, failed := p.client.ContainerWait(ctx, id, container.WaitConditionNotRunning)
-	select {
-	case state := <-ended:
-		if state.StatusCode != 0 {
-			t.Errorf("the supervisor ended with %d", state.StatusCode)
-		}
-	case err := <-failed:
-		t.Fatal(err)
-	}
-	if n, err := p.Sweep(ctx); n != 1 || err != nil {
-		t.Error(n, err)
-	}
-	absent(t, p, id)
+	return id
 }

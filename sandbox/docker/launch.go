@@ -18,14 +18,13 @@ import (
 )
 
 // launch makes a container and connects to its supervisor. What a failure leaves is removed.
-func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (*Sandbox, error) {
+func (p *Provider) launch(ctx context.Context, spec sandbox.Spec, name string) (*Sandbox, error) {
 	image, err := p.ensureImage(ctx, spec.Image)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.StartTimeout)
 	defer cancel()
-	name := newName()
 	meeting, err := meet(p.dir, name)
 	if err != nil {
 		return nil, err
@@ -54,11 +53,6 @@ func newName() string {
 
 func (p *Provider) start(ctx context.Context, spec sandbox.Spec, image *recipe, meeting *rendezvous, name string) (*Sandbox, error) {
 	config, host := p.describe(spec, image, meeting.ask)
-	r := keeper.Record{ID: spec.ID, Spec: image.complete(spec), Name: name}
-	// Before the container is there, so that no sweep takes it for nobody's.
-	if err := p.keeper.Save(r); err != nil {
-		return nil, err
-	}
 	made, err := p.client.ContainerCreate(ctx, config, host, nil, nil, namePrefix+name)
 	if err != nil {
 		if made, findErr := p.client.ContainerInspect(context.WithoutCancel(ctx), namePrefix+name); findErr == nil {
@@ -66,7 +60,7 @@ func (p *Provider) start(ctx context.Context, spec sandbox.Spec, image *recipe, 
 		}
 		return nil, p.startError(ctx, "create a container", err)
 	}
-	r.Container = made.ID
+	r := keeper.Record{ID: spec.ID, Spec: image.complete(spec), Name: name, Container: made.ID}
 	if err := p.keeper.Save(r); err != nil {
 		p.remove(made.ID)
 		return nil, err

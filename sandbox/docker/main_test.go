@@ -15,8 +15,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 3 && os.Args[1] == "worker" {
-		fmt.Fprintln(os.Stderr, worker(os.Args[2], os.Args[3]))
+	if len(os.Args) > 4 && os.Args[1] == "worker" {
+		fmt.Fprintln(os.Stderr, worker(os.Args[2], os.Args[3], os.Args[4]))
 		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)

@@ -75,7 +75,8 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 	if err != nil {
 		return nil, err
 	}
-	s, err := p.keeper.Create(spec, func() (*Sandbox, error) { return p.create(ctx, spec) })
+	name := newName()
+	s, err := p.keeper.Create(spec, name, func() (*Sandbox, error) { return p.create(ctx, spec, name) })
 	if err != nil {
 		return nil, err
 	}
@@ -98,11 +99,11 @@ func (p *Provider) check(spec sandbox.Spec) (sandbox.Spec, error) {
 	return spec, nil
 }
 
-func (p *Provider) create(ctx context.Context, spec sandbox.Spec) (*Sandbox, error) {
+func (p *Provider) create(ctx context.Context, spec sandbox.Spec, name string) (*Sandbox, error) {
 	if err := own(spec.Workspace, p.config.UID, p.config.GID); err != nil {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %w", err).With("path", "workspace")
 	}
-	return p.launch(ctx, spec)
+	return p.launch(ctx, spec, name)
 }
 
 // removeTimeout bounds the removal of a container. What it did not remove, a later sweep does.

@@ -43,9 +43,14 @@ func (c *claim) release() {
 	}
 }
 
+// jailName names what a jail has on the host.
+func jailName(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:10])
+}
+
 func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *box, err error) {
-	sum := sha256.Sum256([]byte(spec.ID))
-	c := &claim{p: p, name: hex.EncodeToString(sum[:10])}
+	c := &claim{p: p, name: jailName(spec.ID)}
 	defer func() {
 		if err != nil {
 			c.release()

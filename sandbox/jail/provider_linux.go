@@ -131,7 +131,7 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 	}
 	spec.Limits = limits
 	spec.Workspace = filepath.Clean(spec.Workspace)
-	s, err := p.keeper.Create(spec, func() (*box, error) { return p.launch(ctx, spec) })
+	s, err := p.keeper.Create(spec, jailName(spec.ID), func() (*box, error) { return p.launch(ctx, spec) })
 	if err != nil {
 		return nil, err
 	}

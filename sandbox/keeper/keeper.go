@@ -44,11 +44,12 @@ func New[B Box](provider, runDir string) (*Keeper[B], error) {
 	return &Keeper[B]{provider: provider, dir: dir, boxes: make(map[string]*slot)}, nil
 }
 
-// Create makes a sandbox, and its workspace where that is missing, which goes again when launch fails. launch must Save a Record
-// before it greets the supervisor, and must not leave anything behind when it fails but that. Errors: conflict for an id that is
-// in use, unavailable when the Keeper is closed, invalid_argument for the workspace; launch's.
-func (k *Keeper[B]) Create(spec sandbox.Spec, launch func() (B, error)) (B, error) {
-	return k.add(spec.ID, "", func() (box B, err error) {
+// Create makes a sandbox, whose things are called name on this machine, and its workspace where that is missing, which goes again
+// when launch fails. launch must Save a Record before it greets the supervisor, and must not leave anything behind when it fails
+// but that. Errors: conflict for an id that is in use, unavailable when the Keeper is closed, invalid_argument for the workspace;
+// launch's.
+func (k *Keeper[B]) Create(spec sandbox.Spec, name string, launch func() (B, error)) (B, error) {
+	return k.add(spec.ID, name, func() (box B, err error) {
 		made, err := makeWorkspace(spec.Workspace)
 		if err != nil {
 			return box, schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %w", err).With("path", "workspace")
@@ -61,7 +62,7 @@ func (k *Keeper[B]) Create(spec sandbox.Spec, launch func() (B, error)) (B, erro
 	})
 }
 
-// add is the life of a slot until its sandbox is there. name is that of its file, where it has one already.
+// add is the life of a slot until its sandbox is there.
 func (k *Keeper[B]) add(id, name string, launch func() (B, error)) (box B, err error) {
 	k.mu.Lock()
 	if k.closed {

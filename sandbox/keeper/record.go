@@ -35,7 +35,7 @@ type Record struct {
 }
 
 // named is what a Record's name looks like, against a file that somebody else put there.
-var named = regexp.MustCompile(`^[0-9a-f]{20}$`) //nolint:gochecknoglobals // compiled once
+var named = regexp.MustCompile(`^[0-9a-f]{20}$`)
 
 const suffix = ".json"
 
@@ -47,11 +47,6 @@ func (k *Keeper[B]) Save(r Record) error {
 	}
 	if err != nil {
 		return schemas.Errorf(schemas.CodeUnavailable, "provider %s: store where sandbox %s is: %w", k.provider, r.ID, err)
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if s := k.boxes[r.ID]; s != nil {
-		s.name = r.Name
 	}
 	return nil
 }
@@ -73,13 +68,18 @@ func (k *Keeper[B]) path(name string) string { return filepath.Join(k.dir, name+
 
 // drop removes a sandbox's file. mu is held, or nobody else knows the sandbox.
 func (k *Keeper[B]) drop(name string) {
-	if name != "" {
-		_ = os.Remove(k.path(name)) // one that stays is found to be stale
-	}
+	_ = os.Remove(k.path(name)) // one that stays is found to be stale
 }
 
-// Kept says whether there is a file of this name: of a sandbox in memory, or of one that can be attached.
+// Kept says whether a name is that of a sandbox in memory, or being made, or of one that can be attached.
 func (k *Keeper[B]) Kept(name string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, s := range k.boxes {
+		if s.name == name {
+			return true
+		}
+	}
 	_, err := os.Lstat(k.path(name))
 	return err == nil
 }
@@ -154,16 +154,17 @@ func (k *Keeper[B]) Left() ([]Record, error) {
 	return records, nil
 }
 
-// SweepSockets removes the sockets in a folder that no file tells of: of a sandbox that was never finished. It is for Attach, when
-// no sandbox is being made.
+// SweepSockets removes the sockets in a folder that are nobody's: of a sandbox that was never finished.
 func (k *Keeper[B]) SweepSockets(dir string) {
-	paths, err := filepath.Glob(filepath.Join(dir, "*.sock"))
-	if err != nil {
-		return
-	}
-	for _, path := range paths {
-		if name := strings.TrimSuffix(filepath.Base(path), ".sock"); named.MatchString(name) && !k.Kept(name) {
-			_ = os.Remove(path) // what stays is found again
+	for _, suffix := range []string{".sock", ".ask"} {
+		paths, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
+		if err != nil {
+			continue
+		}
+		for _, path := range paths {
+			if name := strings.TrimSuffix(filepath.Base(path), suffix); named.MatchString(name) && !k.Kept(name) {
+				_ = os.Remove(path) // what stays is found again
+			}
 		}
 	}
 }

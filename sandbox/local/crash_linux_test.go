@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -90,10 +91,91 @@ func TestSupervisorKilled(t *testing.T) {
 	}
 }
 
-// TestWorkerKilled: the worker dies of SIGKILL, with no chance to clean up. Its supervisor notices and ends everything.
+// TestWorkerKilled: the worker dies of SIGKILL. What it ran waits for the next one, and ends with that.
 func TestWorkerKilled(t *testing.T) {
 	dir := runDir(t)
-	cmd := exec.Command(os.Args[0], "worker", dir)
+	pids := killedWorker(t, dir, 0)
+	p, err := New(Config{RunDir: filepath.Join(dir, "run"), Warn: func(string) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := p.Attach(t.Context())
+	if err != nil || len(found) != 1 || found[0].ID() != "box" {
+		t.Fatal(found, err)
+	}
+	held, err := found[0].Held(t.Context())
+	if err != nil || len(held) != 1 || held[0].PID != pids[1] || held[0].Ended {
+		t.Errorf("%+v, %v", held, err)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	vanished(t, pids...)
+	nothingLeft(t, dir)
+}
+
+// TestLinger: nobody comes back.
+func TestLinger(t *testing.T) {
+	dir := runDir(t)
+	vanished(t, killedWorker(t, dir, time.Millisecond)...)
+	p, err := New(Config{RunDir: filepath.Join(dir, "run"), Warn: func(string) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := p.Attach(t.Context()); err != nil || len(found) != 0 {
+		t.Error(found, err)
+	}
+	nothingLeft(t, dir)
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSupervisorKilledToo: the worker and then the supervisor were killed, and somebody else has its number by now.
+func TestSupervisorKilledToo(t *testing.T) {
+	dir := runDir(t)
+	pids := killedWorker(t, dir, 0)
+	if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	vanished(t, pids[:2]...)
+	for _, pid := range pids[2:] { // adopted by nobody here
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	kept, err := filepath.Glob(filepath.Join(dir, "run", "kept", "*.json"))
+	if err != nil || len(kept) != 1 {
+		t.Fatal(kept, err)
+	}
+	body, err := os.ReadFile(kept[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := strings.Replace(string(body), fmt.Sprintf(`"pid":%d,`, pids[0]), fmt.Sprintf(`"pid":%d,`, os.Getpid()), 1)
+	if mine == string(body) {
+		t.Fatalf("%s", body)
+	}
+	for name, text := range map[string]string{filepath.Base(kept[0]): mine, "0123456789abcdef0123.json": "{", "junk": "x"} {
+		if err := os.WriteFile(filepath.Join(dir, "run", "kept", name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := New(Config{RunDir: filepath.Join(dir, "run"), Warn: func(string) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := p.Attach(t.Context()); err != nil || len(found) != 0 {
+		t.Error(found, err)
+	}
+	if err := errors.Join(p.Close(), os.Remove(filepath.Join(dir, "run", "kept", "junk"))); err != nil {
+		t.Error(err)
+	}
+	nothingLeft(t, dir)
+}
+
+// killedWorker starts a worker with a tree in a sandbox, and kills it. It gives the pids of the supervisor, the process and two more.
+func killedWorker(t *testing.T, dir string, linger time.Duration) []int {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "worker", dir, linger.String())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -111,9 +193,15 @@ func TestWorkerKilled(t *testing.T) {
 		t.Fatalf("%q: %v", line, err)
 	}
 	_ = cmd.Wait()
-	vanished(t, pids...)
-	if left, err := filepath.Glob(filepath.Join(dir, "run", "*.sock")); err != nil || len(left) != 0 {
-		t.Errorf("sockets left: %v, %v", left, err)
+	return pids
+}
+
+func nothingLeft(t *testing.T, dir string) {
+	t.Helper()
+	for _, pattern := range []string{"*.sock", "kept/*"} {
+		if left, err := filepath.Glob(filepath.Join(dir, "run", pattern)); err != nil || len(left) != 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
 	}
 }
 

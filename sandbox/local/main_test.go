@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -19,8 +20,8 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "supervisor" {
 		os.Exit(supervisor.Main(os.Args[2:]))
 	}
-	if len(os.Args) > 2 && os.Args[1] == "worker" {
-		fmt.Fprintln(os.Stderr, worker(os.Args[2]))
+	if len(os.Args) > 3 && os.Args[1] == "worker" {
+		fmt.Fprintln(os.Stderr, worker(os.Args[2], os.Args[3]))
 		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)
@@ -45,9 +46,13 @@ func runDir(tb testing.TB) string {
 const tree = `sleep 300 & a=$!; (setsid sh -c 'echo $$ >daemon; exec sleep 300' >/dev/null 2>&1 &)
 while [ ! -s daemon ]; do :; done; echo $PPID $$ $a $(cat daemon); exec sleep 300`
 
-// worker is what TestWorkerKilled kills: it makes a sandbox, starts a tree, passes on what that prints, and waits.
-func worker(dir string) error {
-	p, err := New(Config{RunDir: filepath.Join(dir, "run"), Warn: func(string) {}})
+// worker is what killedWorker kills: it makes a sandbox, starts a tree, passes on what that prints, and waits.
+func worker(dir, linger string) error {
+	d, err := time.ParseDuration(linger)
+	if err != nil {
+		return err
+	}
+	p, err := New(Config{RunDir: filepath.Join(dir, "run"), Linger: d, Warn: func(string) {}})
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 		return nil, err
 	}
 	spec.Workspace = filepath.Clean(spec.Workspace)
-	s, err := p.keeper.Create(spec, func() (*link.Sandbox, error) { return p.launch(ctx, spec) })
+	s, err := p.keeper.Create(spec, socketName(spec.ID), func() (*link.Sandbox, error) { return p.launch(ctx, spec) })
 	if err != nil {
 		return nil, err
 	}

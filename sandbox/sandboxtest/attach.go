@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-var attachTests = []test{ //nolint:gochecknoglobals // a table
+var attachTests = []test{
 	{"GoesOnFromTheStoredOffset", goesOn},
 	{"KeepsWhatEndedMeanwhile", keepsEnded},
 	{"KeepsStdinAndSignals", keepsStdin},
