@@ -2,9 +2,9 @@
 //
 //	BENCH <name> <value> <goal> <ok|short>
 //
-// Every value is a ratio: machines differ and drift, so that an absolute time would say more of the machine than of the code.
-// Sluice and its baseline take turns in short rounds, and the median of the rounds' ratios counts. Absolute figures go to
-// standard error, for a person.
+// Every value but jail.idle's megabytes is a ratio: machines differ and drift, so that an absolute time would say more of the
+// machine than of the code. Sluice and its baseline take turns in short rounds, and the median of the rounds' ratios counts.
+// Absolute figures go to standard error, for a person.
 //
 //	go run ./cmd/bench              everything
 //	go run ./cmd/bench -only exec   the figures whose name begins so

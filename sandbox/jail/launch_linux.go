@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -106,8 +105,8 @@ func (p *Provider) box(r keeper.Record, c *claim, l *link.Link, child *child) *b
 	return b
 }
 
-// start has the zygote start the jail, and greets its supervisor: the connection waits in the socket's queue until that takes it,
-// so that the greeting is there before the supervisor is. Before the greeting it is stored where the jail is.
+// start has the zygote start the jail, and greets its supervisor: the greeting is there before the supervisor is. The socket is for
+// those who come later. Before the greeting it is stored where the jail is.
 func (p *Provider) start(ctx context.Context, j *jailed, c *claim, r *keeper.Record) (*link.Link, *child, error) {
 	socket := p.socket(c.name)
 	listener, err := link.Listen(ctx, socket)
@@ -115,12 +114,12 @@ func (p *Provider) start(ctx context.Context, j *jailed, c *claim, r *keeper.Rec
 		return nil, nil, err
 	}
 	c.socket = socket
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	conn, theirs, err := link.Pair()
 	if err != nil {
 		return nil, nil, errors.Join(err, listener.Close())
 	}
-	child, report, err := p.begin(ctx, j, c, func() { _ = conn.Close() }, listener)
-	if err = errors.Join(err, listener.Close()); err != nil {
+	child, report, err := p.begin(ctx, j, c, func() { _ = conn.Close() }, listener, theirs)
+	if err = errors.Join(err, listener.Close(), theirs.Close()); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
 	r.PID = child.pid
@@ -211,10 +210,10 @@ func (p *Provider) takeUser(spec sandbox.Spec, c *claim) (int, error) {
 }
 
 // begin makes a spare this jail, a new one where none was ready.
-func (p *Provider) begin(ctx context.Context, j *jailed, c *claim, failed func(), listener *os.File) (_ *child, _ *report, err error) {
-	files := []*os.File{listener}
+func (p *Provider) begin(ctx context.Context, j *jailed, c *claim, failed func(), files ...*os.File) (_ *child, _ *report, err error) {
+	given := len(files)
 	defer func() {
-		for _, f := range files[1:] {
+		for _, f := range files[given:] {
 			err = errors.Join(err, f.Close())
 		}
 	}()

@@ -38,9 +38,11 @@ type jailed struct {
 const (
 	moreFD passed = 1
 
-	listenerFD  passed = 0
-	countsFD    passed = 1 // of the cgroup's kills, where there is one
-	workspaceFD passed = 2 // its mount; where there is no cgroup, in place of that
+	listenerFD passed = 0
+	connFD     passed = 1
+	// The next ones are there where they are needed, in this order.
+	countsFD    passed = 2 // of the cgroup's kills
+	workspaceFD passed = 3 // its mount
 )
 
 // namespaces are what a jail does not share. The cgroup namespace is left later, from inside its cgroup.
@@ -162,6 +164,7 @@ func (p *program) rlimits(j *jailed) {
 func (p *program) descriptors(j *jailed) {
 	const cloexec = 0
 	p.call("pass the socket", unix.SYS_DUP3, listenerFD, supervisor.ListenFD, cloexec)
+	p.call("pass the connection", unix.SYS_DUP3, connFD, supervisor.ConnFD, cloexec)
 	p.call("pass the score", unix.SYS_DUP3, score, supervisor.ScoreFD, cloexec)
 	if j.group != nil {
 		p.call("pass the count of kills", unix.SYS_DUP3, countsFD, supervisor.MemoryFD, cloexec)
@@ -197,7 +200,7 @@ const secureBits = 1<<0 | 1<<1 | 1<<3 | 1<<5 | 1<<6 | 1<<7
 const supervisorProcs = 4
 
 func (p *program) exec(j *jailed) {
-	args := pointers{"sluice-supervisor", "pid1", "score=" + j.ownScore(), "scores=" + j.processScore()}
+	args := pointers{"sluice-supervisor", "pid1", "conn", "score=" + j.ownScore(), "scores=" + j.processScore()}
 	if j.group != nil {
 		args = append(args, "memory")
 	}

@@ -16,6 +16,9 @@ const (
 	ScoreFD = ListenFD + 1
 	// MemoryFD is the file in which the jail's memory cgroup counts its kills: v1's memory.oom_control or v2's memory.events.
 	MemoryFD = ListenFD + 2
+	// ConnFD is the first connection, made outside too: there it could be given the large buffers that inside nobody has a
+	// right to.
+	ConnFD = ListenFD + 3
 )
 
 // The arguments of a supervisor in a jail besides pid1, each of which may be missing.
@@ -23,6 +26,7 @@ const (
 	argScore  = "score="  // ScoreFD is open; the supervisor's own score, the processes have what that of the jail's owner was
 	argScores = "scores=" // the processes' score
 	argMemory = "memory"  // MemoryFD is open
+	argConn   = "conn"    // ConnFD is open
 )
 
 var errArguments = errors.New("unknown arguments; it is started by sluice itself")
@@ -33,6 +37,7 @@ type warden struct {
 	own    []byte // nil where there is no ScoreFD
 	others []byte
 	counts bool
+	conn   bool
 }
 
 func (w *warden) arguments(args []string) error {
@@ -42,6 +47,8 @@ func (w *warden) arguments(args []string) error {
 			w.pid1 = true
 		case a == argMemory:
 			w.counts = true
+		case a == argConn:
+			w.conn = true
 		case strings.HasPrefix(a, argScore):
 			w.own = []byte(a[len(argScore):])
 		case strings.HasPrefix(a, argScores):
@@ -70,6 +77,15 @@ func (w *warden) prepare() error {
 		}
 	}
 	return nil
+}
+
+// first is the connection that the supervisor was started with; nil where there is none.
+func (w *warden) first() *conn {
+	if !w.conn {
+		return nil
+	}
+	syscall.CloseOnExec(ConnFD)
+	return &conn{fd: ConnFD}
 }
 
 // lower makes the next child one that the kernel may kill when memory is short; raise takes the supervisor back out of that.

@@ -18,3 +18,4 @@ func (w *warden) prepare() error { return nil }
 func (w *warden) lower()         {}
 func (w *warden) raise()         {}
 func (w *warden) kills() int     { return 0 }
+func (w *warden) first() *conn   { return nil }

@@ -106,6 +106,9 @@ func Main(args []string) int {
 		os.Stderr.WriteString("sluice supervisor: " + err.Error() + "\n")
 		return exitFailed
 	}
+	if c := s.warden.first(); c != nil {
+		s.first = c
+	}
 	s.run()
 	return 0
 }
