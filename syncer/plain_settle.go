@@ -184,7 +184,7 @@ func (q *settling) round(ctx context.Context, todo []Pending) (left []Pending) {
 					q.failed(err)
 					continue
 				}
-				q.meter.add(n.Size)
+				q.meter.add(1, n.Size)
 			}
 		})
 	}
