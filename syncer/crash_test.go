@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -246,5 +247,12 @@ func nothingPending(t *testing.T, o option, s syncer.Store, a *tree) {
 		a.must(err)
 		there.write(info.Key, string(data))
 	}
-	sameTrees(t, a, there)
+	if x, y := filesOf(a), filesOf(there); !same(x, y) {
+		t.Fatalf("other tools see something else\n%s\n\n%s", strings.Join(x, "\n"), strings.Join(y, "\n"))
+	}
+}
+
+// filesOf is the listing without the folders, of which an empty one is in the state alone.
+func filesOf(w *tree) []string {
+	return slices.DeleteFunc(w.listing(), func(line string) bool { return strings.Contains(line, "\" d") })
 }
