@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -170,7 +171,7 @@ func pushIsKilled(t *testing.T, o option) {
 	stir(a, random)
 	took, _ := killed(t, o, "push", a.dir, store, time.Minute)
 	ended, before := 0, a.listing()
-	for i := range rounds(8, 200) {
+	for i := range rounds(5, 200) {
 		stir(a, random)
 		_, finished := killed(t, o, "push", a.dir, store, time.Duration(random.Int64N(int64(took)*5/4)))
 		if finished {
@@ -183,7 +184,9 @@ func pushIsKilled(t *testing.T, o option) {
 		if got := seen.listing(); !same(got, before) && !same(got, after) {
 			t.Fatalf("round %d: what was stored is neither the old tree nor the new one\n%s", i, strings.Join(got, "\n"))
 		}
-		a.push(s)
+		if r := a.push(s); len(r.Notes) > 0 {
+			t.Errorf("round %d: %q", i, r.Notes)
+		}
 		seen.pull(s)
 		sameTrees(t, a, seen)
 		nothingPending(t, o, s, a)
@@ -212,7 +215,7 @@ func pullIsKilled(t *testing.T, o option) {
 	a.push(s)
 	took, _ := killed(t, o, "pull", b.dir, store, time.Minute)
 	ended := 0
-	for i := range rounds(8, 200) {
+	for i := range rounds(5, 200) {
 		stir(a, random)
 		a.push(s)
 		if i%10 == 9 { // from nothing, now and then
@@ -244,5 +247,12 @@ func nothingPending(t *testing.T, o option, s syncer.Store, a *tree) {
 		a.must(err)
 		there.write(info.Key, string(data))
 	}
-	sameTrees(t, a, there)
+	if x, y := filesOf(a), filesOf(there); !same(x, y) {
+		t.Fatalf("other tools see something else\n%s\n\n%s", strings.Join(x, "\n"), strings.Join(y, "\n"))
+	}
+}
+
+// filesOf is the listing without the folders, of which an empty one is in the state alone.
+func filesOf(w *tree) []string {
+	return slices.DeleteFunc(w.listing(), func(line string) bool { return strings.Contains(line, "\" d") })
 }

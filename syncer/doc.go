@@ -11,6 +11,13 @@
 // each new subtree. A file that differs from the last synced state is never deleted and never overwritten, unless the
 // caller asked for that with [OnConflict].
 //
+// A worker uses it so: [Syncer.Pull] into a new sandbox's workspace before its first command; [Syncer.Push] when the last
+// one has ended, whose [Report] names the version; and Report.Conflicts, which is filled in whether or not the operation
+// has failed, for an event about each path. All three take the lock on the folder, and may run again after a crash.
+//
+// In the plain layout a commit comes first too: the new content is in packs by then, and the files are put under their
+// own paths, for other tools, after it. Whoever comes next finishes what a killed push has left.
+//
 // [Store] is all the package knows of the outside: syncer/s3store and syncer/dirstore implement it, and
 // syncer/storetest is the suite that both pass.
 package syncer

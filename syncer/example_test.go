@@ -53,6 +53,48 @@ func Example() {
 	// 2 versions
 }
 
+// A worker pulls the workspace before the first command of a thread, and pushes it after the last as a version. What both
+// sides have changed is kept twice, and said.
+func ExampleSyncer_Push() {
+	store := &storetest.Memory{} // in earnest: syncer.Retry(s3store.Open(…), syncer.RetryPolicy{})
+	ctx := context.Background()
+	workspace := func(dir string) *syncer.Syncer {
+		s, err := syncer.New(syncer.Config{
+			Root: dir, Store: store, Remote: "s3://bucket/threads/42", OnConflict: syncer.ConflictBoth,
+			Retention: syncer.Retention{Keep: 10},
+		})
+		if err != nil {
+			panic(err)
+		}
+		return s
+	}
+	before, one, other := tempDir(), tempDir(), tempDir()
+	defer func() { _ = errors.Join(os.RemoveAll(before), os.RemoveAll(one), os.RemoveAll(other)) }()
+	put(before, "plan.md", "draft")
+	_, _ = workspace(before).Push(ctx)
+
+	for _, dir := range []string{one, other} { // two workers, each at its cold start
+		if _, err := workspace(dir).Pull(ctx); err != nil {
+			fmt.Println("the command does not start:", schemas.CodeOf(err))
+		}
+	}
+	put(one, "plan.md", "by one")
+	put(other, "plan.md", "by the other")
+	_, _ = workspace(one).Push(ctx)
+	report, err := workspace(other).Push(ctx)
+	if err != nil {
+		fmt.Println("the workspace stays for another try:", schemas.CodeOf(err))
+	}
+	for _, c := range report.Conflicts { // an event each
+		fmt.Printf("%s: here %s, there %s, kept %s\n", c.Path, c.Local, c.Remote, c.Kept)
+	}
+	versions, _ := workspace(other).Versions(ctx)
+	fmt.Println(len(versions), "versions;", versions[0].ID == report.Version)
+	// Output:
+	// plan.md: here changed, there changed, kept both
+	// 3 versions; true
+}
+
 func tempDir() string {
 	dir, err := os.MkdirTemp("", "example-")
 	if err != nil {

@@ -69,7 +69,7 @@ func requests(objects []Object, parts map[uint32][]part) []request {
 }
 
 // fetchPacked brings files out of packs and chunks. What arrives is verified before it is written.
-func (x *session) fetchPacked(ctx context.Context, s *State, targets []target, done func(int64)) error {
+func (x *session) fetchPacked(ctx context.Context, s *State, targets []target, done func(files, bytes int64)) error {
 	parts := make(map[uint32][]part)
 	opener := &folder{root: x.root}
 	var large []*largeFile
@@ -105,7 +105,7 @@ func (x *session) fetchPacked(ctx context.Context, s *State, targets []target, d
 		if err := opener.writeSmall(t.path, t.node, nil); err != nil {
 			return errors.Join(err, opener.close(), closeAll(large))
 		}
-		done(0)
+		done(1, 0)
 	}
 	if err := opener.close(); err != nil {
 		return errors.Join(err, closeAll(large))
@@ -127,7 +127,7 @@ func closeAll(files []*largeFile) error {
 	return nil
 }
 
-func (x *session) serve(ctx context.Context, all []request, done func(int64)) error {
+func (x *session) serve(ctx context.Context, all []request, done func(files, bytes int64)) error {
 	jobs := make(chan *request)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -186,7 +186,7 @@ const pieceSize = 256 << 10
 
 // stream brings one chunk of a large file. It is written before it is verified, which does no harm in the stage:
 // nothing of it is published when a chunk turns out to be damaged.
-func (r *request) stream(ctx context.Context, s Streamer, buf []byte, dir *folder, done func(int64)) error {
+func (r *request) stream(ctx context.Context, s Streamer, buf []byte, dir *folder, done func(files, bytes int64)) error {
 	p := &r.parts[0]
 	sum, length := sha256.New(), int64(0)
 	_, err := s.Stream(ctx, r.object.key(), Range{Offset: r.offset, Length: r.length}, buf, func(at int64, piece []byte) error {
@@ -197,6 +197,7 @@ func (r *request) stream(ctx context.Context, s Streamer, buf []byte, dir *folde
 			return r.odd(length)
 		}
 		sum.Write(piece)
+		done(0, int64(len(piece)))
 		return p.large.write(piece, p.at+at)
 	})
 	if err != nil {
@@ -221,10 +222,10 @@ func damaged(p *part) error {
 }
 
 // count notes that a chunk of a large file is there.
-func (p *part) count(dir *folder, done func(int64)) error {
+func (p *part) count(dir *folder, done func(files, bytes int64)) error {
 	finished, err := p.large.done(dir)
 	if finished && err == nil {
-		done(p.target.node.Size)
+		done(1, 0)
 	}
 	return err
 }
@@ -237,7 +238,7 @@ func fetchError(err error, r *request) error {
 	return err
 }
 
-func (r *request) deliver(dir *folder, data []byte, done func(int64)) error {
+func (r *request) deliver(dir *folder, data []byte, done func(files, bytes int64)) error {
 	if int64(len(data)) != r.length {
 		return r.odd(int64(len(data)))
 	}
@@ -256,12 +257,13 @@ func (r *request) deliver(dir *folder, data []byte, done func(int64)) error {
 			if err := dir.writeSmall(p.target.path, p.target.node, piece); err != nil {
 				return err
 			}
-			done(p.length)
+			done(1, p.length)
 			continue
 		}
 		if err := p.large.write(piece, p.at); err != nil {
 			return err
 		}
+		done(0, p.length)
 		if err := p.count(dir, done); err != nil {
 			return err
 		}

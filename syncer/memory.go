@@ -174,7 +174,7 @@ func (x *session) replace(name string, data []byte, durable bool) (skew int64, e
 	}
 	if err != nil {
 		err = errors.Join(err, x.root.Remove(temp))
-		return 0, schemas.Errorf(schemas.CodeInternal, "sync: writing %s: %w", name, err)
+		return 0, writeError(name, joined(err))
 	}
 	return skew, nil
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // fetchPlain brings files from under their own paths, verified before they are published.
-func (x *session) fetchPlain(ctx context.Context, targets []target, done func(int64)) error {
+func (x *session) fetchPlain(ctx context.Context, targets []target, done func(files, bytes int64)) error {
 	var next, read atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
 	for range min(len(targets), x.parallel(x.cfg.Downloads, 64)) {
@@ -26,11 +26,12 @@ func (x *session) fetchPlain(ctx context.Context, targets []target, done func(in
 				if i >= len(targets) {
 					return nil
 				}
-				if buf, err = x.fetchOne(ctx, dir, targets[i], buf); err != nil {
+				count := func(bytes int64) { done(0, bytes) }
+				if buf, err = x.fetchOne(ctx, dir, targets[i], buf, count); err != nil {
 					return err
 				}
 				read.Add(targets[i].node.Size)
-				done(targets[i].node.Size)
+				done(1, 0)
 			}
 			return ctx.Err()
 		})
@@ -40,7 +41,7 @@ func (x *session) fetchPlain(ctx context.Context, targets []target, done func(in
 	return err
 }
 
-func (x *session) fetchOne(ctx context.Context, dir *folder, t target, buf []byte) (_ []byte, err error) {
+func (x *session) fetchOne(ctx context.Context, dir *folder, t target, buf []byte, count func(bytes int64)) (_ []byte, err error) {
 	n, key := t.node, plainKey(t.from)
 	if n.Size == 0 {
 		return buf, dir.writeSmall(t.path, n, nil)
@@ -60,6 +61,7 @@ func (x *session) fetchOne(ctx context.Context, dir *folder, t target, buf []byt
 		if !n.holds(md5.Sum(data), []Digest{sha256.Sum256(data)}) {
 			return buf, replaced(n)
 		}
+		count(n.Size)
 		return buf, dir.writeSmall(t.path, n, data)
 	}
 	large, err := dir.openLarge(t.path, n, 1)
@@ -73,6 +75,7 @@ func (x *session) fetchOne(ctx context.Context, dir *folder, t target, buf []byt
 		if err := large.write(data, at); err != nil {
 			return buf, errors.Join(err, large.f.Close())
 		}
+		count(int64(len(data)))
 		if at += int64(len(data)); at >= n.Size {
 			break
 		}

@@ -184,7 +184,7 @@ func (q *settling) round(ctx context.Context, todo []Pending) (left []Pending) {
 					q.failed(err)
 					continue
 				}
-				q.meter.add(n.Size)
+				q.meter.add(1, n.Size)
 			}
 		})
 	}
@@ -219,7 +219,7 @@ func (q *settling) put(ctx context.Context, n *Node, over string, scratch []byte
 	token, err := q.store.Put(ctx, key, body, cond)
 	if !steady() && err == nil {
 		body = q.packs(ctx, n)
-		token, err = q.store.Put(ctx, key, body, Condition{Match: token})
+		_, err = q.store.Put(ctx, key, body, Condition{Match: token})
 	}
 	for range 3 {
 		if !errors.Is(err, schemas.ErrConflict) && !errors.Is(err, schemas.ErrNotFound) {

@@ -19,10 +19,10 @@ func newMeter(report func(Progress), phase string, files []*Node) *meter {
 	return m
 }
 
-// add counts one more file done.
-func (m *meter) add(bytes int64) {
+// add counts files that are done, and bytes, which for a large file come before that.
+func (m *meter) add(files, bytes int64) {
 	m.report(Progress{
-		Phase: m.phase, Files: m.files.Add(1), FilesTotal: m.totalFiles,
+		Phase: m.phase, Files: m.files.Add(files), FilesTotal: m.totalFiles,
 		Bytes: m.bytes.Add(bytes), BytesTotal: m.totalBytes,
 	})
 }

@@ -2,6 +2,8 @@ package syncer_test
 
 import (
 	"bytes"
+	"flag"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -58,6 +60,12 @@ func must(t *rapid.T, err error) {
 // TestPushThenPullElsewhereIsTheIdentity goes through two generations of a tree: made, then changed. After each, both
 // sides are the same in all that a sync carries, and neither has anything left to do.
 func TestPushThenPullElsewhereIsTheIdentity(t *testing.T) {
+	checks := flag.Lookup("rapid.checks").Value
+	before := checks.String()
+	defer func() { _ = checks.Set(before) }() // it takes what it has given
+	if err := checks.Set(fmt.Sprint(rounds(20, 300))); err != nil {
+		t.Fatal(err)
+	}
 	layouts(t, func(t *testing.T, o option) {
 		rapid.Check(t, func(r *rapid.T) {
 			top, err := os.MkdirTemp("", "identity-")

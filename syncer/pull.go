@@ -61,6 +61,9 @@ func (x *session) pullFrom(ctx context.Context, l *local, was *snapshot) error {
 	}
 	changes := newChanges(l, steps, was.state.ID)
 	x.report.Version = was.state.ID
+	if was.token == "" && len(was.state.Nodes) == 0 {
+		x.note("there is nothing at " + x.cfg.Remote + " yet")
+	}
 	if changes.empty() {
 		if err := x.remember(l, was.state, was.token, steps, pulledBase); err != nil {
 			return err

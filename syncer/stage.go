@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -107,6 +109,15 @@ func (d *folder) close() error {
 	return err
 }
 
+// writeError is the error for a file that could not be written: limit_exceeded where the disk is full.
+func writeError(path string, err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return schemas.Errorf(schemas.CodeLimitExceeded,
+			"sync: no room for %q: make some and sync again: %w", clip(path), err).With("path", clip(path))
+	}
+	return schemas.Errorf(schemas.CodeInternal, "sync: writing %q: %w", clip(path), err)
+}
+
 // writeSmall makes a file of the stage from content that has been verified.
 func (d *folder) writeSmall(path string, n *Node, data []byte) error {
 	dir, name, err := d.in(path)
@@ -127,7 +138,7 @@ func (d *folder) writeSmall(path string, n *Node, data []byte) error {
 		err = dir.Chtimes(name, time.Time{}, n.ModTime())
 	}
 	if err != nil {
-		return schemas.Errorf(schemas.CodeInternal, "sync: writing %q: %w", clip(n.Path), joined(err))
+		return writeError(n.Path, joined(err))
 	}
 	return nil
 }
@@ -188,7 +199,7 @@ func (l *largeFile) write(data []byte, offset int64) error {
 		_, err = l.f.WriteAt(data, offset)
 	}
 	if err != nil {
-		return schemas.Errorf(schemas.CodeInternal, "sync: writing %q: %w", clip(l.node.Path), err)
+		return writeError(l.node.Path, err)
 	}
 	return nil
 }
@@ -211,7 +222,7 @@ func (l *largeFile) finish(d *folder) error {
 		}
 	}
 	if err != nil {
-		return schemas.Errorf(schemas.CodeInternal, "sync: writing %q: %w", clip(l.node.Path), joined(err))
+		return writeError(l.node.Path, joined(err))
 	}
 	return nil
 }

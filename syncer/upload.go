@@ -96,6 +96,7 @@ type uploader struct {
 	jobs  chan func() error
 	bufs  chan []byte
 	sent  atomic.Int64
+	done  func(files, bytes int64)
 
 	mu      sync.Mutex
 	pack    []byte
@@ -106,12 +107,13 @@ type uploader struct {
 // upload stores what the given files hold and says what that was, in the same order: nil for one that went away.
 // Files that turn out to hold what is stored already, or what was has for them, are only read.
 func upload(ctx context.Context, root *os.Root, shelf *shelf, files, was []*Node, parallel int,
-	done func(bytes int64)) (results []*content, sent int64, err error) {
+	done func(files, bytes int64)) (results []*content, sent int64, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	readers := min(len(files), max(2, runtime.GOMAXPROCS(0)))
 	u := &uploader{
 		root: root, shelf: shelf, group: group, ctx: ctx, jobs: make(chan func() error),
 		bufs: make(chan []byte, readers+parallel+1), packing: map[Digest]bool{},
+		done: done,
 	}
 	for range cap(u.bufs) {
 		u.bufs <- nil
@@ -138,7 +140,7 @@ func upload(ctx context.Context, root *os.Root, shelf *shelf, files, was []*Node
 }
 
 // readAll reads the files with several goroutines, then sends the last pack.
-func (u *uploader) readAll(files, was []*Node, results []*content, readers int, done func(int64)) error {
+func (u *uploader) readAll(files, was []*Node, results []*content, readers int, done func(files, bytes int64)) error {
 	var next atomic.Int64
 	group, ctx := errgroup.WithContext(u.ctx)
 	for range readers {
@@ -160,7 +162,11 @@ func (u *uploader) readAll(files, was []*Node, results []*content, readers int, 
 					return err
 				}
 				results[i] = c
-				done(c.stat.Size)
+				if c.stat.Size > packLimit {
+					done(1, 0) // its chunks have been counted
+				} else {
+					done(1, c.stat.Size)
+				}
 			}
 			return ctx.Err()
 		})
@@ -315,6 +321,8 @@ func (c *chunked) take(i int, chunk []byte) error {
 		c.at[i] = at
 		if err != nil {
 			c.failed = err
+		} else {
+			c.done(0, int64(len(chunk)))
 		}
 		return err
 	})

@@ -27,7 +27,7 @@ func TestPullWhileOthersPush(t *testing.T) {
 		var group sync.WaitGroup
 		group.Go(func() {
 			defer close(over)
-			for i := range rounds(40, 400) {
+			for i := range rounds(15, 400) {
 				write(i)
 				a.push(store)
 			}

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/cmd/internal/workspace"
 	"github.com/sluice-dev/sluice/schemas"
@@ -142,8 +144,14 @@ func (f *syncFlags) run(cmd *cobra.Command, args []string, op func(context.Conte
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	report, err := op(cmd.Context(), s)
+	ctx, stop := untilInterrupted(cmd.Context())
+	defer stop()
+	report, err := op(ctx, s)
 	display.finish()
+	if err != nil && ctx.Err() != nil {
+		fmt.Fprintln(cmd.ErrOrStderr(), "sluice: interrupted; the folder and the store are whole: run it again to go on")
+		err = exitCode(schemas.ExitSignalBase + int(unix.SIGINT))
+	}
 	if f.asJSON {
 		out := struct {
 			*syncer.Report
@@ -151,8 +159,16 @@ func (f *syncFlags) run(cmd *cobra.Command, args []string, op func(context.Conte
 		}{report, schemas.AsError(err)}
 		return errors.Join(printJSON(cmd.OutOrStdout(), out), err)
 	}
-	printReport(cmd.OutOrStdout(), report)
+	printReport(cmd.OutOrStdout(), report, err)
 	return err
+}
+
+// untilInterrupted ends the context with the first signal that asks for an end, so that what has been begun is tidied
+// up. The second one ends the program.
+func untilInterrupted(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
 }
 
 func printJSON(w io.Writer, v any) error {
@@ -162,7 +178,7 @@ func printJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-func printReport(w io.Writer, r *syncer.Report) {
+func printReport(w io.Writer, r *syncer.Report, failed error) {
 	for _, c := range r.Conflicts {
 		kept := "not settled"
 		if c.Kept != "" {
@@ -180,6 +196,9 @@ func printReport(w io.Writer, r *syncer.Report) {
 		fmt.Fprintln(w, "note     ", n)
 	}
 	took := time.Duration(r.DurationMS) * time.Millisecond
+	if failed != nil {
+		return // the error says the rest
+	}
 	if !r.Changed {
 		fmt.Fprintf(w, "in sync: %d files, %s\n", r.Files, took)
 		return

@@ -301,18 +301,32 @@ func (s *Store) walk(ctx context.Context, dir string, found func(syncer.Info)) e
 	return nil
 }
 
+// removeFolder removes a folder that is empty, and never an object in its place.
+func (s *Store) removeFolder(name string) error {
+	up, err := s.root.OpenFile(path.Dir(name), os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	err = control(up, func(fd int) error { return unix.Unlinkat(fd, path.Base(name), unix.AT_REMOVEDIR) })
+	return errors.Join(err, up.Close())
+}
+
 // Delete implements [syncer.Store]. Folders that become empty go too.
 func (s *Store) Delete(ctx context.Context, keys ...string) error {
 	for _, key := range keys {
 		if err := errors.Join(ctx.Err(), check(key)); err != nil {
 			return err
 		}
-		if err := s.root.Remove(key); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+		switch err := s.root.Remove(key); {
+		case err == nil, errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
+		case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST), errors.Is(err, unix.EISDIR):
+			continue // a folder of keys, and no object
+		default:
 			return coded(err, key)
 		}
 		for dir := path.Dir(key); dir != "."; dir = path.Dir(dir) {
-			if s.root.Remove(dir) != nil {
-				break // it holds something
+			if s.removeFolder(dir) != nil {
+				break // it holds something, or is an object by now
 			}
 		}
 	}

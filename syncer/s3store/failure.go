@@ -28,16 +28,32 @@ func coded(ctx context.Context, err error, key string) error {
 	if a, ok := errors.AsType[smithy.APIError](err); ok {
 		name = a.ErrorCode()
 	}
-	return schemas.Errorf(codeOf(status, name, err), "s3: %q: %w", key, err)
+	code := codeOf(status, name, err)
+	return schemas.Errorf(code, "s3: %s%q: %w", advice(code, name, status), key, err)
+}
+
+// advice says what to do about errors that are not about one object.
+func advice(code schemas.Code, name string, status int) string {
+	switch {
+	case name == "NoSuchBucket":
+		return "there is no such bucket: create it, or check its name, the region and the endpoint: "
+	case code == schemas.CodeUnauthenticated:
+		return "check the credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile): "
+	case code == schemas.CodeUnavailable && status == 0:
+		return "the server cannot be reached, or does not answer: check the endpoint: "
+	}
+	return ""
 }
 
 func codeOf(status int, name string, err error) schemas.Code {
 	switch name {
-	case "NoSuchKey", "NotFound", "NoSuchBucket", "NoSuchUpload":
+	case "NoSuchKey", "NotFound", "NoSuchUpload":
 		return schemas.CodeNotFound
+	case "NoSuchBucket": // not an object that is missing, which would be an empty place
+		return schemas.CodeInvalidArgument
 	case "PreconditionFailed", "ConditionalRequestConflict":
 		return schemas.CodeConflict
-	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken":
+	case "InvalidAccessKeyId", "XAdminUserNotFound", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken":
 		return schemas.CodeUnauthenticated
 	case "AccessDenied", "AllAccessDisabled":
 		return schemas.CodePermissionDenied
@@ -50,6 +66,9 @@ func codeOf(status int, name string, err error) schemas.Code {
 	}
 	switch status {
 	case http.StatusNotFound:
+		if name != "" { // something else is missing than the object, whatever it is
+			return schemas.CodeInvalidArgument
+		}
 		return schemas.CodeNotFound
 	case http.StatusConflict, http.StatusPreconditionFailed:
 		return schemas.CodeConflict

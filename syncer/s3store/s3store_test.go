@@ -71,6 +71,18 @@ func TestErrorsHaveCodes(t *testing.T) {
 		}
 		server.Close()
 	}
+	for name, want := range map[string]error{
+		"NoSuchKey": schemas.ErrNotFound, "NoSuchBucket": schemas.ErrInvalidArgument, "NoSuchTenant": schemas.ErrInvalidArgument,
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write([]byte("<Error><Code>" + name + "</Code></Error>")) // else the client says so
+		}))
+		if _, _, err := open(t, server.URL).Get(t.Context(), "k", syncer.Range{}, nil); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+		server.Close()
+	}
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
 	if _, err := open(t, server.URL).Stat(t.Context(), "k"); !errors.Is(err, schemas.ErrUnavailable) {

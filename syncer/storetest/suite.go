@@ -233,10 +233,26 @@ func testDelete(t *testing.T, s syncer.Store) {
 	if _, err := s.Stat(t.Context(), "a/1"); !errors.Is(err, schemas.ErrNotFound) {
 		t.Errorf("still there: %v", err)
 	}
+	put(t, s, "c/1", "x")
+	if err := s.Delete(t.Context(), "c", "c/2"); err != nil {
+		t.Errorf("deleting the beginning of a key: %v", err)
+	}
+	if err := s.Delete(t.Context(), "c"); err != nil {
+		t.Errorf("deleting the beginning of a key: %v", err)
+	}
+	if _, err := s.Stat(t.Context(), "c/1"); err != nil {
+		t.Errorf("gone with the beginning of its key: %v", err)
+	}
 	if _, err := s.Stat(t.Context(), "b"); err != nil {
 		t.Errorf("gone with the others: %v", err)
 	}
 	put(t, s, "a", "x") // a key may become what was a folder of keys
+	if err := s.Delete(t.Context(), "a/1"); err != nil {
+		t.Errorf("deleting what cannot be there: %v", err)
+	}
+	if _, err := s.Stat(t.Context(), "a"); err != nil {
+		t.Errorf("gone with a key below it: %v", err)
+	}
 	if err := s.Delete(t.Context()); err != nil {
 		t.Errorf("deleting no keys: %v", err)
 	}
