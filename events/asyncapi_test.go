@@ -64,13 +64,14 @@ func TestAsyncAPIAddresses(t *testing.T) {
 		"place":  s.API(tenant, placeVerb),
 		"evt":    s.Event(tenant, thread, process, "{class}.{name}"),
 		"log":    s.Log(tenant, thread, process, "{stream}"),
-		"msg":    s.join(tenant, "msg", thread, process, "{role}"),
+		"msg":    s.Message(tenant, thread, process, "{role}"),
 		"dlq":    s.DeadLetter(tenant, thread),
 		"inbox":  "{inbox}",
 	}
 	want["template"] = "$KV." + namesOf("{cell}").state + ".template.{template}"
 	want["feed"] = strings.Replace(want["evt"], ".evt.", ".feed.", 1)
 	want["tail"] = strings.Replace(want["log"], ".log.", ".tail.", 1)
+	want["said"] = strings.Replace(want["msg"], ".msg.", ".said.", 1)
 	for name, address := range want {
 		if got := doc.Channels[name].Address; got != address {
 			t.Errorf("channel %s has the address %q, want %q", name, got, address)
@@ -92,6 +93,9 @@ func TestAsyncAPIAddresses(t *testing.T) {
 	}
 	if got := s.Tail(tenant, thread, process); got != strings.Replace(want["tail"], "{stream}", "*", 1) {
 		t.Errorf("Tail subscribes to %q", got)
+	}
+	if got := s.Said(tenant, thread); got != strings.NewReplacer(process, "*", "{role}", "*").Replace(want["said"]) {
+		t.Errorf("Said subscribes to %q", got)
 	}
 }
 

@@ -121,7 +121,7 @@ func (r *directReader) batch(ctx context.Context, req directRequest, fn func(sto
 	if err != nil {
 		return false, schemas.Errorf(schemas.CodeInternal, "encode a read of %s: %w", r.stream, err)
 	}
-	if err := r.conn.bulk.PublishMsg(&nats.Msg{Subject: directSubject(r.stream), Reply: r.sub.Subject, Data: body}); err != nil {
+	if err := r.ask(ctx, &nats.Msg{Subject: directSubject(r.stream), Reply: r.sub.Subject, Data: body}); err != nil {
 		return false, wrap(err, "read "+r.stream)
 	}
 	for {
@@ -142,6 +142,29 @@ func (r *directReader) batch(ctx context.Context, req directRequest, fn func(sto
 			return false, unread(r.stream)
 		default:
 			return false, schemas.Errorf(schemas.CodeInternal, "read %s: %s %s", r.stream, m.Header.Get("Status"), m.Header.Get("Description"))
+		}
+	}
+}
+
+// ask sends a request, once the connection is back where it is broken: this one keeps nothing to send it later.
+func (r *directReader) ask(ctx context.Context, m *nats.Msg) error {
+	nc := r.conn.bulk
+	err := nc.PublishMsg(m)
+	if !errors.Is(err, nats.ErrReconnectBufExceeded) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readPatience)
+	defer cancel()
+	connected := nc.StatusChanged(nats.CONNECTED)
+	defer nc.RemoveStatusListener(connected)
+	for {
+		if err := nc.PublishMsg(m); !errors.Is(err, nats.ErrReconnectBufExceeded) {
+			return err
+		}
+		select {
+		case <-connected:
+		case <-ctx.Done():
+			return errors.Join(nats.ErrDisconnected, ctx.Err())
 		}
 	}
 }

@@ -34,7 +34,9 @@ func (m *Main) templateListCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List templates",
-		Args:  noArgs,
+		Example: `  sluice template list
+  sluice template list --json | jq -r '.[].name'`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := m.templates(cmd.Context(), g)
 			if err != nil {
@@ -62,8 +64,9 @@ func (m *Main) templateListCommand(g *globals) *cobra.Command {
 func (m *Main) templateShowCommand(g *globals) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "show NAME",
-		Short: "Print a template as a file of yours could have it",
+		Use:     "show NAME",
+		Short:   "Print a template as a file of yours could have it",
+		Example: `  sluice template show echo-agent > mine.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return schemas.Errorf(schemas.CodeInvalidArgument, "name one template: `sluice template list` shows what there is")

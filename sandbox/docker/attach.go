@@ -26,8 +26,8 @@ func (p *Provider) Attach(ctx context.Context) ([]sandbox.Attached, error) {
 	if len(left) == 0 {
 		return nil, nil
 	}
-	if _, err := p.client.Ping(ctx); err != nil {
-		return nil, engineError(p.client, "find containers again", err)
+	if err := p.agree(ctx); err != nil {
+		return nil, err
 	}
 	return p.keeper.Attach(ctx, p.reattach)
 }

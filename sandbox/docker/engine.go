@@ -67,6 +67,28 @@ func dial(host string) (*client.Client, error) {
 	return c, nil
 }
 
+// agree settles the version of the API before anything else is asked: left to the first request, it would be written while others
+// read it. Errors: unavailable.
+func (p *Provider) agree(ctx context.Context) error {
+	var agreed bool
+	select {
+	case agreed = <-p.version:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { p.version <- agreed }()
+	if agreed {
+		return nil
+	}
+	ping, err := p.client.Ping(ctx)
+	if err != nil {
+		return engineError(p.client, "ask for its version", err)
+	}
+	p.client.NegotiateAPIVersionPing(ping)
+	agreed = true
+	return nil
+}
+
 // engineError gives what the engine said a code, and what it was about.
 func engineError(c *client.Client, what string, err error) error {
 	switch {

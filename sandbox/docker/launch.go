@@ -52,12 +52,8 @@ func newName() string {
 }
 
 func (p *Provider) start(ctx context.Context, spec sandbox.Spec, image *recipe, meeting *rendezvous, name string) (*Sandbox, error) {
-	config, host := p.describe(spec, image, meeting.ask)
-	made, err := p.client.ContainerCreate(ctx, config, host, nil, nil, namePrefix+name)
+	made, err := p.make(ctx, spec, image, meeting.ask, namePrefix+name)
 	if err != nil {
-		if made, findErr := p.client.ContainerInspect(context.WithoutCancel(ctx), namePrefix+name); findErr == nil {
-			p.remove(made.ID) // it was made, and the answer was not waited for
-		}
 		return nil, p.startError(ctx, "create a container", err)
 	}
 	r := keeper.Record{ID: spec.ID, Spec: image.complete(spec), Name: name, Container: made.ID}
@@ -80,6 +76,28 @@ func (p *Provider) start(ctx context.Context, spec sandbox.Spec, image *recipe, 
 		return nil, err
 	}
 	return p.box(r, image, l, pid), nil
+}
+
+// make has the engine make a container. The answer is waited for even if the caller is in no mood to wait any more: the engine goes on
+// with what it has begun, and only its answer says what there is to be removed.
+func (p *Provider) make(ctx context.Context, spec sandbox.Spec, image *recipe, ask, name string) (container.CreateResponse, error) {
+	if err := ctx.Err(); err != nil {
+		return container.CreateResponse{}, err
+	}
+	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.config.StartTimeout)
+	defer cancel()
+	config, host := p.describe(spec, image, ask)
+	made, err := p.client.ContainerCreate(patient, config, host, nil, nil, name)
+	if err == nil {
+		if err = ctx.Err(); err != nil {
+			p.remove(made.ID)
+		}
+		return made, err
+	}
+	if made, findErr := p.client.ContainerInspect(context.WithoutCancel(ctx), name); findErr == nil {
+		p.remove(made.ID) // it was made, and the answer came too late
+	}
+	return made, err
 }
 
 // box is a container whose supervisor answers.

@@ -25,6 +25,7 @@ type Provider struct {
 	filter  string // of system calls, as the engine takes it
 	client  *client.Client
 	pulling chan struct{} // one token
+	version chan bool     // one token: whether the API's version is agreed on
 	keeper  *keeper.Keeper[*Sandbox]
 }
 
@@ -58,9 +59,12 @@ func New(config Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Provider{
-		config: config, dir: dir, program: program, filter: calls, client: c, pulling: make(chan struct{}, 1), keeper: kept,
-	}, nil
+	p := &Provider{
+		config: config, dir: dir, program: program, filter: calls, client: c, keeper: kept,
+		pulling: make(chan struct{}, 1), version: make(chan bool, 1),
+	}
+	p.version <- false
+	return p, nil
 }
 
 const name = "docker"
@@ -100,6 +104,9 @@ func (p *Provider) check(spec sandbox.Spec) (sandbox.Spec, error) {
 }
 
 func (p *Provider) create(ctx context.Context, spec sandbox.Spec, name string) (*Sandbox, error) {
+	if err := p.agree(ctx); err != nil {
+		return nil, err
+	}
 	if err := own(spec.Workspace, p.config.UID, p.config.GID); err != nil {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %w", err).With("path", "workspace")
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -151,6 +152,34 @@ func TestSupervisorFails(t *testing.T) {
 	if !errors.Is(err, schemas.ErrUnavailable) || !strings.Contains(err.Error(), "exit code 0") {
 		t.Error(err)
 	}
+	if n, err := p.Sweep(t.Context()); n != 0 || err != nil {
+		t.Error(n, err)
+	}
+}
+
+// TestCancelledCreate: whenever the caller gives up, the engine keeps no container of it, and a sweep beside it is no trouble.
+func TestCancelledCreate(t *testing.T) {
+	p := newProvider(t, nil)
+	var group sync.WaitGroup
+	for i := range 12 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*20*time.Millisecond)
+		group.Go(func() {
+			defer cancel()
+			s, err := p.Create(ctx, sandbox.Spec{ID: fmt.Sprint("s", i), Workspace: t.TempDir()})
+			if err == nil {
+				err = s.Terminate(t.Context(), 0)
+			}
+			if err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		})
+		group.Go(func() {
+			if n, err := p.Sweep(t.Context()); n != 0 || err != nil {
+				t.Error(n, err)
+			}
+		})
+	}
+	group.Wait()
 	if n, err := p.Sweep(t.Context()); n != 0 || err != nil {
 		t.Error(n, err)
 	}

@@ -37,6 +37,9 @@ func (p *Provider) Sweep(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := p.agree(ctx); err != nil {
+		return 0, err
+	}
 	found, err := p.client.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(
 		filters.Arg("label", labelCell+"="+p.config.Cell), filters.Arg("label", labelWorker+"="+p.config.Worker),
 	)})

@@ -37,8 +37,17 @@ func (s survivor) kill() {
 	KillPIDFD(s.pidfd)
 }
 
-// StartTime is when a process was started, in the kernel's ticks since it was booted: with its id, that names it.
+// StartTime is when a supervisor was started, in the kernel's ticks since it was booted: with its id, that names it. Errors:
+// unavailable when it has ended, even if nobody has waited for it yet.
 func StartTime(pid int) (uint64, error) {
+	start, err := startTime(pid)
+	if err != nil {
+		return 0, schemas.Errorf(schemas.CodeUnavailable, "supervisor %d ended as soon as it was started: %w", pid, err)
+	}
+	return start, nil
+}
+
+func startTime(pid int) (uint64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
@@ -70,7 +79,11 @@ func OpenPID(pid int, start uint64) (*os.File, error) {
 	}
 	f := os.NewFile(uintptr(fd), "pidfd")
 	// Looked at after the descriptor is there: had the number been another's by then, so would be the time.
-	if now, err := StartTime(pid); err != nil || now != start {
+	now, err := startTime(pid)
+	if err == nil && now != start {
+		err = unix.ESRCH // the number is another's by now
+	}
+	if err != nil {
 		return nil, errors.Join(gone(err), f.Close())
 	}
 	return f, nil
