@@ -12,15 +12,23 @@ func (w *Worker) HandleCommand(ctx context.Context, d schemas.Delivery) schemas.
 	// The inlet's end must not cut an acceptance in two: a record that was written unseen would be told as lost.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.patience.accept)
 	defer cancel()
-	a := admission{invalid: d.Invalid != nil, durable: d.Durable, worn: d.Attempt > w.cfg.MaxAttempts}
-	why := d.Invalid
-	var t *thread
-	var owner, fingerprint string
+	fingerprint := ""
 	if d.Command != nil {
 		// A command that comes by both ways at once is decided on twice, one after the other: whoever attaches to a process
 		// attaches to one that is on record.
 		defer w.commands.lock(runKey(d.Tenant, schemas.ProcessID(d.Tenant, d.Thread, d.Command.Key)))()
 		fingerprint = d.Command.Fingerprint()
+	}
+	return w.decide(ctx, d, fingerprint)
+}
+
+// decide is HandleCommand for a command on which nobody else decides meanwhile.
+func (w *Worker) decide(ctx context.Context, d schemas.Delivery, fingerprint string) schemas.Verdict {
+	a := admission{invalid: d.Invalid != nil, durable: d.Durable, worn: d.Attempt > w.cfg.MaxAttempts}
+	why := d.Invalid
+	var t *thread
+	var owner string
+	if d.Command != nil {
 		t, owner, why = w.inquire(ctx, &d, &a, fingerprint)
 	}
 	switch s := admit(a); s {
@@ -31,7 +39,7 @@ func (w *Worker) HandleCommand(ctx context.Context, d schemas.Delivery) schemas.
 			w.answer(d.Inbox, r.accepted)
 			return verdict(s, "", nil)
 		}
-		return w.accept(ctx, t, d, fingerprint) // it ended between the two looks: its record answers
+		return w.decide(ctx, d, fingerprint) // it ended between the two looks: its record answers
 	case stepReject:
 		if why == nil {
 			why = schemas.Errorf(schemas.CodeUnavailable, "delivered %d times and never accepted", d.Attempt)

@@ -2,6 +2,7 @@ package processor
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,8 +95,8 @@ func (w *Worker) converse(r *run, do func(*schemas.Result) error) {
 	w.concludeTalk(r, result)
 }
 
-// awaitTurn waits until the messages before are through, and runs the hooks of this one. Errors: errKilledEarly, those of the
-// sandbox, the critical hook's.
+// awaitTurn waits until the messages before are through, and runs the hooks of this one. Errors: errKilledEarly, lost where
+// the lease is, those of the sandbox, the critical hook's.
 func (w *Worker) awaitTurn(r *run) error {
 	if r.talk.request == nil {
 		return nil // it had its turn, and goes on
@@ -112,6 +113,9 @@ func (w *Worker) awaitTurn(r *run) error {
 			return errKilledEarly
 		}
 	}
+	if w.isFenced() { // the one before ended because of that
+		return schemas.Errorf(schemas.CodeLost, "the lease of worker %s is lost", w.cfg.Worker)
+	}
 	sb, err := w.sandbox(ctx, r.thread)
 	if err == nil {
 		r.talk.begun = true
@@ -126,11 +130,13 @@ func (w *Worker) awaitTurn(r *run) error {
 	return nil
 }
 
-// queue is starting for a run that waits: a kill ends that at once, whatever its grace. false: it was killed before.
+// queue is starting for a run that waits: a kill ends that at once, whatever its grace, and so does a signal that is meant to end
+// it. false: one of them came before.
 func (r *run) queue(cancel context.CancelFunc) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cancelStart, r.queued = cancel, true
+	r.doomed = r.doomed || slices.ContainsFunc(r.signals, ends)
 	return !r.doomed
 }
 
