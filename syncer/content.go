@@ -145,6 +145,10 @@ func readOnce(root *os.Root, path string, sink chunkSink) (c content, steady boo
 	return c, steady, err
 }
 
+// pieceSize is how much of a file is read before it is hashed: little enough for a processor's own cache, and enough
+// to make few system calls.
+const pieceSize = 256 << 10
+
 // readHashed fills buf as [io.ReadFull] does, and gives sum each piece while it is still in the processor's cache.
 func readHashed(f io.Reader, buf []byte, sum hash.Hash) (n int, err error) {
 	for n < len(buf) && err == nil {

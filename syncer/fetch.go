@@ -146,20 +146,8 @@ func (x *session) serve(ctx context.Context, all []request, done func(files, byt
 		group.Go(func() (err error) {
 			dir := &folder{root: x.root}
 			defer func() { err = errors.Join(err, dir.close()) }()
-			var buf, piece []byte
+			var buf []byte // kept from request to request: new ones cost more than what they are filled with
 			for r := range jobs {
-				if s, ok := x.store.(Streamer); ok && len(r.parts) == 1 && r.parts[0].large != nil {
-					if piece == nil {
-						piece = make([]byte, pieceSize)
-					}
-					if err := r.stream(ctx, s, piece, dir, done); err != nil {
-						return fetchError(err, r)
-					}
-					mu.Lock()
-					x.report.BytesRead += r.length
-					mu.Unlock()
-					continue
-				}
 				if int64(cap(buf)) < r.length {
 					buf = make([]byte, 0, max(r.length, fetchSize))
 				}
@@ -178,38 +166,6 @@ func (x *session) serve(ctx context.Context, all []request, done func(files, byt
 		})
 	}
 	return group.Wait()
-}
-
-// pieceSize is how much of a chunk is in memory while it is streamed: little enough for a processor's own cache, and
-// enough to make few system calls.
-const pieceSize = 256 << 10
-
-// stream brings one chunk of a large file. It is written before it is verified, which does no harm in the stage:
-// nothing of it is published when a chunk turns out to be damaged.
-func (r *request) stream(ctx context.Context, s Streamer, buf []byte, dir *folder, done func(files, bytes int64)) error {
-	p := &r.parts[0]
-	sum, length := sha256.New(), int64(0)
-	_, err := s.Stream(ctx, r.object.key(), Range{Offset: r.offset, Length: r.length}, buf, func(at int64, piece []byte) error {
-		if at == 0 {
-			sum.Reset()
-		}
-		if length = at + int64(len(piece)); length > r.length {
-			return r.odd(length)
-		}
-		sum.Write(piece)
-		done(0, int64(len(piece)))
-		return p.large.write(piece, p.at+at)
-	})
-	if err != nil {
-		return err
-	}
-	if length != r.length {
-		return r.odd(length)
-	}
-	if Digest(sum.Sum(nil)) != p.digest {
-		return damaged(p)
-	}
-	return p.count(dir, done)
 }
 
 func (r *request) odd(length int64) error {

@@ -2,7 +2,6 @@ package syncer
 
 import (
 	"context"
-	"crypto/md5"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -88,7 +87,7 @@ func (p *plain) aside(ctx context.Context, steps []Step) error {
 			continue
 		}
 		n := *r
-		sum, digests := md5.New(), make([]Digest, 0, chunkCount(n.Size))
+		sums := newSums(&n)
 		var match string
 		var buf []byte
 		for at := int64(0); at < n.Size; at += ChunkSize {
@@ -100,19 +99,18 @@ func (p *plain) aside(ctx context.Context, steps []Step) error {
 			if err != nil || info.Size != n.Size || int64(len(data)) != length {
 				return p.taken(ctx, &n)
 			}
-			sum.Write(data)
+			sums.add(data)
 			object, _, err := p.shelf.add(ctx, data)
 			if err != nil {
 				return err
 			}
-			digests = append(digests, sha256.Sum256(data))
 			n.At.Objects = append(n.At.Objects, object)
 			match, buf = info.Token, data
 		}
-		if !n.holds(Checksum(sum.Sum(nil)), digests) {
+		if !sums.hold() {
 			return p.taken(ctx, &n)
 		}
-		n.Digest = seal(digests)
+		n.Digest = seal(sums.chunks)
 		steps[i].Remote = &n
 	}
 	return nil

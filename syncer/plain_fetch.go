@@ -5,6 +5,7 @@ import (
 	"crypto/md5"
 	"crypto/sha256"
 	"errors"
+	"hash"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -58,7 +59,8 @@ func (x *session) fetchOne(ctx context.Context, dir *folder, t target, buf []byt
 		return buf, replaced(n)
 	}
 	if n.Size <= ChunkSize {
-		if !n.holds(md5.Sum(data), []Digest{sha256.Sum256(data)}) {
+		sums := newSums(n)
+		if sums.add(data); !sums.hold() {
 			return buf, replaced(n)
 		}
 		count(n.Size)
@@ -68,10 +70,9 @@ func (x *session) fetchOne(ctx context.Context, dir *folder, t target, buf []byt
 	if err != nil {
 		return buf, err
 	}
-	sum, chunks := md5.New(), make([]Digest, 0, chunkCount(n.Size))
+	sums := newSums(n)
 	for at := int64(0); ; {
-		sum.Write(data)
-		chunks = append(chunks, sha256.Sum256(data))
+		sums.add(data)
 		if err := large.write(data, at); err != nil {
 			return buf, errors.Join(err, large.f.Close())
 		}
@@ -88,19 +89,41 @@ func (x *session) fetchOne(ctx context.Context, dir *folder, t target, buf []byt
 			return buf, joined(errors.Join(err, large.f.Close()))
 		}
 	}
-	if !n.holds(Checksum(sum.Sum(nil)), chunks) {
+	if !sums.hold() {
 		return buf, joined(errors.Join(replaced(n), large.f.Close()))
 	}
 	_, err = large.done(dir)
 	return buf, err
 }
 
-// holds says whether content with these sums is the node's: by its digest where it has one, else by its MD5.
-func (n *Node) holds(sum Checksum, chunks []Digest) bool {
-	if n.Digest != (Digest{}) {
-		return seal(chunks) == n.Digest
+// sums tells whether content that comes chunk by chunk is a node's: by its digest where the node has one, else by its
+// MD5, which costs twice as much and is computed only then.
+type sums struct {
+	node   *Node
+	md5    hash.Hash // nil where the digest decides
+	chunks []Digest
+}
+
+func newSums(n *Node) *sums {
+	s := &sums{node: n, chunks: make([]Digest, 0, chunkCount(n.Size))}
+	if n.Digest == (Digest{}) {
+		s.md5 = md5.New()
 	}
-	return sum == n.MD5
+	return s
+}
+
+func (s *sums) add(chunk []byte) {
+	s.chunks = append(s.chunks, sha256.Sum256(chunk))
+	if s.md5 != nil {
+		s.md5.Write(chunk)
+	}
+}
+
+func (s *sums) hold() bool {
+	if s.md5 != nil {
+		return Checksum(s.md5.Sum(nil)) == s.node.MD5
+	}
+	return seal(s.chunks) == s.node.Digest
 }
 
 func replaced(n *Node) error {

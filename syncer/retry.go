@@ -48,8 +48,6 @@ type retrying struct {
 	policy RetryPolicy
 }
 
-var _ Streamer = (*retrying)(nil)
-
 func (r *retrying) do(ctx context.Context, op func() error) error {
 	return backoff.Retry(func() error {
 		err := op()
@@ -66,23 +64,6 @@ func (r *retrying) Get(ctx context.Context, key string, rng Range, dst []byte) (
 		return err
 	})
 	return data, info, err
-}
-
-// Stream reads the whole of it at once from a store that cannot stream.
-func (r *retrying) Stream(ctx context.Context, key string, rng Range, buf []byte, take func(int64, []byte) error) (info Info, err error) {
-	inner, ok := r.Store.(Streamer)
-	if !ok {
-		data, info, err := r.Get(ctx, key, rng, nil)
-		if err == nil {
-			err = take(0, data)
-		}
-		return info, err
-	}
-	err = r.do(ctx, func() error {
-		info, err = inner.Stream(ctx, key, rng, buf, take)
-		return err
-	})
-	return info, err
 }
 
 func (r *retrying) Stat(ctx context.Context, key string) (info Info, err error) {

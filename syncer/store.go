@@ -28,15 +28,6 @@ type Store interface {
 	Delete(ctx context.Context, keys ...string) error
 }
 
-// Streamer is a [Store] that can hand an object over piece by piece, which keeps a large one in the processor's caches
-// and out of memory. It is optional.
-type Streamer interface {
-	Store
-	// Stream reads what r names through buf, and gives take each piece with its offset in that. The piece is take's
-	// until it returns. A try that is repeated begins again at offset 0.
-	Stream(ctx context.Context, key string, r Range, buf []byte, take func(at int64, piece []byte) error) (Info, error)
-}
-
 // Range says which bytes of an object to read. The zero Range is all of them.
 type Range struct {
 	Offset int64  // the first byte

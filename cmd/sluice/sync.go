@@ -122,7 +122,7 @@ func (f *syncFlags) open(ctx context.Context, dir, place string, progress func(s
 		return nil, nil, err
 	}
 	cfg := syncer.Config{
-		Root: dir, Store: syncer.Retry(at, syncer.RetryPolicy{}), Remote: at.Name,
+		Root: dir, Store: syncer.Retry(at.Store, syncer.RetryPolicy{}), Remote: at.Name,
 		Layout: syncer.Layout(f.layout), OnConflict: syncer.OnConflict(f.onConflict), Verify: f.verify, Ignore: f.ignore,
 		OutsideLinks: f.outsideLinks, SingleWriter: f.single, Progress: progress,
 		Retention: syncer.Retention{Keep: f.keep, Age: f.keepFor, Grace: f.grace},

@@ -52,7 +52,7 @@ type Store struct {
 	prefix string
 }
 
-var _ syncer.Streamer = (*Store)(nil)
+var _ syncer.Store = (*Store)(nil)
 
 // multipartFrom is the size from which on an object is sent in parts.
 const multipartFrom = 16 << 20
@@ -170,26 +170,6 @@ func (s *Store) Get(ctx context.Context, key string, r syncer.Range, dst []byte)
 		return nil, info, cutOff(ctx, key, err)
 	}
 	return dst, info, nil
-}
-
-// Stream implements [syncer.Streamer].
-func (s *Store) Stream(ctx context.Context, key string, r syncer.Range, buf []byte, take func(int64, []byte) error) (syncer.Info, error) {
-	body, length, info, err := s.read(ctx, key, r)
-	if err != nil {
-		return info, err
-	}
-	defer func() { _ = body.Close() }() // as in Get
-	for at := int64(0); at < length; {
-		piece := buf[:min(int64(len(buf)), length-at)]
-		if _, err := io.ReadFull(body, piece); err != nil {
-			return info, cutOff(ctx, key, err)
-		}
-		if err := take(at, piece); err != nil {
-			return info, err
-		}
-		at += int64(len(piece))
-	}
-	return info, nil
 }
 
 // cutOff is the error for a body that ended early.

@@ -26,7 +26,7 @@ func Run(t *testing.T, factory func(t *testing.T) syncer.Store) {
 		{"PutGet", testPutGet}, {"Ranges", testRanges}, {"Missing", testMissing}, {"Replace", testReplace},
 		{"Conditions", testConditions}, {"Race", testRace}, {"List", testList}, {"Delete", testDelete},
 		{"OddKeys", testOddKeys}, {"Large", testLarge}, {"Digest", testDigest}, {"Probe", testProbe},
-		{"Stream", testStream}, {"Cancelled", testCancelled}, {"ReadersSeeWholeObjects", testWholeObjects},
+		{"Cancelled", testCancelled}, {"ReadersSeeWholeObjects", testWholeObjects},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, factory(t)) })
 	}
@@ -293,38 +293,6 @@ func testLarge(t *testing.T, s syncer.Store) {
 	if got, _, err = s.Get(t.Context(), "big", syncer.Range{}, nil); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-}
-
-// testStream is for stores that can: the pieces are the object.
-func testStream(t *testing.T, s syncer.Store) {
-	streamer, ok := s.(syncer.Streamer)
-	if !ok {
-		t.Skip("this store does not stream")
-	}
-	data := make([]byte, 100_003)
-	_, _ = rand.NewChaCha8([32]byte{2}).Read(data) // it never fails
-	if _, err := s.Put(t.Context(), "k", content(data), syncer.Condition{}); err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range []syncer.Range{{}, {Offset: 5, Length: 70_000}, {Offset: 99_999, Length: 4}} {
-		want := data[r.Offset:]
-		if r.Length > 0 {
-			want = want[:r.Length]
-		}
-		var got []byte
-		info, err := streamer.Stream(t.Context(), "k", r, make([]byte, 4096), func(at int64, piece []byte) error {
-			if at != int64(len(got)) {
-				t.Errorf("%+v: a piece at %d after %d bytes", r, at, len(got))
-			}
-			got = append(got, piece...)
-			return nil
-		})
-		if err != nil || !bytes.Equal(got, want) || info.Size != int64(len(data)) {
-			t.Errorf("%+v: %d bytes of %d, %v", r, len(got), info.Size, err)
-		}
-	}
-	_, err := streamer.Stream(t.Context(), "no/such", syncer.Range{}, make([]byte, 10), func(int64, []byte) error { return nil })
-	wantCode(t, err, schemas.CodeNotFound)
 }
 
 func testDigest(t *testing.T, s syncer.Store) {

@@ -93,7 +93,7 @@ func (k *Keeper) run(ctx context.Context, call *hooks.Call, op func(*syncer.Sync
 	}
 	defer func() { err = joined(err, place.Close()) }()
 	s, err := syncer.New(syncer.Config{
-		Root: call.Dir, Store: syncer.Retry(place, syncer.RetryPolicy{}), Remote: place.Name,
+		Root: call.Dir, Store: syncer.Retry(place.Store, syncer.RetryPolicy{}), Remote: place.Name,
 		Layout: syncer.Layout(sync.Layout), OnConflict: syncer.OnConflict(sync.OnConflict),
 		Fence: func(ctx context.Context) error { return k.cfg.Fence(ctx, conversation) },
 	})

@@ -20,7 +20,8 @@ type Options struct {
 
 // Place is where workspaces are kept. Close it.
 type Place struct {
-	syncer.Store
+	// Store is not embedded: a place would then look like a store that can do less than the one it has.
+	Store syncer.Store
 	// Name is the place's URL without what may be secret in it; it tells one place from another.
 	Name  string
 	close func() error
