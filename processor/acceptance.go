@@ -25,11 +25,17 @@ func (w *Worker) acceptAfter(ctx context.Context, t *thread, d schemas.Delivery,
 		Fingerprint: fingerprint, Command: r.exec.Command, TimeoutMS: r.exec.TimeoutMS, Epoch: r.epoch, Retry: r.exec.Retry,
 		OutputLimit: r.exec.OutputLimit, StdinOpen: r.exec.StdinOpen, StdinBytes: int64(len(r.exec.Stdin)),
 	}
-	acc.Args, acc.ArgsTruncated = schemas.ShownArgs(r.exec.Args)
+	acc.Args, acc.ArgsTruncated = r.args, r.cut
+	if r.talk != nil {
+		acc.Op, acc.User = schemas.OpMessage, r.talk.user
+	}
 	r.accepted = w.event(schemas.TypeProcessAccepted, d.Tenant, d.Thread, t.session.ID, r.process, acc)
 	seq, err := w.cfg.Records.Append(ctx, r.accepted, after)
 	if err != nil {
 		w.end(r)
+		if r.talk != nil {
+			w.work.Go(r.talk.through)
+		}
 		w.work.Done()
 		if errors.Is(err, schemas.ErrConflict) && after == 0 {
 			return w.collided(ctx, t, &d, fingerprint, func(after uint64) schemas.Verdict {
@@ -99,6 +105,9 @@ func (w *Worker) begin(r *run) admission {
 	w.runs[runKey(r.thread.tenant, r.process)] = r
 	w.work.Add(1)
 	r.thread.begin()
+	if r.talk != nil {
+		r.thread.lineUp(r.talk)
+	}
 	return a
 }
 

@@ -12,18 +12,23 @@ func (w *Worker) HandleCommand(ctx context.Context, d schemas.Delivery) schemas.
 	// The inlet's end must not cut an acceptance in two: a record that was written unseen would be told as lost.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.patience.accept)
 	defer cancel()
-	a := admission{invalid: d.Invalid != nil, durable: d.Durable, worn: d.Attempt > w.cfg.MaxAttempts}
-	why := d.Invalid
-	var t *thread
-	var owner, fingerprint string
-	if d.Command != nil && d.Command.Exec == nil {
-		a.unserved = true
-		why = schemas.Errorf(schemas.CodeUnavailable, "worker %s does not know op %q yet", w.cfg.Worker, string(d.Command.Op))
-	} else if d.Command != nil {
+	fingerprint := ""
+	if d.Command != nil {
 		// A command that comes by both ways at once is decided on twice, one after the other: whoever attaches to a process
 		// attaches to one that is on record.
 		defer w.commands.lock(runKey(d.Tenant, schemas.ProcessID(d.Tenant, d.Thread, d.Command.Key)))()
 		fingerprint = d.Command.Fingerprint()
+	}
+	return w.decide(ctx, d, fingerprint)
+}
+
+// decide is HandleCommand for a command on which nobody else decides meanwhile.
+func (w *Worker) decide(ctx context.Context, d schemas.Delivery, fingerprint string) schemas.Verdict {
+	a := admission{invalid: d.Invalid != nil, durable: d.Durable, worn: d.Attempt > w.cfg.MaxAttempts}
+	why := d.Invalid
+	var t *thread
+	var owner string
+	if d.Command != nil {
 		t, owner, why = w.inquire(ctx, &d, &a, fingerprint)
 	}
 	switch s := admit(a); s {
@@ -34,7 +39,7 @@ func (w *Worker) HandleCommand(ctx context.Context, d schemas.Delivery) schemas.
 			w.answer(d.Inbox, r.accepted)
 			return verdict(s, "", nil)
 		}
-		return w.accept(ctx, t, d, fingerprint) // it ended between the two looks: its record answers
+		return w.decide(ctx, d, fingerprint) // it ended between the two looks: its record answers
 	case stepReject:
 		if why == nil {
 			why = schemas.Errorf(schemas.CodeUnavailable, "delivered %d times and never accepted", d.Attempt)
@@ -70,10 +75,6 @@ func threadOf(d schemas.Delivery) string {
 
 // inquire finds out what admit has to know of a valid command.
 func (w *Worker) inquire(ctx context.Context, d *schemas.Delivery, a *admission, fingerprint string) (t *thread, owner string, why *schemas.Error) {
-	if d.Command.Op != schemas.OpExec {
-		a.unserved = true
-		return nil, "", schemas.Errorf(schemas.CodeUnavailable, "op %s: this worker cannot do it yet", d.Command.Op)
-	}
 	w.mu.Lock()
 	t = w.threads[threadKey(d.Tenant, d.Thread)]
 	a.leaving = w.leaving || w.isFenced()
@@ -110,7 +111,13 @@ func (w *Worker) inquire(ctx context.Context, d *schemas.Delivery, a *admission,
 		a.unknown = true
 		return nil, "", schemas.AsError(err)
 	}
-	if w.cfg.Policy != nil {
+	switch {
+	case d.Command.Message != nil && t.template.Agent == nil:
+		a.unserved = true
+		return t, owner, schemas.Errorf(schemas.CodeInvalidArgument,
+			"template: thread %s has a session of template %s, which has no agent: begin another thread with one that has, see `sluice template list`", d.Thread, or(t.session.Template, defaultTemplate)).With("path", "template")
+	case d.Command.Message != nil, w.cfg.Policy == nil: // an agent's command is the template's own
+	default:
 		if err := w.cfg.Policy.Check(t.template, d.Command.Exec.Command, d.Command.Exec.Args); err != nil {
 			a.denied = true
 			return t, owner, schemas.AsError(err)
@@ -120,6 +127,13 @@ func (w *Worker) inquire(ctx context.Context, d *schemas.Delivery, a *admission,
 		why = w.busy(d, admission{full: true})
 	}
 	return t, owner, why
+}
+
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
 }
 
 // final says that asking the same again, here or elsewhere, brings the same error.
@@ -175,7 +189,7 @@ func conflict(d *schemas.Delivery) *schemas.Error {
 func (w *Worker) collided(ctx context.Context, t *thread, d *schemas.Delivery, fingerprint string, again func(after uint64) schemas.Verdict) schemas.Verdict {
 	process := schemas.ProcessID(d.Tenant, d.Thread, d.Command.Key)
 	last, err := w.cfg.Records.Last(ctx, d.Tenant, d.Thread, process)
-	c := collision{unreadable: err != nil, safe: d.Command.Exec.Retry == schemas.RetrySafe}
+	c := collision{unreadable: err != nil, safe: d.Command.Exec != nil && d.Command.Exec.Retry == schemas.RetrySafe}
 	if err == nil {
 		c.last = last.Type
 		var mark struct {

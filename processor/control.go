@@ -46,8 +46,13 @@ func (r *run) signal(name string) error {
 	}
 	r.mu.Lock()
 	proc := r.proc
-	if proc == nil { // it is being started: started delivers this
+	if proc == nil { // it is being started, or waits for its turn: running delivers this
 		defer r.mu.Unlock()
+		if r.queued && ends(sig) {
+			r.doomed = true
+			r.cancelStart()
+			return nil
+		}
 		if len(r.signals) == maxSignals {
 			return schemas.Errorf(schemas.CodeUnavailable, "process %s is being started, and %d signals wait for it already", r.process, maxSignals)
 		}
@@ -57,6 +62,16 @@ func (r *run) signal(name string) error {
 	// The supervisor answers when it likes to: a kill must not have to wait for that.
 	r.mu.Unlock()
 	return proc.Signal(sig)
+}
+
+// ends says whether a signal is meant to end what it reaches. A message that waits for its turn has nothing that could catch it.
+func ends(sig sandbox.Signal) bool {
+	switch unix.Signal(sig) {
+	case unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGKILL:
+		return true
+	default:
+		return false
+	}
 }
 
 // maxSignals is how many signals may wait for a process to be started.

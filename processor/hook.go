@@ -11,21 +11,31 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// runHooks runs the template's hooks of a phase of the session's life. sb may be nil. Errors: the first critical hook's.
-func (w *Worker) runHooks(ctx context.Context, t *thread, phase schemas.Phase, sandboxID string, sb sandbox.Sandbox) (failed []string, err error) {
+// occasion is what hooks run for.
+type occasion struct {
+	phase   schemas.Phase
+	of      string          // what it is called; empty: by the session and its epoch
+	sb      sandbox.Sandbox // nil where there is none
+	message *schemas.Message
+	usage   *schemas.Usage
+}
+
+// runHooks runs the template's hooks for an occasion. Errors: the first critical hook's.
+func (w *Worker) runHooks(ctx context.Context, t *thread, o occasion) (failed []string, err error) {
 	if w.cfg.Hooks == nil {
 		return nil, nil
 	}
 	s := w.info(t)
 	data := schemas.HookData{
-		SpecVersion: schemas.Version, Phase: phase, Occasion: fmt.Sprintf("%s.%d", s.ID, s.Epoch),
+		SpecVersion: schemas.Version, Phase: o.phase, Occasion: or(o.of, fmt.Sprintf("%s.%d", s.ID, s.Epoch)),
 		Conversation: schemas.Conversation{Tenant: t.tenant, Thread: t.thread, Agent: s.Template, User: s.User, Session: s.ID, Epoch: s.Epoch},
+		Message:      o.message, Usage: o.usage,
 	}
 	var run func(context.Context, []string, []byte) error
-	if sb != nil {
-		data.Sandbox = &schemas.SandboxInfo{ID: sandboxID, Provider: s.Provider, State: s.State, Workspace: s.Workspace}
+	if o.sb != nil {
+		data.Sandbox = &schemas.SandboxInfo{ID: o.sb.ID(), Provider: s.Provider, State: s.State, Workspace: s.Workspace}
 		run = func(ctx context.Context, command []string, stdin []byte) error {
-			return runInside(ctx, sb, command, stdin)
+			return runInside(ctx, o.sb, command, stdin)
 		}
 	}
 	return w.cfg.Hooks.Run(ctx, t.template, data, s.Workspace, run)

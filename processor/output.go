@@ -74,6 +74,7 @@ func (w *Worker) pump(r *run, proc sandbox.Process, keep *kept, after *schemas.L
 			break
 		}
 		keep.add(o)
+		r.talk.hear(o.Stream, o.Data)
 		if failed == nil {
 			if failed = w.store(out, o); failed != nil {
 				r.kill(0)

@@ -163,11 +163,15 @@ func (f *reattachment) takeBack(ctx context.Context, t *thread, sb sandbox.Attac
 // newResumed is the run of a process that another incarnation started.
 func newResumed(t *thread, accepted *schemas.Event, a *schemas.Accepted, last *schemas.Event, h sandbox.Held) *run {
 	r := &run{
-		thread: t, process: h.ID, fingerprint: a.Fingerprint, epoch: a.Epoch, cut: a.ArgsTruncated,
+		thread: t, process: h.ID, fingerprint: a.Fingerprint, epoch: a.Epoch, args: a.Args, cut: a.ArgsTruncated,
 		exec: &schemas.Exec{
 			Command: a.Command, Args: a.Args, TimeoutMS: a.TimeoutMS, Retry: a.Retry, OutputLimit: a.OutputLimit, StdinOpen: a.StdinOpen,
 		},
 		accepted: accepted, low: accepted.Seq, seq: last.Seq, attempt: 1,
+	}
+	if a.Op == schemas.OpMessage {
+		r.talk = newTalk(nil, a.User)
+		r.talk.begun = true
 	}
 	if a.StdinOpen || a.StdinBytes > 0 {
 		r.input = &input{pieces: make(chan piece, inputDepth), given: true, taken: max(0, h.Stdin-a.StdinBytes), over: h.StdinClosed}
@@ -181,12 +185,14 @@ func (w *Worker) enter(r *run) {
 	w.runs[runKey(r.thread.tenant, r.process)] = r
 	w.mu.Unlock()
 	r.thread.begin()
+	if r.talk != nil {
+		r.thread.lineUp(r.talk)
+	}
 }
 
 // goOn sees a run through that was entered. Where started is not on record yet, it is recorded now.
 func (w *Worker) goOn(r *run, sb sandbox.Attached, started bool) {
-	result := w.newResult(r)
-	w.conclude(r, result, w.resumeProcess(r, sb, started, result))
+	w.see(r, func(result *schemas.Result) error { return w.resumeProcess(r, sb, started, result) })
 }
 
 // resumeProcess goes on with a process's output from where the log ends, and sees it through. An error is lost.
@@ -217,6 +223,9 @@ func (w *Worker) catchUp(r *run, sb sandbox.Attached) (sandbox.Process, *kept, *
 	policy := backoff.WithContext(backoff.NewExponentialBackOff(backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0)), w.bg)
 	err = backoff.Retry(func() (err error) {
 		keep = w.newKept(r)
+		if r.talk != nil {
+			r.talk.again()
+		}
 		after, err = w.cfg.Replay(w.bg, r.printer(), func(stream schemas.Stream, offset int64, p []byte) {
 			h := keep.of(stream)
 			acked := held.Stdout
@@ -226,6 +235,9 @@ func (w *Worker) catchUp(r *run, sb sandbox.Attached) (sandbox.Process, *kept, *
 			// A hole that the sandbox can fill: what stands behind it comes again.
 			if offset > h.came && h.came >= acked {
 				return
+			}
+			if offset == h.came {
+				r.talk.hear(stream, p)
 			}
 			h.add(offset, p)
 		})

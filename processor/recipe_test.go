@@ -61,11 +61,12 @@ type hooks struct {
 func (h *hooks) Run(ctx context.Context, _ *schemas.Template, data schemas.HookData, dir string, exec func(context.Context, []string, []byte) error) ([]string, error) {
 	h.mu.Lock()
 	h.calls = append(h.calls, ran{data, dir})
+	do := h.do
 	h.mu.Unlock()
-	if h.do == nil {
+	if do == nil {
 		return nil, nil
 	}
-	return h.do(ctx, data, dir, exec)
+	return do(ctx, data, dir, exec)
 }
 
 func (h *hooks) of(phase schemas.Phase) (out []ran) {

@@ -18,12 +18,14 @@ type run struct {
 	exec        *schemas.Exec
 	fingerprint string
 	epoch       uint64         // the session's under which it was accepted
-	cut         bool           // exec.Args are not all there were
+	args        []string       // as records show them
+	cut         bool           // they are not all there were
 	accepted    *schemas.Event // its first record; written before another command of its key is looked at
 	low         uint64         // its records come after this sequence
 	seq         uint64         // its newest record's
 	attempt     int
 	input       *input // nil where the process reads nothing
+	talk        *talk  // nil where it is no message's
 
 	mu          sync.Mutex
 	inboxes     []string
@@ -33,14 +35,22 @@ type run struct {
 	signals     []sandbox.Signal // to be sent as soon as it runs
 	doomed      bool             // it was killed, whether it runs yet or not
 	grace       time.Duration
-	cancelStart context.CancelFunc // set while it is being started
+	cancelStart context.CancelFunc // set while it is being started, or waits for its turn
+	queued      bool               // it waits for its turn
 }
 
 func newRun(t *thread, d *schemas.Delivery, fingerprint string) *run {
 	r := &run{
 		thread: t, process: schemas.ProcessID(d.Tenant, d.Thread, d.Command.Key), exec: d.Command.Exec,
-		fingerprint: fingerprint, epoch: t.session.Epoch, attempt: d.Attempt, input: newInput(d.Command.Exec),
+		fingerprint: fingerprint, epoch: t.session.Epoch, attempt: d.Attempt,
 	}
+	if m := d.Command.Message; m != nil {
+		r.exec, r.talk = agentExec(t.template.Agent, m), newTalk(m, m.User)
+		r.args, r.cut = schemas.ShownArgs(t.template.Agent.Command[1:]) // the prompt is in the history
+	} else {
+		r.args, r.cut = schemas.ShownArgs(r.exec.Args)
+	}
+	r.input = newInput(r.exec)
 	r.attach(d.Inbox)
 	return r
 }
@@ -74,7 +84,11 @@ func (r *run) kill(grace time.Duration) {
 	r.mu.Lock()
 	proc := r.proc
 	r.doomed, r.grace = true, grace
-	if proc == nil && r.cancelStart != nil {
+	switch {
+	case proc != nil || r.cancelStart == nil:
+	case r.queued:
+		r.cancelStart()
+	default:
 		// A start that hangs must not outlive the kill; one that is on its way gets its SIGTERM first.
 		time.AfterFunc(grace, r.cancelStart)
 	}
@@ -88,7 +102,7 @@ func (r *run) kill(grace time.Duration) {
 func (r *run) starting(cancel context.CancelFunc) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.cancelStart = cancel
+	r.cancelStart, r.queued = cancel, false
 	return !r.doomed
 }
 
@@ -100,8 +114,17 @@ func (r *run) isDoomed() bool {
 
 // execute runs an accepted process and records its end.
 func (w *Worker) execute(r *run) {
+	w.see(r, func(result *schemas.Result) error { return w.runProcess(r, result) })
+}
+
+// see sees a run through: do runs its process, or goes on with it, and fills in how it ended.
+func (w *Worker) see(r *run, do func(*schemas.Result) error) {
+	if r.talk != nil {
+		w.converse(r, do)
+		return
+	}
 	result := w.newResult(r)
-	w.conclude(r, result, w.runProcess(r, result))
+	w.conclude(r, result, do(result))
 }
 
 func (w *Worker) newResult(r *run) *schemas.Result {
@@ -109,8 +132,7 @@ func (w *Worker) newResult(r *run) *schemas.Result {
 		Process: r.process, Thread: r.thread.thread, Command: r.exec.Command, Timestamp: time.Now().UTC(),
 		Fingerprint: r.fingerprint, Worker: w.cfg.Worker, Epoch: r.epoch,
 	}
-	result.Args, result.ArgsTruncated = schemas.ShownArgs(r.exec.Args)
-	result.ArgsTruncated = result.ArgsTruncated || r.cut
+	result.Args, result.ArgsTruncated = r.args, r.cut
 	return result
 }
 

@@ -269,7 +269,7 @@ func (w *Worker) coldStart(ctx context.Context, t *thread, m *making, sb sandbox
 		return nil
 	}
 	begin := time.Now()
-	if _, err := w.runHooks(ctx, t, schemas.PhaseColdStart, m.id, sb); err != nil {
+	if _, err := w.runHooks(ctx, t, occasion{phase: schemas.PhaseColdStart, sb: sb}); err != nil {
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 			return err
 		}

@@ -38,10 +38,7 @@ func (v *wants) fits(s *schemas.Session) error {
 	if err := v.kind.fits(s); err != nil {
 		return err
 	}
-	has := s.Template
-	if has == "" {
-		has = defaultTemplate
-	}
+	has := or(s.Template, defaultTemplate)
 	if v.template != "" && v.template != has {
 		return schemas.Errorf(schemas.CodeConflict, "thread %s has a session of template %s, not %s: use another thread, or stop that session first", s.Thread, has, v.template)
 	}

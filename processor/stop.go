@@ -192,14 +192,14 @@ func (w *Worker) terminateHooks(ctx context.Context, t *thread, bound time.Durat
 	var failed []string
 	var err error
 	if m == nil {
-		failed, err = w.runHooks(ctx, t, schemas.PhaseTerminate, "", nil)
+		failed, err = w.runHooks(ctx, t, occasion{phase: schemas.PhaseTerminate})
 	} else {
 		select {
 		case <-m.done: // one that is being made is waited for: its cold start may just be pulling what these push
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		failed, err = w.runHooks(ctx, t, schemas.PhaseTerminate, m.id, m.sb)
+		failed, err = w.runHooks(ctx, t, occasion{phase: schemas.PhaseTerminate, sb: m.sb})
 	}
 	if err == nil && len(failed) > 0 {
 		err = schemas.Errorf(schemas.CodeUnavailable, "hooks failed: %q", failed)

@@ -25,12 +25,13 @@ type thread struct {
 	busy     int       // runs not ended
 	last     time.Time
 	making   *making
-	parking  chan struct{} // closed when the sandbox that was parked is gone; nil where there is none
-	warm     bool          // its cold start went well
-	ending   *ending       // set once its session is being ended
-	quiet    chan struct{} // closed when nothing runs; nil where nobody waits for that
-	notes    []note        // to be told
-	noting   chan struct{} // closed when they are; nil where there are none
+	parking  chan struct{}   // closed when the sandbox that was parked is gone; nil where there is none
+	warm     bool            // its cold start went well
+	ending   *ending         // set once its session is being ended
+	quiet    chan struct{}   // closed when nothing runs; nil where nobody waits for that
+	talking  <-chan struct{} // closed when the last message is through; nil for none
+	notes    []note          // to be told
+	noting   chan struct{}   // closed when they are; nil where there are none
 }
 
 func threadKey(tenant, thread string) string { return tenant + "." + thread }

@@ -154,6 +154,9 @@ type Accepted struct {
 	Epoch uint64 `json:"epoch"`
 	// Retry is the command's.
 	Retry Retry `json:"retry,omitempty"`
+	// Op is the command's, where it is not exec, and User a message's.
+	Op   Op     `json:"op,omitempty"`
+	User string `json:"user,omitempty"`
 }
 
 // Started is the second record of a process.

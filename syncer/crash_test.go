@@ -182,14 +182,19 @@ func pushIsKilled(t *testing.T, o option) {
 		seen.pull(s)
 		after := a.listing()
 		if got := seen.listing(); !same(got, before) && !same(got, after) {
-			t.Fatalf("round %d: what was stored is neither the old tree nor the new one\n%s", i, strings.Join(got, "\n"))
+			t.Fatalf("round %d: what was stored is neither the old tree nor the new one; before:\n%s\nafter:\n%s",
+				i, differences(before, got), differences(after, got))
 		}
 		if r := a.push(s); len(r.Notes) > 0 {
-			t.Errorf("round %d: %q", i, r.Notes)
+			t.Errorf("round %d: the push that finished it: %q", i, r.Notes)
 		}
 		seen.pull(s)
-		sameTrees(t, a, seen)
-		nothingPending(t, o, s, a)
+		if d := differences(a.listing(), seen.listing()); d != "" {
+			t.Fatalf("round %d: a pull of what the second push finished\n%s", i, d)
+		}
+		if d := nothingPending(t, o, s, a); d != "" {
+			t.Fatalf("round %d: what other tools see\n%s", i, d)
+		}
 		if l := a.leftovers(); len(l) > 0 {
 			t.Fatalf("round %d: left behind: %q", i, l)
 		}
@@ -231,11 +236,11 @@ func pullIsKilled(t *testing.T, o option) {
 	t.Logf("%d came to their end before they were killed", ended)
 }
 
-// nothingPending is for the plain layout: what other tools see is what the folder has.
-func nothingPending(t *testing.T, o option, s syncer.Store, a *tree) {
+// nothingPending is for the plain layout: what other tools see is what the folder has. It says where it is not.
+func nothingPending(t *testing.T, o option, s syncer.Store, a *tree) string {
 	t.Helper()
 	if isPacked(o) {
-		return
+		return ""
 	}
 	there := newTree(t)
 	for info, err := range s.List(t.Context(), "") {
@@ -247,9 +252,7 @@ func nothingPending(t *testing.T, o option, s syncer.Store, a *tree) {
 		a.must(err)
 		there.write(info.Key, string(data))
 	}
-	if x, y := filesOf(a), filesOf(there); !same(x, y) {
-		t.Fatalf("other tools see something else\n%s\n\n%s", strings.Join(x, "\n"), strings.Join(y, "\n"))
-	}
+	return differences(filesOf(a), filesOf(there))
 }
 
 // filesOf is the listing without the folders, of which an empty one is in the state alone.

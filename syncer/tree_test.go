@@ -142,9 +142,25 @@ func list(t testing.TB, dir string, times bool) (lines []string) {
 
 func sameTrees(t testing.TB, a, b *tree) {
 	t.Helper()
-	if x, y := a.listing(), b.listing(); !slices.Equal(x, y) {
-		t.Fatalf("the trees differ\n%s\n\n%s", strings.Join(x, "\n"), strings.Join(y, "\n"))
+	if d := differences(a.listing(), b.listing()); d != "" {
+		t.Fatalf("the trees differ\n%s", d)
 	}
+}
+
+// differences are the lines that only one of two listings has: with "-" what is wanted, with "+" what is there.
+func differences(want, got []string) string {
+	var lines []string
+	for _, line := range want {
+		if !slices.Contains(got, line) {
+			lines = append(lines, "- "+line)
+		}
+	}
+	for _, line := range got {
+		if !slices.Contains(want, line) {
+			lines = append(lines, "+ "+line)
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 type option func(*syncer.Config)

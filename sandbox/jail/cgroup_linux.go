@@ -162,7 +162,7 @@ func (c *cgroups) folders() []string {
 
 // group is one jail's cgroups.
 type group struct {
-	join   []string // the files that a process's id is written to
+	join   []string // the files that a process writes 0 to
 	counts string   // where its kills for memory are counted
 	dirs   []string
 }
@@ -246,14 +246,20 @@ func (c *cgroups) limit(name string, l sandbox.Limits) error {
 	return nil
 }
 
-// take puts a process into the cgroups.
-func (g *group) take(pid int) error {
-	for _, file := range g.join {
-		if err := os.WriteFile(file, strconv.AppendInt(nil, int64(pid), 10), 0); err != nil {
-			return fmt.Errorf("enter the cgroup: %w", err)
+// open opens the files to enter by, and the counts after them.
+func (g *group) open() (files []*os.File, err error) {
+	for _, path := range g.join {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return files, err
 		}
+		files = append(files, f)
 	}
-	return nil
+	f, err := os.Open(g.counts)
+	if err == nil {
+		files = append(files, f)
+	}
+	return files, err
 }
 
 // remove takes a jail's cgroups away, once its processes are gone.

@@ -218,11 +218,11 @@ func (p *Provider) begin(ctx context.Context, j *jailed, c *claim, failed func()
 		}
 	}()
 	if j.group != nil {
-		counts, err := os.Open(j.group.counts)
+		opened, err := j.group.open()
+		files = append(files, opened...)
 		if err != nil {
 			return nil, nil, err
 		}
-		files = append(files, counts)
 	}
 	if !j.userns {
 		workspace, err := p.takeWorkspace(ctx, j)
@@ -234,11 +234,6 @@ func (p *Provider) begin(ctx context.Context, j *jailed, c *claim, failed func()
 	if c.spare == nil {
 		if c.spare, err = p.mother.makeSpare(j); err != nil {
 			return nil, nil, err
-		}
-	}
-	if j.group != nil {
-		if err := j.group.take(c.spare.pid); err != nil {
-			return nil, nil, c.spare.reason(err)
 		}
 	}
 	report, err := c.spare.become(j.become(), failed, files...)

@@ -146,11 +146,7 @@ func (p *program) own(j *jailed) {
 	p.tmpfs("tmp", "/tmp", j.limits.TmpBytes, 0)
 	p.tmpfs("shm", "/dev/shm", j.limits.TmpBytes, unix.MS_NOEXEC)
 	if !j.userns {
-		workspace := workspaceFD
-		if j.group == nil {
-			workspace = countsFD
-		}
-		p.call("bind the workspace", unix.SYS_MOVE_MOUNT, workspace, "", atFDCWD, home, unix.MOVE_MOUNT_F_EMPTY_PATH)
+		p.call("bind the workspace", unix.SYS_MOVE_MOUNT, j.workspaceFD(), "", atFDCWD, home, unix.MOVE_MOUNT_F_EMPTY_PATH)
 	}
 	p.readOnly("/", unix.MOUNT_ATTR_NOSUID)
 }

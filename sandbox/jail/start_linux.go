@@ -40,10 +40,19 @@ const (
 
 	listenerFD passed = 0
 	connFD     passed = 1
-	// The next ones are there where they are needed, in this order.
-	countsFD    passed = 2 // of the cgroup's kills
-	workspaceFD passed = 3 // its mount
+	joinFD     passed = 2 // the first file to enter a cgroup by
 )
+
+// countsFD is where the cgroup's kills are counted; it comes after the files to enter by.
+func (j *jailed) countsFD() passed { return joinFD + passed(len(j.group.join)) }
+
+// workspaceFD is the workspace's mount.
+func (j *jailed) workspaceFD() passed {
+	if j.group == nil {
+		return joinFD
+	}
+	return j.countsFD() + 1
+}
 
 // namespaces are what a jail does not share. The cgroup namespace is left later, from inside its cgroup.
 const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET
@@ -73,9 +82,15 @@ func (j *jailed) before() *program {
 	return p
 }
 
-// become is what makes it one jail in particular. It is in its cgroup by then.
+// become is what makes it one jail in particular. It enters its cgroups itself: to have another process moved takes a lock that waits
+// for every processor, for milliseconds.
 func (j *jailed) become() *program {
 	p := &program{}
+	if j.group != nil {
+		for i, path := range j.group.join {
+			p.call("enter by "+path, unix.SYS_WRITE, joinFD+passed(i), "0", 1)
+		}
+	}
 	p.call("leave the cgroup namespace", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
 	p.own(j)
 	p.rlimits(j)
@@ -167,7 +182,7 @@ func (p *program) descriptors(j *jailed) {
 	p.call("pass the connection", unix.SYS_DUP3, connFD, supervisor.ConnFD, cloexec)
 	p.call("pass the score", unix.SYS_DUP3, score, supervisor.ScoreFD, cloexec)
 	if j.group != nil {
-		p.call("pass the count of kills", unix.SYS_DUP3, countsFD, supervisor.MemoryFD, cloexec)
+		p.call("pass the count of kills", unix.SYS_DUP3, j.countsFD(), supervisor.MemoryFD, cloexec)
 	}
 }
 

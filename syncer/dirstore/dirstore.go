@@ -206,7 +206,26 @@ func (s *Store) rename(temp, key string) error {
 		}
 		err = s.root.Rename(temp, key)
 	}
+	if err != nil && s.removeEmpty(key) {
+		err = s.root.Rename(temp, key)
+	}
 	return coded(err, key)
+}
+
+// removeEmpty removes a folder in which there is no object, only folders: a Put makes those before it puts the object
+// there, and a Delete removes them after it, so that a process that is killed between the two leaves them behind. It
+// says whether the folder is gone.
+func (s *Store) removeEmpty(name string) bool {
+	entries, err := fs.ReadDir(s.root.FS(), name)
+	if err != nil {
+		return false
+	}
+	for _, e := range entries {
+		if !e.IsDir() || !s.removeEmpty(path.Join(name, e.Name())) {
+			return false
+		}
+	}
+	return s.removeFolder(name) == nil
 }
 
 // swap renames under a lock that every conditional Put into this folder takes, in whatever process.
@@ -220,7 +239,7 @@ func (s *Store) swap(temp, key string, cond syncer.Condition) (err error) {
 		return coded(err, key)
 	}
 	st, err := s.root.Lstat(key)
-	switch there := err == nil; {
+	switch there := err == nil && st.Mode().IsRegular(); {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return coded(err, key)
 	case cond.Absent && there:
@@ -325,7 +344,8 @@ func (s *Store) Delete(ctx context.Context, keys ...string) error {
 			return coded(err, key)
 		}
 		for dir := path.Dir(key); dir != "."; dir = path.Dir(dir) {
-			if s.removeFolder(dir) != nil {
+			// One that is gone already may have been removed by a process that was killed before it came to the next.
+			if err := s.removeFolder(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				break // it holds something, or is an object by now
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -66,5 +67,45 @@ func TestOpenWhereNothingCanBe(t *testing.T) {
 	}
 	if _, err := dirstore.Open(file); !errors.Is(err, schemas.ErrNotFound) {
 		t.Errorf("a file is no folder: %v", err)
+	}
+}
+
+// TestFoldersThatWereLeftBehind is about what a process leaves that is killed between making or removing a folder and
+// what it did that for.
+func TestFoldersThatWereLeftBehind(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	content := syncer.Content{Reader: strings.NewReader("x"), Size: 1}
+	left := func() {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Join(dir, "a/b/c"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left()
+	if err := s.Delete(t.Context(), "a/b/c/d/gone"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "a")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("deleting what is gone leaves its folders: %v", err)
+	}
+	for _, cond := range []syncer.Condition{{}, {Absent: true}} {
+		left()
+		if _, err := s.Put(t.Context(), "a", content, cond); err != nil {
+			t.Errorf("a key in place of empty folders: %v", err)
+		}
+		if err := s.Delete(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left()
+	if _, err := s.Put(t.Context(), "a/b/kept", content, syncer.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Put(t.Context(), "a", content, syncer.Condition{}); err == nil {
+		t.Error("a key took the place of keys below it")
+	}
+	if _, err := s.Stat(t.Context(), "a/b/kept"); err != nil {
+		t.Error(err)
 	}
 }
