@@ -41,7 +41,7 @@ func printed(r *rand.Rand, n int) []byte {
 
 func TestFitKeepsEveryRecordUnderTheLimit(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 30 {
+	for range 10 {
 		limit := int64(64<<10 + r.IntN(256<<10))
 		out, err := printed(r, r.IntN(150<<10)), printed(r, r.IntN(150<<10))
 		more := int64(r.IntN(3)) * 1000

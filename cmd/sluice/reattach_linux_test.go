@@ -27,7 +27,7 @@ const ordinary = 54321
 // `sluice up` is killed with SIGKILL in mid-run and started again, as often as SLUICE_LONG makes it: every process ends with its
 // true exit code and all its output, none runs twice, and nothing is left behind.
 func TestEveryProcessSurvivesItsWorker(t *testing.T) {
-	rounds := 3
+	rounds := 2
 	if os.Getenv("SLUICE_LONG") != "" {
 		rounds = 50
 	}

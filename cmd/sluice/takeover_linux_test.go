@@ -22,7 +22,7 @@ func rounds() int {
 	if os.Getenv("SLUICE_LONG") != "" {
 		return 30
 	}
-	return 3
+	return 2
 }
 
 // fleet is a NATS server with two workers in processes of their own.

@@ -51,10 +51,13 @@ func (k *Keeper[B]) Save(r Record) error {
 	return nil
 }
 
+// unfinished ends the name of a file that is being written.
+const unfinished = ".tmp"
+
 // replace writes a file beside the old one, and puts it in its place. It is not forced to the disk: what it tells of does not
 // outlive the machine.
 func replace(path string, body []byte) error {
-	tmp := path + ".tmp"
+	tmp := path + unfinished
 	if err := os.WriteFile(tmp, body, 0o600); err != nil {
 		return err
 	}
@@ -73,6 +76,15 @@ func (k *Keeper[B]) drop(name string) {
 
 // Kept says whether a name is that of a sandbox in memory, or being made, or of one that can be attached.
 func (k *Keeper[B]) Kept(name string) bool {
+	if k.holds(name) {
+		return true
+	}
+	_, err := os.Lstat(k.path(name))
+	return err == nil
+}
+
+// holds says whether a name is that of a sandbox in memory, or being made.
+func (k *Keeper[B]) holds(name string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, s := range k.boxes {
@@ -80,8 +92,7 @@ func (k *Keeper[B]) Kept(name string) bool {
 			return true
 		}
 	}
-	_, err := os.Lstat(k.path(name))
-	return err == nil
+	return false
 }
 
 const (
@@ -121,8 +132,8 @@ func (k *Keeper[B]) Attach(ctx context.Context, open func(ctx context.Context, r
 	return found, nil
 }
 
-// Left reads the files of sandboxes that are not in memory. One that cannot be understood is removed: it tells of nothing. Errors:
-// unavailable when the folder cannot be read.
+// Left reads the files of sandboxes that are not in memory. One that cannot be understood is removed: it tells of nothing. So
+// is one that was being written when its writer was killed. Errors: unavailable when the folder cannot be read.
 func (k *Keeper[B]) Left() ([]Record, error) {
 	entries, err := os.ReadDir(k.dir)
 	if err != nil {
@@ -130,8 +141,12 @@ func (k *Keeper[B]) Left() ([]Record, error) {
 	}
 	var records []Record
 	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name(), suffix)
 		path := filepath.Join(k.dir, e.Name())
+		if name, ok := strings.CutSuffix(e.Name(), suffix+unfinished); ok && !k.holds(name) {
+			_ = os.Remove(path) // what stays is looked at again
+			continue
+		}
+		name, ok := strings.CutSuffix(e.Name(), suffix)
 		if !ok || !named.MatchString(name) {
 			continue
 		}

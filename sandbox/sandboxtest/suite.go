@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -28,6 +29,8 @@ type Factory struct {
 	Next func(t *testing.T, left sandbox.Provider) sandbox.Provider
 	// Workspace makes an empty folder that sandboxes may have as their workspace. Default: t.TempDir.
 	Workspace func(t *testing.T) string
+	// Parts are those to run, by name: "Start", "Sandbox" and so on. Default: all.
+	Parts []string
 }
 
 // Run tries out everything the interfaces promise. Each part is a subtest, with a provider and a sandbox of its own.
@@ -50,6 +53,9 @@ func Run(t *testing.T, f Factory) {
 		{"Limits", limitTests},
 		{"Attach", attachTests},
 	} {
+		if len(f.Parts) > 0 && !slices.Contains(f.Parts, part.name) {
+			continue
+		}
 		t.Run(part.name, func(t *testing.T) {
 			for _, tt := range part.tests {
 				t.Run(tt.name, func(t *testing.T) {
