@@ -16,12 +16,14 @@ import (
 func (f *reattachment) finishTalk(ctx context.Context, t *thread, sb sandbox.Attached, h sandbox.Held, last *schemas.Event) error {
 	w := f.w
 	accepted, err := w.cfg.History.Accepted(ctx, t.tenant, t.thread, h.ID)
-	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+	aged := errors.Is(err, schemas.ErrNotFound)
+	if err != nil && !aged {
 		return err
 	}
 	var a schemas.Accepted
 	var result schemas.Result
-	if err != nil || accepted.Decode(&a) != nil || last.Decode(&result) != nil || a.Op != schemas.OpMessage {
+	known := !aged && accepted.Decode(&a) == nil && last.Decode(&result) == nil
+	if !known || a.Op != schemas.OpMessage {
 		f.later(func() { w.discard(sb, h) })
 		return nil
 	}
