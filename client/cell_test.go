@@ -17,7 +17,9 @@ import (
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/events/embedded"
+	"github.com/sluice-dev/sluice/hooks"
 	"github.com/sluice-dev/sluice/processor"
+	"github.com/sluice-dev/sluice/processor/template"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/local"
 	"github.com/sluice-dev/sluice/schemas"
@@ -76,6 +78,14 @@ func (c *cell) worker(id string) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
+	templates, err := template.New("")
+	if err != nil {
+		return nil, err
+	}
+	chains, err := hooks.New(hooks.Config{Worker: id, Record: func(context.Context, *schemas.Event) {}, Messages: conn})
+	if err != nil {
+		return nil, err
+	}
 	inlet := conn.NewInlet(id)
 	incarnation := ulid.Make().String()
 	w, err := processor.New(processor.Config{
@@ -91,6 +101,7 @@ func (c *cell) worker(id string) (stop func(), err error) {
 		},
 		Answer: conn.Answer, MaxRecord: conn.MaxPayload(), Providers: map[string]sandbox.Provider{"local": provider}, DefaultProvider: "local",
 		Workspaces: filepath.Join(c.dir, "workspaces"), StopGrace: 200 * time.Millisecond,
+		Templates: templates, Hooks: chains,
 	})
 	if err != nil {
 		return nil, err
@@ -122,6 +133,7 @@ func (c *cell) worker(id string) (stop func(), err error) {
 		stopped = true
 		cancel()
 		_ = group.Wait()
+		_ = chains.Close(context.Background())
 		_ = provider.Close()
 	}
 	c.undo = append(c.undo, stop)

@@ -115,7 +115,7 @@ func (w *Worker) inquire(ctx context.Context, d *schemas.Delivery, a *admission,
 	case d.Command.Message != nil && t.template.Agent == nil:
 		a.unserved = true
 		return t, owner, schemas.Errorf(schemas.CodeInvalidArgument,
-			"template: thread %s has a session of template %s, which has no agent: begin another thread with one that has, see `sluice template list`", d.Thread, or(t.session.Template, defaultTemplate)).With("path", "template")
+			"template: thread %s has a session of template %s, which has no agent: stop that session, or begin another thread, with one that has: see `sluice template list`", d.Thread, or(t.session.Template, defaultTemplate)).With("path", "template")
 	case d.Command.Message != nil, w.cfg.Policy == nil: // an agent's command is the template's own
 	default:
 		if err := w.cfg.Policy.Check(t.template, d.Command.Exec.Command, d.Command.Exec.Args); err != nil {

@@ -93,6 +93,7 @@ func (w *Worker) converse(r *run, do func(*schemas.Result) error) {
 	}
 	w.conclude(r, result, err)
 	w.concludeTalk(r, result)
+	r.release() // until here the next incarnation finds it, and does what follows
 }
 
 // awaitTurn waits until the messages before are through, and runs the hooks of this one. Errors: errKilledEarly, lost where

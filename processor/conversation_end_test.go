@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -51,6 +52,70 @@ func TestAMessageGoesOnAfterItsWorkerWasKilled(t *testing.T) {
 	}
 	if got := c.read("order"); got != "begin 1\nend 1\nbegin 3\nend 3\n" {
 		t.Errorf("%q", got)
+	}
+}
+
+// A worker dies between an answer's end and what follows it: it comes back, and that is done.
+func TestWhatFollowsAnAnswerSurvivesItsWorker(t *testing.T) {
+	c, before, after := newCell(t), &hooks{}, &hooks{}
+	recipe := held("echo one")
+	begun, release := make(chan struct{}), make(chan struct{})
+	before.set(func(_ context.Context, data schemas.HookData, _ string, _ func(context.Context, []string, []byte) error) ([]string, error) {
+		if data.Phase == schemas.PhaseStreamFinish {
+			close(begun)
+			<-release
+		}
+		return nil, nil
+	})
+	dead := c.worker("w1", hasty, talking(recipe, before))
+	defer close(release)
+	cmd, next := message("1", "1"), message("2", "2")
+	call := c.send(cmd)
+	c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
+	c.file("go-1")
+	c.file("go-2")
+	c.end(call)
+	<-begun
+	dead.crash()
+
+	w := c.again(dead, talking(recipe, after))
+	if r := c.exec(next); !r.Success {
+		t.Errorf("%+v", r)
+	}
+	if f := c.streamFinish(cmd); f.Reason != schemas.ReasonExited || len(f.Failed) != 0 {
+		t.Errorf("%+v", f)
+	}
+	c.streamFinish(next)
+	if got := after.sequence(cmd, next); got != "stream_finish 1, message 2, stream_finish 2" {
+		t.Error(got)
+	}
+	if m := after.of(schemas.PhaseStreamFinish)[0].data.Message; m.Text != "one\nanswer to 1\n" || m.User != "ann" || m.Reason != schemas.ReasonExited {
+		t.Errorf("%+v", m)
+	}
+	c.wantRecords(processOf(cmd), schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)
+	c.awaitForgotten(w)
+}
+
+// awaitForgotten waits until the sandbox of thread t holds no process any more.
+func (c *cell) awaitForgotten(w *rig) {
+	c.t.Helper()
+	a, ok := w.threads[threadKey(schemas.DefaultTenant, "t")].making.sb.(sandbox.Attached)
+	if !ok {
+		c.t.Fatal("its sandbox cannot be asked")
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		held, err := a.Held(c.ctx)
+		c.must(err)
+		if len(held) == 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-c.ctx.Done():
+			c.t.Fatalf("it holds %+v", held)
+		}
 	}
 }
 

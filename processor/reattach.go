@@ -150,11 +150,14 @@ func (f *reattachment) takeBack(ctx context.Context, t *thread, sb sandbox.Attac
 		is.unknown = accepted.Decode(&a) != nil
 		is.partial = !h.Ended && !h.StdinClosed && h.Stdin < a.StdinBytes
 	}
-	if resume(is) {
+	switch {
+	case resume(is):
 		r := newResumed(t, accepted, &a, last, h)
 		w.enter(r)
 		f.later(func() { w.goOn(r, sb, last.Type == schemas.TypeProcessStarted) })
-	} else {
+	case last != nil && last.Type == schemas.TypeProcessExited && !is.foreign:
+		return f.finishTalk(ctx, t, sb, h, last)
+	default:
 		f.later(func() { w.discard(sb, h) })
 	}
 	return nil

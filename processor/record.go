@@ -23,8 +23,9 @@ func (w *Worker) finish(r *run, typ schemas.EventType, result *schemas.Result) {
 		w.owed = min(w.owed, r.low)
 		w.mu.Unlock()
 	}
-	if truth != nil && r.proc != nil {
-		_ = r.proc.Release() // where its sandbox is gone there is nothing to release
+	r.recorded = truth != nil
+	if r.talk == nil {
+		r.release()
 	}
 	w.outcome(r, result, err)
 	// Room is made before anybody is told, so that a caller who sends the next command finds it.
@@ -35,6 +36,13 @@ func (w *Worker) finish(r *run, typ schemas.EventType, result *schemas.Result) {
 		truth = w.unrecorded(ev, result, err)
 	}
 	w.tell(r, truth, true)
+}
+
+// release has the sandbox forget a process whose end is on record.
+func (r *run) release() {
+	if r.recorded && r.proc != nil {
+		_ = r.proc.Release() // where its sandbox is gone there is nothing to release
+	}
 }
 
 // recordEnd writes the last record, and returns the one that counts: another one where somebody was first, nil where there is

@@ -26,6 +26,7 @@ type run struct {
 	attempt     int
 	input       *input // nil where the process reads nothing
 	talk        *talk  // nil where it is no message's
+	recorded    bool   // its end is on record
 
 	mu          sync.Mutex
 	inboxes     []string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,7 +39,10 @@ type fleet struct {
 
 const fleetToken = "fleet"
 
-func newFleet(t *testing.T, names ...string) *fleet {
+func newFleet(t *testing.T, names ...string) *fleet { return newFleetWith(t, nil, names...) }
+
+// newFleetWith is a fleet whose workers have this in their environment.
+func newFleetWith(t *testing.T, env map[string]string, names ...string) *fleet {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rounds())*patience)
 	t.Cleanup(cancel)
@@ -49,6 +53,7 @@ func newFleet(t *testing.T, names ...string) *fleet {
 	t.Cleanup(f.server.Close)
 	for _, name := range names {
 		c := newCLI(t)
+		maps.Copy(c.env, env)
 		c.env["WORKER_ID"], c.env["SLUICE_NATS_TOKEN"] = name, fleetToken
 		f.homes[name] = c
 		f.start(name)
@@ -188,6 +193,35 @@ func TestAKilledWorkersThreadsGoOnElsewhere(t *testing.T) {
 	}
 }
 
+// wake lets a frozen worker go on, and waits until it has noticed, has ended what it ran, and has begun anew.
+func (f *fleet) wake(w *spawned, pids []int) {
+	f.t.Helper()
+	told := len(w.stderr.String())
+	w.signal(syscall.SIGCONT)
+	waitGone(f.t, pids)
+	for !strings.Contains(w.stderr.String()[told:], "beginning anew") {
+		select {
+		case <-w.ended:
+			f.t.Fatalf("the worker ended: %s", w.stderr)
+		case <-f.ctx.Done():
+			f.t.Fatalf("it did not notice: %s", w.stderr)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// silent fails where a worker has published anything of a thread from a sequence on.
+func (f *fleet) silent(thread, worker string, from uint64) {
+	f.t.Helper()
+	_, err := f.conn.ReadEvents(f.ctx, events.Filter{Thread: thread}, from, func(ev *schemas.Event) error {
+		if ev.Source == worker {
+			f.t.Errorf("the stale worker published %s: %s", ev.Type, ev.Data)
+		}
+		return nil
+	})
+	f.must(err)
+}
+
 func TestAFrozenWorkerThatWakesIsFenced(t *testing.T) {
 	f := newFleet(t, "w1", "w2")
 	for round := range rounds() {
@@ -205,29 +239,11 @@ func TestAFrozenWorkerThatWakesIsFenced(t *testing.T) {
 		if len(pids) == 0 {
 			t.Fatal("the process is gone already")
 		}
-		told := len(w.stderr.String())
-		w.signal(syscall.SIGCONT)
-		// It notices, ends its sandboxes, and begins anew.
-		waitGone(t, pids)
-		for !strings.Contains(w.stderr.String()[told:], "beginning anew") {
-			select {
-			case <-w.ended:
-				t.Fatalf("the worker ended: %s", w.stderr)
-			case <-f.ctx.Done():
-				t.Fatalf("it did not notice: %s", w.stderr)
-			case <-time.After(20 * time.Millisecond):
-			}
-		}
+		f.wake(w, pids)
 		if n := f.chunks(thread, process); n != stored {
 			t.Fatalf("%d chunks were stored after the loss was recorded", n-stored)
 		}
-		_, err := f.conn.ReadEvents(f.ctx, events.Filter{Thread: thread}, last, func(ev *schemas.Event) error {
-			if ev.Source == owner {
-				t.Errorf("the stale worker published %s: %s", ev.Type, ev.Data)
-			}
-			return nil
-		})
-		f.must(err)
+		f.silent(thread, owner, last)
 		r, err := f.client.Exec(f.ctx, client.Request{Thread: thread, Command: "echo", Args: []string{"again"}})
 		f.must(err)
 		if r.Worker == owner || r.Epoch != 2 {

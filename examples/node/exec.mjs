@@ -1,5 +1,6 @@
 // Runs a command in a thread's sandbox: node exec.mjs [--thread T] [--key K] [--provider P] -- COMMAND [ARG…]
-// Its output streams through, and its exit code is this program's.
+// Its output streams through, and its exit code is this program's. With --message PROMPT and no command, the agent of the thread's
+// --template answers: a message is a command like any other.
 import { randomUUID } from "node:crypto";
 import { parseArgs } from "node:util";
 import { createInbox, headers, NoRespondersError } from "@nats-io/transport-node";
@@ -7,12 +8,16 @@ import { jetstream } from "@nats-io/jetstream";
 import { liveChunk, open, printer, processId, readLog, subject } from "./sluice.mjs";
 
 const { values, positionals } = parseArgs({
-  options: { thread: { type: "string", default: "node" }, key: { type: "string" }, provider: { type: "string" } },
+  options: {
+    thread: { type: "string", default: "node" }, key: { type: "string" }, provider: { type: "string" },
+    template: { type: "string" }, message: { type: "string" },
+  },
   allowPositionals: true,
 });
-const { thread, provider, key = randomUUID() } = values;
+const { thread, provider, template, message: prompt, key = randomUUID() } = values;
 const [command, ...args] = positionals;
-const body = JSON.stringify({ specversion: "1", op: "exec", thread, key, provider, exec: { command, args } });
+const what = prompt === undefined ? { op: "exec", exec: { command, args } } : { op: "message", message: { prompt } };
+const body = JSON.stringify({ specversion: "1", thread, key, provider, template, ...what });
 
 const nc = await open();
 const proc = processId(thread, key);
@@ -42,7 +47,7 @@ async function send() {
   const h = headers();
   h.set("Sluice-Inbox", inbox); // JetStream takes a message's reply subject for its own ack
   for (let tries = 0; tries < 3; tries++) {
-    nc.publish(subject("rpc", thread, "exec"), body, { reply: inbox, headers: h });
+    nc.publish(subject("rpc", thread, what.op), body, { reply: inbox, headers: h });
     const answer = await events.next(5000);
     if (!answer) break; // a frozen worker: the same key keeps the command from running twice
     if (answer.headers?.code !== 503) {
@@ -52,13 +57,13 @@ async function send() {
     }
     if (!(await place())) break;
   }
-  await jetstream(nc).publish(subject("cmd", thread, "exec"), body, { headers: h });
+  await jetstream(nc).publish(subject("cmd", thread, what.op), body, { headers: h });
 }
 
 /** Asks for a worker to take the thread. False where there is none. */
 async function place() {
   try {
-    const reply = (await nc.request(subject("api", "place"), JSON.stringify({ thread, provider }), { timeout: 10_000 })).json();
+    const reply = (await nc.request(subject("api", "place"), JSON.stringify({ thread, provider, template }), { timeout: 10_000 })).json();
     if (reply.error) throw new Error(`${reply.error.message} (${reply.error.code})`);
     return true;
   } catch (err) {

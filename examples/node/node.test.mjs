@@ -85,6 +85,16 @@ test("long output arrives whole", async () => {
   assert.equal(sum(await run("log.mjs", "--thread", thread, "--key", key)), want);
 });
 
+test("an agent answers, and the same key gets the same answer", async () => {
+  const message = ["exec.mjs", "--thread", `agent-${randomUUID()}`, "--template", "echo-agent", "--key", "k", "--message", "hello there"];
+  for (const r of [await run(...message), await run(...message)]) {
+    assert.equal(r.code, 0, r.stderr);
+    assert.equal(r.stdout.toString(), '(1) hello there\n{"type":"result","usage":{"input_tokens":2,"output_tokens":3}}\n');
+  }
+  const none = await run("exec.mjs", "--thread", `agent-${randomUUID()}`, "--message", "hello");
+  assert.match(none.stderr, /no agent.*\(invalid_argument\)\n$/);
+});
+
 test("a command left in the queue is run, and answered in the inbox", async () => {
   const nc = await open();
   const inbox = createInbox();

@@ -1,0 +1,71 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/sluice-dev/sluice/client"
+	"github.com/sluice-dev/sluice/schemas"
+	"github.com/sluice-dev/sluice/schemas/answer"
+)
+
+// The agent of the thread's template answers, and its answer comes as it is printed. A reader leaves out the lines that are for
+// programs, and adds up what they say was used.
+func ExampleClient_MessageStream() {
+	c, done := example()
+	defer done()
+	ctx := context.Background()
+
+	run, err := c.MessageStream(ctx, client.Prompt{Thread: "conversation-1", Template: "echo-agent", Text: "hello there"})
+	if err != nil {
+		fmt.Println("Sluice failed:", err)
+		return
+	}
+	defer run.Close()
+	out := &answer.Reader{To: os.Stdout}
+	for event, err := range run.Events(ctx) {
+		switch {
+		case err != nil:
+			fmt.Println("Sluice failed:", err)
+		case event.Result != nil:
+			fmt.Println("exit code", event.Result.ExitCode)
+		case event.Chunk.Stream == schemas.Stdout:
+			_, _ = out.Write(event.Chunk.Data) // its error is os.Stdout's
+		}
+	}
+	_ = out.Close() // the same
+	usage, _ := out.Usage()
+	fmt.Println(usage.InputTokens, "tokens in,", usage.OutputTokens, "out")
+	// Output:
+	// (1) hello there
+	// exit code 0
+	// 2 tokens in, 3 out
+}
+
+// What was said is kept, in order, and can be followed: an answer is there shortly after its result.
+func ExampleClient_Messages() {
+	c, done := example()
+	defer done()
+	ctx := context.Background()
+
+	if _, err := c.Message(ctx, client.Prompt{Thread: "conversation-1", Template: "echo-agent", Text: "hello", User: "ada"}); err != nil {
+		fmt.Println("Sluice failed:", err)
+		return
+	}
+	enough := errors.New("enough")
+	err := c.Messages(ctx, client.MessageQuery{Thread: "conversation-1", Follow: true}, func(m *schemas.Message) error {
+		fmt.Printf("%s %s: %s\n", m.Role, m.User, m.Text)
+		if m.Role == schemas.RoleAgent {
+			return enough
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) {
+		fmt.Println("Sluice failed:", err)
+	}
+	// Output:
+	// user ada: hello
+	// agent ada: (1) hello
+}
