@@ -86,3 +86,29 @@ func FuzzEventDecode(f *testing.F) {
 		}
 	})
 }
+
+func TestEventOfAResult(t *testing.T) {
+	e := wireEvent()
+	want := Result{Process: "p", ExitCode: 3, Reason: ReasonExited, Args: []string{"a"}, Timestamp: time.Unix(1, 0).UTC()}
+	if err := e.SetData(&want); err != nil {
+		t.Fatal(err)
+	}
+	body, err := e.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := DecodeEvent(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made, got Result
+	if err := e.Decode(&made); err != nil || !reflect.DeepEqual(made, want) {
+		t.Errorf("%+v, %v", made, err)
+	}
+	if err := read.Decode(&got); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := e.SetData(func() {}); CodeOf(err) != CodeInternal {
+		t.Error(err)
+	}
+}
