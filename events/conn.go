@@ -56,6 +56,7 @@ type Conn struct {
 	lease      atomic.Pointer[Lease] // nil where this connection is no worker's
 	topology   Topology              // as Ensure was given it
 	messages   atomic.Bool           // MSG is known to be there
+	deadLetter atomic.Bool           // DLQ is
 	recorder   atomic.Pointer[Recorder]
 
 	bucketMu    sync.Mutex

@@ -191,7 +191,7 @@ func (in *Inlet) dispatch(ctx context.Context, m jetstream.Msg) {
 			reason = schemas.Errorf(schemas.CodeInternal, "the worker gave no reason")
 		}
 		reason = shorten(reason)
-		if err := in.bury(own, d, m, reason); err != nil {
+		if err := in.conn.bury(own, d, m, reason); err != nil {
 			_ = m.NakWithDelay(retryDelay)
 			return
 		}
@@ -258,25 +258,6 @@ func (in *Inlet) forward(ctx context.Context, to string, m jetstream.Msg) schema
 		return schemas.Verdict{Action: schemas.ActionRetry, To: to}
 	}
 	return schemas.Verdict{Action: schemas.ActionDone}
-}
-
-// bury keeps a command that can never be accepted, with the reason, before it is taken out of CMD.
-func (in *Inlet) bury(ctx context.Context, d schemas.Delivery, m jetstream.Msg, reason *schemas.Error) error {
-	thread := d.Thread
-	if !schemas.ValidID(thread) {
-		thread = noProcess
-	}
-	tenant := d.Tenant
-	if !schemas.ValidID(tenant) {
-		tenant = schemas.DefaultTenant
-	}
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
-	_, err := in.conn.js.PublishMsg(ctx, &nats.Msg{
-		Subject: in.conn.Subjects.DeadLetter(tenant, thread), Data: m.Data(),
-		Header: nats.Header{headerReason: {reason.Message}, headerInbox: {d.Inbox}},
-	})
-	return wrap(err, "keep a dead letter")
 }
 
 func (in *Inlet) place(m *nats.Msg) {

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -261,6 +263,9 @@ func TestDeadLetters(t *testing.T) {
 	// An ack is not waited for: it may still be on its way.
 	for ctx := patient(t); ; {
 		dlq, err := c.js.Stream(ctx, c.names.dlq)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
 		must(t, err)
 		cmd, err := c.js.Stream(ctx, c.names.cmd)
 		must(t, err)

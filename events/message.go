@@ -40,7 +40,7 @@ func (c *Conn) SaveMessage(ctx context.Context, tenant string, m *schemas.Messag
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	if err := c.needMessages(ctx); err != nil {
+	if err := c.needStream(ctx, &c.messages, c.messageConfig(c.topology.withDefaults())); err != nil {
 		return 0, err
 	}
 	subject := c.Subjects.Message(tenant, m.Thread, m.Process, m.Role)
@@ -65,18 +65,6 @@ func (c *Conn) SaveMessage(ctx context.Context, tenant string, m *schemas.Messag
 
 // messageEnvelope is room for the subject and the headers of a stored message.
 const messageEnvelope = 4 << 10
-
-// needMessages makes the stream where it is missing, once.
-func (c *Conn) needMessages(ctx context.Context) error {
-	if c.messages.Load() {
-		return nil
-	}
-	if err := c.ensureStream(ctx, c.messageConfig(c.topology.withDefaults())); err != nil {
-		return wrap(err, "create stream "+c.names.msg)
-	}
-	c.messages.Store(true)
-	return nil
-}
 
 func checkMessage(tenant string, m *schemas.Message) error {
 	for field, id := range map[string]string{"tenant": tenant, "thread": m.Thread, "process": m.Process} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -102,11 +103,17 @@ func (c *Conn) Ensure(ctx context.Context, t Topology) error {
 	c.partitions = t.Partitions
 	c.leaseTTL = t.LeaseTTL
 	c.topology = t
+	// Whether anything is there yet only says what to try first.
+	account, err := c.js.AccountInfo(ctx)
+	if err != nil {
+		return wrap(err, "ask about JetStream")
+	}
+	fresh := account.Streams == 0
 	// All at once: each costs the server a dozen file operations, which do not wait for each other.
 	group, ctx := errgroup.WithContext(ctx)
 	for _, cfg := range c.streamConfigs(t) {
 		group.Go(func() error {
-			if err := c.ensureStream(ctx, cfg); err != nil || cfg.Name != c.names.cmd {
+			if err := c.ensureStream(ctx, cfg, fresh); err != nil || cfg.Name != c.names.cmd {
 				return wrap(err, "create stream "+cfg.Name)
 			}
 			for p := range c.partitions {
@@ -116,10 +123,7 @@ func (c *Conn) Ensure(ctx context.Context, t Topology) error {
 		})
 	}
 	for _, cfg := range c.bucketConfigs(t) {
-		group.Go(func() error {
-			_, err := c.js.CreateOrUpdateKeyValue(ctx, cfg)
-			return wrap(err, "create bucket "+cfg.Bucket)
-		})
+		group.Go(func() error { return wrap(c.ensureBucket(ctx, cfg, fresh), "create bucket "+cfg.Bucket) })
 	}
 	return group.Wait()
 }
@@ -184,12 +188,6 @@ func (c *Conn) streamConfigs(t Topology) []jetstream.StreamConfig {
 			Storage: jetstream.FileStorage, Replicas: t.Replicas, AllowDirect: true, Duplicates: time.Second,
 			RePublish: &jetstream.RePublish{Source: logFrom, Destination: logTo},
 		},
-		{
-			Name: c.names.dlq, Description: "commands that can never be accepted",
-			Subjects: []string{c.Subjects.AllDeadLetters()}, Discard: jetstream.DiscardOld,
-			MaxAge: t.EventAge, MaxBytes: t.DeadBytes,
-			Storage: jetstream.FileStorage, Replicas: t.Replicas, AllowDirect: true, Duplicates: time.Minute,
-		},
 	}
 }
 
@@ -201,9 +199,14 @@ func (c *Conn) bucketConfigs(t Topology) []jetstream.KeyValueConfig {
 	}
 }
 
-// ensureStream updates before it creates: a stream that is there already is counted a second time by whoever asks to create
-// it, and would not fit into a store that it fills by more than half.
-func (c *Conn) ensureStream(ctx context.Context, cfg jetstream.StreamConfig) error {
+// ensureStream updates before it creates, unless there is probably nothing to update: a stream that is there already is counted a
+// second time by whoever asks to create it, and would not fit into a store that it fills by more than half.
+func (c *Conn) ensureStream(ctx context.Context, cfg jetstream.StreamConfig, fresh bool) error {
+	if fresh {
+		if _, err := c.js.CreateStream(ctx, cfg); err == nil {
+			return nil
+		}
+	}
 	_, err := c.js.UpdateStream(ctx, cfg)
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err
@@ -216,4 +219,35 @@ func (c *Conn) ensureStream(ctx context.Context, cfg jetstream.StreamConfig) err
 		return again
 	}
 	return err
+}
+
+// ensureBucket does the same for a bucket, and keeps it open.
+func (c *Conn) ensureBucket(ctx context.Context, cfg jetstream.KeyValueConfig, fresh bool) error {
+	open := c.js.CreateOrUpdateKeyValue
+	if fresh {
+		open = c.js.CreateKeyValue
+	}
+	kv, err := open(ctx, cfg)
+	if err != nil && fresh {
+		kv, err = c.js.CreateOrUpdateKeyValue(ctx, cfg)
+	}
+	if err != nil {
+		return err
+	}
+	c.bucketMu.Lock()
+	defer c.bucketMu.Unlock()
+	c.buckets[cfg.Bucket] = kv
+	return nil
+}
+
+// needStream makes a stream that not every worker needs, at its first use: known says that it is there.
+func (c *Conn) needStream(ctx context.Context, known *atomic.Bool, cfg jetstream.StreamConfig) error {
+	if known.Load() {
+		return nil
+	}
+	if err := c.ensureStream(ctx, cfg, false); err != nil {
+		return wrap(err, "create stream "+cfg.Name)
+	}
+	known.Store(true)
+	return nil
 }

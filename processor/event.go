@@ -11,18 +11,18 @@ import (
 
 // event makes an event of this worker. data must be one of the types of package schemas, which cannot fail to encode.
 func (w *Worker) event(typ schemas.EventType, tenant, thread, session, process string, data any) *schemas.Event {
-	body, err := json.Marshal(data)
-	if err != nil {
-		body, _ = json.Marshal(schemas.Errorf(schemas.CodeInternal, "encode %s: %v", typ, err)) // strings alone
-	}
 	subject := process
 	if subject == "" {
 		subject = thread
 	}
-	return &schemas.Event{
+	ev := &schemas.Event{
 		SpecVersion: schemas.EventSpecVersion, ID: ulid.Make().String(), Source: w.cfg.Worker, Type: typ, Subject: subject,
-		Time: time.Now().UTC(), Tenant: tenant, Thread: thread, Session: session, Process: process, Data: body,
+		Time: time.Now().UTC(), Tenant: tenant, Thread: thread, Session: session, Process: process,
 	}
+	if err := ev.SetData(data); err != nil {
+		_ = ev.SetData(schemas.AsError(err)) // strings alone
+	}
+	return ev
 }
 
 // refusal is the answer to a command that was not accepted. It is no record, and is not stored.

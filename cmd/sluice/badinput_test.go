@@ -117,13 +117,9 @@ func TestBadCommandsAreRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			check("durable", m)
-			dead, err := js.Stream(ctx, "sluice-local-DLQ")
-			if err != nil {
-				t.Fatal(err)
-			}
-			// It is kept before it is taken out of CMD, and answered before either.
+			// It is kept before it is taken out of CMD, and answered before either: before the stream is there, if it is the first.
 			for {
-				m, err := dead.GetLastMsgForSubject(ctx, subjects.DeadLetter("default", "t1"))
+				m, err := lastDeadLetter(ctx, js, subjects.DeadLetter("default", "t1"))
 				if err == nil && string(m.Data) == string(tt.body) {
 					if m.Header.Get("Sluice-Reason") == "" {
 						t.Error("the dead letter has no reason")
@@ -404,3 +400,11 @@ func (c *cli) only() string {
 }
 
 func formatInt(n int64) string { return strings.TrimSuffix(string(appendInt(nil, int(n))), "\n") }
+
+func lastDeadLetter(ctx context.Context, js jetstream.JetStream, subject string) (*jetstream.RawStreamMsg, error) {
+	dead, err := js.Stream(ctx, "sluice-local-DLQ")
+	if err != nil {
+		return nil, err
+	}
+	return dead.GetLastMsgForSubject(ctx, subject)
+}

@@ -255,7 +255,11 @@ func TestBusy(t *testing.T) {
 // TestStaleSocket: a worker and its supervisor were both killed; the socket's name is still there.
 func TestStaleSocket(t *testing.T) {
 	p := newProvider(t)
-	r, err := start(t.Context(), p.socket(socketName("box")), p.command)
+	command, err := p.supervisor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := start(t.Context(), p.socket(socketName("box")), command)
 	if err != nil {
 		t.Fatal(err)
 	}

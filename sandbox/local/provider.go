@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/sluice-dev/sluice/sandbox"
@@ -17,15 +18,17 @@ import (
 
 // Provider makes sandboxes that are plain child processes.
 type Provider struct {
-	dir     string
-	command []string
-	linger  time.Duration
-	keeper  *keeper.Keeper[*link.Sandbox]
+	dir    string
+	linger time.Duration
+	keeper *keeper.Keeper[*link.Sandbox]
+
+	mu      sync.Mutex
+	command []string // empty until the first sandbox is made
 }
 
 var _ sandbox.Reattacher = (*Provider)(nil)
 
-// New makes the run folder and puts the supervisor there. Errors: invalid_argument for the configuration, unavailable
+// New makes the run folder. Errors: invalid_argument for the configuration, unavailable
 // when the folder cannot be used.
 func New(config Config) (*Provider, error) {
 	if err := config.Validate(); err != nil {
@@ -39,22 +42,28 @@ func New(config Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	command := config.Supervisor
-	if len(command) == 0 {
-		path, err := bin.Extract(dir)
-		switch {
-		case err == nil:
-			command = []string{path}
-		case errors.Is(err, bin.ErrNone):
-			if command, err = self(); err != nil {
-				return nil, err
-			}
-		default:
-			return nil, schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
-		}
-	}
 	config.Warn(Warning)
-	return &Provider{dir: dir, command: command, linger: keeper.Linger(config.Linger), keeper: kept}, nil
+	return &Provider{dir: dir, command: config.Supervisor, linger: keeper.Linger(config.Linger), keeper: kept}, nil
+}
+
+// supervisor is what starts a supervisor. The program is put into the run folder when the first sandbox is made: a worker that
+// starts need not wait for that. What failed is tried again at the next sandbox.
+func (p *Provider) supervisor() ([]string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.command) > 0 {
+		return p.command, nil
+	}
+	path, err := bin.Extract(p.dir)
+	switch {
+	case err == nil:
+		p.command = []string{path}
+	case errors.Is(err, bin.ErrNone):
+		p.command, err = self()
+	default:
+		err = schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
+	}
+	return p.command, err
 }
 
 const name = "local"
@@ -62,7 +71,8 @@ const name = "local"
 // Name is "local".
 func (p *Provider) Name() string { return name }
 
-// Create starts a supervisor; see sandbox.Provider. It takes a few milliseconds. Errors: conflict for an id that is in use.
+// Create starts a supervisor; see sandbox.Provider. It takes a few milliseconds. Errors: conflict for an id that is in use,
+// unavailable where the run folder takes no supervisor.
 func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	if err := link.CheckSpec(spec); err != nil {
 		return nil, err
@@ -77,7 +87,11 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 
 func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (*link.Sandbox, error) {
 	r := keeper.Record{ID: spec.ID, Spec: spec, Name: socketName(spec.ID)}
-	run, err := start(ctx, p.socket(r.Name), p.command)
+	command, err := p.supervisor()
+	if err != nil {
+		return nil, err
+	}
+	run, err := start(ctx, p.socket(r.Name), command)
 	if err != nil {
 		return nil, err
 	}

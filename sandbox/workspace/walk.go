@@ -2,7 +2,6 @@ package workspace
 
 import (
 	"errors"
-	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -12,9 +11,6 @@ import (
 
 // maxDepth is how deep folders may be nested, each of which has a descriptor open while it is walked.
 const maxDepth = 256
-
-// batch is how many names of a folder are read at a time.
-const batch = 1024
 
 // errDeep says that folders are nested deeper than that.
 var errDeep = errors.New("folders are nested too deep")
@@ -26,51 +22,74 @@ type Entry struct {
 	stat unix.Stat_t
 }
 
+// Sizes of what names are read into. Most folders hold little, and are looked at after each process: what is read of a larger one is
+// more at a time.
+const (
+	fewNames  = 1 << 10
+	manyNames = 32 << 10
+)
+
+// walker is one walk. It uses bare descriptors: an os.File would cost more than all that is asked of it.
+type walker struct {
+	visit func(e *Entry) error
+	names []byte // what is read of a folder; free again once its names are taken out
+}
+
 // walk visits everything below a folder, the folder itself not included. What vanishes meanwhile is passed over.
 func walk(dir string, visit func(e *Entry) error) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return nil // it was taken away
 	}
-	if err != nil {
-		return &os.PathError{Op: "open", Path: dir, Err: err}
+	if err == nil {
+		w := walker{visit: visit, names: make([]byte, fewNames)}
+		err = w.folder(fd, maxDepth)
 	}
-	return walkOpen(os.NewFile(uintptr(fd), dir), maxDepth, visit)
+	if err != nil {
+		return &os.PathError{Op: "walk", Path: dir, Err: err}
+	}
+	return nil
 }
 
-// walkOpen takes the folder over.
-func walkOpen(dir *os.File, depth int, visit func(e *Entry) error) (err error) {
-	defer func() { err = errors.Join(err, dir.Close()) }()
+// folder visits what is in a folder, whose descriptor it takes over.
+func (w *walker) folder(fd, depth int) (err error) {
+	defer func() { err = errors.Join(err, unix.Close(fd)) }()
 	if depth == 0 {
 		return errDeep
 	}
-	fd := int(dir.Fd())
+	var names []string
 	for {
-		names, err := dir.Readdirnames(batch)
-		for _, name := range names {
-			if err := look(fd, name, depth, visit); err != nil {
-				return err
-			}
-		}
+		n, err := unix.ReadDirent(fd, w.names)
 		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, unix.ENOENT):
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.ENOENT), err == nil && n <= 0:
 			return nil
 		case err != nil:
 			return err
 		}
+		_, _, names = unix.ParseDirent(w.names[:n], -1, names[:0])
+		if n > len(w.names)/2 && len(w.names) < manyNames {
+			w.names = make([]byte, manyNames)
+		}
+		for _, name := range names {
+			if err := w.look(fd, name, depth); err != nil {
+				return err
+			}
+		}
 	}
 }
 
-func look(dir int, name string, depth int, visit func(e *Entry) error) error {
+func (w *walker) look(dir int, name string, depth int) error {
 	e := &Entry{dir: dir, name: name}
 	err := unix.Fstatat(dir, name, &e.stat, unix.AT_SYMLINK_NOFOLLOW)
 	if err == nil {
-		err = visit(e)
+		err = w.visit(e)
 	}
 	if err == nil && e.stat.Mode&unix.S_IFMT == unix.S_IFDIR {
 		var sub int
 		if sub, err = unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
-			return walkOpen(os.NewFile(uintptr(sub), name), depth-1, visit)
+			return w.folder(sub, depth-1)
 		}
 	}
 	// Removed meanwhile, or replaced by something that is no folder.

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -105,10 +106,14 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer n.runHooks(ctx, recorder)()
-	defer n.keepTemplates(ctx)()
+	accepts := make(chan struct{})
+	defer n.keepTemplates(ctx, accepts)()
+	begun := sync.OnceFunc(func() {
+		ready()
+		close(accepts)
+	})
 	for {
-		err := n.incarnation(ctx, providers, ready)
-		ready = func() {}
+		err := n.incarnation(ctx, providers, begun)
 		if ctx.Err() != nil || !errors.Is(err, schemas.ErrLost) {
 			return err
 		}

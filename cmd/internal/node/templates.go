@@ -20,13 +20,19 @@ var (
 // publishEvery is how long a worker waits with templates that could not be written, until it tries again.
 const publishEvery = 5 * time.Second
 
-// keepTemplates writes this worker's templates where callers can read them, and reads the folder anew whenever Reload says so.
-// It ends with ctx; whoever calls the result waits for it.
-func (n *Node) keepTemplates(ctx context.Context) (wait func()) {
+// keepTemplates writes this worker's templates where callers can read them, and reads the folder anew whenever Reload says so. It
+// begins once the worker accepts commands, which nobody should wait for longer than need be, and ends with ctx; whoever calls the
+// result waits for it.
+func (n *Node) keepTemplates(ctx context.Context, accepts <-chan struct{}) (wait func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		select {
+		case <-ctx.Done():
+			return
+		case <-accepts:
+		}
 		retry := time.NewTimer(0)
 		defer retry.Stop()
 		for {

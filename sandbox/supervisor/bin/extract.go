@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // ErrNone is what [Extract] gives where no supervisor is embedded: the caller runs its own binary as one instead.
@@ -22,7 +23,12 @@ func Extract(dir string) (string, error) {
 	if program == "" {
 		return "", ErrNone
 	}
-	sum := sha256.Sum256([]byte(program))
+	h := sha256.New()
+	// Piece by piece: a conversion would copy the program whole.
+	if _, err := io.Copy(h, struct{ io.Reader }{strings.NewReader(program)}); err != nil {
+		return "", fmt.Errorf("extract the supervisor: %w", err)
+	}
+	sum := [sha256.Size]byte(h.Sum(nil))
 	path := filepath.Join(dir, "supervisor-"+hex.EncodeToString(sum[:8]))
 	if same(path, sum) {
 		return path, nil
