@@ -257,16 +257,19 @@ func (w *Worker) afterEnd(ctx context.Context, c claimed, tenant string, req *sc
 	return c, nil
 }
 
-// noteReuse has it told that a session was found again. One event tells of all who find it until that is out.
+// reuseEvery is how often at most it is told that a session was found again: who asks for it before each command, thousands of
+// times a second, is one user of it.
+const reuseEvery = 100 * time.Millisecond
+
+// noteReuse has it told that a session was found again. One event tells of all who find it soon after.
 func (w *Worker) noteReuse(t *thread, s *schemas.Session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last = time.Now()
-	for _, n := range t.notes {
-		if n.event != nil && n.event.Type == schemas.TypeSessionReused {
-			return
-		}
+	if t.last.Sub(t.reused) < reuseEvery {
+		return
 	}
+	t.reused = t.last
 	w.noteLocked(t, note{event: w.event(schemas.TypeSessionReused, t.tenant, t.thread, t.session.ID, "", s)})
 }
 

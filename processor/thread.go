@@ -24,6 +24,7 @@ type thread struct {
 	saved    time.Time // when it was written last
 	busy     int       // runs not ended
 	last     time.Time
+	reused   time.Time // when it was told last that the session was found again
 	making   *making
 	parking  chan struct{}   // closed when the sandbox that was parked is gone; nil where there is none
 	warm     bool            // its cold start went well
