@@ -1,5 +1,3 @@
-// Package workspace carries sessions' workspaces to and from where their templates keep them: it joins the hooks that ask for it
-// with package syncer.
 package workspace
 
 import (
