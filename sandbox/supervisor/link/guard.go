@@ -18,7 +18,8 @@ type guard struct {
 	mu      sync.Mutex
 	running map[*Process]struct{}
 	looking bool
-	all     sync.WaitGroup // the goroutine that looks, while there is something to look after
+	looked  chan struct{} // closed when the last goroutine that looks has ended; nil before the first
+	over    bool          // nothing is looked after any more
 }
 
 func newGuard(dir func() string, limits sandbox.Limits) *guard {
@@ -31,9 +32,25 @@ func (g *guard) mind(p *Process) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.running[p] = struct{}{}
-	if !g.looking {
-		g.looking = true
-		g.all.Go(g.look)
+	if g.looking || g.over {
+		return
+	}
+	looked := make(chan struct{})
+	g.looking, g.looked = true, looked
+	go func() {
+		defer close(looked)
+		g.look()
+	}()
+}
+
+// wait ends the looking and waits for it. Every process has ended by then, or is about to: a start may still be on its way here.
+func (g *guard) wait() {
+	g.mu.Lock()
+	g.over = true
+	looked := g.looked
+	g.mu.Unlock()
+	if looked != nil {
+		<-looked
 	}
 }
 

@@ -115,12 +115,12 @@ func (s *Sandbox) watch() {
 		<-s.link.Done()
 	case <-s.link.Done():
 		if s.left.Load() {
-			s.guard.all.Wait()
+			s.guard.wait()
 			return
 		}
 		s.expectEnd()
 	}
-	s.guard.all.Wait()
+	s.guard.wait()
 	if s.config.Ended != nil {
 		s.config.Ended()
 	}
