@@ -90,11 +90,11 @@ func (c *cell) worker(id string) (stop func(), err error) {
 	incarnation := ulid.Make().String()
 	w, err := processor.New(processor.Config{
 		Worker: id, Incarnation: incarnation, Records: conn, Sessions: conn, Threads: inlet, Roster: conn, History: conn,
-		OpenOutput: func(p processor.Printer, after *schemas.LogRange, stored func(schemas.Stream, int64)) processor.Output {
-			return conn.ResumeLog(events.ProcessRef(p), after, stored)
+		OpenOutput: func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) processor.Output {
+			return conn.ResumeLog(p, after, stored)
 		},
-		Replay: func(ctx context.Context, p processor.Printer, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error) {
-			return conn.Replay(ctx, events.ProcessRef(p), func(k events.Chunk) error {
+		Replay: func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error) {
+			return conn.Replay(ctx, p, func(k schemas.Chunk) error {
 				fn(k.Stream, k.Offset, k.Data)
 				return nil
 			})
@@ -209,7 +209,7 @@ func sh(script string) client.Request {
 func (d *desk) printed(process, text string) {
 	d.t.Helper()
 	var b bytes.Buffer
-	err := d.Logs(d.ctx, client.LogQuery{Process: process, Thread: "t", Follow: true}, func(k events.Chunk) error {
+	err := d.Logs(d.ctx, client.LogQuery{Process: process, Thread: "t", Follow: true}, func(k schemas.Chunk) error {
 		b.Write(k.Data)
 		if strings.Contains(b.String(), text) {
 			return errEnough

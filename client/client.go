@@ -81,23 +81,23 @@ func (c *Client) Close() {
 	}
 }
 
-func (c *Client) ref(thread, process string) events.ProcessRef {
-	return events.ProcessRef{Tenant: c.tenant, Thread: thread, Process: process}
+func (c *Client) ref(thread, process string) schemas.ProcessRef {
+	return schemas.ProcessRef{Tenant: c.tenant, Thread: thread, Process: process}
 }
 
 // locate finds a process's thread where the caller does not know it. Errors: not_found, invalid_argument.
-func (c *Client) locate(ctx context.Context, thread, process string) (events.ProcessRef, *schemas.Event, error) {
+func (c *Client) locate(ctx context.Context, thread, process string) (schemas.ProcessRef, *schemas.Event, error) {
 	if err := schemas.CheckID("process", process); err != nil {
-		return events.ProcessRef{}, nil, err
+		return schemas.ProcessRef{}, nil, err
 	}
 	if thread != "" {
 		if err := schemas.CheckID("thread", thread); err != nil {
-			return events.ProcessRef{}, nil, err
+			return schemas.ProcessRef{}, nil, err
 		}
 	}
 	last, err := c.conn.Last(ctx, c.tenant, thread, process)
 	if err != nil {
-		return events.ProcessRef{}, nil, err
+		return schemas.ProcessRef{}, nil, err
 	}
 	return c.ref(last.Thread, process), last, nil
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/client"
-	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -72,7 +71,7 @@ func ExampleClient_Logs() {
 		fmt.Println("Sluice failed:", err)
 		return
 	}
-	err = c.Logs(ctx, client.LogQuery{Process: result.Process}, func(chunk events.Chunk) error {
+	err = c.Logs(ctx, client.LogQuery{Process: result.Process}, func(chunk schemas.Chunk) error {
 		fmt.Printf("%s at %d: %s", chunk.Stream, chunk.Offset, chunk.Data)
 		return nil
 	})

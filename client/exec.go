@@ -142,7 +142,7 @@ func resultError(r *schemas.Result) error {
 }
 
 // complete fills a result up from the log where its record had no room for all that was asked for.
-func (c *Client) complete(ctx context.Context, ref events.ProcessRef, r *schemas.Result, limit int64) error {
+func (c *Client) complete(ctx context.Context, ref schemas.ProcessRef, r *schemas.Result, limit int64) error {
 	if r.Log == nil {
 		return nil
 	}
@@ -160,7 +160,7 @@ func (c *Client) complete(ctx context.Context, ref events.ProcessRef, r *schemas
 			continue
 		}
 		full := make([]byte, 0, want)
-		_, err = c.conn.ReadLog(ctx, c.conn.Subjects.Log(ref.Tenant, ref.Thread, ref.Process, s), r.Log.FirstSeq, r.Log.LastSeq, func(k events.Chunk) error {
+		_, err = c.conn.ReadLog(ctx, c.conn.Subjects.Log(ref.Tenant, ref.Thread, ref.Process, s), r.Log.FirstSeq, r.Log.LastSeq, func(k schemas.Chunk) error {
 			if k.Offset != int64(len(full)) {
 				return io.EOF // the rest is no longer in the log: what is kept stays
 			}
@@ -183,7 +183,7 @@ func (c *Client) complete(ctx context.Context, ref events.ProcessRef, r *schemas
 // ExecEvent is one thing that happens while a command runs: output, or its end.
 type ExecEvent struct {
 	// Chunk is a piece of output; nil at the end. Its Seq is where Logs would go on.
-	Chunk *events.Chunk
+	Chunk *schemas.Chunk
 	// Result is set in the last event.
 	Result *schemas.Result
 }
@@ -239,7 +239,7 @@ func (x *Execution) Process() string { return x.call.Process() }
 // Queued says that no worker has accepted the command yet.
 func (x *Execution) Queued() bool { return x.queued.Load() }
 
-func (x *Execution) ref() events.ProcessRef { return x.call.Ref() }
+func (x *Execution) ref() schemas.ProcessRef { return x.call.Ref() }
 
 // Signal sends a signal, such as "SIGINT", to the process's group. Errors: not_found when it has ended, invalid_argument.
 func (x *Execution) Signal(ctx context.Context, signal string) error {
@@ -300,7 +300,7 @@ const liveDepth = 16
 func (x *Execution) stream(ctx context.Context, yield func(ExecEvent) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	followCtx, stopFollowing := context.WithCancel(ctx)
-	chunks := make(chan events.Chunk, liveDepth)
+	chunks := make(chan schemas.Chunk, liveDepth)
 	followed := make(chan error, 1)
 	go func() {
 		followed <- x.followUntil(followCtx, chunks)
@@ -324,7 +324,7 @@ func (x *Execution) stream(ctx context.Context, yield func(ExecEvent) bool) erro
 		}
 		<-endGone
 	}()
-	emit := func(k events.Chunk) error {
+	emit := func(k schemas.Chunk) error {
 		if !yield(ExecEvent{Chunk: &k}) {
 			return errLeft
 		}
@@ -365,9 +365,9 @@ func (x *Execution) stream(ctx context.Context, yield func(ExecEvent) bool) erro
 }
 
 // followUntil passes live chunks on until its context ends, losing none that it took from the follower.
-func (x *Execution) followUntil(ctx context.Context, to chan<- events.Chunk) error {
+func (x *Execution) followUntil(ctx context.Context, to chan<- schemas.Chunk) error {
 	for {
-		err := x.follower.Next(ctx, func(k events.Chunk) error {
+		err := x.follower.Next(ctx, func(k schemas.Chunk) error {
 			to <- k
 			return nil
 		})

@@ -22,7 +22,7 @@ type LogQuery struct {
 
 // Logs reads a process's output in order and gives each chunk to fn; what fn returns ends it. Without Follow it ends with
 // what is stored now. Errors: fn's, not_found, invalid_argument, unavailable.
-func (c *Client) Logs(ctx context.Context, q LogQuery, fn func(events.Chunk) error) error {
+func (c *Client) Logs(ctx context.Context, q LogQuery, fn func(schemas.Chunk) error) error {
 	ref, last, err := c.locate(ctx, q.Thread, q.Process)
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func (c *Client) Logs(ctx context.Context, q LogQuery, fn func(events.Chunk) err
 	defer stop()
 	var failed error
 	for {
-		err := f.Next(live, func(k events.Chunk) error {
+		err := f.Next(live, func(k schemas.Chunk) error {
 			failed = fn(k)
 			return failed
 		})
@@ -73,7 +73,7 @@ func (c *Client) Logs(ctx context.Context, q LogQuery, fn func(events.Chunk) err
 
 // watchEnd listens for a process's end, and reads the record now and then should it have been missed. It calls found when the
 // end is there to be received.
-func (c *Client) watchEnd(ctx context.Context, ref events.ProcessRef, found func()) (<-chan *schemas.Result, func()) {
+func (c *Client) watchEnd(ctx context.Context, ref schemas.ProcessRef, found func()) (<-chan *schemas.Result, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan *schemas.Result, 1)
 	gone := make(chan struct{})

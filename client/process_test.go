@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/client"
-	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -19,7 +18,7 @@ func TestLogsBeginAnywhereAndAtAnyTime(t *testing.T) {
 	read := func(q client.LogQuery) (out string, seqs []uint64) {
 		t.Helper()
 		var b strings.Builder
-		d.must(d.Logs(d.ctx, q, func(k events.Chunk) error {
+		d.must(d.Logs(d.ctx, q, func(k schemas.Chunk) error {
 			if k.Stream == schemas.Stdout {
 				b.Write(k.Data)
 			}
@@ -57,7 +56,7 @@ func TestALateFollowerMissesNothingAndASlowOneEither(t *testing.T) {
 	defer x.Close()
 	d.printed(x.Process(), "\n50000\n")
 	var b strings.Builder
-	d.must(d.Logs(d.ctx, client.LogQuery{Process: x.Process(), Follow: true}, func(k events.Chunk) error {
+	d.must(d.Logs(d.ctx, client.LogQuery{Process: x.Process(), Follow: true}, func(k schemas.Chunk) error {
 		b.Write(k.Data)
 		if hold != nil && strings.Contains(b.String(), "\n50000\n") {
 			close(hold)
@@ -90,7 +89,7 @@ func TestAFollowersOwnErrorsAndContextEndIt(t *testing.T) {
 	defer x.Close()
 	d.printed(x.Process(), "on")
 	ctx, cancel := context.WithCancel(d.ctx)
-	err = d.Logs(ctx, client.LogQuery{Process: x.Process(), Follow: true}, func(events.Chunk) error {
+	err = d.Logs(ctx, client.LogQuery{Process: x.Process(), Follow: true}, func(schemas.Chunk) error {
 		cancel()
 		return nil
 	})

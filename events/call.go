@@ -30,7 +30,7 @@ const (
 // Call is a command on its way. Next is for one goroutine; Process, Ref and Queued may be called from any.
 type Call struct {
 	conn    *Conn
-	ref     ProcessRef
+	ref     schemas.ProcessRef
 	answers <-chan *nats.Msg
 	done    func()
 	first   *schemas.Event // the answer that Send waited for
@@ -50,7 +50,7 @@ func (c *Conn) Send(ctx context.Context, tenant string, cmd *schemas.Command) (*
 	subject, answers, done := c.inbox.open()
 	call := &Call{
 		conn: c, answers: answers, done: done,
-		ref: ProcessRef{Tenant: tenant, Thread: cmd.Thread, Process: schemas.ProcessID(tenant, cmd.Thread, cmd.Key)},
+		ref: schemas.ProcessRef{Tenant: tenant, Thread: cmd.Thread, Process: schemas.ProcessID(tenant, cmd.Thread, cmd.Key)},
 	}
 	if err := call.send(ctx, cmd, subject, body); err != nil {
 		done()
@@ -294,7 +294,7 @@ func (k *Call) watchNext(ctx context.Context) (*schemas.Event, error) {
 func (k *Call) Ended() bool { return k.ended }
 
 // Ref names the process.
-func (k *Call) Ref() ProcessRef { return k.ref }
+func (k *Call) Ref() schemas.ProcessRef { return k.ref }
 
 // Close stops listening. The process goes on.
 func (k *Call) Close() {

@@ -32,7 +32,7 @@ const MaxStdinPiece = 256 << 10
 
 // control sends a control message and waits for the owner's answer. Errors: not_found when nobody owns the thread, the
 // owner's own, deadline_exceeded.
-func (c *Conn) control(ctx context.Context, ref ProcessRef, verb Verb, header nats.Header, body []byte) error {
+func (c *Conn) control(ctx context.Context, ref schemas.ProcessRef, verb Verb, header nats.Header, body []byte) error {
 	m := &nats.Msg{Subject: c.Subjects.Control(ref.Tenant, ref.Thread, ref.Process, verb), Header: header, Data: body}
 	reply, err := c.nc.RequestMsgWithContext(ctx, m)
 	if errors.Is(err, nats.ErrNoResponders) {
@@ -57,17 +57,17 @@ const controlPatience = 10 * time.Second
 
 // Signal sends a signal, such as "SIGINT", to a running process's group. Errors: not_found, invalid_argument,
 // deadline_exceeded.
-func (c *Conn) Signal(ctx context.Context, ref ProcessRef, req schemas.SignalRequest) error {
+func (c *Conn) Signal(ctx context.Context, ref schemas.ProcessRef, req schemas.SignalRequest) error {
 	return c.controlJSON(ctx, ref, VerbSignal, req)
 }
 
 // Kill ends a running process's whole tree. It returns once the worker has begun to; the end is an event. Errors:
 // not_found, deadline_exceeded.
-func (c *Conn) Kill(ctx context.Context, ref ProcessRef, req schemas.KillRequest) error {
+func (c *Conn) Kill(ctx context.Context, ref schemas.ProcessRef, req schemas.KillRequest) error {
 	return c.controlJSON(ctx, ref, VerbKill, req)
 }
 
-func (c *Conn) controlJSON(ctx context.Context, ref ProcessRef, verb Verb, req any) error {
+func (c *Conn) controlJSON(ctx context.Context, ref schemas.ProcessRef, verb Verb, req any) error {
 	body, err := json.Marshal(req)
 	if err != nil {
 		return schemas.Errorf(schemas.CodeInternal, "encode %s: %w", verb, err)
@@ -80,7 +80,7 @@ func (c *Conn) controlJSON(ctx context.Context, ref ProcessRef, verb Verb, req a
 // WriteStdin gives a process at most [MaxStdinPiece] bytes to read, offset being how many it was given before, and waits
 // until they are taken, which is as long as ctx allows: a process may be slow to read. Sending a piece again does no harm. end closes the process's standard input after it. Errors:
 // not_found when the process has ended or reads no more, too_large, deadline_exceeded.
-func (c *Conn) WriteStdin(ctx context.Context, ref ProcessRef, offset int64, p []byte, end bool) error {
+func (c *Conn) WriteStdin(ctx context.Context, ref schemas.ProcessRef, offset int64, p []byte, end bool) error {
 	if len(p) > MaxStdinPiece {
 		return schemas.Errorf(schemas.CodeTooLarge, "%d bytes of input in one message, the limit is %d", len(p), MaxStdinPiece)
 	}

@@ -21,7 +21,7 @@ const lineCheck = time.Second
 // joined late or fell behind. It is for one goroutine.
 type Follower struct {
 	conn *Conn
-	ref  ProcessRef
+	ref  schemas.ProcessRef
 	sub  *nats.Subscription
 
 	seq    uint64 // the last chunk delivered, or the one before the first wanted
@@ -35,7 +35,7 @@ type Follower struct {
 
 // Follow begins to listen: from now on no chunk of the process can be missed. from is the LOG sequence to begin at; 0 or 1 is the
 // beginning. Errors: unavailable.
-func (c *Conn) Follow(ref ProcessRef, from uint64) (*Follower, error) {
+func (c *Conn) Follow(ref schemas.ProcessRef, from uint64) (*Follower, error) {
 	sub, err := c.bulk.SubscribeSync(c.Subjects.Tail(ref.Tenant, ref.Thread, ref.Process))
 	if err != nil {
 		return nil, wrap(err, "follow process "+ref.Process)
@@ -59,12 +59,12 @@ func (f *Follower) Flush(ctx context.Context) error {
 }
 
 // CatchUp delivers what LOG has now. Errors are fn's, ctx's, unavailable or deadline_exceeded.
-func (f *Follower) CatchUp(ctx context.Context, fn func(Chunk) error) error {
+func (f *Follower) CatchUp(ctx context.Context, fn func(schemas.Chunk) error) error {
 	// Until it has gone through, there may be something in LOG that no live chunk will tell of.
 	f.behind = true
 	line := f.conn.bulk.Stats().Reconnects
-	next, err := f.conn.readLog(ctx, f.conn.Subjects.ProcessLog(f.ref.Tenant, f.ref.Thread, f.ref.Process), f.seq+1, 0, f.told, func(k Chunk) error {
-		f.number, f.epoch = k.number, k.epoch
+	next, err := f.conn.readLog(ctx, f.conn.Subjects.ProcessLog(f.ref.Tenant, f.ref.Thread, f.ref.Process), f.seq+1, 0, f.told, func(k schemas.Chunk) error {
+		f.number, f.epoch = k.Number, k.Epoch
 		return fn(k)
 	})
 	f.seq = max(f.seq, next-1)
@@ -77,10 +77,10 @@ func (f *Follower) CatchUp(ctx context.Context, fn func(Chunk) error) error {
 // Next waits for one live chunk and delivers it, after any that were missed before it; where a full buffer or a broken
 // connection made it miss some, it delivers those. It waits while the server is away. Errors are fn's, ctx's, and unavailable
 // once the connection is closed.
-func (f *Follower) Next(ctx context.Context, fn func(Chunk) error) error {
+func (f *Follower) Next(ctx context.Context, fn func(schemas.Chunk) error) error {
 	for {
 		if f.behind {
-			err := f.CatchUp(ctx, func(k Chunk) error { return callersOwn(fn(k)) })
+			err := f.CatchUp(ctx, func(k schemas.Chunk) error { return callersOwn(fn(k)) })
 			var own *ofCaller
 			switch {
 			case errors.As(err, &own):
@@ -138,18 +138,18 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // live delivers a chunk that came by the subscription, or notes that there is something before it.
-func (f *Follower) live(m *nats.Msg, fn func(Chunk) error) error {
+func (f *Follower) live(m *nats.Msg, fn func(schemas.Chunk) error) error {
 	k, ok := f.conn.Subjects.chunkOf(parseUint(m.Header.Get(headerSequence)), m.Header.Get(headerSubject), m.Header, m.Data)
 	if !ok || k.Seq <= f.seq {
 		return nil
 	}
 	// The numbers order stdout against stderr too; the server's word on what came before settles the rest.
-	follows := k.number == f.number+1 && (k.epoch == f.epoch || f.number == 0)
+	follows := k.Number == f.number+1 && (k.Epoch == f.epoch || f.number == 0)
 	if !follows || parseUint(m.Header.Get(headerLastSequence)) > f.seq || f.told.skips(&k) {
 		f.behind = true // LOG has this one as well
 		return nil
 	}
-	f.seq, f.number, f.epoch = k.Seq, k.number, k.epoch
+	f.seq, f.number, f.epoch = k.Seq, k.Number, k.Epoch
 	if !f.told.accept(&k) {
 		return nil
 	}
@@ -160,7 +160,7 @@ func (f *Follower) live(m *nats.Msg, fn func(Chunk) error) error {
 const finishPatience = 100 * time.Millisecond
 
 // Finish delivers what is left of a process that has ended. Errors are those of Next.
-func (f *Follower) Finish(ctx context.Context, r *schemas.Result, fn func(Chunk) error) error {
+func (f *Follower) Finish(ctx context.Context, r *schemas.Result, fn func(schemas.Chunk) error) error {
 	for !f.complete(r) {
 		wait, cancel := context.WithTimeout(ctx, finishPatience)
 		err := f.Next(wait, fn)

@@ -220,7 +220,7 @@ func (in *Inlet) delivery(subject string, body []byte, inbox string) schemas.Del
 	case cmd.Op != d.Op:
 		d.Invalid = schemas.Errorf(schemas.CodeInvalidArgument, "op: %q in the command, %q in the subject", cmd.Op, d.Op).With("path", "op")
 	default:
-		d.Command = cmd
+		d.SetCommand(cmd)
 	}
 	return d
 }

@@ -45,7 +45,7 @@ func benchTransports(b *testing.B, bench func(b *testing.B, listen bool)) {
 	b.Run("tcp", func(b *testing.B) { bench(b, true) })
 }
 
-func fill(b *testing.B, c *Conn, r ProcessRef) *schemas.Result {
+func fill(b *testing.B, c *Conn, r schemas.ProcessRef) *schemas.Result {
 	b.Helper()
 	w := c.OpenLog(r, nil)
 	p := make([]byte, 64<<10)
@@ -70,7 +70,7 @@ func BenchmarkReadLog(b *testing.B) {
 		begun := time.Now()
 		for range b.N {
 			got := 0
-			_, err := reader.ReadLog(b.Context(), c.Subjects.ProcessLog(r.Tenant, r.Thread, r.Process), 0, 0, func(k Chunk) error {
+			_, err := reader.ReadLog(b.Context(), c.Subjects.ProcessLog(r.Tenant, r.Thread, r.Process), 0, 0, func(k schemas.Chunk) error {
 				got += len(k.Data)
 				return nil
 			})
@@ -101,7 +101,7 @@ func BenchmarkFollow(b *testing.B) {
 			got := 0
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				if err := follow(b.Context(), f, ended, func(k Chunk) error { got += len(k.Data); return nil }); err != nil {
+				if err := follow(b.Context(), f, ended, func(k schemas.Chunk) error { got += len(k.Data); return nil }); err != nil {
 					b.Error(err)
 				}
 			})

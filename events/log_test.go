@@ -27,7 +27,7 @@ func newHeard(t testing.TB) *heard {
 	return &heard{t: t, data: map[schemas.Stream][]byte{}, from: map[schemas.Stream]int64{}}
 }
 
-func (h *heard) hear(k Chunk) error {
+func (h *heard) hear(k schemas.Chunk) error {
 	if k.Seq <= h.seq {
 		h.t.Errorf("sequence %d after %d", k.Seq, h.seq)
 	}
@@ -58,7 +58,7 @@ type output struct {
 	stored map[schemas.Stream]int64
 }
 
-func newOutput(t testing.TB, c *Conn, r ProcessRef) *output {
+func newOutput(t testing.TB, c *Conn, r schemas.ProcessRef) *output {
 	o := &output{t: t, data: map[schemas.Stream][]byte{}, stored: map[schemas.Stream]int64{}}
 	o.w = c.OpenLog(r, func(s schemas.Stream, end int64) {
 		o.mu.Lock()
@@ -92,7 +92,7 @@ func (o *output) close() *schemas.Result {
 	return &schemas.Result{Log: rng, StdoutBytes: int64(len(o.data[schemas.Stdout])), StderrBytes: int64(len(o.data[schemas.Stderr]))}
 }
 
-func readBack(t testing.TB, c *Conn, r ProcessRef) *heard {
+func readBack(t testing.TB, c *Conn, r schemas.ProcessRef) *heard {
 	t.Helper()
 	h := newHeard(t)
 	_, err := c.ReadLog(patient(t), c.Subjects.ProcessLog(r.Tenant, r.Thread, r.Process), 0, 0, h.hear)
@@ -108,7 +108,7 @@ func noise(seed uint64, n int) []byte {
 }
 
 // follow runs a follower until the process has ended.
-func follow(ctx context.Context, f *Follower, ended <-chan *schemas.Result, fn func(Chunk) error) error {
+func follow(ctx context.Context, f *Follower, ended <-chan *schemas.Result, fn func(schemas.Chunk) error) error {
 	live, stop := context.WithCancel(ctx)
 	defer stop()
 	results := make(chan *schemas.Result, 1)
@@ -215,7 +215,7 @@ func TestMissingOutputKeepsItsPlace(t *testing.T) {
 	_, err := w.Close()
 	must(t, err)
 	got := ""
-	_, err = c.ReadLog(patient(t), c.Subjects.ProcessLog("default", "t", "p"), 0, 0, func(k Chunk) error {
+	_, err = c.ReadLog(patient(t), c.Subjects.ProcessLog("default", "t", "p"), 0, 0, func(k schemas.Chunk) error {
 		got += fmt.Sprintf("%d:%s ", k.Offset, k.Data)
 		return nil
 	})
@@ -261,7 +261,7 @@ func TestReadLogEnds(t *testing.T) {
 	o.close()
 	subject := c.Subjects.Log(r.Tenant, r.Thread, r.Process, schemas.Stdout)
 	mine := errors.New("mine")
-	next, err := c.ReadLog(patient(t), subject, 0, 0, func(k Chunk) error {
+	next, err := c.ReadLog(patient(t), subject, 0, 0, func(k schemas.Chunk) error {
 		if k.Seq == 3 {
 			return mine
 		}
@@ -271,16 +271,16 @@ func TestReadLogEnds(t *testing.T) {
 		t.Errorf("next %d, error %v", next, err)
 	}
 	n := 0
-	next, err = c.ReadLog(patient(t), subject, 4, 6, func(Chunk) error { n++; return nil })
+	next, err = c.ReadLog(patient(t), subject, 4, 6, func(schemas.Chunk) error { n++; return nil })
 	if err != nil || next != 7 || n != 3 {
 		t.Errorf("next %d after %d chunks, error %v", next, n, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = c.ReadLog(ctx, subject, 0, 0, func(Chunk) error { cancel(); return ctx.Err() })
+	_, err = c.ReadLog(ctx, subject, 0, 0, func(schemas.Chunk) error { cancel(); return ctx.Err() })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
-	next, err = c.ReadLog(patient(t), subject, 100, 0, func(Chunk) error { return mine })
+	next, err = c.ReadLog(patient(t), subject, 100, 0, func(schemas.Chunk) error { return mine })
 	if err != nil || next != 100 {
 		t.Errorf("beyond the end: next %d, error %v", next, err)
 	}
@@ -374,11 +374,11 @@ func TestNextTellsItsContextsEnd(t *testing.T) {
 	defer f.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if err := f.Next(ctx, func(Chunk) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+	if err := f.Next(ctx, func(schemas.Chunk) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)
 	}
 	c.Close()
-	if err := f.Next(patient(t), func(Chunk) error { return nil }); schemas.CodeOf(err) != schemas.CodeUnavailable {
+	if err := f.Next(patient(t), func(schemas.Chunk) error { return nil }); schemas.CodeOf(err) != schemas.CodeUnavailable {
 		t.Errorf("on a closed connection: %v", err)
 	}
 }

@@ -25,11 +25,11 @@ const (
 // [Subjects.ProcessLog] or [Subjects.Log], upTo the last sequence to read or 0 for all there is. What LOG has twice, because a
 // fault left it open whether it was stored, is told once. It returns the sequence after the last one read. An error of fn
 // ends it and is returned as it is; else ctx's, unavailable or deadline_exceeded.
-func (c *Conn) ReadLog(ctx context.Context, subject string, from, upTo uint64, fn func(Chunk) error) (next uint64, err error) {
+func (c *Conn) ReadLog(ctx context.Context, subject string, from, upTo uint64, fn func(schemas.Chunk) error) (next uint64, err error) {
 	return c.readLog(ctx, subject, from, upTo, make(ends), fn)
 }
 
-func (c *Conn) readLog(ctx context.Context, subject string, from, upTo uint64, told ends, fn func(Chunk) error) (next uint64, err error) {
+func (c *Conn) readLog(ctx context.Context, subject string, from, upTo uint64, told ends, fn func(schemas.Chunk) error) (next uint64, err error) {
 	next = max(from, 1)
 	fetchCtx, cancel := context.WithCancel(ctx)
 	ahead := make(chan storedMsg, logAhead) // what comes is received while what came is worked on
@@ -46,7 +46,7 @@ func (c *Conn) readLog(ctx context.Context, subject string, from, upTo uint64, t
 	for m := range ahead {
 		k, ok := c.Subjects.chunkOf(m.seq, m.subject, m.header, m.data)
 		if ok && told.skips(&k) {
-			again, err := c.storedAgain(ctx, m.subject, m.seq, told[k.key()].end)
+			again, err := c.storedAgain(ctx, m.subject, m.seq, told[keyOf(&k)].end)
 			if err != nil {
 				return next, err
 			}
@@ -118,20 +118,20 @@ type endPos struct {
 	epoch uint64
 }
 
-func (c *Chunk) key() endKey { return endKey{c.Thread, c.Process, c.Stream} }
+func keyOf(c *schemas.Chunk) endKey { return endKey{c.Thread, c.Process, c.Stream} }
 
 // rerun says that a chunk begins the output anew: a process that may be run twice was, under a newer epoch.
-func (p endPos) rerun(k *Chunk) bool { return k.Offset == 0 && k.epoch > p.epoch }
+func (p endPos) rerun(k *schemas.Chunk) bool { return k.Offset == 0 && k.Epoch > p.epoch }
 
 // skips says whether a chunk leaves out what comes after the last one told.
-func (e ends) skips(k *Chunk) bool {
-	p, ok := e[k.key()]
+func (e ends) skips(k *schemas.Chunk) bool {
+	p, ok := e[keyOf(k)]
 	return ok && k.Offset > p.end
 }
 
 // accept says whether a chunk brings anything new, and cuts off what was told already.
-func (e ends) accept(k *Chunk) bool {
-	p, ok := e[k.key()]
+func (e ends) accept(k *schemas.Chunk) bool {
+	p, ok := e[keyOf(k)]
 	if ok && !p.rerun(k) && k.Offset < p.end {
 		if k.End() <= p.end {
 			return false
@@ -139,7 +139,7 @@ func (e ends) accept(k *Chunk) bool {
 		k.Data = k.Data[p.end-k.Offset:]
 		k.Offset = p.end
 	}
-	e[k.key()] = endPos{k.End(), k.epoch}
+	e[keyOf(k)] = endPos{k.End(), k.Epoch}
 	return true
 }
 
@@ -165,7 +165,7 @@ func (c *Conn) Stored(ctx context.Context, tenant, thread, process string) (rng 
 			continue
 		}
 		rng.LastSeq = max(rng.LastSeq, k.Seq)
-		rng.Chunks = max(rng.Chunks, k.number)
+		rng.Chunks = max(rng.Chunks, k.Number)
 		if s == schemas.Stderr {
 			stderr = k.End()
 		} else {

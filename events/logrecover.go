@@ -111,8 +111,8 @@ func (w *LogWriter) inLog(ctx context.Context) (last uint64, have map[int64]uint
 		for _, m := range msgs {
 			from = m.seq + 1
 			k, ok := w.conn.Subjects.chunkOf(m.seq, m.subject, m.header, m.data)
-			if ok && k.epoch == w.ref.Epoch && have[k.number] == 0 {
-				have[k.number] = k.Seq
+			if ok && k.Epoch == w.ref.Epoch && have[k.Number] == 0 {
+				have[k.Number] = k.Seq
 			}
 		}
 	}

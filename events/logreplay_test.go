@@ -12,7 +12,7 @@ func TestALogIsGoneOnWith(t *testing.T) {
 	_, c := connected(t, false)
 	old, r := ref("t", "p"), ref("t", "p")
 	old.Epoch, r.Epoch = 1, 2
-	for _, e := range []ProcessRef{old, r} { // an earlier run, and the first half of this one
+	for _, e := range []schemas.ProcessRef{old, r} { // an earlier run, and the first half of this one
 		o := newOutput(t, c, e)
 		must(t, o.print(schemas.Stdout, noise(e.Epoch, 300<<10)))
 		must(t, o.print(schemas.Stderr, noise(e.Epoch+10, 100)))
@@ -23,15 +23,15 @@ func TestALogIsGoneOnWith(t *testing.T) {
 	defer f.Close()
 	h := newHeard(t)
 	must(t, f.Flush(patient(t)))
-	must(t, f.CatchUp(patient(t), func(k Chunk) error {
-		if k.epoch == r.Epoch {
+	must(t, f.CatchUp(patient(t), func(k schemas.Chunk) error {
+		if k.Epoch == r.Epoch {
 			return h.hear(k)
 		}
 		return nil
 	}))
 
 	data := map[schemas.Stream][]byte{}
-	after, err := c.Replay(patient(t), r, func(k Chunk) error {
+	after, err := c.Replay(patient(t), r, func(k schemas.Chunk) error {
 		if int(k.Offset) != len(data[k.Stream]) {
 			t.Errorf("%s: a chunk at %d after %d bytes", k.Stream, k.Offset, len(data[k.Stream]))
 		}
@@ -63,7 +63,7 @@ func TestALogIsGoneOnWith(t *testing.T) {
 	if rng, err := w.Close(); err != nil || *rng != *result.Log {
 		t.Errorf("%+v, %v", rng, err)
 	}
-	if rng, err := c.Replay(patient(t), ref("t", "other"), func(Chunk) error { return nil }); err != nil || rng != nil {
+	if rng, err := c.Replay(patient(t), ref("t", "other"), func(schemas.Chunk) error { return nil }); err != nil || rng != nil {
 		t.Errorf("%+v, %v", rng, err)
 	}
 }

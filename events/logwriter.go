@@ -23,12 +23,6 @@ const (
 	storePatience = 30 * time.Second
 )
 
-// ProcessRef names a process, and the session's epoch that runs it.
-type ProcessRef struct {
-	Tenant, Thread, Process string
-	Epoch                   uint64
-}
-
 // errHeld is the fate of a chunk that was not published, because one before it may not have been stored.
 var errHeld = errors.New("held back until what came before is stored")
 
@@ -36,7 +30,7 @@ var errHeld = errors.New("held back until what came before is stored")
 // 128 KiB; the first piece after a pause goes at once, so that a person who types sees the answer. One goroutine writes.
 type LogWriter struct {
 	conn     *Conn
-	ref      ProcessRef
+	ref      schemas.ProcessRef
 	stored   func(schemas.Stream, int64)
 	patience time.Duration // storePatience, unless a test has less
 
@@ -78,7 +72,7 @@ type sent struct {
 
 // OpenLog begins to store the output of a process. stored is called, from one goroutine and in order, with the offset up
 // to which a stream is safe; nil for nobody.
-func (c *Conn) OpenLog(ref ProcessRef, stored func(schemas.Stream, int64)) *LogWriter {
+func (c *Conn) OpenLog(ref schemas.ProcessRef, stored func(schemas.Stream, int64)) *LogWriter {
 	if stored == nil {
 		stored = func(schemas.Stream, int64) {}
 	}
@@ -87,7 +81,7 @@ func (c *Conn) OpenLog(ref ProcessRef, stored func(schemas.Stream, int64)) *LogW
 
 // ResumeLog is OpenLog for a process whose output was stored in part by a worker that is gone: after is what [Conn.Replay] says of
 // it, nil for nothing. The ref's epoch must be the one under which the process was started, so that readers see one output.
-func (c *Conn) ResumeLog(ref ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) *LogWriter {
+func (c *Conn) ResumeLog(ref schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) *LogWriter {
 	w := c.OpenLog(ref, stored)
 	if after != nil {
 		w.rng, w.number = *after, after.Chunks

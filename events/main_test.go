@@ -97,8 +97,8 @@ func record(thread, process string, typ schemas.EventType, id string) *schemas.E
 	}
 }
 
-func ref(thread, process string) ProcessRef {
-	return ProcessRef{Tenant: schemas.DefaultTenant, Thread: thread, Process: process, Epoch: 1}
+func ref(thread, process string) schemas.ProcessRef {
+	return schemas.ProcessRef{Tenant: schemas.DefaultTenant, Thread: thread, Process: process, Epoch: 1}
 }
 
 // must ends the test on an error.

@@ -193,7 +193,7 @@ func TestWithoutStreamsNothingIsKnown(t *testing.T) {
 	wantCode(t, err, schemas.CodeUnavailable)
 	_, _, err = c.Session(ctx, schemas.DefaultTenant, "t")
 	wantCode(t, err, schemas.CodeUnavailable)
-	_, err = c.ReadLog(ctx, c.Subjects.ProcessLog("default", "t", "p"), 0, 0, func(Chunk) error { return nil })
+	_, err = c.ReadLog(ctx, c.Subjects.ProcessLog("default", "t", "p"), 0, 0, func(schemas.Chunk) error { return nil })
 	wantCode(t, err, schemas.CodeUnavailable)
 	_, err = c.Append(ctx, record("t", "p", schemas.TypeProcessAccepted, "1"), 0)
 	wantCode(t, err, schemas.CodeUnavailable)

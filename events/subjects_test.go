@@ -98,7 +98,7 @@ func TestSubjectsAreReadBack(t *testing.T) {
 	}
 	h := nats.Header{headerOffset: {"5"}, headerChunk: {"2"}, headerEpoch: {"3"}}
 	k, ok := s.chunkOf(9, s.Log("ten", "thr", "pro", schemas.Stderr), h, []byte("abc"))
-	if !ok || k.Seq != 9 || k.Thread != "thr" || k.Process != "pro" || k.Stream != schemas.Stderr || k.End() != 8 || k.number != 2 || k.epoch != 3 {
+	if !ok || k.Seq != 9 || k.Thread != "thr" || k.Process != "pro" || k.Stream != schemas.Stderr || k.End() != 8 || k.Number != 2 || k.Epoch != 3 {
 		t.Errorf("%+v %t", k, ok)
 	}
 	for _, strange := range []string{"", ".", "sluice.v1.local", "sluice.v1.other.ten.rpc.thr.exec", s.root + ".cmdp", s.root + ".ten.evt.thr.exec", s.root + ".ten.rpc.thr", s.root + ".ten.rpc.a.b.c"} {

@@ -10,19 +10,19 @@ import (
 
 // accept writes the process's first record and starts the run. The record comes before the fork: were it the other way
 // round, a second worker could fork as well.
-func (w *Worker) accept(ctx context.Context, t *thread, d schemas.Delivery, fingerprint string) schemas.Verdict {
-	return w.acceptAfter(ctx, t, d, fingerprint, 0)
+func (w *Worker) accept(ctx context.Context, t *thread, d schemas.Delivery) schemas.Verdict {
+	return w.acceptAfter(ctx, t, d, 0)
 }
 
-func (w *Worker) acceptAfter(ctx context.Context, t *thread, d schemas.Delivery, fingerprint string, after uint64) schemas.Verdict {
-	r := newRun(t, &d, fingerprint)
+func (w *Worker) acceptAfter(ctx context.Context, t *thread, d schemas.Delivery, after uint64) schemas.Verdict {
+	r := newRun(t, &d)
 	a := w.begin(r)
 	a.durable = d.Durable
 	if s := admit(a); s != stepRun {
 		return w.turnDown(&d, s, "", w.busy(&d, a))
 	}
 	acc := schemas.Accepted{
-		Fingerprint: fingerprint, Command: r.exec.Command, TimeoutMS: r.exec.TimeoutMS, Epoch: r.epoch, Retry: r.exec.Retry,
+		Fingerprint: d.Fingerprint, Command: r.exec.Command, TimeoutMS: r.exec.TimeoutMS, Epoch: r.epoch, Retry: r.exec.Retry,
 		OutputLimit: r.exec.OutputLimit, StdinOpen: r.exec.StdinOpen, StdinBytes: int64(len(r.exec.Stdin)),
 	}
 	acc.Args, acc.ArgsTruncated = r.args, r.cut
@@ -38,8 +38,8 @@ func (w *Worker) acceptAfter(ctx context.Context, t *thread, d schemas.Delivery,
 		}
 		w.work.Done()
 		if errors.Is(err, schemas.ErrConflict) && after == 0 {
-			return w.collided(ctx, t, &d, fingerprint, func(after uint64) schemas.Verdict {
-				return w.acceptAfter(ctx, t, d, fingerprint, after)
+			return w.collided(ctx, t, &d, func(after uint64) schemas.Verdict {
+				return w.acceptAfter(ctx, t, d, after)
 			})
 		}
 		s := stepRefuse

@@ -98,11 +98,11 @@ func (c *cell) worker(id string, edit ...func(*Config)) *rig {
 	cfg := Config{
 		Worker: id, Incarnation: ulid.Make().String(),
 		Records: r.conn, Sessions: r.conn, Threads: inlet, Roster: r.conn, History: r.conn,
-		OpenOutput: func(p Printer, after *schemas.LogRange, stored func(schemas.Stream, int64)) Output {
-			return r.conn.ResumeLog(events.ProcessRef(p), after, stored)
+		OpenOutput: func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) Output {
+			return r.conn.ResumeLog(p, after, stored)
 		},
-		Replay: func(ctx context.Context, p Printer, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error) {
-			return r.conn.Replay(ctx, events.ProcessRef(p), func(k events.Chunk) error {
+		Replay: func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error) {
+			return r.conn.Replay(ctx, p, func(k schemas.Chunk) error {
 				fn(k.Stream, k.Offset, k.Data)
 				return nil
 			})
@@ -219,9 +219,9 @@ func sh(script string) schemas.Exec { return schemas.Exec{Command: "sh", Args: [
 // deliver gives a command to the worker itself, as its inlet would.
 func (r *rig) deliver(cmd *schemas.Command, durable bool, attempt int) (schemas.Verdict, chan *schemas.Event) {
 	name, ch := r.inbox()
-	return r.HandleCommand(r.cell.ctx, schemas.Delivery{
-		Tenant: schemas.DefaultTenant, Thread: cmd.Thread, Op: cmd.Op, Command: cmd, Inbox: name, Durable: durable, Attempt: attempt,
-	}), ch
+	d := schemas.Delivery{Tenant: schemas.DefaultTenant, Thread: cmd.Thread, Op: cmd.Op, Inbox: name, Durable: durable, Attempt: attempt}
+	d.SetCommand(cmd)
+	return r.HandleCommand(r.cell.ctx, d), ch
 }
 
 // send sends a command as a client does.
@@ -311,12 +311,12 @@ func (c *cell) awaitType(process string, typ schemas.EventType) *schemas.Event {
 // output waits until a process has printed a text, and returns all that is in the log by then.
 func (c *cell) output(process, text string) string {
 	c.t.Helper()
-	f, err := c.conn.Follow(events.ProcessRef{Tenant: schemas.DefaultTenant, Thread: "t", Process: process}, 0)
+	f, err := c.conn.Follow(schemas.ProcessRef{Tenant: schemas.DefaultTenant, Thread: "t", Process: process}, 0)
 	c.must(err)
 	defer f.Close()
 	c.must(f.Flush(c.ctx))
 	var b bytes.Buffer
-	add := func(k events.Chunk) error {
+	add := func(k schemas.Chunk) error {
 		b.Write(k.Data)
 		return nil
 	}

@@ -12,34 +12,32 @@ func (w *Worker) HandleCommand(ctx context.Context, d schemas.Delivery) schemas.
 	// The inlet's end must not cut an acceptance in two: a record that was written unseen would be told as lost.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.patience.accept)
 	defer cancel()
-	fingerprint := ""
 	if d.Command != nil {
 		// A command that comes by both ways at once is decided on twice, one after the other: whoever attaches to a process
 		// attaches to one that is on record.
-		defer w.commands.lock(runKey(d.Tenant, schemas.ProcessID(d.Tenant, d.Thread, d.Command.Key)))()
-		fingerprint = d.Command.Fingerprint()
+		defer w.commands.lock(runKey(d.Tenant, d.Process))()
 	}
-	return w.decide(ctx, d, fingerprint)
+	return w.decide(ctx, d)
 }
 
 // decide is HandleCommand for a command on which nobody else decides meanwhile.
-func (w *Worker) decide(ctx context.Context, d schemas.Delivery, fingerprint string) schemas.Verdict {
+func (w *Worker) decide(ctx context.Context, d schemas.Delivery) schemas.Verdict {
 	a := admission{invalid: d.Invalid != nil, durable: d.Durable, worn: d.Attempt > w.cfg.MaxAttempts}
 	why := d.Invalid
 	var t *thread
 	var owner string
 	if d.Command != nil {
-		t, owner, why = w.inquire(ctx, &d, &a, fingerprint)
+		t, owner, why = w.inquire(ctx, &d, &a)
 	}
 	switch s := admit(a); s {
 	case stepRun:
-		return w.accept(ctx, t, d, fingerprint)
+		return w.accept(ctx, t, d)
 	case stepAttach:
-		if r := w.find(d.Tenant, schemas.ProcessID(d.Tenant, d.Thread, d.Command.Key)); r != nil && r.attach(d.Inbox) {
+		if r := w.find(d.Tenant, d.Process); r != nil && r.attach(d.Inbox) {
 			w.answer(d.Inbox, r.accepted)
 			return verdict(s, "", nil)
 		}
-		return w.decide(ctx, d, fingerprint) // it ended between the two looks: its record answers
+		return w.decide(ctx, d) // it ended between the two looks: its record answers
 	case stepReject:
 		if why == nil {
 			why = schemas.Errorf(schemas.CodeUnavailable, "delivered %d times and never accepted", d.Attempt)
@@ -74,15 +72,15 @@ func threadOf(d schemas.Delivery) string {
 }
 
 // inquire finds out what admit has to know of a valid command.
-func (w *Worker) inquire(ctx context.Context, d *schemas.Delivery, a *admission, fingerprint string) (t *thread, owner string, why *schemas.Error) {
+func (w *Worker) inquire(ctx context.Context, d *schemas.Delivery, a *admission) (t *thread, owner string, why *schemas.Error) {
 	w.mu.Lock()
 	t = w.threads[threadKey(d.Tenant, d.Thread)]
 	a.leaving = w.leaving || w.isFenced()
-	r := w.runs[runKey(d.Tenant, schemas.ProcessID(d.Tenant, d.Thread, d.Command.Key))]
+	r := w.runs[runKey(d.Tenant, d.Process)]
 	a.full = len(w.runs) >= w.cfg.MaxProcesses
 	w.mu.Unlock()
 	if r != nil {
-		a.running, a.same = true, r.fingerprint == fingerprint
+		a.running, a.same = true, r.fingerprint == d.Fingerprint
 		return t, w.cfg.Worker, nil
 	}
 	if a.leaving {
@@ -104,7 +102,7 @@ func (w *Worker) inquire(ctx context.Context, d *schemas.Delivery, a *admission,
 	}
 	switch {
 	case err == nil:
-	case final(err), errors.Is(err, schemas.ErrUnavailable) && w.cfg.DefaultProvider == "":
+	case schemas.CodeOf(err).Final(), errors.Is(err, schemas.ErrUnavailable) && w.cfg.DefaultProvider == "":
 		a.unserved = true
 		return t, owner, schemas.AsError(err)
 	default:
@@ -134,16 +132,6 @@ func or(s, other string) string {
 		return other
 	}
 	return s
-}
-
-// final says that asking the same again, here or elsewhere, brings the same error.
-func final(err error) bool {
-	for _, code := range []error{schemas.ErrPermissionDenied, schemas.ErrConflict, schemas.ErrNotFound, schemas.ErrSessionExpired, schemas.ErrInvalidArgument} {
-		if errors.Is(err, code) {
-			return true
-		}
-	}
-	return false
 }
 
 // turnDown answers a command that is not run. A declined durable one gets no answer: it comes again.
@@ -186,8 +174,8 @@ func conflict(d *schemas.Delivery) *schemas.Error {
 }
 
 // collided answers a command whose key was taken.
-func (w *Worker) collided(ctx context.Context, t *thread, d *schemas.Delivery, fingerprint string, again func(after uint64) schemas.Verdict) schemas.Verdict {
-	process := schemas.ProcessID(d.Tenant, d.Thread, d.Command.Key)
+func (w *Worker) collided(ctx context.Context, t *thread, d *schemas.Delivery, again func(after uint64) schemas.Verdict) schemas.Verdict {
+	process := d.Process
 	last, err := w.cfg.Records.Last(ctx, d.Tenant, d.Thread, process)
 	c := collision{unreadable: err != nil, safe: d.Command.Exec != nil && d.Command.Exec.Retry == schemas.RetrySafe}
 	if err == nil {
@@ -197,7 +185,7 @@ func (w *Worker) collided(ctx context.Context, t *thread, d *schemas.Delivery, f
 			Epoch       uint64 `json:"epoch"`
 		}
 		c.unreadable = last.Decode(&mark) != nil
-		c.same = mark.Fingerprint == fingerprint
+		c.same = mark.Fingerprint == d.Fingerprint
 		// Under this epoch nobody but this worker can have written, and it does not run the process.
 		c.foreign = mark.Epoch > t.session.Epoch
 	}

@@ -74,12 +74,6 @@ type Output interface {
 	Close() (*schemas.LogRange, error)
 }
 
-// Printer names a run of a process: Epoch is the session's under which it was accepted.
-type Printer struct {
-	Tenant, Thread, Process string
-	Epoch                   uint64
-}
-
 // Config sets up a worker. The fields without a default are required.
 type Config struct {
 	// Worker is the worker's id, the same after a restart. One worker may use it at a time.
@@ -93,9 +87,9 @@ type Config struct {
 	Roster   Roster
 	History  History
 	// OpenOutput begins to store a process's output, or goes on after what is stored of it; stored is told how far it is safe.
-	OpenOutput func(p Printer, after *schemas.LogRange, stored func(schemas.Stream, int64)) Output
+	OpenOutput func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) Output
 	// Replay reads what is stored of a process's output, each stream in order, and says where it stands.
-	Replay func(ctx context.Context, p Printer, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error)
+	Replay func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error)
 	// Answer sends an event to a caller's inbox.
 	Answer func(inbox string, ev *schemas.Event) error
 	// MaxRecord is the most bytes a record may have.

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -108,7 +107,7 @@ func TestAttachingToARunningProcessIsAnsweredAtOnce(t *testing.T) {
 	if r := c.terminal(refused); v.Action != schemas.ActionDone || r.Error.Code != schemas.CodeConflict {
 		t.Fatalf("%+v", r)
 	}
-	c.must(c.conn.WriteStdin(c.ctx, events.ProcessRef{Tenant: "default", Thread: "t", Process: first.Process()}, 0, []byte("it\n"), true))
+	c.must(c.conn.WriteStdin(c.ctx, schemas.ProcessRef{Tenant: "default", Thread: "t", Process: first.Process()}, 0, []byte("it\n"), true))
 	for _, r := range []*schemas.Result{c.end(first), c.end(second), c.terminal(answers)} {
 		if r.Stdout != "on\ngot it\n" {
 			t.Errorf("%+v", r)

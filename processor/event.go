@@ -28,11 +28,9 @@ func (w *Worker) event(typ schemas.EventType, tenant, thread, session, process s
 // refusal is the answer to a command that was not accepted. It is no record, and is not stored.
 func (w *Worker) refusal(d *schemas.Delivery, why *schemas.Error) *schemas.Event {
 	r := &schemas.Result{Thread: d.Thread, Reason: schemas.ReasonRejected, ExitCode: schemas.ExitSluiceFailed, Timestamp: time.Now().UTC(), Error: why, Worker: w.cfg.Worker}
-	if d.Command != nil {
-		r.Process = schemas.ProcessID(d.Tenant, d.Thread, d.Command.Key)
-		if d.Command.Exec != nil {
-			r.Command = d.Command.Exec.Command
-		}
+	r.Process = d.Process
+	if d.Command != nil && d.Command.Exec != nil {
+		r.Command = d.Command.Exec.Command
 	}
 	return w.event(schemas.TypeProcessRejected, d.Tenant, d.Thread, "", r.Process, r)
 }

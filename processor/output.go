@@ -59,7 +59,7 @@ func (w *Worker) pump(r *run, proc sandbox.Process, keep *kept, after *schemas.L
 	ack := func(stream schemas.Stream, offset int64) {
 		_ = proc.Ack(stream, offset) // it fails only where the supervisor is gone, which Wait tells
 	}
-	out := w.cfg.OpenOutput(r.printer(), after, func(stream schemas.Stream, offset int64) {
+	out := w.cfg.OpenOutput(r.ref(), after, func(stream schemas.Stream, offset int64) {
 		keep.stored(stream, offset)
 		ack(stream, offset)
 	})
@@ -92,8 +92,8 @@ func (w *Worker) pump(r *run, proc sandbox.Process, keep *kept, after *schemas.L
 	return failed
 }
 
-func (r *run) printer() Printer {
-	return Printer{Tenant: r.thread.tenant, Thread: r.thread.thread, Process: r.process, Epoch: r.epoch}
+func (r *run) ref() schemas.ProcessRef {
+	return schemas.ProcessRef{Tenant: r.thread.tenant, Thread: r.thread.thread, Process: r.process, Epoch: r.epoch}
 }
 
 // newKept is empty. What no record has room for would only fill the memory.

@@ -51,7 +51,7 @@ func TestOutputThatCannotBeStoredEndsTheProcessAndSaysSo(t *testing.T) {
 		c := newCell(t)
 		w := c.worker("w1", func(cfg *Config) {
 			open := cfg.OpenOutput
-			cfg.OpenOutput = func(p Printer, after *schemas.LogRange, stored func(schemas.Stream, int64)) Output {
+			cfg.OpenOutput = func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) Output {
 				if p.Process != processOf(command("flood", schemas.Exec{})) {
 					return open(p, after, stored)
 				}

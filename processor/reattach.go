@@ -80,7 +80,7 @@ func (f *reattachment) takeOver(ctx context.Context, provider string, sb sandbox
 // reclaim claims the thread of a sandbox under its next epoch, for that sandbox; nil where the sandbox is nobody's now.
 func (w *Worker) reclaim(ctx context.Context, provider string, sb sandbox.Attached) (*thread, error) {
 	spec := sb.Spec()
-	m, ok := parseMark(spec.Mark)
+	m, ok := parseMark(spec.Owner)
 	if !ok {
 		return nil, nil
 	}
@@ -109,7 +109,7 @@ func (w *Worker) reclaim(ctx context.Context, provider string, sb sandbox.Attach
 	t.session, t.now = *s, *s
 	t.making = w.found(t, sb)
 	// The mark comes first: were the session's new epoch the only one that is stored, the sandbox would look like another owner's.
-	if err := sb.Remark(t.mark().String()); err != nil {
+	if err := sb.SetOwner(t.mark().String()); err != nil {
 		// A full disk, say: now it can be gone on with, after another death it cannot.
 		w.cfg.Log.Warn().Err(err).Str("sandbox", sb.ID()).Str("thread", spec.Thread).Msg("mark of a sandbox not stored")
 	}
@@ -229,7 +229,7 @@ func (w *Worker) catchUp(r *run, sb sandbox.Attached) (sandbox.Process, *kept, *
 		if r.talk != nil {
 			r.talk.again()
 		}
-		after, err = w.cfg.Replay(w.bg, r.printer(), func(stream schemas.Stream, offset int64, p []byte) {
+		after, err = w.cfg.Replay(w.bg, r.ref(), func(stream schemas.Stream, offset int64, p []byte) {
 			h := keep.of(stream)
 			acked := held.Stdout
 			if stream == schemas.Stderr {

@@ -46,7 +46,7 @@ func (w *Worker) rehear(r *run) error {
 	policy := backoff.WithContext(backoff.NewExponentialBackOff(backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0)), w.bg)
 	return backoff.Retry(func() error {
 		r.talk.again()
-		_, err := w.cfg.Replay(w.bg, r.printer(), func(stream schemas.Stream, _ int64, p []byte) { r.talk.hear(stream, p) })
+		_, err := w.cfg.Replay(w.bg, r.ref(), func(stream schemas.Stream, _ int64, p []byte) { r.talk.hear(stream, p) })
 		return err
 	}, policy)
 }

@@ -47,7 +47,7 @@ func (w *Worker) specOf(t *thread, id, workspace string) (sandbox.Spec, error) {
 	r := t.template
 	spec := sandbox.Spec{
 		ID: id, Thread: t.thread, Workspace: workspace, Image: t.session.Image, Rootfs: r.Rootfs, Network: r.Network,
-		Limits: w.limits(&r.Limits), Mark: t.mark().String(),
+		Limits: w.limits(&r.Limits), Owner: t.mark().String(),
 	}
 	if w.cfg.Secrets == nil || len(r.Secrets) == 0 {
 		spec.Env = r.Env

@@ -40,10 +40,10 @@ type run struct {
 	queued      bool               // it waits for its turn
 }
 
-func newRun(t *thread, d *schemas.Delivery, fingerprint string) *run {
+func newRun(t *thread, d *schemas.Delivery) *run {
 	r := &run{
-		thread: t, process: schemas.ProcessID(d.Tenant, d.Thread, d.Command.Key), exec: d.Command.Exec,
-		fingerprint: fingerprint, epoch: t.session.Epoch, attempt: d.Attempt,
+		thread: t, process: d.Process, exec: d.Command.Exec,
+		fingerprint: d.Fingerprint, epoch: t.session.Epoch, attempt: d.Attempt,
 	}
 	if m := d.Command.Message; m != nil {
 		r.exec, r.talk = agentExec(t.template.Agent, m), newTalk(m, m.User)

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Linger is how long a sandbox whose worker is gone waits for another one, where nothing else is said. Then it ends, with
+// ReattachWindow is how long a sandbox whose worker is gone waits for another one, where nothing else is said. Then it ends, with
 // everything in it.
-const Linger = 10 * time.Minute
+const ReattachWindow = 10 * time.Minute
 
 // Reattacher is a Provider whose sandboxes outlive the process that made them.
 type Reattacher interface {
@@ -16,7 +16,7 @@ type Reattacher interface {
 	// not. What cannot be taken over is ended and removed. It comes before the first Create. Errors: unavailable when it
 	// cannot be told what was left; what was, is untouched then.
 	Attach(ctx context.Context) ([]Attached, error)
-	// Leave gives every sandbox up without ending any, as the death of this process would: for their linger another one may
+	// Leave gives every sandbox up without ending any, as the death of this process would: for their reattachWindow another one may
 	// Attach them. Their processes count as lost here. Close may follow, and ends nothing more.
 	Leave() error
 }
@@ -26,8 +26,8 @@ type Attached interface {
 	Sandbox
 	// Spec is what it was made for, or last bound to.
 	Spec() Spec
-	// Remark changes the Spec's Mark. Errors: unavailable when it cannot be stored; the Mark is then as it was.
-	Remark(mark string) error
+	// SetOwner changes the Spec's Owner. Errors: unavailable when it cannot be stored; the Owner is then as it was.
+	SetOwner(mark string) error
 	// Held lists the processes it has, running, or ended and not released. Errors: unavailable.
 	Held(ctx context.Context) ([]Held, error)
 	// Resume takes over a process it holds: its output follows from these offsets of its streams, or from where the sandbox

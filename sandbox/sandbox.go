@@ -43,8 +43,9 @@ type Spec struct {
 	// Rootfs is a host folder that processes see as their read-only root, instead of the provider's own, or a tar of one, plain or
 	// gzipped, which is unpacked once. Absolute; empty for the provider's own. Only jail takes one.
 	Rootfs string
-	// Mark is the caller's own note on the sandbox, which Attached.Spec tells again. Providers make nothing of it.
-	Mark string
+	// Owner is the caller's ownership record, opaque to providers. Attached.Spec returns it after a restart. The registry's
+	// files keep the name that this field had first.
+	Owner string `json:"Mark,omitempty"`
 }
 
 // Limits are what one sandbox may use, all its processes together. Zero is the default, for each by itself.

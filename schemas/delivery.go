@@ -5,15 +5,23 @@ type Delivery struct {
 	// Tenant, Thread and Op are the subject's.
 	Tenant, Thread string
 	Op             Op
-	// Command is the decoded command; nil where Invalid says why it is not one.
+	// Command is the decoded command; nil when Invalid gives the reason. Set it with SetCommand.
 	Command *Command
 	Invalid *Error
+	// Process is the command's process id and Fingerprint its [Command.Fingerprint]; both empty without a command. They are
+	// computed once, where the command is decoded.
+	Process, Fingerprint string
 	// Inbox is where the command's events go; empty when nobody waits.
 	Inbox string
 	// Durable says that it comes from CMD and will be delivered again unless its verdict ends it.
 	Durable bool
 	// Attempt counts its deliveries, from 1.
 	Attempt int
+}
+
+// SetCommand sets Command, and Process and Fingerprint from it. Tenant and Thread must be set.
+func (d *Delivery) SetCommand(c *Command) {
+	d.Command, d.Process, d.Fingerprint = c, ProcessID(d.Tenant, d.Thread, c.Key), c.Fingerprint()
 }
 
 // Verdict is what becomes of a delivery.

@@ -59,6 +59,17 @@ func (c Code) HTTPStatus() int {
 	return httpStatus[CodeInternal]
 }
 
+// Final reports whether sending the same request again, to any worker, gets the same error. Retry and queue only what is not
+// final.
+func (c Code) Final() bool {
+	switch c {
+	case CodeInvalidArgument, CodePermissionDenied, CodeNotFound, CodeSessionExpired, CodeConflict:
+		return true
+	default:
+		return false
+	}
+}
+
 // DetailDeclined is the detail of an error by which one worker says no for itself alone: another one may say yes, and the
 // queue waits for it.
 const DetailDeclined = "declined"

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/client"
-	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/schemas"
 )
 
 // What is printed in a round.
@@ -78,7 +78,7 @@ func livePipe(ctx context.Context, c *client.Client) (speed float64, process str
 func storedLog(ctx context.Context, c *client.Client, process string) (float64, error) {
 	begin := time.Now()
 	var n int64
-	err := c.Logs(ctx, client.LogQuery{Thread: "log", Process: process}, func(k events.Chunk) error {
+	err := c.Logs(ctx, client.LogQuery{Thread: "log", Process: process}, func(k schemas.Chunk) error {
 		n += int64(len(k.Data))
 		return nil
 	})

@@ -98,11 +98,11 @@ func (b *bench) desk(ctx context.Context, provider sandbox.Provider, dir string,
 	}
 	w, err := processor.New(processor.Config{
 		Worker: "bench", Incarnation: incarnation, Records: conn, Sessions: conn, Threads: inlet, Roster: conn, History: conn,
-		OpenOutput: func(p processor.Printer, after *schemas.LogRange, stored func(schemas.Stream, int64)) processor.Output {
-			return conn.ResumeLog(events.ProcessRef(p), after, stored)
+		OpenOutput: func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) processor.Output {
+			return conn.ResumeLog(p, after, stored)
 		},
-		Replay: func(ctx context.Context, p processor.Printer, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error) {
-			return conn.Replay(ctx, events.ProcessRef(p), func(k events.Chunk) error {
+		Replay: func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error) {
+			return conn.Replay(ctx, p, func(k schemas.Chunk) error {
 				fn(k.Stream, k.Offset, k.Data)
 				return nil
 			})

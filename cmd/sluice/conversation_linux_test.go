@@ -41,7 +41,7 @@ agent:
 func keepers(t *testing.T) (f *fleet, store string) {
 	t.Helper()
 	store, templates := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(templates, "keeper.yaml"), fmt.Appendf(nil, keeper, store), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(templates, "registry.yaml"), fmt.Appendf(nil, keeper, store), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return newFleetWith(t, map[string]string{"SLUICE_TEMPLATES": templates}, "w1", "w2"), store

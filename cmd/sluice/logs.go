@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-dev/sluice/client"
-	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -62,16 +61,16 @@ type chunkLine struct {
 	Encoding schemas.Encoding `json:"encoding,omitempty"`
 }
 
-func (m *Main) chunkPrinter(asJSON bool) func(events.Chunk) error {
+func (m *Main) chunkPrinter(asJSON bool) func(schemas.Chunk) error {
 	if asJSON {
 		enc := json.NewEncoder(m.Stdout)
-		return func(k events.Chunk) error {
+		return func(k schemas.Chunk) error {
 			line := chunkLine{Seq: k.Seq, Stream: k.Stream, Offset: k.Offset}
 			line.Data, line.Encoding = schemas.EncodeOutput(k.Data)
 			return enc.Encode(line)
 		}
 	}
-	return func(k events.Chunk) error {
+	return func(k schemas.Chunk) error {
 		to := m.Stdout
 		if k.Stream == schemas.Stderr {
 			to = m.Stderr

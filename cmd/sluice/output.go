@@ -5,7 +5,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -28,7 +27,7 @@ func newOutput(stdout, stderr io.Writer, json bool) *output {
 }
 
 // write passes a chunk on, and says whether its reader turned out to have gone, once.
-func (o *output) write(k *events.Chunk) (gone bool) {
+func (o *output) write(k *schemas.Chunk) (gone bool) {
 	s := &o.streams[0]
 	if k.Stream == schemas.Stderr {
 		s = &o.streams[1]

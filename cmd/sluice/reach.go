@@ -77,7 +77,7 @@ func (r *reached) close(ctx context.Context, waiting func(guests string)) error 
 	if r.finder == nil {
 		return nil
 	}
-	r.finder.linger(ctx, waiting)
+	r.finder.reattachWindow(ctx, waiting)
 	return r.finder.stop()
 }
 
@@ -219,8 +219,8 @@ func (f *finder) hosts() bool {
 	return f.host != nil
 }
 
-// linger waits for the commands that share this process's host.
-func (f *finder) linger(ctx context.Context, waiting func(string)) {
+// reattachWindow waits for the commands that share this process's host.
+func (f *finder) reattachWindow(ctx context.Context, waiting func(string)) {
 	f.mu.Lock()
 	h := f.host
 	f.mu.Unlock()

@@ -146,7 +146,7 @@ var errFound = errors.New("found")
 // chunks is how many chunks the log has of a process.
 func (f *fleet) chunks(thread, process string) (n int) {
 	f.t.Helper()
-	err := f.client.Logs(f.ctx, client.LogQuery{Process: process, Thread: thread}, func(events.Chunk) error {
+	err := f.client.Logs(f.ctx, client.LogQuery{Process: process, Thread: thread}, func(schemas.Chunk) error {
 		n++
 		return nil
 	})

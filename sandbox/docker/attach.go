@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/sluice-dev/sluice/sandbox"
-	"github.com/sluice-dev/sluice/sandbox/keeper"
+	"github.com/sluice-dev/sluice/sandbox/registry"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -18,21 +18,21 @@ func (p *Provider) socket(name string) string { return filepath.Join(p.dir, name
 // could not be given a socket, like runsc, there are none: such a container ends with its worker. Errors: unavailable, also when
 // no engine answers though there are containers to find.
 func (p *Provider) Attach(ctx context.Context) ([]sandbox.Attached, error) {
-	left, err := p.keeper.Left()
+	left, err := p.registry.Left()
 	if err != nil {
 		return nil, err
 	}
-	defer p.keeper.SweepSockets(p.dir)
+	defer p.registry.SweepSockets(p.dir)
 	if len(left) == 0 {
 		return nil, nil
 	}
 	if err := p.agree(ctx); err != nil {
 		return nil, err
 	}
-	return p.keeper.Attach(ctx, p.reattach)
+	return p.registry.Attach(ctx, p.reattach)
 }
 
-func (p *Provider) reattach(ctx context.Context, r keeper.Record) (*Sandbox, error) {
+func (p *Provider) reattach(ctx context.Context, r registry.Record) (*Sandbox, error) {
 	s, err := p.reopen(ctx, r)
 	if err != nil {
 		p.remove(namePrefix + r.Name)
@@ -42,7 +42,7 @@ func (p *Provider) reattach(ctx context.Context, r keeper.Record) (*Sandbox, err
 }
 
 // reopen connects to a container's supervisor.
-func (p *Provider) reopen(ctx context.Context, r keeper.Record) (*Sandbox, error) {
+func (p *Provider) reopen(ctx context.Context, r registry.Record) (*Sandbox, error) {
 	state, err := p.client.ContainerInspect(ctx, namePrefix+r.Name)
 	switch {
 	case err != nil:
@@ -54,7 +54,7 @@ func (p *Provider) reopen(ctx context.Context, r keeper.Record) (*Sandbox, error
 	if err != nil {
 		return nil, err
 	}
-	l, err := link.Reopen(ctx, conn, p.config.Linger)
+	l, err := link.Reopen(ctx, conn, p.config.ReattachWindow)
 	if err != nil {
 		return nil, err
 	}

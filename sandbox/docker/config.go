@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/sandbox"
-	"github.com/sluice-dev/sluice/sandbox/keeper"
+	"github.com/sluice-dev/sluice/sandbox/registry"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -39,9 +39,9 @@ type Config struct {
 	StartTimeout time.Duration
 	// PullTimeout is how long pulling an image may take. Default 10 min.
 	PullTimeout time.Duration
-	// Linger is how long a container waits for another Provider when this one's process has died. Default sandbox.Linger; negative:
+	// ReattachWindow is how long a container waits for another Provider when this one's process has died. Default sandbox.ReattachWindow; negative:
 	// it ends at once.
-	Linger time.Duration
+	ReattachWindow time.Duration
 	// Warn is told what went wrong with nobody to return it to, like a container that could not be removed. Default: nobody is.
 	Warn func(error)
 }
@@ -124,7 +124,7 @@ func (c Config) withDefaults(uid, gid int) Config {
 	if c.Warn == nil {
 		c.Warn = func(error) {}
 	}
-	c.Linger = keeper.Linger(c.Linger)
+	c.ReattachWindow = registry.ReattachWindow(c.ReattachWindow)
 	if c.SweepEvery == 0 {
 		c.SweepEvery = time.Minute
 	}

@@ -18,12 +18,12 @@ import (
 )
 
 // worker is what killedWorker kills: it makes a sandbox, starts something in it, says so, and waits.
-func worker(dir, image, linger string) error {
-	d, err := time.ParseDuration(linger)
+func worker(dir, image, reattachWindow string) error {
+	d, err := time.ParseDuration(reattachWindow)
 	if err != nil {
 		return err
 	}
-	p, err := New(Config{RunDir: dir, Image: image, Cell: cell(os.Getppid()), Worker: filepath.Base(dir), Linger: d})
+	p, err := New(Config{RunDir: dir, Image: image, Cell: cell(os.Getppid()), Worker: filepath.Base(dir), ReattachWindow: d})
 	if err != nil {
 		return err
 	}
@@ -111,9 +111,9 @@ func TestWorkerKilledForGood(t *testing.T) {
 }
 
 // killedWorker starts a worker with a process in a container, and kills it. It gives the container's id.
-func killedWorker(t *testing.T, dir string, linger time.Duration) string {
+func killedWorker(t *testing.T, dir string, reattachWindow time.Duration) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "worker", dir, dockertest.Image(t), linger.String())
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "worker", dir, dockertest.Image(t), reattachWindow.String())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

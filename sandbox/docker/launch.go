@@ -12,7 +12,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/sluice-dev/sluice/sandbox"
-	"github.com/sluice-dev/sluice/sandbox/keeper"
+	"github.com/sluice-dev/sluice/sandbox/registry"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -56,8 +56,8 @@ func (p *Provider) start(ctx context.Context, spec sandbox.Spec, image *recipe, 
 	if err != nil {
 		return nil, p.startError(ctx, "create a container", err)
 	}
-	r := keeper.Record{ID: spec.ID, Spec: image.complete(spec), Name: name, Container: made.ID}
-	if err := p.keeper.Save(r); err != nil {
+	r := registry.Record{ID: spec.ID, Spec: image.complete(spec), Name: name, Container: made.ID}
+	if err := p.registry.Save(r); err != nil {
 		p.remove(made.ID)
 		return nil, err
 	}
@@ -66,11 +66,11 @@ func (p *Provider) start(ctx context.Context, spec sandbox.Spec, image *recipe, 
 		p.remove(made.ID)
 		return nil, err
 	}
-	linger := p.config.Linger
+	reattachWindow := p.config.ReattachWindow
 	if meeting.kept {
-		linger = 0 // nobody could come back for it
+		reattachWindow = 0 // nobody could come back for it
 	}
-	l, err := link.Open(ctx, conn, linger)
+	l, err := link.Open(ctx, conn, reattachWindow)
 	if err != nil {
 		p.remove(made.ID)
 		return nil, err
@@ -101,7 +101,7 @@ func (p *Provider) make(ctx context.Context, spec sandbox.Spec, image *recipe, a
 }
 
 // box is a container whose supervisor answers.
-func (p *Provider) box(r keeper.Record, image *recipe, l *link.Link, pid int) *Sandbox {
+func (p *Provider) box(r registry.Record, image *recipe, l *link.Link, pid int) *Sandbox {
 	s := &Sandbox{
 		provider: p, id: r.Container, image: image, tally: openTally(pid),
 		examined: make(chan struct{}), gone: make(chan struct{}),
@@ -112,12 +112,12 @@ func (p *Provider) box(r keeper.Record, image *recipe, l *link.Link, pid int) *S
 			if err := remove(p.socket(r.Name)); err != nil {
 				p.config.Warn(fmt.Errorf("remove a socket: %w", err))
 			}
-			p.keeper.Forget(r.ID)
+			p.registry.Forget(r.ID)
 		},
 		Bound: func(spec sandbox.Spec) error {
 			r := r
 			r.Spec = spec
-			return p.keeper.Save(r)
+			return p.registry.Save(r)
 		},
 	})
 	go s.watch(l)

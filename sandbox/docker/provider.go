@@ -12,21 +12,21 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/sluice-dev/sluice/sandbox"
-	"github.com/sluice-dev/sluice/sandbox/keeper"
+	"github.com/sluice-dev/sluice/sandbox/registry"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
 // Provider makes sandboxes that are containers.
 type Provider struct {
-	config  Config
-	dir     string
-	program string
-	filter  string // of system calls, as the engine takes it
-	client  *client.Client
-	pulling chan struct{} // one token
-	version chan bool     // one token: whether the API's version is agreed on
-	keeper  *keeper.Keeper[*Sandbox]
+	config   Config
+	dir      string
+	program  string
+	filter   string // of system calls, as the engine takes it
+	client   *client.Client
+	pulling  chan struct{} // one token
+	version  chan bool     // one token: whether the API's version is agreed on
+	registry *registry.Registry[*Sandbox]
 }
 
 var _ sandbox.Reattacher = (*Provider)(nil)
@@ -40,7 +40,7 @@ func New(config Config) (*Provider, error) {
 	}
 	config = config.withDefaults(os.Geteuid(), os.Getegid())
 	dir := filepath.Join(config.RunDir, "docker")
-	if err := errors.Join(keeper.PrivateDir(config.RunDir), keeper.PrivateDir(dir)); err != nil {
+	if err := errors.Join(registry.PrivateDir(config.RunDir), registry.PrivateDir(dir)); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
 	}
 	program, err := placeProgram(dir)
@@ -51,7 +51,7 @@ func New(config Config) (*Provider, error) {
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeInternal, "docker: the filter of system calls: %w", err)
 	}
-	kept, err := keeper.New[*Sandbox](name, dir)
+	kept, err := registry.New[*Sandbox](name, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func New(config Config) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{
-		config: config, dir: dir, program: program, filter: calls, client: c, keeper: kept,
+		config: config, dir: dir, program: program, filter: calls, client: c, registry: kept,
 		pulling: make(chan struct{}, 1), version: make(chan bool, 1),
 	}
 	p.version <- false
@@ -80,7 +80,7 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 		return nil, err
 	}
 	name := newName()
-	s, err := p.keeper.Create(spec, name, func() (*Sandbox, error) { return p.create(ctx, spec, name) })
+	s, err := p.registry.Create(spec, name, func() (*Sandbox, error) { return p.create(ctx, spec, name) })
 	if err != nil {
 		return nil, err
 	}
@@ -138,12 +138,12 @@ func (p *Provider) remove(id string) {
 
 // Leave gives every container up without ending it; see sandbox.Reattacher.
 func (p *Provider) Leave() error {
-	p.keeper.Leave()
+	p.registry.Leave()
 	return p.client.Close()
 }
 
 // Close ends every sandbox, without grace, and the connections to the engine.
 func (p *Provider) Close() error {
-	p.keeper.Close()
+	p.registry.Close()
 	return p.client.Close()
 }

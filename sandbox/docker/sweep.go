@@ -67,7 +67,7 @@ func (p *Provider) Sweep(ctx context.Context) (int, error) {
 // attached.
 func (p *Provider) kept(names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
-		return p.keeper.Kept(strings.TrimPrefix(name, "/"+namePrefix))
+		return p.registry.Kept(strings.TrimPrefix(name, "/"+namePrefix))
 	})
 }
 
@@ -80,7 +80,7 @@ func (p *Provider) sweepSockets(there map[string]bool) error {
 	for _, path := range paths {
 		name := strings.TrimSuffix(filepath.Base(path), ".sock")
 		info, err := os.Lstat(path)
-		if err != nil || there[namePrefix+name] || p.keeper.Kept(name) || time.Since(info.ModTime()) < 2*p.config.StartTimeout {
+		if err != nil || there[namePrefix+name] || p.registry.Kept(name) || time.Since(info.ModTime()) < 2*p.config.StartTimeout {
 			continue
 		}
 		if err := errors.Join(remove(path), remove(filepath.Join(p.dir, name+".ask"))); err != nil {

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/sluice-dev/sluice/sandbox"
-	"github.com/sluice-dev/sluice/sandbox/keeper"
+	"github.com/sluice-dev/sluice/sandbox/registry"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 )
 
@@ -15,14 +15,14 @@ func (p *Provider) socket(name string) string { return filepath.Join(p.dir, name
 // Attach takes over what an earlier process left; see sandbox.Reattacher. The zygote that forked those jails stays until they have
 // ended.
 func (p *Provider) Attach(ctx context.Context) ([]sandbox.Attached, error) {
-	found, err := p.keeper.Attach(ctx, p.reattach)
+	found, err := p.registry.Attach(ctx, p.reattach)
 	if err == nil {
-		p.keeper.SweepSockets(p.dir)
+		p.registry.SweepSockets(p.dir)
 	}
 	return found, err
 }
 
-func (p *Provider) reattach(ctx context.Context, r keeper.Record) (*box, error) {
+func (p *Provider) reattach(ctx context.Context, r registry.Record) (*box, error) {
 	c := &claim{p: p, name: r.Name, socket: p.socket(r.Name), uid: r.UID}
 	if p.cgroups != nil {
 		c.group = p.cgroups.of(r.Name)
@@ -30,7 +30,7 @@ func (p *Provider) reattach(ctx context.Context, r keeper.Record) (*box, error) 
 	if r.UID != 0 && p.users != nil {
 		p.users.keep(r.UID)
 	}
-	pidfd, err := keeper.OpenPID(r.PID, r.Start)
+	pidfd, err := registry.OpenPID(r.PID, r.Start)
 	if err != nil {
 		c.release()
 		return nil, err
@@ -39,7 +39,7 @@ func (p *Provider) reattach(ctx context.Context, r keeper.Record) (*box, error) 
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.socket)
 	var l *link.Link
 	if err == nil {
-		l, err = link.Reopen(ctx, conn, p.linger)
+		l, err = link.Reopen(ctx, conn, p.reattachWindow)
 	}
 	if err != nil {
 		child.kill()

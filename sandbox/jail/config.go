@@ -17,9 +17,9 @@ type Config struct {
 	RunDir string
 	// Warn is told what limits cannot be enforced here; at most once, from New. Default: nobody is.
 	Warn func(string)
-	// Linger is how long a jail waits for another Provider when this one's process has died. Default sandbox.Linger; negative: it
+	// ReattachWindow is how long a jail waits for another Provider when this one's process has died. Default sandbox.ReattachWindow; negative: it
 	// ends at once.
-	Linger time.Duration
+	ReattachWindow time.Duration
 	// bare leaves /etc out: to see whether jails can be started, nothing in them is needed.
 	bare bool
 }

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/sandbox"
-	"github.com/sluice-dev/sluice/sandbox/keeper"
+	"github.com/sluice-dev/sluice/sandbox/registry"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 	"github.com/sluice-dev/sluice/sandbox/workspace"
 	"github.com/sluice-dev/sluice/schemas"
@@ -59,7 +59,7 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *box, err e
 	if err != nil {
 		return nil, err
 	}
-	r := keeper.Record{ID: spec.ID, Spec: spec, Name: c.name, UID: c.uid}
+	r := registry.Record{ID: spec.ID, Spec: spec, Name: c.name, UID: c.uid}
 	l, child, err := p.start(ctx, j, c, &r)
 	if failed, ok := errors.AsType[*stepError](err); ok && failed.step == stepIDMap {
 		// The workspace's file system cannot map owners: the workspace is given to the jail's user instead.
@@ -79,7 +79,7 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *box, err e
 }
 
 // box is a jail whose supervisor answers.
-func (p *Provider) box(r keeper.Record, c *claim, l *link.Link, child *child) *box {
+func (p *Provider) box(r registry.Record, c *claim, l *link.Link, child *child) *box {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
@@ -90,12 +90,12 @@ func (p *Provider) box(r keeper.Record, c *claim, l *link.Link, child *child) *b
 		Ended: func() {
 			_ = child.pidfd.Close()
 			c.release()
-			p.keeper.Forget(r.ID)
+			p.registry.Forget(r.ID)
 		},
 		Bound: func(spec sandbox.Spec) error {
 			r := r
 			r.Spec = spec
-			return p.keeper.Save(r)
+			return p.registry.Save(r)
 		},
 	})
 	b := &box{Sandbox: s}
@@ -107,7 +107,7 @@ func (p *Provider) box(r keeper.Record, c *claim, l *link.Link, child *child) *b
 
 // start has the zygote start the jail, and greets its supervisor: the greeting is there before the supervisor is. The socket is for
 // those who come later. Before the greeting it is stored where the jail is.
-func (p *Provider) start(ctx context.Context, j *jailed, c *claim, r *keeper.Record) (*link.Link, *child, error) {
+func (p *Provider) start(ctx context.Context, j *jailed, c *claim, r *registry.Record) (*link.Link, *child, error) {
 	socket := p.socket(c.name)
 	listener, err := link.Listen(ctx, socket)
 	if err != nil {
@@ -123,12 +123,12 @@ func (p *Provider) start(ctx context.Context, j *jailed, c *claim, r *keeper.Rec
 		return nil, nil, errors.Join(err, conn.Close())
 	}
 	r.PID = child.pid
-	if r.Start, err = keeper.StartTime(child.pid); err == nil {
-		err = p.keeper.Save(*r)
+	if r.Start, err = registry.StartTime(child.pid); err == nil {
+		err = p.registry.Save(*r)
 	}
 	var l *link.Link
 	if err == nil {
-		l, err = link.Open(ctx, conn, p.linger)
+		l, err = link.Open(ctx, conn, p.reattachWindow)
 	} else {
 		_ = conn.Close() // the jail ends, and is of no use
 	}

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-dev/sluice/sandbox/keeper"
+	"github.com/sluice-dev/sluice/sandbox/registry"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/zygote"
 )
 
@@ -134,10 +134,10 @@ func receive(oob []byte) (*os.File, error) {
 }
 
 // wait blocks until the child has ended, and everything with it where it was the first of a pid namespace.
-func (c *child) wait() error { return keeper.WaitPIDFD(c.pidfd) }
+func (c *child) wait() error { return registry.WaitPIDFD(c.pidfd) }
 
 // kill ends it. It may have ended by itself, or be closed already: both are what is wanted.
-func (c *child) kill() { keeper.KillPIDFD(c.pidfd) }
+func (c *child) kill() { registry.KillPIDFD(c.pidfd) }
 
 // stepError is a call of a program that failed.
 type stepError struct {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/sandbox"
-	"github.com/sluice-dev/sluice/sandbox/keeper"
+	"github.com/sluice-dev/sluice/sandbox/registry"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/bin"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 	"github.com/sluice-dev/sluice/schemas"
@@ -20,15 +20,15 @@ import (
 
 // Provider makes jails.
 type Provider struct {
-	dir     string
-	bare    bool     // without an /etc
-	base    jailed   // what all jails have in common
-	cgroups *cgroups // nil where there are none
-	users   *users   // nil for an ordinary user
-	mother  *mother
-	stock   stock
-	linger  time.Duration
-	keeper  *keeper.Keeper[*box]
+	dir            string
+	bare           bool     // without an /etc
+	base           jailed   // what all jails have in common
+	cgroups        *cgroups // nil where there are none
+	users          *users   // nil for an ordinary user
+	mother         *mother
+	stock          stock
+	reattachWindow time.Duration
+	registry       *registry.Registry[*box]
 	// unpacking is held by whoever unpacks a root.
 	unpacking chan struct{}
 }
@@ -43,13 +43,13 @@ func New(config Config) (*Provider, error) {
 	}
 	dir := filepath.Clean(config.RunDir)
 	p := &Provider{
-		dir: dir, linger: keeper.Linger(config.Linger), stock: stock{closing: make(chan struct{})}, unpacking: make(chan struct{}, 1),
+		dir: dir, reattachWindow: registry.ReattachWindow(config.ReattachWindow), stock: stock{closing: make(chan struct{})}, unpacking: make(chan struct{}, 1),
 	}
 	if err := p.prepare(config.bare); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider jail: %w", err)
 	}
 	var err error
-	if p.keeper, err = keeper.New[*box](Name, dir); err != nil {
+	if p.registry, err = registry.New[*box](Name, dir); err != nil {
 		return nil, err
 	}
 	if p.cgroups, err = findCgroups(dir); err != nil {
@@ -75,7 +75,7 @@ func weaker(why error) string {
 }
 
 func (p *Provider) prepare(bare bool) error {
-	if err := keeper.PrivateDir(p.dir); err != nil {
+	if err := registry.PrivateDir(p.dir); err != nil {
 		return fmt.Errorf("run folder: %w", err)
 	}
 	j := &p.base
@@ -131,7 +131,7 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 	}
 	spec.Limits = limits
 	spec.Workspace = filepath.Clean(spec.Workspace)
-	s, err := p.keeper.Create(spec, jailName(spec.ID), func() (*box, error) { return p.launch(ctx, spec) })
+	s, err := p.registry.Create(spec, jailName(spec.ID), func() (*box, error) { return p.launch(ctx, spec) })
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (p *Provider) reserve() error {
 	if p.users == nil {
 		return nil
 	}
-	left, err := p.keeper.Left()
+	left, err := p.registry.Left()
 	for _, r := range left {
 		p.users.keep(r.UID)
 	}
@@ -170,7 +170,7 @@ func (p *Provider) reserve() error {
 
 // Leave gives every jail up without ending it; see sandbox.Reattacher.
 func (p *Provider) Leave() error {
-	if !p.keeper.Leave() {
+	if !p.registry.Leave() {
 		return nil
 	}
 	return p.stop()
@@ -178,7 +178,7 @@ func (p *Provider) Leave() error {
 
 // Close ends every sandbox, without grace, and the zygote.
 func (p *Provider) Close() error {
-	if !p.keeper.Close() {
+	if !p.registry.Close() {
 		return nil
 	}
 	err := p.stop()

@@ -17,9 +17,9 @@ type Config struct {
 	// Supervisor is the command that is a supervisor. Default: the embedded one; where none is embedded, this program
 	// with the argument "supervisor", which must then call supervisor.Main.
 	Supervisor []string
-	// Linger is how long a sandbox waits for another Provider when this one's process has died. Default sandbox.Linger; negative: it
+	// ReattachWindow is how long a sandbox waits for another Provider when this one's process has died. Default sandbox.ReattachWindow; negative: it
 	// ends at once.
-	Linger time.Duration
+	ReattachWindow time.Duration
 	// Warn gets Warning once, from New. Required, so that nobody uses this provider unawares.
 	Warn func(string)
 }

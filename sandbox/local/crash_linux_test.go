@@ -173,9 +173,9 @@ func TestSupervisorKilledToo(t *testing.T) {
 }
 
 // killedWorker starts a worker with a tree in a sandbox, and kills it. It gives the pids of the supervisor, the process and two more.
-func killedWorker(t *testing.T, dir string, linger time.Duration) []int {
+func killedWorker(t *testing.T, dir string, reattachWindow time.Duration) []int {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "worker", dir, linger.String())
+	cmd := exec.Command(os.Args[0], "worker", dir, reattachWindow.String())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

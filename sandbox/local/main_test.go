@@ -47,12 +47,12 @@ const tree = `sleep 300 & a=$!; (setsid sh -c 'echo $$ >daemon; exec sleep 300' 
 while [ ! -s daemon ]; do :; done; echo $PPID $$ $a $(cat daemon); exec sleep 300`
 
 // worker is what killedWorker kills: it makes a sandbox, starts a tree, passes on what that prints, and waits.
-func worker(dir, linger string) error {
-	d, err := time.ParseDuration(linger)
+func worker(dir, reattachWindow string) error {
+	d, err := time.ParseDuration(reattachWindow)
 	if err != nil {
 		return err
 	}
-	p, err := New(Config{RunDir: filepath.Join(dir, "run"), Linger: d, Warn: func(string) {}})
+	p, err := New(Config{RunDir: filepath.Join(dir, "run"), ReattachWindow: d, Warn: func(string) {}})
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/sandbox"
-	"github.com/sluice-dev/sluice/sandbox/keeper"
+	"github.com/sluice-dev/sluice/sandbox/registry"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/bin"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 	"github.com/sluice-dev/sluice/schemas"
@@ -18,9 +18,9 @@ import (
 
 // Provider makes sandboxes that are plain child processes.
 type Provider struct {
-	dir    string
-	linger time.Duration
-	keeper *keeper.Keeper[*link.Sandbox]
+	dir            string
+	reattachWindow time.Duration
+	registry       *registry.Registry[*link.Sandbox]
 
 	mu      sync.Mutex
 	command []string // empty until the first sandbox is made
@@ -35,15 +35,15 @@ func New(config Config) (*Provider, error) {
 		return nil, err
 	}
 	dir := filepath.Clean(config.RunDir)
-	if err := keeper.PrivateDir(dir); err != nil {
+	if err := registry.PrivateDir(dir); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
 	}
-	kept, err := keeper.New[*link.Sandbox](name, dir)
+	kept, err := registry.New[*link.Sandbox](name, dir)
 	if err != nil {
 		return nil, err
 	}
 	config.Warn(Warning)
-	return &Provider{dir: dir, command: config.Supervisor, linger: keeper.Linger(config.Linger), keeper: kept}, nil
+	return &Provider{dir: dir, command: config.Supervisor, reattachWindow: registry.ReattachWindow(config.ReattachWindow), registry: kept}, nil
 }
 
 // supervisor is what starts a supervisor. The program is put into the run folder when the first sandbox is made: a worker that
@@ -78,7 +78,7 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 		return nil, err
 	}
 	spec.Workspace = filepath.Clean(spec.Workspace)
-	s, err := p.keeper.Create(spec, socketName(spec.ID), func() (*link.Sandbox, error) { return p.launch(ctx, spec) })
+	s, err := p.registry.Create(spec, socketName(spec.ID), func() (*link.Sandbox, error) { return p.launch(ctx, spec) })
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 }
 
 func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (*link.Sandbox, error) {
-	r := keeper.Record{ID: spec.ID, Spec: spec, Name: socketName(spec.ID)}
+	r := registry.Record{ID: spec.ID, Spec: spec, Name: socketName(spec.ID)}
 	command, err := p.supervisor()
 	if err != nil {
 		return nil, err
@@ -96,8 +96,8 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (*link.Sandbox
 		return nil, err
 	}
 	r.PID = run.cmd.Process.Pid
-	if r.Start, err = keeper.StartTime(r.PID); err == nil {
-		err = p.keeper.Save(r)
+	if r.Start, err = registry.StartTime(r.PID); err == nil {
+		err = p.registry.Save(r)
 	}
 	if err != nil {
 		run.force()
@@ -110,15 +110,15 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (*link.Sandbox
 
 // Attach takes over what an earlier process left; see sandbox.Reattacher.
 func (p *Provider) Attach(ctx context.Context) ([]sandbox.Attached, error) {
-	found, err := p.keeper.Attach(ctx, p.reattach)
+	found, err := p.registry.Attach(ctx, p.reattach)
 	if err == nil {
-		p.keeper.SweepSockets(p.dir)
+		p.registry.SweepSockets(p.dir)
 	}
 	return found, err
 }
 
-func (p *Provider) reattach(ctx context.Context, r keeper.Record) (*link.Sandbox, error) {
-	survivor, err := keeper.Find(r.PID, r.Start)
+func (p *Provider) reattach(ctx context.Context, r registry.Record) (*link.Sandbox, error) {
+	survivor, err := registry.Find(r.PID, r.Start)
 	if err != nil {
 		_ = os.Remove(p.socket(r.Name)) // gone already where the supervisor ended in order
 		return nil, err
@@ -134,12 +134,12 @@ func (p *Provider) reattach(ctx context.Context, r keeper.Record) (*link.Sandbox
 }
 
 // greeting is link.Open or link.Reopen.
-type greeting func(ctx context.Context, conn net.Conn, linger time.Duration) (*link.Link, error)
+type greeting func(ctx context.Context, conn net.Conn, reattachWindow time.Duration) (*link.Link, error)
 
 // open greets a supervisor, and ends it where it does not answer.
-func (p *Provider) open(ctx context.Context, greet greeting, r keeper.Record, conn net.Conn, gone <-chan struct{}, force func()) (*link.Sandbox, error) {
+func (p *Provider) open(ctx context.Context, greet greeting, r registry.Record, conn net.Conn, gone <-chan struct{}, force func()) (*link.Sandbox, error) {
 	remove := func() { _ = os.Remove(p.socket(r.Name)) } // which the supervisor may have done already
-	l, err := greet(ctx, conn, p.linger)
+	l, err := greet(ctx, conn, p.reattachWindow)
 	if err != nil {
 		force()
 		<-gone
@@ -150,24 +150,24 @@ func (p *Provider) open(ctx context.Context, greet greeting, r keeper.Record, co
 		Spec: r.Spec, Gone: gone, Force: force,
 		Ended: func() {
 			remove()
-			p.keeper.Forget(r.ID)
+			p.registry.Forget(r.ID)
 		},
 		Bound: func(spec sandbox.Spec) error {
 			r := r
 			r.Spec = spec
-			return p.keeper.Save(r)
+			return p.registry.Save(r)
 		},
 	}), nil
 }
 
 // Leave gives every sandbox up without ending it; see sandbox.Reattacher.
 func (p *Provider) Leave() error {
-	p.keeper.Leave()
+	p.registry.Leave()
 	return nil
 }
 
 // Close ends every sandbox, without grace.
 func (p *Provider) Close() error {
-	p.keeper.Close()
+	p.registry.Close()
 	return nil
 }

@@ -199,12 +199,12 @@ func sameSandbox(t *testing.T, b *box) {
 	if !ok {
 		t.Skip("sandboxes of this provider end with it")
 	}
-	if err := first.Remark("second"); err != nil {
+	if err := first.SetOwner("second"); err != nil {
 		t.Fatal(err)
 	}
 	s := b.again(t)
 	spec := s.Spec()
-	if s.ID() != "box" || spec.ID != "box" || spec.Thread != "thread-1" || spec.Workspace != b.spec.Workspace || spec.Mark != "second" {
+	if s.ID() != "box" || spec.ID != "box" || spec.Thread != "thread-1" || spec.Workspace != b.spec.Workspace || spec.Owner != "second" {
 		t.Errorf("%+v", spec)
 	}
 	is(t, "the same supervisor", b.say(t, "cat here; [ $(cat super) = $PPID ] && echo $SLUICE_THREAD $FROM_SPEC"), "kept\nthread-1 spec\n")

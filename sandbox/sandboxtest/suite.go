@@ -93,7 +93,7 @@ func newBox(t *testing.T, f Factory) *box {
 		}
 	})
 	b.spec = sandbox.Spec{
-		ID: "box", Thread: "thread-1", Workspace: b.workspace, Env: map[string]string{"FROM_SPEC": "spec", "BOTH": "spec"}, Mark: "first",
+		ID: "box", Thread: "thread-1", Workspace: b.workspace, Env: map[string]string{"FROM_SPEC": "spec", "BOTH": "spec"}, Owner: "first",
 	}
 	s, err := b.provider.Create(ctx, b.spec)
 	if err != nil {

@@ -50,17 +50,17 @@ type supervisor struct {
 	// reserved is closed once the spare threads are there; nil where none are wanted. Nothing is started before.
 	reserved <-chan struct{}
 
-	mu       sync.Mutex
-	conn     *conn               // the connection in charge
-	linger   time.Duration       // how long to stay without a connection
-	procs    map[uint64]*process // by handle: running, or kept until released
-	mains    map[int]*process    // by pid: not yet reaped
-	sweeping []*process          // reaped, their trees not yet gone
-	owners   map[int]*process    // of orphans, as far as known
-	again    *time.Timer         // the next look at what sweeping left
-	ending   bool                // being terminated
-	hard     bool                // the grace of the termination is over
-	closed   bool                // over is closed
+	mu             sync.Mutex
+	conn           *conn               // the connection in charge
+	reattachWindow time.Duration       // how long to stay without a connection
+	procs          map[uint64]*process // by handle: running, or kept until released
+	mains          map[int]*process    // by pid: not yet reaped
+	sweeping       []*process          // reaped, their trees not yet gone
+	owners         map[int]*process    // of orphans, as far as known
+	again          *time.Timer         // the next look at what sweeping left
+	ending         bool                // being terminated
+	hard           bool                // the grace of the termination is over
+	closed         bool                // over is closed
 }
 
 // Main runs a supervisor on [ListenFD] until its work is over, and gives its exit code: 0 after an orderly end, 125 when it
@@ -157,10 +157,10 @@ func (s *supervisor) prepare() error {
 
 // run serves one connection after the other until the supervisor's work is over.
 func (s *supervisor) run() {
-	for c := s.accept(0); c != nil; c = s.accept(s.lingering()) {
+	for c := s.accept(0); c != nil; c = s.accept(s.window()) {
 		s.serve(c)
 		s.hangUp(c)
-		if s.lingering() == 0 || s.isOver() {
+		if s.window() == 0 || s.isOver() {
 			break
 		}
 	}
@@ -192,7 +192,7 @@ func (s *supervisor) accept(wait time.Duration) *conn {
 func (s *supervisor) acceptMore() {
 	for c := accepted(s.listen); c != nil; c = accepted(s.listen) {
 		s.mu.Lock()
-		lingers := s.linger > 0
+		lingers := s.reattachWindow > 0
 		if lingers && s.conn != nil {
 			s.conn.hangUp()
 		}
@@ -232,10 +232,10 @@ func (s *supervisor) hangUp(c *conn) {
 	c.close()
 }
 
-func (s *supervisor) lingering() time.Duration {
+func (s *supervisor) window() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.linger
+	return s.reattachWindow
 }
 
 func (s *supervisor) isOver() bool {
@@ -267,13 +267,13 @@ func (s *supervisor) end() {
 func (s *supervisor) hello(c *conn, m *wire.Hello) {
 	s.mu.Lock()
 	s.conn = c
-	s.linger = time.Duration(m.Linger)
+	s.reattachWindow = time.Duration(m.ReattachWindow)
 	s.mu.Unlock()
-	if m.Linger > 0 && s.next == nil {
+	if m.ReattachWindow > 0 && s.next == nil {
 		s.next = make(chan *conn)
 		go s.acceptMore()
 	}
-	reply := wire.Hello{Version: wire.Version, PID: uint32(syscall.Getpid()), Linger: m.Linger}
+	reply := wire.Hello{Version: wire.Version, PID: uint32(syscall.Getpid()), ReattachWindow: m.ReattachWindow}
 	c.write(reply.Append(nil))
 }
 

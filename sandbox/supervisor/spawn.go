@@ -91,7 +91,7 @@ func (s *supervisor) fork(p *process, m *wire.Spawn, program string, ends *pipes
 			}
 			return err
 		}
-		p.pid, p.started, p.keep = pid, time.Now(), s.linger > 0
+		p.pid, p.started, p.keep = pid, time.Now(), s.reattachWindow > 0
 		p.oomBefore = kills
 		for i := range p.out {
 			p.out[i].open(p, wire.Stdout+byte(i), ends.ours[1+i], ends.fds[1+i])

@@ -156,11 +156,11 @@ func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Pro
 	worker, err := processor.New(processor.Config{
 		Worker: n.cfg.Worker, Incarnation: incarnation,
 		Records: n.observer.Records(n.conn), Sessions: n.conn, Threads: inlet, Roster: roster{n.conn, n.templates}, History: n.conn,
-		OpenOutput: func(p processor.Printer, after *schemas.LogRange, stored func(schemas.Stream, int64)) processor.Output {
-			return n.conn.ResumeLog(events.ProcessRef(p), after, stored)
+		OpenOutput: func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) processor.Output {
+			return n.conn.ResumeLog(p, after, stored)
 		},
-		Replay: func(ctx context.Context, p processor.Printer, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error) {
-			return n.conn.Replay(ctx, events.ProcessRef(p), func(k events.Chunk) error {
+		Replay: func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error) {
+			return n.conn.Replay(ctx, p, func(k schemas.Chunk) error {
 				fn(k.Stream, k.Offset, k.Data)
 				return nil
 			})

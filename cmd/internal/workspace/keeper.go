@@ -40,7 +40,7 @@ type turn struct {
 	users int
 }
 
-// New is a keeper.
+// New is a registry.
 func New(cfg Config) *Keeper {
 	if cfg.AtOnce <= 0 {
 		cfg.AtOnce = 4

@@ -35,12 +35,12 @@ type Link struct {
 	err     error // why it ended
 }
 
-// Open greets the supervisor on a connection and takes the connection over, on failure too. linger is how long the supervisor
+// Open greets the supervisor on a connection and takes the connection over, on failure too. reattachWindow is how long the supervisor
 // stays when the connection ends; 0 ends it and everything in it. Errors: unavailable when no supervisor answers.
-func Open(ctx context.Context, conn net.Conn, linger time.Duration) (*Link, error) {
+func Open(ctx context.Context, conn net.Conn, reattachWindow time.Duration) (*Link, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	r := wire.NewReader(conn)
-	pid, err := greet(conn, r, linger)
+	pid, err := greet(conn, r, reattachWindow)
 	if !stop() {
 		err = errors.Join(ctx.Err(), err)
 	}
@@ -58,8 +58,8 @@ func Open(ctx context.Context, conn net.Conn, linger time.Duration) (*Link, erro
 
 // Reopen is Open for a supervisor that has been greeted by an earlier process: the handles of what it holds are not given out
 // again. Errors: unavailable.
-func Reopen(ctx context.Context, conn net.Conn, linger time.Duration) (*Link, error) {
-	l, err := Open(ctx, conn, linger)
+func Reopen(ctx context.Context, conn net.Conn, reattachWindow time.Duration) (*Link, error) {
+	l, err := Open(ctx, conn, reattachWindow)
 	if err != nil {
 		return nil, err
 	}
@@ -75,8 +75,8 @@ func Reopen(ctx context.Context, conn net.Conn, linger time.Duration) (*Link, er
 	return l, nil
 }
 
-func greet(conn net.Conn, r *wire.Reader, linger time.Duration) (int, error) {
-	hello := wire.Hello{Version: wire.Version, PID: uint32(os.Getpid()), Linger: int64(linger)}
+func greet(conn net.Conn, r *wire.Reader, reattachWindow time.Duration) (int, error) {
+	hello := wire.Hello{Version: wire.Version, PID: uint32(os.Getpid()), ReattachWindow: int64(reattachWindow)}
 	if _, err := conn.Write(hello.Append(nil)); err != nil {
 		return 0, err
 	}
@@ -106,7 +106,7 @@ func (l *Link) PID() int { return l.pid }
 // Done is closed when the connection has ended.
 func (l *Link) Done() <-chan struct{} { return l.done }
 
-// Close ends the connection and waits for its reader. What the supervisor does then depends on its linger.
+// Close ends the connection and waits for its reader. What the supervisor does then depends on its reattachWindow.
 func (l *Link) Close() error {
 	err := l.conn.Close()
 	<-l.done

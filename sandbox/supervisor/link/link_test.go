@@ -75,13 +75,13 @@ func launch(t *testing.T) *alone {
 	return a
 }
 
-func (a *alone) open(t *testing.T, linger time.Duration) *link.Link {
+func (a *alone) open(t *testing.T, reattachWindow time.Duration) *link.Link {
 	t.Helper()
 	conn, err := net.Dial("unix", a.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := link.Open(t.Context(), conn, linger)
+	l, err := link.Open(t.Context(), conn, reattachWindow)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,9 +228,9 @@ func TestTakeOver(t *testing.T) {
 }
 
 func TestLinger(t *testing.T) {
-	for _, linger := range []time.Duration{0, time.Millisecond} {
+	for _, reattachWindow := range []time.Duration{0, time.Millisecond} {
 		a := launch(t)
-		l := a.open(t, linger)
+		l := a.open(t, reattachWindow)
 		p := spawn(t, l, "p", "trap '' TERM; (setsid sleep 300 &); sleep 300")
 		if err := l.Close(); err != nil {
 			t.Error(err)

@@ -85,12 +85,12 @@ func (s *Sandbox) Rebind(spec sandbox.Spec) error {
 	return s.bind(&binding{spec: spec, home: home})
 }
 
-// Remark changes the Spec's Mark; see sandbox.Attached.
-func (s *Sandbox) Remark(mark string) error {
+// SetOwner changes the Spec's Owner; see sandbox.Attached.
+func (s *Sandbox) SetOwner(mark string) error {
 	s.binding.Lock()
 	defer s.binding.Unlock()
 	b := *s.bound.Load()
-	b.spec.Mark = mark
+	b.spec.Owner = mark
 	return s.bind(&b)
 }
 
@@ -138,7 +138,7 @@ func (s *Sandbox) expectEnd() {
 	}
 }
 
-// Leave ends the connection alone: the supervisor stays for its linger, with all it has. Done is closed when it returns, and
+// Leave ends the connection alone: the supervisor stays for its reattachWindow, with all it has. Done is closed when it returns, and
 // Config.Ended is not called.
 func (s *Sandbox) Leave() {
 	s.left.Store(true)

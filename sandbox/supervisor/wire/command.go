@@ -6,9 +6,9 @@ type Hello struct {
 	Version uint32
 	// PID is the sender's process id, as it sees it itself.
 	PID uint32
-	// Linger is, from the host, how long the supervisor stays when this connection ends, in nanoseconds: 0 ends
+	// ReattachWindow is, from the host, how long the supervisor stays when this connection ends, in nanoseconds: 0 ends
 	// everything at once. The supervisor answers with what it will do.
-	Linger int64
+	ReattachWindow int64
 }
 
 // Append adds the whole frame to b.
@@ -17,14 +17,14 @@ func (m *Hello) Append(b []byte) []byte {
 	b = begin(b, TypeHello)
 	b = appendU32(b, m.Version)
 	b = appendU32(b, m.PID)
-	b = appendU64(b, uint64(m.Linger))
+	b = appendU64(b, uint64(m.ReattachWindow))
 	return seal(b, start)
 }
 
 // Decode reads a payload.
 func (m *Hello) Decode(b []byte) error {
 	p := parser{b: b}
-	*m = Hello{Version: p.u32(), PID: p.u32(), Linger: p.offset()}
+	*m = Hello{Version: p.u32(), PID: p.u32(), ReattachWindow: p.offset()}
 	return p.end()
 }
 

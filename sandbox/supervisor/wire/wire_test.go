@@ -18,7 +18,7 @@ type message interface {
 // samples are one of each, with an empty one to decode into.
 func samples() map[Type][2]message {
 	return map[Type][2]message{
-		TypeHello: {&Hello{Version: 1, PID: 2, Linger: 3}, &Hello{}},
+		TypeHello: {&Hello{Version: 1, PID: 2, ReattachWindow: 3}, &Hello{}},
 		TypeSpawn: {&Spawn{
 			Handle: 1, ID: "id", Path: "p", Args: []string{"", "b\xff"}, Env: []string{"A=b"}, Dir: "/d", Stdin: true, Timeout: 4, Grace: 5,
 		}, &Spawn{}},

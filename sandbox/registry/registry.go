@@ -1,4 +1,4 @@
-package keeper
+package registry
 
 import (
 	"context"
@@ -19,7 +19,7 @@ type Box interface {
 }
 
 // Keeper keeps a provider's sandboxes. All its methods may be called at the same time.
-type Keeper[B Box] struct {
+type Registry[B Box] struct {
 	provider string
 	dir      string // of the files
 
@@ -36,20 +36,20 @@ type slot struct {
 }
 
 // New makes the folder in a provider's run folder. Errors: unavailable.
-func New[B Box](provider, runDir string) (*Keeper[B], error) {
+func New[B Box](provider, runDir string) (*Registry[B], error) {
 	dir := filepath.Join(runDir, "kept")
 	if err := PrivateDir(dir); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider %s: folder of sandboxes: %w", provider, err)
 	}
-	return &Keeper[B]{provider: provider, dir: dir, boxes: make(map[string]*slot)}, nil
+	return &Registry[B]{provider: provider, dir: dir, boxes: make(map[string]*slot)}, nil
 }
 
 // Create makes a sandbox, whose things are called name on this machine, and its workspace where that is missing, which goes again
 // when launch fails. launch must Save a Record before it greets the supervisor, and must not leave anything behind when it fails
 // but that. Errors: conflict for an id that is in use, unavailable when the Keeper is closed, invalid_argument for the workspace;
 // launch's.
-func (k *Keeper[B]) Create(spec sandbox.Spec, name string, launch func() (B, error)) (B, error) {
-	return k.add(spec.ID, name, func() (box B, err error) {
+func (g *Registry[B]) Create(spec sandbox.Spec, name string, launch func() (B, error)) (B, error) {
+	return g.add(spec.ID, name, func() (box B, err error) {
 		made, err := makeWorkspace(spec.Workspace)
 		if err != nil {
 			return box, schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %w", err).With("path", "workspace")
@@ -63,27 +63,27 @@ func (k *Keeper[B]) Create(spec sandbox.Spec, name string, launch func() (B, err
 }
 
 // add is the life of a slot until its sandbox is there.
-func (k *Keeper[B]) add(id, name string, launch func() (B, error)) (box B, err error) {
-	k.mu.Lock()
-	if k.closed {
-		k.mu.Unlock()
-		return box, schemas.Errorf(schemas.CodeUnavailable, "provider %s is closed", k.provider)
+func (g *Registry[B]) add(id, name string, launch func() (B, error)) (box B, err error) {
+	g.mu.Lock()
+	if g.closed {
+		g.mu.Unlock()
+		return box, schemas.Errorf(schemas.CodeUnavailable, "provider %s is closed", g.provider)
 	}
-	if k.boxes[id] != nil {
-		k.mu.Unlock()
+	if g.boxes[id] != nil {
+		g.mu.Unlock()
 		return box, schemas.Errorf(schemas.CodeConflict, "sandbox %s is there already", id)
 	}
 	s := &slot{name: name}
-	k.boxes[id] = s
-	k.making.Add(1)
-	k.mu.Unlock()
-	defer k.making.Done()
+	g.boxes[id] = s
+	g.making.Add(1)
+	g.mu.Unlock()
+	defer g.making.Done()
 	box, err = launch()
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if err != nil {
-		k.drop(s.name)
-		delete(k.boxes, id)
+		g.drop(s.name)
+		delete(g.boxes, id)
 		return box, err
 	}
 	select {
@@ -95,21 +95,21 @@ func (k *Keeper[B]) add(id, name string, launch func() (B, error)) (box B, err e
 }
 
 // Forget drops a sandbox that has ended, and its file. It is called before its Done is closed.
-func (k *Keeper[B]) Forget(id string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if s := k.boxes[id]; s != nil {
-		k.drop(s.name)
-		delete(k.boxes, id)
+func (g *Registry[B]) Forget(id string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s := g.boxes[id]; s != nil {
+		g.drop(s.name)
+		delete(g.boxes, id)
 	}
 }
 
 // Boxes are the sandboxes there are.
-func (k *Keeper[B]) Boxes() []B {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	boxes := make([]B, 0, len(k.boxes))
-	for _, s := range k.boxes {
+func (g *Registry[B]) Boxes() []B {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	boxes := make([]B, 0, len(g.boxes))
+	for _, s := range g.boxes {
 		if b, ok := s.box.(B); ok {
 			boxes = append(boxes, b)
 		}
@@ -118,37 +118,37 @@ func (k *Keeper[B]) Boxes() []B {
 }
 
 // Close ends every sandbox, without grace, and says whether it was the first to.
-func (k *Keeper[B]) Close() (first bool) {
-	return k.shut(func(b B) {
+func (g *Registry[B]) Close() (first bool) {
+	return g.shut(func(b B) {
 		// Terminate fails by its context alone, and this one has no end.
 		_ = b.Terminate(context.Background(), 0)
 	})
 }
 
 // Leave lets go of every sandbox, as Box.Leave does, and says whether it was the first to. Their files stay.
-func (k *Keeper[B]) Leave() (first bool) {
-	return k.shut(func(b B) { b.Leave() })
+func (g *Registry[B]) Leave() (first bool) {
+	return g.shut(func(b B) { b.Leave() })
 }
 
-func (k *Keeper[B]) shut(each func(B)) (first bool) {
-	k.mu.Lock()
-	first = !k.closed
-	k.closed = true
-	k.mu.Unlock()
-	k.making.Wait()
+func (g *Registry[B]) shut(each func(B)) (first bool) {
+	g.mu.Lock()
+	first = !g.closed
+	g.closed = true
+	g.mu.Unlock()
+	g.making.Wait()
 	var all sync.WaitGroup
-	for _, b := range k.Boxes() {
+	for _, b := range g.Boxes() {
 		all.Go(func() { each(b) })
 	}
 	all.Wait()
 	return first
 }
 
-// Linger is what a provider's setting means: the default for 0, none for less.
-func Linger(setting time.Duration) time.Duration {
+// ReattachWindow is what a provider's setting means: the default for 0, none for less.
+func ReattachWindow(setting time.Duration) time.Duration {
 	switch {
 	case setting == 0:
-		return sandbox.Linger
+		return sandbox.ReattachWindow
 	case setting < 0:
 		return 0
 	default:

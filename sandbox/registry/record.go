@@ -1,4 +1,4 @@
-package keeper
+package registry
 
 import (
 	"context"
@@ -40,13 +40,13 @@ var named = regexp.MustCompile(`^[0-9a-f]{20}$`)
 const suffix = ".json"
 
 // Save stores a sandbox's Record, at once: a reader finds the old one or the new one. Errors: unavailable.
-func (k *Keeper[B]) Save(r Record) error {
+func (g *Registry[B]) Save(r Record) error {
 	body, err := json.Marshal(r)
 	if err == nil {
-		err = replace(k.path(r.Name), body)
+		err = replace(g.path(r.Name), body)
 	}
 	if err != nil {
-		return schemas.Errorf(schemas.CodeUnavailable, "provider %s: store where sandbox %s is: %w", k.provider, r.ID, err)
+		return schemas.Errorf(schemas.CodeUnavailable, "provider %s: store where sandbox %s is: %w", g.provider, r.ID, err)
 	}
 	return nil
 }
@@ -67,27 +67,27 @@ func replace(path string, body []byte) error {
 	return nil
 }
 
-func (k *Keeper[B]) path(name string) string { return filepath.Join(k.dir, name+suffix) }
+func (g *Registry[B]) path(name string) string { return filepath.Join(g.dir, name+suffix) }
 
 // drop removes a sandbox's file. mu is held, or nobody else knows the sandbox.
-func (k *Keeper[B]) drop(name string) {
-	_ = os.Remove(k.path(name)) // one that stays is found to be stale
+func (g *Registry[B]) drop(name string) {
+	_ = os.Remove(g.path(name)) // one that stays is found to be stale
 }
 
 // Kept says whether a name is that of a sandbox in memory, or being made, or of one that can be attached.
-func (k *Keeper[B]) Kept(name string) bool {
-	if k.holds(name) {
+func (g *Registry[B]) Kept(name string) bool {
+	if g.holds(name) {
 		return true
 	}
-	_, err := os.Lstat(k.path(name))
+	_, err := os.Lstat(g.path(name))
 	return err == nil
 }
 
 // holds says whether a name is that of a sandbox in memory, or being made.
-func (k *Keeper[B]) holds(name string) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, s := range k.boxes {
+func (g *Registry[B]) holds(name string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range g.boxes {
 		if s.name == name {
 			return true
 		}
@@ -104,8 +104,8 @@ const (
 
 // Attach opens every sandbox that a file tells of and that is not in memory. open must clean up after a sandbox that it cannot
 // open; its file goes then. Errors: unavailable when the folder cannot be read.
-func (k *Keeper[B]) Attach(ctx context.Context, open func(ctx context.Context, r Record) (B, error)) ([]sandbox.Attached, error) {
-	records, err := k.Left()
+func (g *Registry[B]) Attach(ctx context.Context, open func(ctx context.Context, r Record) (B, error)) ([]sandbox.Attached, error) {
+	records, err := g.Left()
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (k *Keeper[B]) Attach(ctx context.Context, open func(ctx context.Context, r
 		group.Go(func() error {
 			ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 			defer cancel()
-			if box, err := k.add(r.ID, r.Name, func() (B, error) { return open(ctx, r) }); err == nil {
+			if box, err := g.add(r.ID, r.Name, func() (B, error) { return open(ctx, r) }); err == nil {
 				opened[i] = box
 			}
 			return nil
@@ -134,15 +134,15 @@ func (k *Keeper[B]) Attach(ctx context.Context, open func(ctx context.Context, r
 
 // Left reads the files of sandboxes that are not in memory. One that cannot be understood is removed: it tells of nothing. So
 // is one that was being written when its writer was killed. Errors: unavailable when the folder cannot be read.
-func (k *Keeper[B]) Left() ([]Record, error) {
-	entries, err := os.ReadDir(k.dir)
+func (g *Registry[B]) Left() ([]Record, error) {
+	entries, err := os.ReadDir(g.dir)
 	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider %s: folder of sandboxes: %w", k.provider, err)
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider %s: folder of sandboxes: %w", g.provider, err)
 	}
 	var records []Record
 	for _, e := range entries {
-		path := filepath.Join(k.dir, e.Name())
-		if name, ok := strings.CutSuffix(e.Name(), suffix+unfinished); ok && !k.holds(name) {
+		path := filepath.Join(g.dir, e.Name())
+		if name, ok := strings.CutSuffix(e.Name(), suffix+unfinished); ok && !g.holds(name) {
 			_ = os.Remove(path) // what stays is looked at again
 			continue
 		}
@@ -159,9 +159,9 @@ func (k *Keeper[B]) Left() ([]Record, error) {
 			_ = os.Remove(path) // what stays is looked at again
 			continue
 		}
-		k.mu.Lock()
-		there := k.boxes[r.ID] != nil
-		k.mu.Unlock()
+		g.mu.Lock()
+		there := g.boxes[r.ID] != nil
+		g.mu.Unlock()
 		if !there {
 			records = append(records, r)
 		}
@@ -170,14 +170,14 @@ func (k *Keeper[B]) Left() ([]Record, error) {
 }
 
 // SweepSockets removes the sockets in a folder that are nobody's: of a sandbox that was never finished.
-func (k *Keeper[B]) SweepSockets(dir string) {
+func (g *Registry[B]) SweepSockets(dir string) {
 	for _, suffix := range []string{".sock", ".ask"} {
 		paths, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
 		if err != nil {
 			continue
 		}
 		for _, path := range paths {
-			if name := strings.TrimSuffix(filepath.Base(path), suffix); named.MatchString(name) && !k.Kept(name) {
+			if name := strings.TrimSuffix(filepath.Base(path), suffix); named.MatchString(name) && !g.Kept(name) {
 				_ = os.Remove(path) // what stays is found again
 			}
 		}

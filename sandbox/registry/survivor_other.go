@@ -1,6 +1,6 @@
 //go:build !linux
 
-package keeper
+package registry
 
 import (
 	"syscall"

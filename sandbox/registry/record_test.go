@@ -1,4 +1,4 @@
-package keeper_test
+package registry_test
 
 import (
 	"os"
@@ -6,19 +6,19 @@ import (
 	"testing"
 
 	"github.com/sluice-dev/sluice/sandbox"
-	"github.com/sluice-dev/sluice/sandbox/keeper"
+	"github.com/sluice-dev/sluice/sandbox/registry"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 )
 
 // What a writer left that was killed at any step goes, and what it had finished stays.
 func TestLeftCleansUp(t *testing.T) {
 	dir := t.TempDir()
-	k, err := keeper.New[*link.Sandbox]("test", dir)
+	g, err := registry.New[*link.Sandbox]("test", dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole := keeper.Record{ID: "a", Spec: sandbox.Spec{ID: "a"}, Name: "0123456789abcdef0123", PID: 1, Start: 2}
-	if err := k.Save(whole); err != nil {
+	whole := registry.Record{ID: "a", Spec: sandbox.Spec{ID: "a"}, Name: "0123456789abcdef0123", PID: 1, Start: 2}
+	if err := g.Save(whole); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "kept", whole.Name+".json")
@@ -27,7 +27,7 @@ func TestLeftCleansUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	left, err := k.Left()
+	left, err := g.Left()
 	if err != nil || len(left) != 1 || left[0].ID != whole.ID || left[0].Name != whole.Name || left[0].PID != 1 || left[0].Start != 2 {
 		t.Errorf("%+v, %v", left, err)
 	}

@@ -1,4 +1,4 @@
-package keeper
+package registry
 
 // Survivor is a supervisor that an earlier process has started, so that nobody here is its parent.
 type Survivor struct {

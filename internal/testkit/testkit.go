@@ -1,0 +1,93 @@
+package testkit
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Timeout bounds every wait of a test: 2 minutes. No test depends on its length; a test that reaches it has failed.
+const Timeout = 2 * time.Minute
+
+// Programs are what a test binary runs in place of its tests, by its first argument. A program gets the arguments after that
+// one and returns its exit code.
+type Programs map[string]func(args []string) int
+
+// Main runs a package's tests and fails when they leave a goroutine behind. When os.Args[1] names one of the programs, it runs
+// that program in place of the tests. It does not return.
+func Main(m *testing.M, programs Programs, ignore ...goleak.Option) {
+	if len(os.Args) > 1 {
+		if program := programs[os.Args[1]]; program != nil {
+			os.Exit(program(os.Args[2:]))
+		}
+	}
+	goleak.VerifyTestMain(m, ignore...)
+}
+
+// Fail is the exit of a program that should have run until it was killed: it prints err and returns 1.
+func Fail(err error) int {
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+// Context ends with the test, or after Timeout.
+func Context(tb testing.TB) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), Timeout)
+	tb.Cleanup(cancel)
+	return ctx
+}
+
+// Must ends the test when err is not nil.
+func Must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// WantCode ends the test unless err has this code.
+func WantCode(tb testing.TB, err error, want schemas.Code) {
+	tb.Helper()
+	if got := schemas.CodeOf(err); got != want {
+		tb.Fatalf("code = %q, want %q (error: %v)", got, want, err)
+	}
+}
+
+// Equal fails the test when got is not want, and prints the difference. what names the value.
+func Equal(tb testing.TB, what string, got, want any, opts ...cmp.Option) {
+	tb.Helper()
+	if diff := cmp.Diff(want, got, opts...); diff != "" {
+		tb.Errorf("%s differs (-want +got):\n%s", what, diff)
+	}
+}
+
+// InCI reports whether the tests run in CI: the environment variable CI is "true".
+func InCI() bool { return os.Getenv("CI") == "true" }
+
+// Missing is the one rule for a component that a test needs and this machine lacks: under CI the test fails, elsewhere it skips.
+// what names the component, install is the command that brings it.
+func Missing(tb testing.TB, what, install string) {
+	tb.Helper()
+	if InCI() {
+		tb.Fatalf("%s is missing, and CI must have it: %s", what, install)
+	}
+	tb.Skipf("%s is missing; to run this test: %s", what, install)
+}
+
+// ShortDir makes a folder whose path is short, and removes it after the test. A unix socket's path has at most 107 bytes
+// (unix(7)), and t.TempDir() holds the test's name.
+func ShortDir(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "sl")
+	Must(tb, err)
+	tb.Cleanup(func() { Must(tb, os.RemoveAll(dir)) })
+	return dir
+}
