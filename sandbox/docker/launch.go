@@ -107,14 +107,14 @@ func (p *Provider) box(r registry.Record, image *recipe, l *link.Link, pid int) 
 		examined: make(chan struct{}), gone: make(chan struct{}),
 	}
 	s.Sandbox = link.NewSandbox(l, link.Config{
-		Spec: r.Spec, Home: home, Gone: s.gone, Force: s.force,
-		Ended: func() {
+		Spec: r.Spec, Home: home, Exited: s.gone, Kill: s.force,
+		Cleanup: func() {
 			if err := remove(p.socket(r.Name)); err != nil {
 				p.config.Warn(fmt.Errorf("remove a socket: %w", err))
 			}
 			p.registry.Forget(r.ID)
 		},
-		Bound: func(spec sandbox.Spec) error {
+		SaveSpec: func(spec sandbox.Spec) error {
 			r := r
 			r.Spec = spec
 			return p.registry.Save(r)

@@ -16,7 +16,7 @@ import (
 func placeProgram(dir string) (string, error) {
 	private, err := bin.Extract(dir)
 	switch {
-	case errors.Is(err, bin.ErrNone):
+	case errors.Is(err, bin.ErrNotEmbedded):
 		return "", schemas.Errorf(schemas.CodeUnavailable, "docker: %w: this provider needs Linux on amd64 or arm64", err)
 	case err != nil:
 		return "", schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)

@@ -86,13 +86,13 @@ func (p *Provider) box(r registry.Record, c *claim, l *link.Link, child *child) 
 		_ = child.wait() // it can only say that the descriptor was closed, which nobody does before
 	}()
 	s := link.NewSandbox(l, link.Config{
-		Spec: r.Spec, Home: home, Gone: gone, Force: child.kill,
-		Ended: func() {
+		Spec: r.Spec, Home: home, Exited: gone, Kill: child.kill,
+		Cleanup: func() {
 			_ = child.pidfd.Close()
 			c.release()
 			p.registry.Forget(r.ID)
 		},
-		Bound: func(spec sandbox.Spec) error {
+		SaveSpec: func(spec sandbox.Spec) error {
 			r := r
 			r.Spec = spec
 			return p.registry.Save(r)

@@ -50,7 +50,7 @@ func (m *mother) makeSpare(j *jailed) (_ *spare, err error) {
 
 // become tells it the rest, and with that it is used up. Errors: a *stepError where it had ended of one.
 func (s *spare) become(p *program, failed func(), files ...*os.File) (*report, error) {
-	b, ok := p.Next(s.page)
+	b, ok := p.Continuation(s.page)
 	if !ok {
 		return nil, fmt.Errorf("a program of %d calls is too large", len(p.Calls))
 	}

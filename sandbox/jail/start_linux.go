@@ -78,7 +78,7 @@ func (j *jailed) before() *program {
 	}
 	p.root(j)
 	p.call("name the host", unix.SYS_SETHOSTNAME, "sandbox", len("sandbox"))
-	p.call("wait", zygote.More, moreFD)
+	p.call("wait", zygote.AwaitCalls, moreFD)
 	return p
 }
 
@@ -180,9 +180,9 @@ func (p *program) descriptors(j *jailed) {
 	const cloexec = 0
 	p.call("pass the socket", unix.SYS_DUP3, listenerFD, supervisor.ListenFD, cloexec)
 	p.call("pass the connection", unix.SYS_DUP3, connFD, supervisor.ConnFD, cloexec)
-	p.call("pass the score", unix.SYS_DUP3, score, supervisor.ScoreFD, cloexec)
+	p.call("pass the score", unix.SYS_DUP3, score, supervisor.OOMScoreFD, cloexec)
 	if j.group != nil {
-		p.call("pass the count of kills", unix.SYS_DUP3, j.countsFD(), supervisor.MemoryFD, cloexec)
+		p.call("pass the count of kills", unix.SYS_DUP3, j.countsFD(), supervisor.OOMCountFD, cloexec)
 	}
 }
 

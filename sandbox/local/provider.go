@@ -58,7 +58,7 @@ func (p *Provider) supervisor() ([]string, error) {
 	switch {
 	case err == nil:
 		p.command = []string{path}
-	case errors.Is(err, bin.ErrNone):
+	case errors.Is(err, bin.ErrNotEmbedded):
 		p.command, err = self()
 	default:
 		err = schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
@@ -147,12 +147,12 @@ func (p *Provider) open(ctx context.Context, greet greeting, r registry.Record, 
 		return nil, err
 	}
 	return link.NewSandbox(l, link.Config{
-		Spec: r.Spec, Gone: gone, Force: force,
-		Ended: func() {
+		Spec: r.Spec, Exited: gone, Kill: force,
+		Cleanup: func() {
 			remove()
 			p.registry.Forget(r.ID)
 		},
-		Bound: func(spec sandbox.Spec) error {
+		SaveSpec: func(spec sandbox.Spec) error {
 			r := r
 			r.Spec = spec
 			return p.registry.Save(r)

@@ -1,11 +1,10 @@
 #!/bin/sh
-# Builds the supervisor binaries that package bin embeds, bit for bit the same in any folder.
+# Builds the supervisor binaries that package bin embeds. The bytes do not depend on the folder.
 #
-#   build.sh          builds them, and writes the version of Go they were built with next to them
-#   build.sh --check  builds them elsewhere and fails unless they are the ones checked in
+#   build.sh          builds them, and writes their version of Go next to them
+#   build.sh --check  builds them in a temporary folder and fails unless they equal the checked-in ones
 #
-# Other versions of Go give other bytes. --check therefore asks for the recorded version, and says so when it is not to be
-# had; it never compares across versions.
+# Another version of Go makes other bytes. So --check uses the recorded version, and fails when it is not available.
 set -eu
 cd "$(dirname "$0")"
 
@@ -19,10 +18,10 @@ have=$(go env GOVERSION)
 if [ -n "$check" ]; then
 	want=$(cat bin/go.version)
 	if [ "$have" != "$want" ]; then
-		echo "the checked-in supervisors were built with $want, this is $have: trying GOTOOLCHAIN=$want" >&2
+		echo "the checked-in supervisors were built with $want, this is $have: using GOTOOLCHAIN=$want" >&2
 		have=$(GOTOOLCHAIN=$want go env GOVERSION 2>/dev/null || true)
 		if [ "$have" != "$want" ]; then
-			echo "$want is not to be had here: nothing was compared. Install it, or rebuild with build.sh and commit." >&2
+			echo "$want is not available, so nothing was compared: install it, or run build.sh and commit" >&2
 			exit 1
 		fi
 		export GOTOOLCHAIN="$want"
@@ -34,7 +33,7 @@ else
 	echo "$have" >bin/go.version
 fi
 
-# Every setting that could change the bytes is given here rather than taken from the environment.
+# These settings change the bytes, so they do not come from the environment.
 export CGO_ENABLED=0 GOOS=linux GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT= GOFLAGS= GOFIPS140=off GODEBUG= GOWORK=off
 failed=0
 for arch in amd64 arm64; do
@@ -43,9 +42,9 @@ for arch in amd64 arm64; do
 	if [ -z "$check" ]; then
 		ls -l "bin/$name"
 	elif cmp -s "$out/$name" "bin/$name"; then
-		echo "$name is what the source builds with $have"
+		echo "$name matches the source, built with $have"
 	else
-		echo "$name is not what the source builds with $have: run sandbox/supervisor/build.sh and commit" >&2
+		echo "$name does not match the source, built with $have: run sandbox/supervisor/build.sh and commit" >&2
 		failed=1
 	fi
 done

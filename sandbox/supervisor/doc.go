@@ -1,16 +1,16 @@
-// Package supervisor is the program that runs inside every sandbox: it forks, reaps, kills whole trees, and holds output
-// until its host says that it is safe.
+// Package supervisor is the program that runs inside every sandbox: it forks, reaps, kills whole trees, and retains output
+// until its host has stored it.
 //
 //	host ── unix socket, frames of package wire ──► main thread: reads frames, forks
 //	                                                   │
 //	     ◄── output ── one goroutine a pipe ◄───── process ────► its tree
 //	     ◄── exit record, last ──┘                     │           │
-//	                                  reaper: waits for any child, adopts orphans, sweeps what a process left behind
+//	                                  reaper: waits for any child, adopts orphans, kills what a process left behind
 //
-// The order of things in one process: Spawned, Output and Output, then, once its main process has ended, the rest of its
-// tree is killed and reaped, the pipes reach their end, and the Exit record is the last frame about it.
+// The frames of one process come in this order: Spawned, Output frames, Exit. When the main process has ended, the supervisor kills
+// and reaps the rest of its tree and reads the pipes to their end; then it sends Exit.
 //
-// It is linked in two ways. The tiny program in folder tiny holds nothing else; package bin embeds it for Linux. The
-// product's own binary calls [Main] when it is run as a supervisor, which is how it works where no tiny binary is
-// embedded. This package therefore imports neither fmt nor net nor encoding: each would double the tiny program.
+// The package is linked into two programs. The program in folder tiny holds nothing else; package bin embeds it for Linux. Where
+// no tiny program is embedded, the product's binary calls [Main] when it is run as a supervisor. This package imports neither
+// fmt nor net nor encoding: each would double the tiny program.
 package supervisor

@@ -9,50 +9,49 @@ import (
 	"syscall"
 )
 
-// What a jail's start code leaves open for its supervisor. Both were opened as the jail's owner, outside; inside there is neither
-// the right nor the path.
+// The descriptors that a jail's start code leaves open for its supervisor. It opens them outside, as the jail's owner: inside, the
+// supervisor has neither the right nor the path.
 const (
-	// ScoreFD is the supervisor's own oom_score_adj, open for reading and writing.
-	ScoreFD = ListenFD + 1
-	// MemoryFD is the file in which the jail's memory cgroup counts its kills: v1's memory.oom_control or v2's memory.events.
-	MemoryFD = ListenFD + 2
-	// ConnFD is the first connection, made outside too: there it could be given the large buffers that inside nobody has a
-	// right to.
+	// OOMScoreFD is the supervisor's own oom_score_adj, open for reading and writing.
+	OOMScoreFD = ListenFD + 1
+	// OOMCountFD is the file in which the jail's memory cgroup counts its kills: v1's memory.oom_control or v2's memory.events.
+	OOMCountFD = ListenFD + 2
+	// ConnFD is the first connection. Only outside can it get large buffers.
 	ConnFD = ListenFD + 3
 )
 
-// The arguments of a supervisor in a jail besides pid1, each of which may be missing.
+// The optional arguments of a supervisor in a jail, besides pid1.
 const (
-	argScore  = "score="  // ScoreFD is open; the supervisor's own score, the processes have what that of the jail's owner was
-	argScores = "scores=" // the processes' score
-	argMemory = "memory"  // MemoryFD is open
-	argConn   = "conn"    // ConnFD is open
+	ownScoreArg     = "score="  // OOMScoreFD is open; the supervisor's own oom_score_adj
+	processScoreArg = "scores=" // the oom_score_adj of the processes
+	oomCountArg     = "memory"  // OOMCountFD is open
+	connArg         = "conn"    // ConnFD is open
 )
 
-var errArguments = errors.New("unknown arguments; it is started by sluice itself")
+var errArguments = errors.New("unknown arguments: only sluice starts a supervisor")
 
-// warden is what a supervisor does for its jail.
-type warden struct {
-	pid1   bool
-	own    []byte // nil where there is no ScoreFD
-	others []byte
-	counts bool
-	conn   bool
+// jailSupport is a supervisor's part in its jail.
+type jailSupport struct {
+	pid1         bool
+	ownScore     []byte // nil without OOMScoreFD
+	processScore []byte
+	countsOOM    bool
+	hasConn      bool
 }
 
-func (w *warden) arguments(args []string) error {
+func (j *jailSupport) parse(args []string) error {
 	for _, a := range args {
 		switch {
-		case a == pid1:
-			w.pid1 = true
-		case a == argMemory:
-			w.counts = true
-		case a == argConn:
-			w.conn = true
-		case strings.HasPrefix(a, argScore):
-			w.own = []byte(a[len(argScore):])
-		case strings.HasPrefix(a, argScores):
-			w.others = []byte(a[len(argScores):])
+		case a == pid1Arg:
+			j.pid1 = true
+		case a == oomCountArg:
+			j.countsOOM = true
+		case a == connArg:
+			j.hasConn = true
+		case strings.HasPrefix(a, ownScoreArg):
+			j.ownScore = []byte(a[len(ownScoreArg):])
+		case strings.HasPrefix(a, processScoreArg):
+			j.processScore = []byte(a[len(processScoreArg):])
 		default:
 			return errArguments
 		}
@@ -60,12 +59,12 @@ func (w *warden) arguments(args []string) error {
 	return nil
 }
 
-// prepare closes what a process of the same user could reach the supervisor by: its memory and its descriptors, through /proc,
-// and its signal handlers. The kernel keeps SIGKILL and SIGSTOP from the first process of a pid namespace, and drops whatever it
-// has no handler for; but a Go program has handlers for all, and would end by some. Only that of SIGURG stays, by which the
+// protect shields the supervisor from processes of the same user: from access to its memory and descriptors through /proc, and
+// from signals. The kernel keeps SIGKILL and SIGSTOP from the first process of a pid namespace, and drops every signal without a
+// handler. A Go program has handlers for all signals, and some would end it. Only the handler of SIGURG stays, by which the
 // runtime interrupts itself.
-func (w *warden) prepare() error {
-	if !w.pid1 {
+func (j *jailSupport) protect() error {
+	if !j.pid1 {
 		return nil
 	}
 	if _, _, e := syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_SET_DUMPABLE, 0, 0); e != 0 {
@@ -79,34 +78,34 @@ func (w *warden) prepare() error {
 	return nil
 }
 
-// first is the connection that the supervisor was started with; nil where there is none.
-func (w *warden) first() *conn {
-	if !w.conn {
+// firstConn is the connection that the supervisor was started with; nil for none.
+func (j *jailSupport) firstConn() *conn {
+	if !j.hasConn {
 		return nil
 	}
 	syscall.CloseOnExec(ConnFD)
 	return &conn{fd: ConnFD}
 }
 
-// lower makes the next child one that the kernel may kill when memory is short; raise takes the supervisor back out of that.
-// Done around the fork, since a child that was adjusted after it could have forked meanwhile.
-func (w *warden) lower() { w.score(w.others) }
+// useProcessScore lets the kernel kill the next child when memory is short; useOwnScore protects the supervisor again. They
+// surround the fork, because a child that was adjusted after it could have forked meanwhile.
+func (j *jailSupport) useProcessScore() { j.setScore(j.processScore) }
 
-func (w *warden) raise() { w.score(w.own) }
+func (j *jailSupport) useOwnScore() { j.setScore(j.ownScore) }
 
-func (w *warden) score(adjustment []byte) {
-	if w.own != nil && w.others != nil {
-		_, _ = syscall.Pwrite(ScoreFD, adjustment, 0)
+func (j *jailSupport) setScore(adjustment []byte) {
+	if j.ownScore != nil && j.processScore != nil {
+		_, _ = syscall.Pwrite(OOMScoreFD, adjustment, 0)
 	}
 }
 
-// kills is how many processes the kernel has killed for the jail's memory limit.
-func (w *warden) kills() int {
-	if !w.counts {
+// oomKills is how many processes the kernel has killed for the jail's memory limit.
+func (j *jailSupport) oomKills() int {
+	if !j.countsOOM {
 		return 0
 	}
 	var buf [512]byte
-	n, err := syscall.Pread(MemoryFD, buf[:], 0)
+	n, err := syscall.Pread(OOMCountFD, buf[:], 0)
 	if err != nil {
 		return 0
 	}

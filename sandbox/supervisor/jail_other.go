@@ -4,18 +4,18 @@ package supervisor
 
 import "errors"
 
-// warden is for Linux alone.
-type warden struct{ pid1 bool }
+// jailSupport does nothing: jails need Linux.
+type jailSupport struct{ pid1 bool }
 
-func (w *warden) arguments(args []string) error {
+func (j *jailSupport) parse(args []string) error {
 	if len(args) > 0 {
-		return errors.New("takes no arguments; it is started by sluice itself")
+		return errors.New("takes no arguments: only sluice starts a supervisor")
 	}
 	return nil
 }
 
-func (w *warden) prepare() error { return nil }
-func (w *warden) lower()         {}
-func (w *warden) raise()         {}
-func (w *warden) kills() int     { return 0 }
-func (w *warden) first() *conn   { return nil }
+func (j *jailSupport) protect() error   { return nil }
+func (j *jailSupport) useProcessScore() {}
+func (j *jailSupport) useOwnScore()     {}
+func (j *jailSupport) oomKills() int    { return 0 }
+func (j *jailSupport) firstConn() *conn { return nil }

@@ -7,13 +7,13 @@ import (
 
 const (
 	// sweepAgain is when to look again at a tree that was killed and is not gone. On Linux the end of each child wakes the
-	// sweep anyway; this is for those whose end is not told.
+	// sweep anyway; this is for processes whose end the supervisor is not notified of.
 	sweepAgain = 20 * time.Millisecond
 	// freezeRounds bounds how often a growing tree is stopped and listed again before it is killed.
 	freezeRounds = 50
 )
 
-// timeOut is a process's timeout.
+// timeOut is called when a process's timeout has passed.
 func (s *supervisor) timeOut(p *process, grace time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -23,7 +23,7 @@ func (s *supervisor) timeOut(p *process, grace time.Duration) {
 	}
 }
 
-// kill ends a process's tree. A second call can only hasten the first. mu is held.
+// kill ends a process's tree. A second call can only shorten the grace of the first. mu is held.
 func (s *supervisor) kill(p *process, grace time.Duration) {
 	if p.killed {
 		return
@@ -32,48 +32,48 @@ func (s *supervisor) kill(p *process, grace time.Duration) {
 		s.killNow(p)
 		return
 	}
-	if p.killing != nil {
-		if until := time.Now().Add(grace); until.Before(p.until) {
-			p.until = until
-			p.killing.Reset(grace)
+	if p.killTimer != nil {
+		if end := time.Now().Add(grace); end.Before(p.graceEnd) {
+			p.graceEnd = end
+			p.killTimer.Reset(grace)
 		}
 		return
 	}
-	p.mercy, p.until = true, time.Now().Add(grace)
-	s.tell(s.tree(p), syscall.SIGTERM)
-	p.killing = time.AfterFunc(grace, func() {
+	p.inGrace, p.graceEnd = true, time.Now().Add(grace)
+	signalAll(s.tree(p), syscall.SIGTERM)
+	p.killTimer = time.AfterFunc(grace, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.killNow(p)
 	})
 }
 
-// killNow is SIGKILL to the tree; the sweep does the rest. mu is held.
+// killNow sends SIGKILL to the tree; the sweep does the rest. mu is held.
 func (s *supervisor) killNow(p *process) {
-	if p.killing != nil {
-		p.killing.Stop()
+	if p.killTimer != nil {
+		p.killTimer.Stop()
 	}
-	p.mercy, p.killed = false, true
+	p.inGrace, p.killed = false, true
 	if !p.reaped {
-		// The group first, in one call: whoever is in it cannot fork meanwhile.
+		// The group first, in one call: its members cannot fork meanwhile.
 		_ = syscall.Kill(-p.pid, syscall.SIGKILL)
 		s.destroy(func() []int { return s.roots(p) })
 	}
 	s.sweep()
 }
 
-// tell sends a signal that can be handled, and wakes those who are stopped so that they can.
-func (s *supervisor) tell(pids []int, sig syscall.Signal) {
+// signalAll sends a signal that can be handled, and continues stopped processes so that they can handle it.
+func signalAll(pids []int, sig syscall.Signal) {
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, sig)
 		_ = syscall.Kill(pid, syscall.SIGCONT)
 	}
 }
 
-// destroy kills these and everything below them. Each is stopped when it is found, before its children are listed: a
-// stopped process does not fork, so that its list is final. It goes round until nothing new is found, since whoever was not
-// stopped yet may have forked meanwhile. A pid could be another's by the time the signal goes out, if the process ended and
-// the system counted through all its pids in those microseconds.
+// destroy kills the roots and all their descendants. It stops each process when it finds it, before it lists its children: a
+// stopped process does not fork, so that its list is final. It repeats until it finds no new process, because a process that was
+// not stopped yet may have forked meanwhile. A pid could belong to another process by the time the signal is sent, if the process
+// ended and the system used all its pids in those microseconds.
 func (s *supervisor) destroy(roots func() []int) (killed []int) {
 	known := make(map[int]struct{})
 	for range freezeRounds {
@@ -100,13 +100,13 @@ func (s *supervisor) destroy(roots func() []int) (killed []int) {
 	return killed
 }
 
-// roots are a process, unless it has been reaped, and the orphans that are its own; for nil, the orphans that are nobody's.
+// roots are a process, unless it has been reaped, and the orphans that it owns; for nil, the orphans without an owner.
 // mu is held.
 func (s *supervisor) roots(p *process) (pids []int) {
 	if p != nil && !p.reaped {
 		pids = append(pids, p.pid)
 	}
-	for _, pid := range s.strays() {
+	for _, pid := range s.orphans() {
 		if s.owner(pid) == p {
 			pids = append(pids, pid)
 		}
@@ -120,8 +120,8 @@ func (s *supervisor) tree(p *process) (pids []int) {
 	return pids
 }
 
-// owner is the process an orphan belongs to; nil when nobody can tell. Its session says it, or, where it made one of its
-// own, its environment. An orphan that has cleared that too belongs to the one process there is, if there is one. mu is
+// owner is the process that an orphan belongs to; nil when it is unknown. The orphan's session identifies it, or, where the orphan
+// made a session, its environment. An orphan that has cleared that too belongs to the only process, if there is only one. mu is
 // held.
 func (s *supervisor) owner(pid int) *process {
 	if p, ok := s.owners[pid]; ok {
@@ -139,7 +139,7 @@ func (s *supervisor) findOwner(pid int) *process {
 	id := ""
 	for pass := range 2 {
 		for _, p := range s.procs {
-			if p.over {
+			if p.treeGone {
 				continue
 			}
 			if pass == 0 && p.pid == session || pass == 1 && id != "" && p.id == id {
@@ -148,8 +148,8 @@ func (s *supervisor) findOwner(pid int) *process {
 		}
 		id = s.table.owner(pid)
 	}
-	if len(s.mains)+len(s.sweeping) == 1 {
-		for _, p := range s.mains {
+	if len(s.running)+len(s.sweeping) == 1 {
+		for _, p := range s.running {
 			return p
 		}
 		return s.sweeping[0]
@@ -157,145 +157,145 @@ func (s *supervisor) findOwner(pid int) *process {
 	return nil
 }
 
-// mainEnded takes a main process's end. mu is held.
-func (s *supervisor) mainEnded(p *process, status syscall.WaitStatus, usage *syscall.Rusage) {
-	delete(s.mains, p.pid)
+// reaped records the end of a main process. mu is held.
+func (s *supervisor) reaped(p *process, status syscall.WaitStatus, usage *syscall.Rusage) {
+	delete(s.running, p.pid)
 	p.reaped, p.status, p.usage = true, status, *usage
 	p.ended = p.started.Add(time.Since(p.started))
-	// The kernel kills with SIGKILL and says nothing; it only counts. A shell whose program it has killed passes that on as
-	// its exit code. A kill of the supervisor's own comes first: the count may be another process's.
-	struck := status.Signaled() && status.Signal() == syscall.SIGKILL || status.Exited() && status.ExitStatus() == 128+int(syscall.SIGKILL)
-	p.oom = struck && !p.killed && s.warden.kills() > p.oomBefore
+	// An OOM kill is a SIGKILL; the kernel only counts it. A shell whose program was killed returns that as
+	// its exit code. A kill by the supervisor takes precedence: the count may be another process's.
+	sigkilled := status.Signaled() && status.Signal() == syscall.SIGKILL || status.Exited() && status.ExitStatus() == 128+int(syscall.SIGKILL)
+	p.oom = sigkilled && !p.killed && s.jail.oomKills() > p.oomBefore
 	if p.timeout != nil {
 		p.timeout.Stop()
 	}
 	s.sweeping = append(s.sweeping, p)
 }
 
-// sweep looks what the processes that have ended left behind, and kills it. A process is over when nothing is left. With
-// nothing left, which is nearly always so, it costs one read of the list of the supervisor's own children. mu is held.
+// sweep kills what the processes that have ended left behind. A tree is gone when nothing is left of it. In the usual case nothing
+// is left, and the sweep costs one read of the list of the supervisor's children. mu is held.
 func (s *supervisor) sweep() {
-	if len(s.sweeping) == 0 && !s.ending && len(s.mains) > 0 {
+	if len(s.sweeping) == 0 && !s.terminating && len(s.running) > 0 {
 		return
 	}
 	left := make(map[*process]bool)
-	strays := s.strays()
-	nobodys := false
-	for _, pid := range strays {
+	orphans := s.orphans()
+	killUnowned := false
+	for _, pid := range orphans {
 		p := s.owner(pid)
-		if p == nil && len(s.mains) == 0 && len(s.sweeping) > 0 {
+		if p == nil && len(s.running) == 0 && len(s.sweeping) > 0 {
 			p = s.sweeping[len(s.sweeping)-1]
 			s.owners[pid] = p
 		}
 		switch {
-		case p == nil: // with others running, theirs perhaps: that will be known when they have ended
-			nobodys = nobodys || s.hard || len(s.mains) == 0 && !s.ending
+		case p == nil: // it may belong to a running process, which is known once that has ended
+			killUnowned = killUnowned || s.graceOver || len(s.running) == 0 && !s.terminating
 		case p.reaped:
 			left[p] = true
 		}
 	}
 	for p := range left {
-		if p.mercy {
+		if p.inGrace {
 			continue
 		}
-		for _, victim := range s.destroy(func() []int { return s.roots(p) }) {
-			p.left(victim)
+		for _, pid := range s.destroy(func() []int { return s.roots(p) }) {
+			p.countLeftover(pid)
 		}
 	}
-	if nobodys {
+	if killUnowned {
 		s.destroy(func() []int { return s.roots(nil) })
 	}
 	rest := s.sweeping[:0]
 	for _, p := range s.sweeping {
-		if left[p] && time.Since(p.ended) < stubborn+p.extra() {
+		if left[p] && time.Since(p.ended) < killWait+p.remainingGrace() {
 			rest = append(rest, p)
 			continue
 		}
-		s.finish(p)
+		p.treeEnded()
 	}
 	clear(s.sweeping[len(rest):])
 	s.sweeping = rest
-	if len(strays) == 0 {
+	if len(orphans) == 0 {
 		clear(s.owners)
-	} else if s.again == nil {
-		s.again = time.AfterFunc(sweepAgain, func() {
+	} else if s.nextSweep == nil {
+		s.nextSweep = time.AfterFunc(sweepAgain, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.again = nil
+			s.nextSweep = nil
 			s.sweep()
 		})
 	}
-	s.settle()
+	s.endIfEmpty()
 }
 
-// left counts one that was left behind, once.
-func (p *process) left(pid int) {
-	if p.seen == nil {
-		p.seen = make(map[int]struct{})
+// countLeftover counts a pid once.
+func (p *process) countLeftover(pid int) {
+	if p.leftovers == nil {
+		p.leftovers = make(map[int]struct{})
 	}
-	p.seen[pid] = struct{}{}
+	p.leftovers[pid] = struct{}{}
 }
 
-// extra is how much longer the grace of a kill lets the tree live after its main process.
-func (p *process) extra() time.Duration { return max(0, p.until.Sub(p.ended)) }
+// remainingGrace is how long the grace of a kill lets the tree outlive its main process.
+func (p *process) remainingGrace() time.Duration { return max(0, p.graceEnd.Sub(p.ended)) }
 
-// finish marks a process as over: nothing of its tree is left. mu is held.
-func (s *supervisor) finish(p *process) {
-	p.over, p.mercy = true, false
-	if p.killing != nil {
-		p.killing.Stop()
+// treeEnded is called when nothing of the tree is left. The supervisor's mu is held.
+func (p *process) treeEnded() {
+	p.treeGone, p.inGrace = true, false
+	if p.killTimer != nil {
+		p.killTimer.Stop()
 	}
-	p.out[0].finish()
-	p.out[1].finish()
+	p.out[0].drain()
+	p.out[1].drain()
 	close(p.gone)
 }
 
-// terminate ends everything: SIGTERM, the grace, SIGKILL. A second call can only hasten the first.
+// terminate ends every process: SIGTERM, the grace, SIGKILL. A second call can only shorten the grace of the first.
 func (s *supervisor) terminate(grace time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first := !s.ending
-	s.ending = true
-	for _, p := range s.mains {
+	first := !s.terminating
+	s.terminating = true
+	for _, p := range s.running {
 		s.kill(p, grace)
 	}
 	for _, p := range s.sweeping {
 		s.kill(p, grace)
 	}
 	if first && grace > 0 {
-		var rest []int
-		s.table.walk(s.roots(nil), func(pid int) { rest = append(rest, pid) })
-		s.tell(rest, syscall.SIGTERM)
+		var unowned []int
+		s.table.walk(s.roots(nil), func(pid int) { unowned = append(unowned, pid) })
+		signalAll(unowned, syscall.SIGTERM)
 	}
 	if grace <= 0 {
-		s.hard = true
+		s.graceOver = true
 	} else {
 		time.AfterFunc(grace, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.hard = true
+			s.graceOver = true
 			s.sweep()
 		})
 	}
 	s.sweep()
 }
 
-// settle ends the supervisor once it is terminated and empty: no process, no child, every exit record sent. mu is held.
-func (s *supervisor) settle() {
-	if !s.ending || s.closed || len(s.mains)+len(s.sweeping) > 0 {
+// endIfEmpty ends a terminated supervisor that has no process, no child, and no exit record to send. mu is held.
+func (s *supervisor) endIfEmpty() {
+	if !s.terminating || s.done || len(s.running)+len(s.sweeping) > 0 {
 		return
 	}
 	for _, p := range s.procs {
-		if !p.sent {
+		if !p.reported {
 			return
 		}
 	}
-	if len(s.strays()) > 0 {
+	if len(s.orphans()) > 0 {
 		return
 	}
-	s.closed = true
-	close(s.over)
+	s.done = true
+	close(s.ended)
 	if s.conn != nil {
-		s.conn.hangUp()
+		s.conn.stopReading()
 	}
 }

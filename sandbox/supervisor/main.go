@@ -7,115 +7,122 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/sluice-dev/sluice/sandbox/supervisor/wire"
 )
 
-// ListenFD is the descriptor on which a supervisor finds its listening socket, made by whoever started it: the first
-// connection can be made before the supervisor runs, and waits in the socket's queue until then.
+// ListenFD is the descriptor of a supervisor's listening socket. Its starter makes the socket, so the first connection can be made
+// before the supervisor runs: it waits in the socket's queue.
 const ListenFD = 3
 
-// receiveArg, followed by the path of a socket, is how a supervisor is started that can inherit nothing, as in a container.
-const receiveArg = "receive"
-
-// pid1 is the argument of a supervisor that is the first process of a pid namespace, which the processes share with it.
-const pid1 = "pid1"
+const (
+	// receiveArg, followed by a socket's path, starts a supervisor that can inherit no descriptor, as in a container.
+	receiveArg = "receive"
+	// pid1Arg starts a supervisor that is the first process of a pid namespace, which it shares with the processes.
+	pid1Arg = "pid1"
+)
 
 // none is no descriptor.
 const none = -1
 
+// exitFailed is the exit code of a supervisor that could not start.
+const exitFailed = 125
+
 const (
-	// stopGrace is what processes get between SIGTERM and SIGKILL when the supervisor itself is told to stop by a signal,
-	// which is how docker stops a container, with 10 s before it kills.
+	// stopGrace is the time between SIGTERM and SIGKILL for the processes when a signal stops the supervisor. Docker stops a
+	// container that way, and kills it after 10 s.
 	stopGrace = 5 * time.Second
-	// stubborn is how long a killed process may take to go away (it may hang in the kernel, on a dead file server) before
-	// the supervisor reports without it.
-	stubborn = 5 * time.Second
-	// maxProcs bounds the threads that run Go code. More would bring nothing: the work is in the kernel and in the
-	// processes; and every one has memory caches of its own.
+	// killWait is how long a killed process may take to end (it may hang in the kernel, on a dead file server) before the
+	// supervisor reports without it.
+	killWait = 5 * time.Second
+	// maxProcs bounds the threads that run Go code. More would not help: the kernel and the processes do the work, and each
+	// thread has its own memory caches.
 	maxProcs = 4
+	// spareThreads is how many threads a supervisor makes before anything runs in its jail or container. The limit of processes
+	// there counts the supervisor's threads too, and the Go runtime crashes when it cannot get a thread that it needs. Each
+	// process keeps at most three threads busy, and no process can start once the limit is reached.
+	spareThreads = 8
 )
 
-// supervisor is the whole state. mu guards everything below it, and is held over fork and over reaping, so that neither
+// supervisor is the whole state. mu guards the fields below it. It is held over fork and over reaping, so that neither
 // sees the other half done.
 type supervisor struct {
-	listen int           // the listening socket; none where there is but one connection
-	first  *conn         // that one connection
+	listen int           // the listening socket; none where only one connection is possible
+	first  *conn         // a connection made before the start; nil for none
 	null   int           // /dev/null, open for reading
-	table  *table        // the system's view of processes
+	table  *processTable // the system's view of processes
 	forked chan struct{} // wakes the reaper, which waits here while there is no child
-	over   chan struct{} // closed when a terminated sandbox is empty
-	next   chan *conn    // connections after the first; nil while none is wanted
-	warden warden
-	// reserved is closed once the spare threads are there; nil where none are wanted. Nothing is started before.
-	reserved <-chan struct{}
+	ended  chan struct{} // closed when a terminated sandbox is empty
+	next   chan *conn    // connections after the first; nil while none is accepted
+	jail   jailSupport
+	// threads is closed once the spare threads exist; nil where none are made. No process starts before.
+	threads <-chan struct{}
 
 	mu             sync.Mutex
-	conn           *conn               // the connection in charge
+	conn           *conn               // the current connection
 	reattachWindow time.Duration       // how long to stay without a connection
-	procs          map[uint64]*process // by handle: running, or kept until released
-	mains          map[int]*process    // by pid: not yet reaped
+	procs          map[uint64]*process // by handle: running, or retained until released
+	running        map[int]*process    // by pid: not yet reaped
 	sweeping       []*process          // reaped, their trees not yet gone
 	owners         map[int]*process    // of orphans, as far as known
-	again          *time.Timer         // the next look at what sweeping left
-	ending         bool                // being terminated
-	hard           bool                // the grace of the termination is over
-	closed         bool                // over is closed
+	nextSweep      *time.Timer         // nil while none is scheduled
+	terminating    bool
+	graceOver      bool // the grace of the termination has passed
+	done           bool // ended is closed
 }
 
-// Main runs a supervisor on [ListenFD] until its work is over, and gives its exit code: 0 after an orderly end, 125 when it
+// Main runs a supervisor on [ListenFD] until its work is done, and returns its exit code: 0 after an orderly end, 125 when it
 // could not start. It must be called from the main goroutine, and the program must end when it returns. args are those
-// after the program's name: none; "receive" and the path of a socket at which the listening socket is handed out; or what a
-// jail's start code says of the jail.
+// after the program's name: none; "receive" and the path of a socket that passes the listening socket; or the arguments of a
+// jail's start code.
 func Main(args []string) int {
 	// Fork from one thread that lives as long as the program: the parent-death signal of a child is tied to the thread.
 	runtime.LockOSThread()
 	if runtime.GOMAXPROCS(0) > maxProcs {
 		runtime.GOMAXPROCS(maxProcs)
 	}
-	listen, first := ListenFD, (*conn)(nil)
-	if len(args) == 2 && args[0] == receiveArg {
-		var fd int
-		var err error
-		if listen, fd, err = receive(args[1]); err != nil {
-			os.Stderr.WriteString("sluice supervisor: " + err.Error() + "\n")
-			return exitFailed
-		}
-		if fd != none {
-			first = &conn{fd: fd}
-		}
-		args = nil
-		if syscall.Getpid() == 1 {
-			args = []string{pid1}
-		}
-	}
 	s := &supervisor{
-		listen: listen, first: first,
-		forked: make(chan struct{}, 1), over: make(chan struct{}),
-		procs: make(map[uint64]*process), mains: make(map[int]*process),
-		owners: make(map[int]*process),
+		listen: ListenFD, forked: make(chan struct{}, 1), ended: make(chan struct{}),
+		procs: make(map[uint64]*process), running: make(map[int]*process), owners: make(map[int]*process),
 	}
-	err := s.warden.arguments(args)
-	if err == nil {
-		err = s.prepare()
-	}
-	if s.warden.pid1 {
-		s.reserved = reserve(spareThreads)
-	}
-	if err != nil {
+	if err := s.start(args); err != nil {
 		os.Stderr.WriteString("sluice supervisor: " + err.Error() + "\n")
 		return exitFailed
-	}
-	if c := s.warden.first(); c != nil {
-		s.first = c
 	}
 	s.run()
 	return 0
 }
 
-const exitFailed = 125
+// start reads the arguments and gets the sockets.
+func (s *supervisor) start(args []string) error {
+	if len(args) == 2 && args[0] == receiveArg {
+		listen, fd, err := receive(args[1])
+		if err != nil {
+			return err
+		}
+		s.listen = listen
+		if fd != none {
+			s.first = &conn{fd: fd}
+		}
+		args = nil
+		if syscall.Getpid() == 1 {
+			args = []string{pid1Arg}
+		}
+	}
+	if err := s.jail.parse(args); err != nil {
+		return err
+	}
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	if s.jail.pid1 {
+		s.threads = makeThreads(spareThreads)
+	}
+	if c := s.jail.firstConn(); c != nil {
+		s.first = c
+	}
+	return nil
+}
 
-// prepare makes the process's own state what every child is to inherit.
+// prepare sets the state of this process that every child inherits.
 func (s *supervisor) prepare() error {
 	if s.listen != none {
 		syscall.CloseOnExec(s.listen)
@@ -129,21 +136,21 @@ func (s *supervisor) prepare() error {
 	}
 	s.null = null
 	syscall.Umask(0o022)
-	// A crash in a sandbox must not fill the workspace or the host's core folder, nor start the host's program for crashes. The
-	// kernel starts that with a limit of 0 too, and not with one of 1. Refusal leaves things as they were.
+	// A crash in a sandbox must neither fill the workspace or the host's core folder nor start the host's crash handler. The
+	// kernel starts that handler under a limit of 0 too, but not under a limit of 1. A refusal changes nothing.
 	if syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{Cur: 1, Max: 1}) != nil {
 		_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
 	}
-	// Being notified of these has a second use: what was ignored when the supervisor started would stay ignored in every
-	// child otherwise.
+	// Notify also stops these signals from being ignored: a signal that the supervisor inherited as ignored would stay
+	// ignored in every child.
 	stop := make(chan os.Signal, 1)
-	if err := s.warden.prepare(); err != nil {
+	if err := s.jail.protect(); err != nil {
 		return err
 	}
-	if !s.warden.pid1 { // there, only the processes themselves could send it one
+	if !s.jail.pid1 { // only the processes themselves could signal a pid1
 		signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	}
-	if s.table, err = adopt(); err != nil {
+	if s.table, err = becomeReaper(); err != nil {
 		return err
 	}
 	go func() {
@@ -155,81 +162,40 @@ func (s *supervisor) prepare() error {
 	return nil
 }
 
-// run serves one connection after the other until the supervisor's work is over.
+// makeThreads makes n threads, which the runtime then keeps idle until it needs them. It closes done once they exist; the
+// supervisor can answer its host meanwhile.
+func makeThreads(n int) (done <-chan struct{}) {
+	made := make(chan struct{})
+	go func() {
+		defer close(made)
+		var up sync.WaitGroup
+		up.Add(n)
+		release := make(chan struct{})
+		for range n {
+			go func() {
+				// A locked goroutine keeps its thread while it waits. Unlocked before its end, it leaves the thread to the runtime.
+				runtime.LockOSThread()
+				up.Done()
+				<-release
+				runtime.UnlockOSThread()
+			}()
+		}
+		up.Wait()
+		close(release)
+	}()
+	return made
+}
+
+// run serves one connection after the other until the supervisor's work is done.
 func (s *supervisor) run() {
 	for c := s.accept(0); c != nil; c = s.accept(s.window()) {
 		s.serve(c)
-		s.hangUp(c)
-		if s.window() == 0 || s.isOver() {
+		s.disconnect(c)
+		if s.window() == 0 || s.hasEnded() {
 			break
 		}
 	}
 	s.end()
-}
-
-// accept waits for a connection of this user or of root, at most the given time where that is not 0; nil when none came.
-func (s *supervisor) accept(wait time.Duration) *conn {
-	if c := s.first; c != nil {
-		s.first = nil
-		return c
-	}
-	if s.next == nil {
-		return accepted(s.listen)
-	}
-	late, stop := after(wait)
-	defer stop()
-	select {
-	case c := <-s.next:
-		return c
-	case <-late:
-		return nil
-	case <-s.over:
-		return nil
-	}
-}
-
-// acceptMore lets a new connection take over from one whose host no longer answers but is not gone either.
-func (s *supervisor) acceptMore() {
-	for c := accepted(s.listen); c != nil; c = accepted(s.listen) {
-		s.mu.Lock()
-		lingers := s.reattachWindow > 0
-		if lingers && s.conn != nil {
-			s.conn.hangUp()
-		}
-		s.mu.Unlock()
-		if !lingers {
-			c.close()
-			continue
-		}
-		s.next <- c
-	}
-}
-
-// accepted is the next connection of this user or of root; nil when there can be none.
-func accepted(listen int) *conn {
-	for {
-		fd, err := accept(listen)
-		switch {
-		case err == syscall.EINTR || err == syscall.ECONNABORTED:
-		case err != nil:
-			return nil
-		case !trusted(fd):
-			_ = syscall.Close(fd)
-		default:
-			growSocket(fd)
-			return &conn{fd: fd}
-		}
-	}
-}
-
-// hangUp ends a connection that is no longer read.
-func (s *supervisor) hangUp(c *conn) {
-	s.mu.Lock()
-	if s.conn == c {
-		s.conn = nil
-	}
-	s.mu.Unlock()
-	c.close()
 }
 
 func (s *supervisor) window() time.Duration {
@@ -238,22 +204,22 @@ func (s *supervisor) window() time.Duration {
 	return s.reattachWindow
 }
 
-func (s *supervisor) isOver() bool {
+func (s *supervisor) hasEnded() bool {
 	select {
-	case <-s.over:
+	case <-s.ended:
 		return true
 	default:
 		return false
 	}
 }
 
-// end kills whatever is left, without grace, and takes the socket's name away.
+// end kills every remaining process, without grace, and removes the socket's name.
 func (s *supervisor) end() {
 	s.terminate(0)
-	late, stop := after(stubborn)
+	late, stop := after(killWait)
 	defer stop()
 	select {
-	case <-s.over:
+	case <-s.ended:
 	case <-late:
 	}
 	if name, err := syscall.Getsockname(s.listen); err == nil {
@@ -263,21 +229,7 @@ func (s *supervisor) end() {
 	}
 }
 
-// hello answers the first frame of a connection.
-func (s *supervisor) hello(c *conn, m *wire.Hello) {
-	s.mu.Lock()
-	s.conn = c
-	s.reattachWindow = time.Duration(m.ReattachWindow)
-	s.mu.Unlock()
-	if m.ReattachWindow > 0 && s.next == nil {
-		s.next = make(chan *conn)
-		go s.acceptMore()
-	}
-	reply := wire.Hello{Version: wire.Version, PID: uint32(syscall.Getpid()), ReattachWindow: m.ReattachWindow}
-	c.write(reply.Append(nil))
-}
-
-// after closes a channel later. time.After would do, but a channel of times brings the printing of dates into the program.
+// after closes a channel after d. time.After would link the formatting of dates into the program.
 func after(d time.Duration) (late <-chan struct{}, stop func() bool) {
 	c := make(chan struct{})
 	return c, time.AfterFunc(d, func() { close(c) }).Stop

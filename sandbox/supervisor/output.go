@@ -10,55 +10,56 @@ import (
 )
 
 const (
-	// firstBuffer is a stream's buffer until a read fills it: most processes print little, and idle ones should cost little.
+	// firstBuffer is a stream's buffer until a read fills it: most processes print little.
 	firstBuffer = 4 << 10
-	// growth takes two full reads to the largest buffer.
+	// growth reaches the largest buffer after two full reads.
 	growth = 8
-	// bigPipe is the pipe's size from then on: with 64 KiB the writer and the reader take turns, with 1 MiB they overlap.
-	bigPipe = 1 << 20
-	// tailWait is how long a pipe may stay open once the tree is dead: somebody outside holds its other end.
-	tailWait = 500 * time.Millisecond
-	// tailMost is how much is read once the tree is dead: what a pipe can hold, and a piece that was on its way then. More
-	// can only come from outside.
-	tailMost = bigPipe + 2*wire.MaxOutput
-	// mergeBelow keeps the list of what is held short where a process prints a byte at a time.
+	// largePipe is the pipe's size from then on: with 64 KiB the writer and the reader take turns, with 1 MiB they overlap.
+	largePipe = 1 << 20
+	// drainWait is how long a pipe may stay open once the tree is dead: a process outside the tree has its other end.
+	drainWait = 500 * time.Millisecond
+	// drainLimit is how many bytes are read once the tree is dead: a full pipe, and a piece that was being read then. More
+	// can only come from outside the tree.
+	drainLimit = largePipe + 2*wire.MaxOutput
+	// mergeBelow is the size of frames, in bytes, below which the next frame joins their piece. It keeps the list of pieces
+	// short when a process prints a byte at a time.
 	mergeBelow = 16 << 10
 )
 
 // stream is one output of one process. Its pump is the only reader of the pipe.
 //
-//	acked ······ held, may be sent again ······ read ───── window ─────┤
+//	acked ······ retained, may be sent again ······ read ───── window ─────┤
 type stream struct {
 	p    *process
 	kind byte
 	file *os.File
 	fd   int
 
-	// sending is held while frames go out, so that a connection that takes over gets the held ones before new ones.
+	// sending is held while frames are written, so that a new connection gets the retained ones before new ones.
 	sending sync.Mutex
 	conn    *conn
 
-	mu     sync.Mutex
-	room   sync.Cond
-	read   int64
-	acked  int64
-	ending bool  // the tree is dead: read what is there, and wait for no ack
-	tail   int64 // bytes read since
-	done   bool
-	held   []piece   // what may have to be sent again; empty unless the process is kept
-	bytes  int       // of the frames held: with very short pieces they are far more than the output in them
-	filled *buffer   // the one the pump reads into
-	spare  []*buffer // held nothing any more
+	mu       sync.Mutex
+	room     sync.Cond
+	read     int64
+	acked    int64
+	draining bool  // the tree is dead: read the rest of the pipe, and wait for no ack
+	drained  int64 // bytes read since
+	done     bool
+	retained []piece   // unacked pieces; empty unless the process is retained
+	size     int       // bytes of the retained frames: with very short pieces, far more than the output in them
+	current  *buffer   // the pump reads into it
+	free     []*buffer // hold no piece
 }
 
-// buffer holds frames one after another, as they go over the wire.
+// buffer holds encoded frames one after another.
 type buffer struct {
 	b    []byte
 	used int
-	live int // pieces held in it
+	live int // retained pieces in it
 }
 
-// piece is one output frame, or several that follow each other in one buffer.
+// piece is one output frame, or several consecutive ones in one buffer.
 type piece struct {
 	in     *buffer
 	frames []byte
@@ -94,27 +95,27 @@ func (s *stream) pump() {
 	}
 	s.mu.Lock()
 	s.done = true
-	s.filled, s.spare = nil, nil
+	s.current, s.free = nil, nil
 	s.mu.Unlock()
 	_ = s.file.Close()
 }
 
-// wait blocks while the window is full, and gives how much may be read; 0 when nothing more should be.
+// wait blocks while the window is full, and returns how many bytes may be read; 0 at the end of draining.
 func (s *stream) wait() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
-		if s.ending {
-			return min(wire.MaxOutput, int(max(0, tailMost-s.tail)))
+		if s.draining {
+			return min(wire.MaxOutput, int(max(0, drainLimit-s.drained)))
 		}
-		if free := wire.Window - max(s.read-s.acked, int64(s.bytes)); free > 0 {
+		if free := wire.Window - max(s.read-s.acked, int64(s.size)); free > 0 {
 			return min(wire.MaxOutput, int(free))
 		}
 		s.room.Wait()
 	}
 }
 
-// take reads. After the tree's death and tailWait, it reads only what is already in the pipe.
+// take reads. After the tree's death and drainWait, it reads only what is already in the pipe.
 func (s *stream) take(p []byte) (int, error) {
 	n, err := s.file.Read(p)
 	if !os.IsTimeout(err) {
@@ -128,12 +129,12 @@ func (s *stream) take(p []byte) (int, error) {
 	}
 }
 
-// buffer is where the next frame goes: the same one while it has room, or when nothing in it is held.
+// buffer returns the buffer for the next frame: the current one while it has room or holds no piece, else a free or new one.
 func (s *stream) buffer(size int) *buffer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	full := size + wire.OutputFrame
-	if b := s.filled; b != nil && len(b.b) >= full {
+	if b := s.current; b != nil && len(b.b) >= full {
 		if b.live == 0 {
 			b.used = 0
 		}
@@ -141,21 +142,21 @@ func (s *stream) buffer(size int) *buffer {
 			return b
 		}
 	}
-	s.filled = nil
-	for n := len(s.spare); n > 0 && s.filled == nil; n = len(s.spare) {
-		if b := s.spare[n-1]; len(b.b) >= full {
+	s.current = nil
+	for n := len(s.free); n > 0 && s.current == nil; n = len(s.free) {
+		if b := s.free[n-1]; len(b.b) >= full {
 			b.used = 0
-			s.filled = b
+			s.current = b
 		}
-		s.spare = s.spare[:n-1]
+		s.free = s.free[:n-1]
 	}
-	if s.filled == nil {
-		s.filled = &buffer{b: make([]byte, full)}
+	if s.current == nil {
+		s.current = &buffer{b: make([]byte, full)}
 	}
-	return s.filled
+	return s.current
 }
 
-// push sends a frame whose payload is in place, and holds it where it may be needed again.
+// push sends a frame whose payload is in place, and retains it if the process is retained.
 func (s *stream) push(b *buffer, frame []byte, n int) {
 	s.mu.Lock()
 	head := wire.Output{Handle: s.p.handle, Stream: s.kind, Offset: s.read}
@@ -165,31 +166,31 @@ func (s *stream) push(b *buffer, frame []byte, n int) {
 	defer s.sending.Unlock()
 	s.mu.Lock()
 	s.read += int64(n)
-	if s.ending {
-		s.tail += int64(n)
+	if s.draining {
+		s.drained += int64(n)
 	}
-	if s.p.keep {
-		s.hold(b, frame)
+	if s.p.retain {
+		s.retain(b, frame)
 	}
 	s.mu.Unlock()
 	s.conn.write(frame)
 }
 
-// hold keeps a frame that was just put at the end of b. mu is held.
-func (s *stream) hold(b *buffer, frame []byte) {
-	s.bytes += len(frame)
-	if n := len(s.held); n > 0 && s.held[n-1].in == b && len(s.held[n-1].frames) < mergeBelow {
-		last := &s.held[n-1]
+// retain keeps a frame that is at the end of b. mu is held.
+func (s *stream) retain(b *buffer, frame []byte) {
+	s.size += len(frame)
+	if n := len(s.retained); n > 0 && s.retained[n-1].in == b && len(s.retained[n-1].frames) < mergeBelow {
+		last := &s.retained[n-1]
 		last.frames = b.b[b.used-len(last.frames) : b.used+len(frame)]
 		last.end = s.read
 	} else {
-		s.held = append(s.held, piece{in: b, frames: frame, end: s.read})
+		s.retained = append(s.retained, piece{in: b, frames: frame, end: s.read})
 		b.live++
 	}
 	b.used += len(frame)
 }
 
-// ack frees what is kept safe elsewhere. An offset that was never reached counts as the last one that was.
+// ack drops output that is stored elsewhere. An offset beyond the output so far counts as its end.
 func (s *stream) ack(offset int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,24 +199,24 @@ func (s *stream) ack(offset int64) {
 	}
 	s.acked = offset
 	n := 0
-	for ; n < len(s.held) && s.held[n].end <= offset; n++ {
-		b := s.held[n].in
-		s.bytes -= len(s.held[n].frames)
-		if b.live--; b.live == 0 && !s.done && b != s.filled && len(s.spare) < wire.Window/wire.MaxOutput {
-			s.spare = append(s.spare, b)
+	for ; n < len(s.retained) && s.retained[n].end <= offset; n++ {
+		b := s.retained[n].in
+		s.size -= len(s.retained[n].frames)
+		if b.live--; b.live == 0 && !s.done && b != s.current && len(s.free) < wire.Window/wire.MaxOutput {
+			s.free = append(s.free, b)
 		}
 	}
-	s.held = append(s.held[:0], s.held[n:]...)
+	s.retained = append(s.retained[:0], s.retained[n:]...)
 	s.room.Signal()
 }
 
-// resume sends the held output after offset to another connection, and the rest to it from then on.
+// resume sends the retained output after offset to another connection, and later output too.
 func (s *stream) resume(c *conn, offset int64) {
 	s.ack(offset)
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	s.mu.Lock()
-	frames := append([]piece(nil), s.held...)
+	frames := append([]piece(nil), s.retained...)
 	s.mu.Unlock()
 	s.conn = c
 	for _, f := range frames {
@@ -223,25 +224,25 @@ func (s *stream) resume(c *conn, offset int64) {
 	}
 }
 
-// finish says that the tree is dead: what is in the pipe is all there will be.
-func (s *stream) finish() {
+// drain ends the stream after the rest of its pipe: the tree is dead.
+func (s *stream) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.done || s.ending {
+	if s.done || s.draining {
 		return
 	}
-	s.ending = true
-	_ = s.file.SetReadDeadline(time.Now().Add(tailWait))
+	s.draining = true
+	_ = s.file.SetReadDeadline(time.Now().Add(drainWait))
 	s.room.Signal()
 }
 
-func (s *stream) total() int64 {
+func (s *stream) offset() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.read
 }
 
-func (s *stream) safe() int64 {
+func (s *stream) ackedOffset() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.acked

@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -9,48 +8,47 @@ import (
 	"github.com/sluice-dev/sluice/sandbox/supervisor/wire"
 )
 
-// process is one run, from its fork until its exit record is sent, or, where records are kept, released.
+// process is one run, from its fork until its exit record is sent, or, where records are retained, released.
 type process struct {
 	s       *supervisor
 	handle  uint64
 	id      string
 	pid     int
-	keep    bool // output and exit record are kept until they are acked
+	retain  bool // keep output until it is acked, and the exit record until it is released
 	started time.Time
 	stdin   *input // nil without standard input
 	out     [2]stream
-	gone    chan struct{} // closed when nothing of its tree is left
+	gone    chan struct{} // closed when its tree is empty
 
 	// Guarded by the supervisor's mu.
-	reaped   bool
-	status   syscall.WaitStatus
-	usage    syscall.Rusage
-	ended    time.Time
-	timeout  *time.Timer
-	timedOut bool
-	killing  *time.Timer      // SIGKILL comes when it fires
-	killed   bool             // SIGKILL has been sent to the tree
-	mercy    bool             // between SIGTERM and SIGKILL: what is left may live on
-	until    time.Time        // when that ends
-	seen     map[int]struct{} // left behind, counted in the exit record
-	over     bool             // gone is closed
-	sent     bool             // the exit record has been written or kept
-	oom      bool             // the memory limit ended it
+	reaped    bool
+	status    syscall.WaitStatus
+	usage     syscall.Rusage
+	ended     time.Time
+	timeout   *time.Timer
+	timedOut  bool
+	killTimer *time.Timer      // sends SIGKILL
+	killed    bool             // SIGKILL has been sent to the tree
+	inGrace   bool             // between SIGTERM and SIGKILL: the rest of the tree may live on
+	graceEnd  time.Time        // when that ends
+	leftovers map[int]struct{} // pids that outlived the main process; the exit record has their count
+	treeGone  bool             // gone is closed
+	reported  bool             // the exit record has been written or retained
+	oom       bool             // the memory limit ended it
 
-	oomBefore int // the jail's count of such ends when it started
+	oomBefore int // the jail's count of OOM kills at the start
 
 	mu   sync.Mutex
 	conn *conn  // gets the exit record
-	exit []byte // the exit record's frame, once there
+	exit []byte // the exit record's frame; nil before the end
 }
 
 func (p *process) stream(kind byte) *stream { return &p.out[kind-wire.Stdout] }
 
-// run sees one process through. It is the goroutine of its standard output, and waits for the two others.
+// run follows one process to its end. It is the goroutine of its standard output, and waits for those of standard error and input.
 func (p *process) run() {
-	m := wire.Spawned{Handle: p.handle, PID: uint32(p.pid), Started: p.started.UnixNano()}
 	p.mu.Lock()
-	p.conn.write(m.Append(nil))
+	p.conn.send(&wire.Spawned{Handle: p.handle, PID: uint32(p.pid), Started: p.started.UnixNano()})
 	p.mu.Unlock()
 	var others sync.WaitGroup
 	others.Go(p.out[1].pump)
@@ -64,27 +62,27 @@ func (p *process) run() {
 	}
 	others.Wait()
 	p.s.mu.Lock()
-	record := p.record()
+	record := p.exitRecord()
 	p.s.mu.Unlock()
 	p.mu.Lock()
-	p.exit = record.Append(nil)
+	p.exit = wire.Append(nil, record)
 	p.conn.write(p.exit)
 	p.mu.Unlock()
 	p.s.mu.Lock()
-	p.sent = true
-	if !p.keep {
+	p.reported = true
+	if !p.retain {
 		delete(p.s.procs, p.handle)
 	}
-	p.s.settle()
+	p.s.endIfEmpty()
 	p.s.mu.Unlock()
 }
 
-// record is the exit record. The supervisor's mu is held.
-func (p *process) record() *wire.Exit {
+// exitRecord builds the exit record. The supervisor's mu is held.
+func (p *process) exitRecord() *wire.Exit {
 	m := &wire.Exit{
-		Handle: p.handle, Stdout: p.out[0].total(), Stderr: p.out[1].total(),
+		Handle: p.handle, Stdout: p.out[0].offset(), Stderr: p.out[1].offset(),
 		UserTime: p.usage.Utime.Nano(), SystemTime: p.usage.Stime.Nano(), MaxRSS: int64(p.usage.Maxrss) * rssUnit,
-		Killed: uint32(len(p.seen)), Started: p.started.UnixNano(), Ended: p.ended.UnixNano(),
+		Killed: uint32(len(p.leftovers)), Started: p.started.UnixNano(), Ended: p.ended.UnixNano(),
 	}
 	if p.status.Signaled() {
 		m.Reason, m.Signal = wire.ReasonKilled, uint32(p.status.Signal())
@@ -100,22 +98,22 @@ func (p *process) record() *wire.Exit {
 	return m
 }
 
-// held is what List tells. The supervisor's mu is held.
-func (p *process) held() wire.Held {
-	h := wire.Held{
+// state is the process's entry in Listed. The supervisor's mu is held.
+func (p *process) state() wire.ProcessState {
+	st := wire.ProcessState{
 		Handle: p.handle, ID: p.id, PID: uint32(p.pid), StdinClosed: true,
-		Stdout: p.out[0].safe(), Stderr: p.out[1].safe(), Started: p.started.UnixNano(),
+		Stdout: p.out[0].ackedOffset(), Stderr: p.out[1].ackedOffset(), Started: p.started.UnixNano(),
 	}
 	if p.stdin != nil {
-		h.StdinTaken, h.StdinQueued, h.StdinClosed = p.stdin.state()
+		st.StdinTaken, st.StdinQueued, st.StdinClosed = p.stdin.state()
 	}
 	p.mu.Lock()
-	h.Ended = p.exit != nil
+	st.Ended = p.exit != nil
 	p.mu.Unlock()
-	return h
+	return st
 }
 
-// resume gives the process to another connection: what is held of its output first, then its exit record.
+// resume moves the process to another connection: it sends the retained output first, then the exit record.
 func (p *process) resume(c *conn, stdout, stderr int64) {
 	p.out[0].resume(c, stdout)
 	p.out[1].resume(c, stderr)
@@ -130,7 +128,7 @@ func (p *process) resume(c *conn, stdout, stderr int64) {
 	}
 }
 
-// release forgets a process whose exit record is kept safe elsewhere.
+// release forgets a process whose exit record is stored elsewhere.
 func (s *supervisor) release(p *process) {
 	p.mu.Lock()
 	ended := p.exit != nil
@@ -139,59 +137,5 @@ func (s *supervisor) release(p *process) {
 	defer s.mu.Unlock()
 	if ended {
 		delete(s.procs, p.handle)
-	}
-}
-
-// pipes are one process's ends, and the child's.
-type pipes struct {
-	files [3]uintptr  // the child's 0, 1, 2
-	child []int       // to be closed here after the fork
-	ours  [3]*os.File // nil where there is none
-	fds   [3]int      // of ours
-}
-
-func (s *supervisor) makePipes(stdin bool) (*pipes, error) {
-	p := &pipes{}
-	p.files[0] = uintptr(s.null)
-	for i := range p.ours {
-		if i == 0 && !stdin {
-			continue
-		}
-		r, w, err := pipe()
-		if err != nil {
-			p.close()
-			return nil, err
-		}
-		theirs, mine := w, r
-		if i == 0 {
-			theirs, mine = r, w
-		}
-		p.child = append(p.child, theirs)
-		p.files[i] = uintptr(theirs)
-		// Only our end: the child must find a pipe that blocks.
-		if err := syscall.SetNonblock(mine, true); err != nil {
-			syscall.Close(mine)
-			p.close()
-			return nil, err
-		}
-		p.fds[i] = mine
-		p.ours[i] = os.NewFile(uintptr(mine), "pipe")
-	}
-	return p, nil
-}
-
-func (p *pipes) closeChild() {
-	for _, fd := range p.child {
-		syscall.Close(fd)
-	}
-	p.child = nil
-}
-
-func (p *pipes) close() {
-	p.closeChild()
-	for _, f := range p.ours {
-		if f != nil {
-			_ = f.Close()
-		}
 	}
 }

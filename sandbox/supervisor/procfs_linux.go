@@ -1,11 +1,184 @@
 package supervisor
 
-import "syscall"
+import (
+	"bytes"
+	"strconv"
+	"syscall"
+)
 
-// Package os would do all of this, with half a dozen system calls a file where these do three, and with a third more
-// program.
+// processTable reads /proc. Only this process reaps its children and only its main thread has any, so that the list of them,
+// read with the supervisor's mu held, is exact.
+type processTable struct {
+	children int // the file that lists this process's children; none where the kernel lacks it
+	self     int
+	buf      []byte
+}
 
-// readFile is a whole file of /proc.
+func openTable() *processTable {
+	t := &processTable{self: syscall.Getpid(), buf: make([]byte, 4<<10), children: none}
+	self := strconv.Itoa(t.self)
+	if fd, err := syscall.Open("/proc/self/task/"+self+"/children", syscall.O_RDONLY|syscall.O_CLOEXEC, 0); err == nil {
+		t.children = fd
+	}
+	return t
+}
+
+// orphans are the supervisor's children that it did not start. mu is held.
+func (s *supervisor) orphans() []int {
+	var pids []int
+	for _, pid := range s.table.own() {
+		if s.running[pid] == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// own lists this process's children.
+func (t *processTable) own() []int {
+	if t.children < 0 {
+		return scan(map[int]bool{t.self: true})
+	}
+	for {
+		n, err := syscall.Pread(t.children, t.buf, 0)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			return scan(map[int]bool{t.self: true})
+		}
+		// The kernel returns at most a page in one read, whatever the buffer's size, and does not mark the end of the list.
+		all := t.buf[:n]
+		if n < len(t.buf)/2 {
+			return numbers(all)
+		}
+		return numbers(readFrom(t.children))
+	}
+}
+
+// numbers parses decimal numbers between spaces.
+func numbers(b []byte) (list []int) {
+	n, in := 0, false
+	for _, c := range b {
+		if c >= '0' && c <= '9' {
+			n, in = n*10+int(c-'0'), true
+			continue
+		}
+		if in {
+			list = append(list, n)
+		}
+		n, in = 0, false
+	}
+	if in {
+		list = append(list, n)
+	}
+	return list
+}
+
+// walk visits these processes and all their descendants, each before it lists its children.
+func (t *processTable) walk(pids []int, visit func(pid int)) {
+	if t.children < 0 {
+		roots := make(map[int]bool, len(pids))
+		for _, pid := range pids {
+			roots[pid] = true
+			visit(pid)
+		}
+		for _, pid := range scan(roots) {
+			visit(pid)
+		}
+		return
+	}
+	queue := append([]int(nil), pids...)
+	for i := 0; i < len(queue); i++ {
+		visit(queue[i])
+		dir := "/proc/" + strconv.Itoa(queue[i]) + "/task/"
+		for _, tid := range names(dir) {
+			if b, err := readFile(dir + tid + "/children"); err == nil {
+				queue = append(queue, numbers(b)...)
+			}
+		}
+	}
+}
+
+// scan finds the descendants of the roots by reading every process, for kernels built without lists of children. It
+// looks a parent up only among the processes found so far, so it repeats until it finds no new one.
+func scan(roots map[int]bool) (found []int) {
+	for {
+		grown := false
+		for _, name := range names("/proc") {
+			pid, err := strconv.Atoi(name)
+			if err != nil || roots[pid] {
+				continue
+			}
+			if st, ok := readStat(pid); ok && roots[st.parent] {
+				roots[pid] = true
+				found = append(found, pid)
+				grown = true
+			}
+		}
+		if !grown {
+			return found
+		}
+	}
+}
+
+type stat struct {
+	state           byte
+	parent, session int
+}
+
+func readStat(pid int) (stat, bool) {
+	b, err := readFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return stat{}, false
+	}
+	// The name is in parentheses and may contain some: the last one ends it.
+	i := bytes.LastIndexByte(b, ')')
+	if i < 0 || i+2 >= len(b) {
+		return stat{}, false
+	}
+	n := numbers(b[i+3:])
+	if len(n) < 3 {
+		return stat{}, false
+	}
+	return stat{state: b[i+2], parent: n[0], session: n[2]}, true
+}
+
+// session is the process's session; false when it has ended.
+func (t *processTable) session(pid int) (int, bool) {
+	st, ok := readStat(pid)
+	return st.session, ok
+}
+
+// zombie reports whether a process has ended or does not exist.
+func (t *processTable) zombie(pid int) bool {
+	st, ok := readStat(pid)
+	return !ok || st.state == 'Z' || st.state == 'X'
+}
+
+// owner is the process id in an orphan's environment; empty when it cannot be read or has none.
+func (t *processTable) owner(pid int) string {
+	b, err := readFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return ""
+	}
+	for len(b) > 0 {
+		var entry []byte
+		entry, b, _ = bytes.Cut(b, []byte{0})
+		if id, ok := bytes.CutPrefix(entry, []byte(ownerVariable)); ok {
+			return string(id)
+		}
+	}
+	return ""
+}
+
+// ownerVariable identifies the process that a descendant belongs to.
+const ownerVariable = "SLUICE_PROCESS="
+
+// The functions below use package syscall: package os needs half a dozen system calls a file where these need three, and makes the
+// program a third larger.
+
+// readFile reads a whole file of /proc.
 func readFile(path string) ([]byte, error) {
 	fd, err := open(path, 0)
 	if err != nil {
@@ -15,7 +188,7 @@ func readFile(path string) ([]byte, error) {
 	return readFrom(fd), nil
 }
 
-// readFrom is all of an open file; what came before an error, where there is one.
+// readFrom reads all of an open file, up to the first error.
 func readFrom(fd int) []byte {
 	all := make([]byte, 0, 512)
 	for {
@@ -33,7 +206,7 @@ func readFrom(fd int) []byte {
 	}
 }
 
-// names are a directory's entries; none where it is not there.
+// names are a directory's entries; none when it does not exist.
 func names(dir string) (list []string) {
 	fd, err := open(dir, syscall.O_DIRECTORY)
 	if err != nil {

@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// receive gets the listening socket from whoever listens at path. Since the socket was made outside, its name is in a folder
-// that nobody in the sandbox can reach, and nothing that is put at a path in the sandbox is ever connected to. Where no socket
-// can be passed on, as in gVisor, the connection to path itself, on which that is told, has to do, and there will be no other.
+// receive gets the listening socket from the host's socket at path. The host makes the listening socket outside, so its name is in
+// a folder that the sandbox cannot reach, and the host never connects to a path inside the sandbox. Where no socket
+// can be passed, as in gVisor, receive reports that on the connection to path and returns this connection, which is then the only one.
 func receive(path string) (listen, connection int, err error) {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -34,7 +34,7 @@ func receive(path string) (listen, connection int, err error) {
 		_ = syscall.Close(listen)
 	}
 	if _, err := syscall.Write(fd, data[:]); err != nil {
-		return none, none, os.NewSyscallError("keep the connection", err)
+		return none, none, os.NewSyscallError("report on the connection", err)
 	}
 	return none, fd, nil
 }
@@ -48,7 +48,7 @@ func connect(fd int, path string) error {
 	}
 }
 
-// passed is the one descriptor of a message.
+// passed returns the only descriptor of a message.
 func passed(oob []byte) (int, error) {
 	messages, err := syscall.ParseSocketControlMessage(oob)
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"github.com/sluice-dev/sluice/sandbox/supervisor/wire"
 )
 
-// keepBuffer is the largest frame buffer kept between frames: commands are small, and a large one comes rarely.
-const keepBuffer = 128 << 10
+// maxKeptBuffer is the largest frame buffer that is reused: most commands are small, and large ones are rare.
+const maxKeptBuffer = 128 << 10
 
-// serve reads a connection's frames until it ends, or says what it may not.
+// serve reads a connection's frames until it ends or violates the protocol.
 func (s *supervisor) serve(c *conn) {
 	r := wire.NewReader(c)
 	var buf []byte
@@ -20,7 +20,7 @@ func (s *supervisor) serve(c *conn) {
 		if err != nil {
 			return
 		}
-		if cap(buf) < n || cap(buf) > keepBuffer {
+		if cap(buf) < n || cap(buf) > maxKeptBuffer {
 			buf = make([]byte, max(n, 4<<10))
 		}
 		if r.Payload(buf[:n]) != nil {
@@ -30,109 +30,73 @@ func (s *supervisor) serve(c *conn) {
 			return
 		}
 		greeted = true
-		if s.frame(c, t, buf[:n]) != nil {
+		m, err := wire.Parse(t, buf[:n])
+		if err != nil || s.handle(c, m) != nil {
 			return
 		}
 	}
 }
 
-// frame does what one frame says. An error is a fault of the host that ends the connection.
-func (s *supervisor) frame(c *conn, t wire.Type, b []byte) error {
-	switch t {
-	case wire.TypeHello:
-		var m wire.Hello
-		if err := m.Decode(b); err != nil {
-			return err
-		}
-		s.hello(c, &m)
-		if m.Version != wire.Version {
+// handle executes one message. An error is a protocol violation of the host and ends the connection. A message for an unknown
+// process does nothing.
+func (s *supervisor) handle(c *conn, m wire.Message) error {
+	switch m := m.(type) {
+	case *wire.Hello:
+		s.hello(c, m)
+		if m.Version < wire.MinVersion {
 			return wire.ErrVersion
 		}
-	case wire.TypeSpawn:
-		var m wire.Spawn
-		if err := m.Decode(b); err != nil {
-			return err
-		}
-		s.spawn(c, &m)
-	case wire.TypeAck:
-		var m wire.Ack
-		if err := m.Decode(b); err != nil {
-			return err
-		}
+	case *wire.Spawn:
+		s.spawn(c, m)
+	case *wire.Ack:
 		if p := s.find(m.Handle); p != nil {
 			p.stream(m.Stream).ack(m.Offset)
 		}
-	case wire.TypeStdin:
-		var m wire.Stdin
-		if err := m.Decode(b); err != nil {
-			return err
-		}
+	case *wire.Stdin:
 		if p := s.find(m.Handle); p != nil && p.stdin != nil && !p.stdin.put(m.Data) {
 			return wire.ErrOrder
 		}
-	case wire.TypeStdinEOF, wire.TypeRelease:
-		var m wire.Handle
-		if err := m.Decode(b); err != nil {
-			return err
-		}
-		p := s.find(uint64(m))
-		switch {
-		case p == nil:
-		case t == wire.TypeRelease:
-			s.release(p)
-		case p.stdin != nil:
+	case *wire.StdinEOF:
+		if p := s.find(m.Handle); p != nil && p.stdin != nil {
 			p.stdin.finish()
 		}
-	case wire.TypeTerminate:
-		var m wire.Terminate
-		if err := m.Decode(b); err != nil {
-			return err
+	case *wire.Release:
+		if p := s.find(m.Handle); p != nil {
+			s.release(p)
 		}
-		s.terminate(time.Duration(m.Grace))
-	default:
-		return s.control(c, t, b)
-	}
-	return nil
-}
-
-// control does the frames about signals and about taking over.
-func (s *supervisor) control(c *conn, t wire.Type, b []byte) error {
-	switch t {
-	case wire.TypeSignal:
-		var m wire.Signal
-		if err := m.Decode(b); err != nil {
-			return err
-		}
-		reply := wire.Signaled{Handle: m.Handle, Seq: m.Seq, Result: s.signal(&m)}
-		c.write(reply.Append(nil))
-	case wire.TypeKill:
-		var m wire.Kill
-		if err := m.Decode(b); err != nil {
-			return err
-		}
+	case *wire.Signal:
+		c.send(&wire.Signaled{Handle: m.Handle, Seq: m.Seq, Result: s.signal(m)})
+	case *wire.Kill:
 		if p := s.find(m.Handle); p != nil {
 			s.mu.Lock()
 			s.kill(p, time.Duration(m.Grace))
 			s.mu.Unlock()
 		}
-	case wire.TypeList:
-		if len(b) != 0 {
-			return wire.ErrPayload
-		}
-		reply := s.list()
-		c.write(reply.Append(nil))
-	case wire.TypeResume:
-		var m wire.Resume
-		if err := m.Decode(b); err != nil {
-			return err
-		}
+	case *wire.List:
+		c.send(s.list())
+	case *wire.Resume:
 		if p := s.find(m.Handle); p != nil {
 			p.resume(c, m.Stdout, m.Stderr)
 		}
+	case *wire.Terminate:
+		s.terminate(time.Duration(m.Grace))
 	default:
 		return wire.ErrOrder
 	}
 	return nil
+}
+
+// hello answers the first frame of a connection.
+func (s *supervisor) hello(c *conn, m *wire.Hello) {
+	s.mu.Lock()
+	s.conn = c
+	s.reattachWindow = time.Duration(m.ReattachWindow)
+	s.mu.Unlock()
+	if m.ReattachWindow > 0 && s.next == nil {
+		s.next = make(chan *conn)
+		go s.acceptMore()
+	}
+	c.send(&wire.Hello{Version: wire.Version, PID: uint32(syscall.Getpid()), ReattachWindow: m.ReattachWindow})
 }
 
 func (s *supervisor) find(handle uint64) *process {
@@ -141,7 +105,7 @@ func (s *supervisor) find(handle uint64) *process {
 	return s.procs[handle]
 }
 
-// signal sends to the group of a process that has not been reaped, so that the number is still its own.
+// signal signals the group of a process that has not been reaped: until then the kernel does not reuse its pid.
 func (s *supervisor) signal(m *wire.Signal) wire.SignalResult {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,13 +128,13 @@ func (s *supervisor) signal(m *wire.Signal) wire.SignalResult {
 	}
 }
 
-// list tells every process there is, running or kept.
+// list returns every process, running or kept.
 func (s *supervisor) list() *wire.Listed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := &wire.Listed{Processes: make([]wire.Held, 0, len(s.procs))}
+	m := &wire.Listed{Processes: make([]wire.ProcessState, 0, len(s.procs))}
 	for _, p := range s.procs {
-		m.Processes = append(m.Processes, p.held())
+		m.Processes = append(m.Processes, p.state())
 	}
 	return m
 }

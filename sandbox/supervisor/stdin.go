@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-dev/sluice/sandbox/supervisor/wire"
 )
 
-// input is a process's standard input. What the host sent waits in queue until the process reads.
+// input is a process's standard input. The host's bytes wait in queue until the process reads.
 type input struct {
 	p    *process
 	file *os.File
@@ -18,8 +18,8 @@ type input struct {
 	queue  [][]byte
 	size   int // bytes in queue, and being written
 	taken  int64
-	eof    bool // nothing comes after queue
-	closed bool // nothing will be taken any more
+	eof    bool // nothing follows queue
+	closed bool // the process takes no more
 }
 
 func newInput(p *process, f *os.File) *input {
@@ -28,7 +28,7 @@ func newInput(p *process, f *os.File) *input {
 	return in
 }
 
-// put takes bytes from the host; false when the host sends more than its window allows.
+// put queues bytes from the host; false when the host exceeds its window.
 func (in *input) put(b []byte) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -43,7 +43,7 @@ func (in *input) put(b []byte) bool {
 	return true
 }
 
-// finish closes the pipe after what is queued.
+// finish closes the pipe after the queue.
 func (in *input) finish() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -51,7 +51,7 @@ func (in *input) finish() {
 	in.more.Signal()
 }
 
-// abort ends run, whatever it waits for.
+// abort ends run at once.
 func (in *input) abort() {
 	in.mu.Lock()
 	in.eof, in.closed = true, true
@@ -64,12 +64,12 @@ func (in *input) abort() {
 // run writes to the pipe until its end.
 func (in *input) run() {
 	for {
-		b := in.next()
+		b := in.pop()
 		if b == nil {
 			break
 		}
 		n, err := in.file.Write(b)
-		in.report(n, len(b), err != nil)
+		in.wrote(n, len(b), err != nil)
 		if err != nil {
 			break
 		}
@@ -77,8 +77,8 @@ func (in *input) run() {
 	_ = in.file.Close()
 }
 
-// next is the next piece to write; nil at the end.
-func (in *input) next() []byte {
+// pop waits for the next piece to write; nil at the end.
+func (in *input) pop() []byte {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for len(in.queue) == 0 && !in.eof {
@@ -93,8 +93,8 @@ func (in *input) next() []byte {
 	return b
 }
 
-// report tells the host how much was written. The frame is sent with mu held, so that counts arrive in their order.
-func (in *input) report(n, size int, closed bool) {
+// wrote counts n written bytes of a piece and reports them.
+func (in *input) wrote(n, size int, closed bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.taken += int64(n)
@@ -102,22 +102,25 @@ func (in *input) report(n, size int, closed bool) {
 	if closed {
 		in.closed, in.queue = true, nil
 	}
-	m := wire.StdinTaken{Handle: in.p.handle, Taken: in.taken, Closed: in.closed}
-	in.conn.write(m.Append(nil))
+	in.report()
 }
 
-// state is how much was written, how much waits, and whether there will be no more.
+// report sends the count to the host. mu is held, so that counts arrive in order.
+func (in *input) report() {
+	in.conn.send(&wire.StdinTaken{Handle: in.p.handle, Taken: in.taken, Closed: in.closed})
+}
+
+// state returns how many bytes were written, how many wait, and whether the input is closed.
 func (in *input) state() (taken, queued int64, closed bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.taken, int64(in.size), in.closed || in.eof
 }
 
-// resume tells another connection how much was written, and later counts too.
+// resume reports to another connection from now on.
 func (in *input) resume(c *conn) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.conn = c
-	m := wire.StdinTaken{Handle: in.p.handle, Taken: in.taken, Closed: in.closed}
-	c.write(m.Append(nil))
+	in.report()
 }

@@ -10,86 +10,84 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
-// TestIsWhatTheSourceBuilds fails when somebody changed the supervisor and did not run build.sh.
-func TestIsWhatTheSourceBuilds(t *testing.T) {
+// TestBinariesMatchSource fails when the supervisor's source was changed without a run of build.sh.
+func TestBinariesMatchSource(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds two programs")
 	}
-	want, err := os.ReadFile("go.version")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if runtime.Version() != strings.TrimSpace(string(want)) {
-		t.Skipf("the binaries were built with %s, this is %s: run supervisor/build.sh --check, which asks for that version",
-			strings.TrimSpace(string(want)), runtime.Version())
+	b, err := os.ReadFile("go.version")
+	testkit.Must(t, err)
+	if want := strings.TrimSpace(string(b)); runtime.Version() != want {
+		t.Skipf("the binaries were built with %s, this is %s: run supervisor/build.sh --check, which uses that version", want, runtime.Version())
 	}
 	if out, err := exec.CommandContext(t.Context(), "../build.sh", "--check").CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("build.sh --check: %v\n%s", err, out)
+	}
+}
+
+// needProgram skips a test on a system without an embedded supervisor.
+func needProgram(t *testing.T) {
+	t.Helper()
+	if program == "" {
+		t.Skip(ErrNotEmbedded)
 	}
 }
 
 func TestExtract(t *testing.T) {
+	needProgram(t)
 	dir := t.TempDir()
 	path, err := Extract(dir)
-	if errors.Is(err, ErrNone) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	check := func() {
+	testkit.Must(t, err)
+	check := func(what string) {
 		t.Helper()
 		b, err := os.ReadFile(path)
-		if err != nil || string(b) != program {
-			t.Fatalf("%d bytes of %d, %v", len(b), len(program), err)
+		testkit.Must(t, err)
+		if string(b) != program {
+			t.Fatalf("%s: the file has %d bytes, want the %d embedded ones", what, len(b), len(program))
 		}
-		if info, err := os.Stat(path); err != nil || info.Mode() != 0o755 {
-			t.Fatal(info, err)
-		}
+		info, err := os.Stat(path)
+		testkit.Must(t, err)
+		testkit.Equal(t, what+": mode", info.Mode(), os.FileMode(0o755))
 	}
-	check()
+	check("first extraction")
 	before, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
+	testkit.Must(t, err)
+	again, err := Extract(dir)
+	testkit.Must(t, err)
+	testkit.Equal(t, "path of the second extraction", again, path)
+	after, err := os.Stat(path)
+	testkit.Must(t, err)
+	if !os.SameFile(before, after) {
+		t.Error("the second extraction replaced the file, want it reused")
 	}
-	if again, err := Extract(dir); err != nil || again != path {
-		t.Fatal(again, err)
-	}
-	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
-		t.Errorf("written again though it was there: %v", err)
-	}
-	damage := map[string]func() error{
-		"another's bytes": func() error { return os.WriteFile(path, []byte(strings.Repeat("x", len(program))), 0o700) },
-		"cut off":         func() error { return os.Truncate(path, 100) },
-		"open to all":     func() error { return os.Chmod(path, 0o777) },
+	for what, damage := range map[string]func() error{
+		"other bytes": func() error { return os.WriteFile(path, []byte(strings.Repeat("x", len(program))), 0o700) },
+		"truncated":   func() error { return os.Truncate(path, 100) },
+		"open to all": func() error { return os.Chmod(path, 0o777) },
 		"a link": func() error {
 			other := filepath.Join(t.TempDir(), "other")
 			return errors.Join(os.Remove(path), os.WriteFile(other, nil, 0o700), os.Symlink(other, path))
 		},
+	} {
+		testkit.Must(t, damage())
+		_, err := Extract(dir)
+		testkit.Must(t, err)
+		check(what)
 	}
-	for what, do := range damage {
-		if err := do(); err != nil {
-			t.Fatal(what, err)
-		}
-		if _, err := Extract(dir); err != nil {
-			t.Fatal(what, err)
-		}
-		check()
-	}
-	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != 1 {
-		t.Errorf("left in the folder: %v, %v", left, err)
-	}
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	testkit.Must(t, err)
+	testkit.Equal(t, "files in the folder", files, []string{path})
 	if _, err := Extract(filepath.Join(dir, "none")); err == nil {
-		t.Error("extracted into a folder that is not there")
+		t.Error("Extract into a missing folder: error = nil, want one")
 	}
 }
 
-func TestExtractAtATime(t *testing.T) {
-	if program == "" {
-		t.Skip(ErrNone)
-	}
+func TestExtractConcurrently(t *testing.T) {
+	needProgram(t)
 	dir := t.TempDir()
 	var all sync.WaitGroup
 	for range 8 {
@@ -102,19 +100,13 @@ func TestExtractAtATime(t *testing.T) {
 	all.Wait()
 }
 
-// TestIsSmall keeps what makes the program large out of it.
-func TestIsSmall(t *testing.T) {
-	if program == "" {
-		t.Skip(ErrNone)
-	}
-	if n := len(program); n > 1800<<10 {
-		t.Errorf("%d bytes", n)
+// TestProgramIsSmall fails when a large package is linked into the program.
+func TestProgramIsSmall(t *testing.T) {
+	needProgram(t)
+	if n, most := len(program), 1800<<10; n > most {
+		t.Errorf("the program has %d bytes, want at most %d", n, most)
 	}
 	info, err := buildinfo.Read(strings.NewReader(program))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(info.Deps) != 0 {
-		t.Errorf("it is built from other modules: %v", info.Deps)
-	}
+	testkit.Must(t, err)
+	testkit.Equal(t, "other modules in the program", len(info.Deps), 0)
 }

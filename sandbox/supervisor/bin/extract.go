@@ -11,20 +11,20 @@ import (
 	"strings"
 )
 
-// ErrNone is what [Extract] gives where no supervisor is embedded: the caller runs its own binary as one instead.
-var ErrNone = errors.New("no supervisor is embedded for this system")
+// ErrNotEmbedded is the error of [Extract] when no supervisor is embedded. The caller then runs its own binary as the supervisor.
+var ErrNotEmbedded = errors.New("no supervisor is embedded for this system")
 
-// mode lets the users that sandboxes run as execute it; the folder keeps everybody else away.
+// mode lets the users of sandboxes execute the file; the folder keeps other users out.
 const mode = 0o755
 
-// Extract makes sure that the supervisor is in dir as a program, and gives its path. A file that is there is used only when
-// its bytes are the embedded ones; any number of workers may do this at the same time. The folder must be the user's own.
+// Extract writes the supervisor's program to dir, unless it exists there, and returns its path. It reuses a file only when its bytes
+// are the embedded ones. Several workers may call it at the same time. The user must own the folder.
 func Extract(dir string) (string, error) {
 	if program == "" {
-		return "", ErrNone
+		return "", ErrNotEmbedded
 	}
 	h := sha256.New()
-	// Piece by piece: a conversion would copy the program whole.
+	// A conversion to []byte would copy the whole program.
 	if _, err := io.Copy(h, struct{ io.Reader }{strings.NewReader(program)}); err != nil {
 		return "", fmt.Errorf("extract the supervisor: %w", err)
 	}
@@ -37,8 +37,7 @@ func Extract(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("extract the supervisor: %w", err)
 	}
-	err = write(f)
-	if err == nil {
+	if err = write(f); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {

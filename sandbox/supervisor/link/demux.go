@@ -7,32 +7,32 @@ import (
 	"github.com/sluice-dev/sluice/sandbox/supervisor/wire"
 )
 
-// read hands every frame to its process, until the connection ends or carries what it may not.
+// read delivers every frame to its process, until the connection ends or the supervisor violates the protocol.
 func (l *Link) read(r *wire.Reader) {
 	defer close(l.done)
 	var buf []byte
-	var err error
-	for err == nil {
-		var t wire.Type
-		var n int
-		if t, n, err = r.Next(); err != nil {
-			break
-		}
-		if t == wire.TypeOutput {
+	for {
+		t, n, err := r.Next()
+		switch {
+		case err != nil:
+		case t == wire.TypeOutput:
 			err = l.output(r, n)
-			continue
+		default:
+			if cap(buf) < n {
+				buf = make([]byte, max(n, 512))
+			}
+			if err = r.Payload(buf[:n]); err == nil {
+				err = l.handle(t, buf[:n])
+			}
 		}
-		if cap(buf) < n {
-			buf = make([]byte, max(n, 512))
-		}
-		if err = r.Payload(buf[:n]); err == nil {
-			err = l.frame(t, buf[:n])
+		if err != nil {
+			l.end(err)
+			return
 		}
 	}
-	l.end(err)
 }
 
-// end tells every process that is left that it is lost.
+// end reports every remaining process as lost.
 func (l *Link) end(err error) {
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
@@ -48,7 +48,7 @@ func (l *Link) end(err error) {
 	}
 }
 
-// output reads a piece into memory of its own, without a copy between.
+// output reads a piece into the memory that Read returns, without a copy.
 func (l *Link) output(r *wire.Reader, n int) error {
 	if n <= wire.OutputHead || n > wire.OutputHead+wire.MaxOutput {
 		return wire.ErrPayload
@@ -65,88 +65,62 @@ func (l *Link) output(r *wire.Reader, n int) error {
 	if p == nil || p.abandoned.Load() {
 		return nil // the reader skips the rest of the frame
 	}
-	piece := l.piece(n - wire.OutputHead)
+	piece := l.newPiece(n - wire.OutputHead)
 	if err := r.Payload(piece.data); err != nil {
 		return err
 	}
 	return p.queue(m.Stream, m.Offset, piece)
 }
 
-// pooled is the size from which a piece's memory is worth reusing.
-const pooled = 32 << 10
+// minPooled is the size in bytes from which the memory of a piece is pooled.
+const minPooled = 32 << 10
 
-func (l *Link) piece(n int) piece {
-	if n < pooled {
+func (l *Link) newPiece(n int) piece {
+	if n < minPooled {
 		return piece{data: make([]byte, n)}
 	}
 	b := l.pool.Get().(*[]byte)
-	return piece{data: (*b)[:n], pool: b}
+	return piece{data: (*b)[:n], pooled: b}
 }
 
 func (l *Link) recycle(p piece) {
-	if p.pool != nil {
-		l.pool.Put(p.pool)
+	if p.pooled != nil {
+		l.pool.Put(p.pooled)
 	}
 }
 
-// frame takes any frame but Output.
-func (l *Link) frame(t wire.Type, b []byte) error {
-	switch t {
-	case wire.TypeSpawned:
-		var m wire.Spawned
-		if err := m.Decode(b); err != nil {
-			return err
-		}
+// handle delivers any frame but Output. A message for an unknown process does nothing.
+func (l *Link) handle(t wire.Type, b []byte) error {
+	m, err := wire.Parse(t, b)
+	if err != nil {
+		return err
+	}
+	switch m := m.(type) {
+	case *wire.Spawned:
 		if p := l.find(m.Handle); p != nil {
-			return p.spawned(&m)
+			return p.spawned(m)
 		}
-	case wire.TypeFailed:
-		var m wire.Failed
-		if err := m.Decode(b); err != nil {
-			return err
-		}
+	case *wire.Failed:
 		if p := l.find(m.Handle); p != nil {
 			l.remove(p)
-			return p.fail(startError(&m))
+			return p.fail(startError(m))
 		}
-	case wire.TypeStdinTaken:
-		var m wire.StdinTaken
-		if err := m.Decode(b); err != nil {
-			return err
-		}
+	case *wire.StdinTaken:
 		if p := l.find(m.Handle); p != nil {
-			p.stdinTaken(&m)
+			p.stdinTaken(m)
 		}
-	case wire.TypeSignaled:
-		var m wire.Signaled
-		if err := m.Decode(b); err != nil {
-			return err
-		}
-		l.answer(m.Seq, m.Result)
-	case wire.TypeExit:
-		var m wire.Exit
-		if err := m.Decode(b); err != nil {
-			return err
-		}
+	case *wire.Signaled:
+		l.signaled(m.Seq, m.Result)
+	case *wire.Exit:
 		if p := l.find(m.Handle); p != nil {
 			l.remove(p)
-			p.end(&m)
+			p.end(m)
 			if p.abandoned.Load() {
-				_ = p.Release() // it fails where the supervisor is gone, and has forgotten it
+				_ = p.Release() // it fails when the supervisor is gone, and the process with it
 			}
 		}
-	case wire.TypeListed:
-		var m wire.Listed
-		if err := m.Decode(b); err != nil {
-			return err
-		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if len(l.listed) == 0 {
-			return wire.ErrOrder
-		}
-		l.listed[0] <- &m
-		l.listed = l.listed[1:]
+	case *wire.Listed:
+		return l.listed(m)
 	default:
 		return wire.ErrOrder
 	}

@@ -9,11 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/supervisor"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
@@ -21,70 +21,45 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "supervisor" {
-		os.Exit(supervisor.Main(os.Args[2:]))
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { testkit.Main(m, testkit.Programs{"supervisor": supervisor.Main}) }
 
-// alone is a supervisor without a provider.
-type alone struct {
+// bareSupervisor is a supervisor without a provider.
+type bareSupervisor struct {
 	socket string
-	gone   chan struct{}
+	exited chan struct{}
 }
 
-func launch(t *testing.T) *alone {
+func launch(t *testing.T) *bareSupervisor {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "sl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &alone{socket: filepath.Join(dir, "s"), gone: make(chan struct{})}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: a.socket, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.SetUnlinkOnClose(false)
-	f, err := l.File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := &bareSupervisor{socket: filepath.Join(testkit.ShortDir(t), "s"), exited: make(chan struct{})}
+	f, err := link.Listen(t.Context(), s.socket)
+	testkit.Must(t, err)
 	cmd := exec.Command(os.Args[0], "supervisor")
 	cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}
 	cmd.Stderr = os.Stderr
 	cmd.ExtraFiles = []*os.File{f}
-	if err := errors.Join(cmd.Start(), f.Close(), l.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, errors.Join(cmd.Start(), f.Close()))
 	go func() {
-		defer close(a.gone)
+		defer close(s.exited)
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("the supervisor ended: %v", err)
+			t.Errorf("the supervisor's exit: %v, want code 0", err)
 		}
 	}()
 	t.Cleanup(func() {
-		<-a.gone
-		if _, err := os.Stat(a.socket); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the supervisor left its socket: %v", err)
-		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
+		<-s.exited
+		if _, err := os.Stat(s.socket); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("stat the supervisor's socket after its exit: error = %v, want %v", err, os.ErrNotExist)
 		}
 	})
-	return a
+	return s
 }
 
-func (a *alone) open(t *testing.T, reattachWindow time.Duration) *link.Link {
+func (s *bareSupervisor) open(t *testing.T, reattachWindow time.Duration) *link.Link {
 	t.Helper()
-	conn, err := net.Dial("unix", a.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn, err := net.Dial("unix", s.socket)
+	testkit.Must(t, err)
 	l, err := link.Open(t.Context(), conn, reattachWindow)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return l
 }
 
@@ -93,14 +68,12 @@ func spawn(t *testing.T, l *link.Link, id, script string) *link.Process {
 	p, err := l.Start(t.Context(), &wire.Spawn{
 		ID: id, Path: "/bin/sh", Args: []string{"-c", script}, Env: []string{"PATH=/usr/bin:/bin", "SLUICE_PROCESS=" + id}, Dir: "/", Stdin: true,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return p
 }
 
-// some reads until n bytes of standard output have come, or the end.
-func some(t *testing.T, p *link.Process, n int) []byte {
+// read reads at least n bytes of standard output, or to its end.
+func read(t *testing.T, p *link.Process, n int) string {
 	t.Helper()
 	var b bytes.Buffer
 	for b.Len() < n {
@@ -108,234 +81,283 @@ func some(t *testing.T, p *link.Process, n int) []byte {
 		if err == io.EOF {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		b.Write(out.Data)
 	}
-	return b.Bytes()
+	return b.String()
 }
 
-// TestResume is a worker's restart: the connection ends in mid-run, and another goes on from where the first had stored.
+// wantExit waits for a process and checks how it ended.
+func wantExit(t *testing.T, p *link.Process, reason schemas.Reason, code int) {
+	t.Helper()
+	exit, err := p.Wait(t.Context())
+	testkit.Must(t, err)
+	testkit.Equal(t, p.ID()+": reason", exit.Reason, reason)
+	testkit.Equal(t, p.ID()+": code", exit.Code, code)
+}
+
+// terminate ends a supervisor and its link.
+func terminate(t *testing.T, l *link.Link) {
+	t.Helper()
+	err := l.Terminate(0)
+	<-l.Done()
+	testkit.Must(t, errors.Join(err, l.Close()))
+}
+
+// TestResume: a worker restarts. Its connection ends in mid-run, and the next one resumes from the stored offsets.
 func TestResume(t *testing.T) {
-	a := launch(t)
+	s := launch(t)
 	const size = 20 << 20
-	first := a.open(t, time.Hour)
+	first := s.open(t, time.Hour)
 	asks := spawn(t, first, "asks", "echo one; read x; echo two $x; exit 5")
-	if got := string(some(t, asks, 4)); got != "one\n" {
-		t.Fatal(got)
-	}
+	testkit.Equal(t, "asks: output", read(t, asks, 4), "one\n")
 	prints := spawn(t, first, "prints", "head -c 20971520 /dev/zero | tr '\\0' x; exit 3")
 	stored := int64(0)
 	for stored < 10<<20 {
-		n := int64(len(some(t, prints, 1)))
-		stored += n
-		if err := prints.Ack(schemas.Stdout, stored); err != nil {
-			t.Fatal(err)
-		}
+		stored += int64(len(read(t, prints, 1)))
+		testkit.Must(t, prints.Ack(schemas.Stdout, stored))
 	}
 	ended := spawn(t, first, "ended", "i=0; while [ $i -lt 1000 ]; do echo $i; i=$((i+1)); done; exit 4")
-	all := some(t, ended, 1<<20)
-	if exit, err := ended.Wait(t.Context()); err != nil || exit.Code != 4 {
-		t.Fatal(exit, err)
-	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if exit, err := asks.Wait(t.Context()); err != nil || exit.Reason != schemas.ReasonLost {
-		t.Fatal(exit, err)
-	}
+	all := read(t, ended, 1<<20)
+	wantExit(t, ended, schemas.ReasonExited, 4)
+	testkit.Must(t, first.Close())
+	wantExit(t, asks, schemas.ReasonLost, -1)
 
-	second := a.open(t, time.Hour)
-	defer func() {
-		if err := errors.Join(second.Terminate(0), closed(second)); err != nil {
-			t.Error(err)
-		}
-	}()
-	again := make(map[string]*link.Process)
+	second := s.open(t, time.Hour)
+	defer terminate(t, second)
+	resumed := make(map[string]*link.Process)
 	list, err := second.List(t.Context())
-	if err != nil || len(list) != 3 {
-		t.Fatal(list, err)
-	}
+	testkit.Must(t, err)
+	testkit.Equal(t, "listed processes", len(list), 3)
 	from := map[string]int64{"asks": 4, "prints": stored, "ended": 100}
-	for _, held := range list {
-		if held.Ended != (held.ID == "ended") && held.ID != "prints" {
-			t.Errorf("%+v", held)
+	for _, state := range list {
+		if state.ID != "prints" {
+			testkit.Equal(t, state.ID+": ended", state.Ended, state.ID == "ended")
 		}
-		if again[held.ID], err = second.Resume(held, from[held.ID], 0); err != nil {
-			t.Fatal(err)
+		resumed[state.ID], err = second.Resume(state, from[state.ID], 0)
+		testkit.Must(t, err)
+		if state.ID == "asks" {
+			_, err := second.Resume(state, 0, 0)
+			testkit.WantCode(t, err, schemas.CodeConflict)
 		}
-		if _, err := second.Resume(held, 0, 0); !errors.Is(err, schemas.ErrConflict) && held.ID == "asks" {
-			t.Errorf("resumed twice: %v", err)
-		}
 	}
-	if again["asks"].PID() != asks.PID() {
-		t.Errorf("pid %d, was %d", again["asks"].PID(), asks.PID())
-	}
-	if err := again["asks"].WriteStdin(t.Context(), []byte("more\n")); err != nil {
-		t.Fatal(err)
-	}
-	if got := string(some(t, again["asks"], 9)); got != "two more\n" {
-		t.Errorf("%q", got)
-	}
-	if got := some(t, again["ended"], 1<<20); !bytes.Equal(got, all[100:]) {
-		t.Errorf("%d bytes again, of %d after the first 100", len(got), len(all))
-	}
-	for total := stored; ; {
-		out, err := again["prints"].Read(t.Context())
+	testkit.Equal(t, "asks: pid", resumed["asks"].PID(), asks.PID())
+	testkit.Must(t, resumed["asks"].WriteStdin(t.Context(), []byte("more\n")))
+	testkit.Equal(t, "asks: resumed output", read(t, resumed["asks"], 9), "two more\n")
+	testkit.Equal(t, "ended: resumed output", read(t, resumed["ended"], 1<<20), all[100:])
+	total := stored
+	for {
+		out, err := resumed["prints"].Read(t.Context())
 		if err == io.EOF {
-			if total != size {
-				t.Errorf("%d bytes in all", total)
-			}
 			break
 		}
-		if err != nil || out.Offset != total || bytes.Trim(out.Data, "x") != nil && len(bytes.Trim(out.Data, "x")) > 0 {
-			t.Fatal(out.Offset, total, err)
+		testkit.Must(t, err)
+		if out.Offset != total {
+			t.Fatalf("prints: offset = %d, want %d", out.Offset, total)
+		}
+		if rest := bytes.Trim(out.Data, "x"); len(rest) > 0 {
+			t.Fatalf("prints: output has %d bytes other than x, want none", len(rest))
 		}
 		total += int64(len(out.Data))
-		if err := again["prints"].Ack(out.Stream, total); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, resumed["prints"].Ack(out.Stream, total))
 	}
-	for id, want := range map[string]int{"asks": 5, "prints": 3, "ended": 4} {
-		exit, err := again[id].Wait(t.Context())
-		if err != nil || exit.Code != want || exit.Reason != schemas.ReasonExited {
-			t.Errorf("%s: %+v, %v", id, exit, err)
-		}
-		if err := again[id].Release(); err != nil {
-			t.Error(err)
-		}
+	testkit.Equal(t, "prints: bytes", total, int64(size))
+	for id, code := range map[string]int{"asks": 5, "prints": 3, "ended": 4} {
+		wantExit(t, resumed[id], schemas.ReasonExited, code)
+		testkit.Must(t, resumed[id].Release())
 	}
-	if list, err := second.List(t.Context()); err != nil || len(list) != 0 {
-		t.Errorf("after release: %v, %v", list, err)
-	}
+	list, err = second.List(t.Context())
+	testkit.Must(t, err)
+	testkit.Equal(t, "listed processes after release", len(list), 0)
 }
 
-func closed(l *link.Link) error {
-	<-l.Done()
-	return l.Close()
-}
-
-// TestTakeOver: a worker that hangs, with its connection open, does not keep the next one out.
-func TestTakeOver(t *testing.T) {
-	a := launch(t)
-	first := a.open(t, time.Hour)
-	second := a.open(t, time.Hour)
+// TestOpenReplacesConnection: a worker that hangs with its connection open does not block the next one.
+func TestOpenReplacesConnection(t *testing.T) {
+	s := launch(t)
+	first := s.open(t, time.Hour)
+	second := s.open(t, time.Hour)
 	<-first.Done()
-	if err := errors.Join(first.Close(), second.Terminate(0), closed(second)); err != nil {
-		t.Error(err)
-	}
+	testkit.Must(t, first.Close())
+	terminate(t, second)
 }
 
-func TestLinger(t *testing.T) {
+func TestReattachWindowEnds(t *testing.T) {
 	for _, reattachWindow := range []time.Duration{0, time.Millisecond} {
-		a := launch(t)
-		l := a.open(t, reattachWindow)
+		s := launch(t)
+		l := s.open(t, reattachWindow)
 		p := spawn(t, l, "p", "trap '' TERM; (setsid sleep 300 &); sleep 300")
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-		<-a.gone
-		if exit, err := p.Wait(t.Context()); err != nil || exit.Reason != schemas.ReasonLost || exit.Code != -1 {
-			t.Error(exit, err)
-		}
-		if err := p.Signal(15); !errors.Is(err, schemas.ErrNotFound) {
-			t.Error(err)
-		}
+		testkit.Must(t, l.Close())
+		<-s.exited
+		wantExit(t, p, schemas.ReasonLost, -1)
+		testkit.WantCode(t, p.Signal(15), schemas.CodeNotFound)
 	}
 }
 
-// TestOtherEnd talks to something that is no supervisor, or not one of this version.
-func TestOtherEnd(t *testing.T) {
-	hello := wire.Hello{Version: wire.Version}
-	good := hello.Append(nil)
-	hello.Version++
-	exit := wire.Exit{Handle: 99}
+// frames encodes messages.
+func frames(messages ...wire.Message) []byte {
+	var b []byte
+	for _, m := range messages {
+		b = wire.Append(b, m)
+	}
+	return b
+}
+
+// resize changes the length of a frame's payload by n bytes: a field more, or fields less.
+func resize(frame []byte, n int) []byte {
+	frame = bytes.Clone(frame)
+	frame[0] += byte(n)
+	if n < 0 {
+		return frame[:len(frame)+n]
+	}
+	return append(frame, make([]byte, n)...)
+}
+
+// TestOpenAcceptsOtherVersions: a supervisor of an older or a newer version is reattached, and its processes run.
+func TestOpenAcceptsOtherVersions(t *testing.T) {
+	spawned := frames(&wire.Spawned{Handle: 1, PID: 7, Started: 8})
+	exit := frames(&wire.Exit{Handle: 1, Code: 3, Started: 8, Ended: 9})
+	for what, c := range map[string]struct {
+		version uint32
+		resize  int // of Hello, Spawned and Exit
+	}{
+		"the oldest supported version":                  {wire.MinVersion, 0},
+		"the oldest supported version, without a field": {wire.MinVersion, -8},
+		"a newer version":                               {wire.Version + 1, 0},
+		"a newer version, with a new field":             {wire.Version + 1, 8},
+	} {
+		hello := resize(frames(&wire.Hello{Version: c.version, PID: 5}), c.resize)
+		l, err := link.Open(t.Context(), fake(hello, slices.Concat(resize(spawned, c.resize), resize(exit, c.resize))), time.Hour)
+		if err != nil {
+			t.Errorf("%s: open: %v", what, err)
+			continue
+		}
+		testkit.Equal(t, what+": pid", l.PID(), 5)
+		p, err := l.Start(t.Context(), &wire.Spawn{ID: "x"})
+		testkit.Must(t, err)
+		testkit.Equal(t, what+": process's pid", p.PID(), 7)
+		wantExit(t, p, schemas.ReasonExited, 3)
+		testkit.Must(t, l.Close())
+	}
+	_, err := link.Open(t.Context(), fake(frames(&wire.Hello{Version: wire.MinVersion - 1})), time.Hour)
+	testkit.WantCode(t, err, schemas.CodeUnavailable)
+	if !errors.Is(err, wire.ErrVersion) {
+		t.Errorf("a version that is too old: error = %v, want %v", err, wire.ErrVersion)
+	}
+}
+
+// TestSupervisorAcceptsOtherVersions: a supervisor serves a host of a newer version, and refuses one that is too old.
+func TestSupervisorAcceptsOtherVersions(t *testing.T) {
+	s := launch(t)
+	hello := frames(&wire.Hello{Version: wire.MinVersion - 1, ReattachWindow: int64(time.Hour)})
+	r := s.greet(t, hello)
+	if _, _, err := r.Next(); err != io.EOF {
+		t.Errorf("a version that is too old: next frame: error = %v, want %v", err, io.EOF)
+	}
+	hello = resize(frames(&wire.Hello{Version: wire.Version + 1, ReattachWindow: int64(time.Hour)}), 8)
+	r = s.greet(t, append(hello, resize(frames(&wire.List{}), 4)...))
+	kind, _, err := r.Next()
+	testkit.Must(t, err)
+	testkit.Equal(t, "the answer to List", kind, wire.TypeListed)
+	terminate(t, s.open(t, time.Hour))
+}
+
+// greet writes a host's first frames on a new connection and checks the supervisor's Hello.
+func (s *bareSupervisor) greet(t *testing.T, first []byte) *wire.Reader {
+	t.Helper()
+	conn, err := net.Dial("unix", s.socket)
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Must(t, conn.Close()) })
+	_, err = conn.Write(first)
+	testkit.Must(t, err)
+	r := wire.NewReader(conn)
+	kind, n, err := r.Next()
+	testkit.Must(t, err)
+	testkit.Equal(t, "the supervisor's first frame", kind, wire.TypeHello)
+	b := make([]byte, n)
+	testkit.Must(t, r.Payload(b))
+	var m wire.Hello
+	testkit.Must(t, wire.Decode(b, &m))
+	testkit.Equal(t, "the supervisor's version", m.Version, uint32(wire.Version))
+	return r
+}
+
+// TestLinkRefusesProtocolViolations: Open fails on a peer that is no supervisor, and the link ends at the first invalid frame.
+func TestLinkRefusesProtocolViolations(t *testing.T) {
+	hello := frames(&wire.Hello{Version: wire.Version})
+	exit := frames(&wire.Exit{Handle: 99})
+	spawned := frames(&wire.Spawned{Handle: 1})
 	output := make([]byte, wire.OutputFrame+1)
 	(&wire.Output{Handle: 1, Stream: wire.Stdout, Offset: 7}).Put(output, 1)
 	for what, in := range map[string][]byte{
-		"nothing": nil, "noise": []byte("HTTP/1.1 400 Bad Request\r\n\r\n"), "another version": hello.Append(nil), "another frame": exit.Append(nil),
+		"nothing": nil, "noise": []byte("HTTP/1.1 400 Bad Request\r\n\r\n"), "another frame": exit,
 	} {
-		ours, theirs := net.Pipe()
-		go answer(theirs, in)
-		if l, err := link.Open(t.Context(), ours, 0); !errors.Is(err, schemas.ErrUnavailable) {
-			t.Errorf("%s: %v, %v", what, l, err)
+		_, err := link.Open(t.Context(), fake(in), 0)
+		if got := schemas.CodeOf(err); got != schemas.CodeUnavailable {
+			t.Errorf("open, %s: code = %q, want %q (error: %v)", what, got, schemas.CodeUnavailable, err)
 		}
 	}
 	for what, in := range map[string][]byte{
-		"noise": []byte("xxxxxxxxxxxxxxxx"), "second hello": good, "a host's frame": wire.AppendList(nil), "a list nobody asked for": (&wire.Listed{}).Append(nil),
-		"exit of none": exit.Append(nil), "a gap in the output": append((&wire.Spawned{Handle: 1}).Append(nil), output...),
-		"started twice": bytes.Repeat((&wire.Spawned{Handle: 1}).Append(nil), 2),
+		"noise": []byte("xxxxxxxxxxxxxxxx"), "second Hello": hello, "a host's frame": frames(&wire.List{}), "Listed without List": frames(&wire.Listed{}),
+		"Exit of an unknown process": exit, "a gap in the output": slices.Concat(spawned, output), "two Spawned": slices.Concat(spawned, spawned),
 	} {
-		ours, theirs := net.Pipe()
-		go answer(theirs, append(bytes.Clone(good), in...))
-		l, err := link.Open(t.Context(), ours, 0)
-		if err != nil {
-			t.Fatal(what, err)
-		}
+		l, err := link.Open(t.Context(), fake(hello, in), 0)
+		testkit.Must(t, err)
 		if p, err := l.Start(t.Context(), &wire.Spawn{ID: "x"}); err == nil {
-			if exit, err := p.Wait(t.Context()); err != nil || exit.Reason != schemas.ReasonLost {
-				t.Errorf("%s: %+v, %v", what, exit, err)
-			}
-		} else if !errors.Is(err, schemas.ErrUnavailable) {
-			t.Errorf("%s: %v", what, err)
+			exit, err := p.Wait(t.Context())
+			testkit.Must(t, err)
+			testkit.Equal(t, what+": reason", exit.Reason, schemas.ReasonLost)
+		} else if got := schemas.CodeOf(err); got != schemas.CodeUnavailable {
+			t.Errorf("%s: start: code = %q, want %q (error: %v)", what, got, schemas.CodeUnavailable, err)
 		}
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-		if _, err := l.List(t.Context()); !errors.Is(err, schemas.ErrUnavailable) {
-			t.Errorf("%s: list after the end: %v", what, err)
-		}
+		testkit.Must(t, l.Close())
+		_, err = l.List(t.Context())
+		testkit.WantCode(t, err, schemas.CodeUnavailable)
 	}
 }
 
-// answer reads all there is, and writes b after the first read.
-func answer(conn net.Conn, b []byte) {
-	defer conn.Close()
-	buf := make([]byte, 4096)
-	if _, err := conn.Read(buf); err != nil {
-		return
-	}
-	drained := make(chan struct{})
+// fake is the host's end of a connection to a peer that writes one answer after each frame of the host, and then closes the connection.
+func fake(answers ...[]byte) net.Conn {
+	host, peer := net.Pipe()
 	go func() {
-		defer close(drained)
-		for {
-			if _, err := conn.Read(buf); err != nil {
+		defer peer.Close()
+		r := wire.NewReader(peer)
+		for _, b := range answers {
+			if _, _, err := r.Next(); err != nil {
+				return
+			}
+			if _, err := peer.Write(b); err != nil {
 				return
 			}
 		}
 	}()
-	_, _ = conn.Write(b)
-	_ = conn.Close()
-	<-drained
+	return host
 }
 
-func TestOpenContext(t *testing.T) {
-	ours, theirs := net.Pipe()
-	defer theirs.Close()
+func TestOpenReturnsWhenContextEnds(t *testing.T) {
+	host, peer := net.Pipe()
+	defer peer.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := link.Open(ctx, ours, 0); !errors.Is(err, schemas.ErrUnavailable) {
-		t.Error(err)
-	}
+	_, err := link.Open(ctx, host, 0)
+	testkit.WantCode(t, err, schemas.CodeUnavailable)
 }
 
-// FuzzDir: whatever the words, what comes out lies in the workspace.
-func FuzzDir(f *testing.F) {
+// FuzzWorkingDir: every directory that WorkingDir returns is in the workspace.
+func FuzzWorkingDir(f *testing.F) {
 	for _, dir := range []string{"", ".", "a", "../x", "/", "/etc", "a/../..", "//", "a/\x00"} {
 		f.Add(dir)
 	}
 	root := f.TempDir()
 	f.Fuzz(func(t *testing.T, dir string) {
-		got, err := link.Dir(root, "/workspace", dir)
+		got, err := link.WorkingDir(root, "/workspace", dir)
 		if err != nil {
 			if _, ok := errors.AsType[*sandbox.StartError](err); !ok && !errors.Is(err, schemas.ErrInvalidArgument) {
-				t.Errorf("%q: %v", dir, err)
+				t.Errorf("%q: error = %v, want a StartError or %v", dir, err, schemas.ErrInvalidArgument)
 			}
 			return
 		}
 		if rel, err := filepath.Rel("/workspace", got); err != nil || !filepath.IsLocal(rel) {
-			t.Errorf("%q leads to %q", dir, got)
+			t.Errorf("%q = %q, want a path in /workspace", dir, got)
 		}
 	})
 }

@@ -12,36 +12,36 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// ackEvery is how much output is acked in one frame, where less has been: the window is many times that, so nothing waits,
-// and a process that prints little needs no ack frame at all.
+// ackEvery is how many bytes of output one ack frame covers at least. The window is many times that, so nothing waits, and a
+// process that prints little needs no ack frame.
 const ackEvery = 64 << 10
 
-// Process is one run, as sandbox.Process says. The zero value is of no use; Link.Start and Link.Resume make them.
+// Process is one run; see sandbox.Process. Link.Start and Link.Resume make it.
 type Process struct {
 	link      *Link
 	id        string
 	handle    uint64
-	started   chan struct{} // closed once pid and begun, or failure, are there
-	ended     chan struct{} // closed once exit is there
-	ready     chan struct{} // one token: there is something to Read
-	abandoned atomic.Bool   // its start was given up: nobody reads
+	started   chan struct{} // closed once pid and startedAt, or failure, are set
+	ended     chan struct{} // closed once exit is set
+	ready     chan struct{} // one token: a piece may wait for Read
+	abandoned atomic.Bool   // its start was canceled: its output is dropped
 
 	// Written before started is closed.
-	pid     int
-	begun   time.Time
-	failure error
+	pid       int
+	startedAt time.Time
+	failure   error
 
-	mu     sync.Mutex
-	pieces []piece
-	lent   piece    // the last Read's
-	got    [2]int64 // bytes received of each stream
-	acked  [2]int64 // as Ack was told
-	told   [2]int64 // as the supervisor was told
-	exit   sandbox.Exit
-	why    error // it was killed for its workspace's sake
+	mu       sync.Mutex
+	pieces   []piece
+	lent     piece    // returned by the last Read
+	received [2]int64 // bytes received of each stream
+	acked    [2]int64 // the offsets passed to Ack
+	ackSent  [2]int64 // the offsets sent to the supervisor
+	exit     sandbox.Exit
+	overrun  error // the workspace's limit that the process was killed for
 
-	guard  *guard // nil where nobody looks after the workspace
-	judged sync.Once
+	quota      *quotaWatcher // nil for a process outside a Sandbox
+	checkQuota sync.Once
 
 	input stdin
 }
@@ -51,7 +51,7 @@ type piece struct {
 	stream schemas.Stream
 	offset int64
 	data   []byte
-	pool   *[]byte // where data came from; nil when it is its own
+	pooled *[]byte // the pool's memory behind data; nil for none
 }
 
 var _ sandbox.Process = (*Process)(nil)
@@ -70,22 +70,13 @@ func (p *Process) ID() string { return p.id }
 // PID is the process's id as its supervisor sees it.
 func (p *Process) PID() int { return p.pid }
 
-// Read returns the next piece of output; see sandbox.Process. When the supervisor is lost, io.EOF follows what had arrived
-// before, and Wait tells the loss.
+// Read returns the next piece of output; see sandbox.Process. When the supervisor is lost, io.EOF follows the output that arrived
+// before, and Wait reports the loss.
 func (p *Process) Read(ctx context.Context) (sandbox.Output, error) {
 	for {
-		p.mu.Lock()
-		p.link.recycle(p.lent)
-		p.lent = piece{}
-		if len(p.pieces) > 0 {
-			next := p.pieces[0]
-			p.pieces[0] = piece{}
-			p.pieces = p.pieces[1:]
-			p.lent = next
-			p.mu.Unlock()
-			return sandbox.Output{Stream: next.stream, Offset: next.offset, Data: next.data}, nil
+		if out, ok := p.next(); ok {
+			return out, nil
 		}
-		p.mu.Unlock()
 		select {
 		case <-p.ready:
 			continue
@@ -94,7 +85,7 @@ func (p *Process) Read(ctx context.Context) (sandbox.Output, error) {
 		select {
 		case <-p.ready:
 		case <-p.ended:
-			// The last piece may have come between the look and the end.
+			// The last piece may have come between next and the end.
 			if !p.waiting() {
 				return sandbox.Output{}, io.EOF
 			}
@@ -104,14 +95,28 @@ func (p *Process) Read(ctx context.Context) (sandbox.Output, error) {
 	}
 }
 
+// next takes the first waiting piece, and recycles the one before.
+func (p *Process) next() (sandbox.Output, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.link.recycle(p.lent)
+	p.lent = piece{}
+	if len(p.pieces) == 0 {
+		return sandbox.Output{}, false
+	}
+	p.lent, p.pieces[0] = p.pieces[0], piece{}
+	p.pieces = p.pieces[1:]
+	return sandbox.Output{Stream: p.lent.stream, Offset: p.lent.offset, Data: p.lent.data}, true
+}
+
 func (p *Process) waiting() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.pieces) > 0
 }
 
-// Ack says that output is kept safe; see sandbox.Process. Errors: invalid_argument for a stream there is not, or an offset
-// that was never read.
+// Ack confirms that output is stored; see sandbox.Process. Errors: invalid_argument for an unknown stream or an offset that was
+// not read.
 func (p *Process) Ack(stream schemas.Stream, offset int64) error {
 	kind := wire.Stdout
 	switch stream {
@@ -123,63 +128,47 @@ func (p *Process) Ack(stream schemas.Stream, offset int64) error {
 	}
 	i := kind - wire.Stdout
 	p.mu.Lock()
-	if offset < 0 || offset > p.got[i] {
+	if offset < 0 || offset > p.received[i] {
 		p.mu.Unlock()
-		return schemas.Errorf(schemas.CodeInvalidArgument, "offset: %d acked of %s, of which %d bytes have come", offset, stream, p.got[i])
+		return schemas.Errorf(schemas.CodeInvalidArgument, "offset: cannot ack %d of %s: %d bytes were received", offset, stream, p.received[i])
 	}
 	p.acked[i] = max(p.acked[i], offset)
-	tell := p.acked[i]-p.told[i] >= ackEvery
-	if tell {
-		p.told[i] = p.acked[i]
+	due := p.acked[i]-p.ackSent[i] >= ackEvery
+	if due {
+		p.ackSent[i] = p.acked[i]
 		offset = p.acked[i]
 	}
 	p.mu.Unlock()
-	if !tell || p.isEnded() {
+	if !due || p.isEnded() {
 		return nil // an ended process waits for no ack
 	}
-	m := wire.Ack{Handle: p.handle, Stream: kind, Offset: offset}
-	return p.link.write(m.Append(nil))
+	return p.link.send(&wire.Ack{Handle: p.handle, Stream: kind, Offset: offset})
 }
 
 // Signal sends a signal to the process's group; see sandbox.Process.
 func (p *Process) Signal(sig sandbox.Signal) error {
 	if sig < 1 || sig > 64 {
-		return schemas.Errorf(schemas.CodeInvalidArgument, "signal: %d is not one", sig)
+		return schemas.Errorf(schemas.CodeInvalidArgument, "signal: %d is out of range 1 to 64", sig)
 	}
 	if p.isEnded() {
-		return p.signaled(sig, wire.SignalGone)
+		return p.signalError(sig, wire.SignalGone)
 	}
-	seq, answer := p.link.ask()
-	m := wire.Signal{Handle: p.handle, Seq: seq, Signal: uint32(sig)}
-	if err := p.link.write(m.Append(nil)); err != nil {
-		p.link.answer(seq, wire.SignalGone)
+	seq, answer := p.link.newSignal()
+	if err := p.link.send(&wire.Signal{Handle: p.handle, Seq: seq, Signal: uint32(sig)}); err != nil {
+		p.link.signaled(seq, wire.SignalGone)
 		return err
 	}
-	// The answer may come after the exit that the signal brought about, so the end of the process does not end the wait.
+	// The answer may follow the exit that the signal caused, so the end of the process does not end the wait.
 	select {
 	case result := <-answer:
-		return p.signaled(sig, result)
+		return p.signalError(sig, result)
 	case <-p.link.done:
 	}
 	select {
 	case result := <-answer:
-		return p.signaled(sig, result)
+		return p.signalError(sig, result)
 	default:
-		return p.signaled(sig, wire.SignalGone)
-	}
-}
-
-// signaled is what the supervisor's answer means to a caller.
-func (p *Process) signaled(sig sandbox.Signal, result wire.SignalResult) error {
-	switch result {
-	case wire.SignalSent:
-		return nil
-	case wire.SignalGone:
-		return schemas.Errorf(schemas.CodeNotFound, "process %s has ended", p.id)
-	case wire.SignalDenied:
-		return schemas.Errorf(schemas.CodePermissionDenied, "signal %d: the process runs as another user", sig)
-	default:
-		return schemas.Errorf(schemas.CodeInvalidArgument, "signal: the system knows no %d", sig)
+		return p.signalError(sig, wire.SignalGone)
 	}
 }
 
@@ -188,15 +177,14 @@ func (p *Process) Kill(grace time.Duration) error {
 	if p.isEnded() {
 		return nil
 	}
-	m := wire.Kill{Handle: p.handle, Grace: int64(max(0, grace))}
-	err := p.link.write(m.Append(nil))
+	err := p.link.send(&wire.Kill{Handle: p.handle, Grace: int64(max(0, grace))})
 	if p.isEnded() {
 		return nil
 	}
 	return err
 }
 
-// Wait blocks for the exit record; see sandbox.Process. By then all output has arrived: Read gives what is left of it
+// Wait blocks for the exit record; see sandbox.Process. By then all output has arrived: Read returns the rest of it
 // without blocking.
 func (p *Process) Wait(ctx context.Context) (sandbox.Exit, error) {
 	if !p.isEnded() {
@@ -206,26 +194,147 @@ func (p *Process) Wait(ctx context.Context) (sandbox.Exit, error) {
 			return sandbox.Exit{}, ctx.Err()
 		}
 	}
-	if p.guard != nil {
-		p.judged.Do(func() { p.exit.Limit = p.guard.verdict(p) })
+	if p.quota != nil {
+		p.checkQuota.Do(func() { p.exit.Limit = p.quota.exceededBy(p) })
 	}
 	return p.exit, nil
 }
 
-// Release lets the supervisor forget the process; see sandbox.Process. Where it keeps none, there is nothing to release.
+// Release lets the supervisor forget the process; see sandbox.Process. It does nothing for a supervisor without a reattach window.
 // Errors: unavailable.
-func (p *Process) Release() error {
-	return p.link.postpone(wire.Handle(p.handle).Append(nil, wire.TypeRelease))
-}
+func (p *Process) Release() error { return p.link.postpone(&wire.Release{Handle: p.handle}) }
 
-func (p *Process) isEnded() bool {
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-p.ended:
+	case <-c:
 		return true
 	default:
 		return false
 	}
 }
 
-// abandon gives up a process whose start was given up: its output is dropped, and its end is for nobody.
-func (p *Process) abandon() { p.abandoned.Store(true) }
+func (p *Process) isStarted() bool { return isClosed(p.started) }
+func (p *Process) isEnded() bool   { return isClosed(p.ended) }
+
+// The methods below belong to the reading goroutine.
+
+func (p *Process) spawned(m *wire.Spawned) error {
+	if p.isStarted() {
+		return wire.ErrOrder
+	}
+	p.pid, p.startedAt = int(m.PID), time.Unix(0, m.Started)
+	close(p.started)
+	return nil
+}
+
+func (p *Process) fail(err error) error {
+	if p.isStarted() {
+		return wire.ErrOrder
+	}
+	p.failure = err
+	close(p.started)
+	return nil
+}
+
+// queue adds a piece for Read. After Resume a piece may begin before the resumed offset; queue cuts it.
+func (p *Process) queue(kind byte, offset int64, next piece) error {
+	i := kind - wire.Stdout
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	end := offset + int64(len(next.data))
+	if offset > p.received[i] || end-p.ackSent[i] > wire.Window+wire.Tail {
+		return wire.ErrOrder
+	}
+	if end <= p.received[i] {
+		p.link.recycle(next)
+		return nil
+	}
+	next.data = next.data[p.received[i]-offset:]
+	next.stream, next.offset = schemas.Stdout, p.received[i]
+	if kind == wire.Stderr {
+		next.stream = schemas.Stderr
+	}
+	p.received[i] = end
+	// A process that prints a byte at a time, with a slow reader, would cost far more in pieces than in bytes.
+	if n := len(p.pieces); n > 0 && p.pieces[n-1].joins(&next) {
+		p.pieces[n-1].data = append(p.pieces[n-1].data, next.data...)
+		return nil
+	}
+	p.pieces = append(p.pieces, next)
+	select {
+	case p.ready <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// joins reports whether next can be part of the same piece: of the same stream, and both small.
+func (p *piece) joins(next *piece) bool {
+	return p.stream == next.stream && p.pooled == nil && next.pooled == nil && len(p.data)+len(next.data) <= minPooled
+}
+
+func (p *Process) end(m *wire.Exit) {
+	e := sandbox.Exit{
+		Reason: schemas.ReasonExited, Code: int(m.Code), Signal: sandbox.Signal(m.Signal),
+		Stdout: m.Stdout, Stderr: m.Stderr,
+		UserTime: time.Duration(m.UserTime), SystemTime: time.Duration(m.SystemTime), MaxRSS: m.MaxRSS,
+		Killed: int(m.Killed), Started: time.Unix(0, m.Started), Ended: time.Unix(0, m.Ended),
+	}
+	if m.Signal != 0 {
+		e.Code = schemas.ExitSignalBase + int(m.Signal)
+	}
+	switch m.Reason {
+	case wire.ReasonKilled:
+		e.Reason = schemas.ReasonKilled
+	case wire.ReasonOOM:
+		e.Reason = schemas.ReasonOOM
+	case wire.ReasonTimedOut:
+		e.Reason, e.Code = schemas.ReasonTimedOut, schemas.ExitTimedOut
+	}
+	p.exit = e
+	close(p.ended)
+}
+
+// lose ends a process whose supervisor is gone.
+func (p *Process) lose(err error) {
+	if !p.isStarted() {
+		p.failure = schemas.Errorf(schemas.CodeUnavailable, "the sandbox ended before the command started: %w", err)
+		close(p.started)
+	}
+	p.mu.Lock()
+	p.exit = sandbox.Exit{
+		Reason: schemas.ReasonLost, Code: -1, Stdout: p.received[0], Stderr: p.received[1], Started: p.startedAt, Ended: time.Now(),
+	}
+	p.mu.Unlock()
+	close(p.ended)
+}
+
+// startError maps a Failed frame.
+func startError(m *wire.Failed) error {
+	switch m.Cause {
+	case wire.CauseNotFound:
+		return &sandbox.StartError{Code: schemas.ExitNotFound, Message: m.Detail}
+	case wire.CauseNotExecutable, wire.CauseTooLong, wire.CauseDir:
+		return &sandbox.StartError{Code: schemas.ExitNotExecutable, Message: m.Detail}
+	case wire.CauseDuplicate:
+		return schemas.Errorf(schemas.CodeConflict, "%s", m.Detail)
+	case wire.CauseBusy, wire.CauseEnding:
+		return schemas.Errorf(schemas.CodeUnavailable, "%s", m.Detail)
+	default:
+		return schemas.Errorf(schemas.CodeInternal, "%s", m.Detail)
+	}
+}
+
+// signalError maps the supervisor's answer to a signal.
+func (p *Process) signalError(sig sandbox.Signal, result wire.SignalResult) error {
+	switch result {
+	case wire.SignalSent:
+		return nil
+	case wire.SignalGone:
+		return schemas.Errorf(schemas.CodeNotFound, "process %s has ended", p.id)
+	case wire.SignalDenied:
+		return schemas.Errorf(schemas.CodePermissionDenied, "signal %d: the process runs as another user", sig)
+	default:
+		return schemas.Errorf(schemas.CodeInvalidArgument, "signal: the system has no signal %d", sig)
+	}
+}

@@ -13,43 +13,44 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// forceAfter is how long after the grace a supervisor may take to end everything before the provider ends it by force. The
-// supervisor itself waits 5 s for what hangs in the kernel.
-const forceAfter = 10 * time.Second
+const (
+	// killAfter is how long after the grace a supervisor may take to end every process before Terminate kills it. The
+	// supervisor itself waits 5 s for processes that hang in the kernel.
+	killAfter = 10 * time.Second
+	// exitAfter is how long a supervisor may live after its connection has ended. It may wait in its reattach window for
+	// another worker, but none comes while this one lives.
+	exitAfter = 2 * time.Second
+)
 
-// Config says what a Sandbox is made of.
+// Config configures a Sandbox.
 type Config struct {
 	// Spec is the provider's. Its Workspace is the host's path.
 	Spec sandbox.Spec
 	// Home is the workspace as the processes see it. Default: Spec.Workspace.
 	Home string
-	// Gone is closed by the provider when the supervisor is gone. Required.
-	Gone <-chan struct{}
-	// Force ends the supervisor by force; Gone is closed soon after. Required.
-	Force func()
-	// Ended is called once Gone is closed and the connection has ended, before Done is closed. Default: nothing.
-	Ended func()
-	// Bound stores what the sandbox is now bound to, so that it is found again. Default: nothing.
-	Bound func(spec sandbox.Spec) error
+	// Exited is closed by the provider when the supervisor has exited. Required.
+	Exited <-chan struct{}
+	// Kill kills the supervisor; Exited is closed soon after. Required.
+	Kill func()
+	// Cleanup is called once Exited is closed and the connection has ended, before Done is closed. Default: nothing.
+	Cleanup func()
+	// SaveSpec stores the sandbox's new Spec, for a later Attach. Default: nothing.
+	SaveSpec func(spec sandbox.Spec) error
 }
-
-// hungUp is how long a supervisor may be there after its connection has ended. One that lingers waits for another worker;
-// while this one lives there will be none.
-const hungUp = 2 * time.Second
 
 // Sandbox is a sandbox.Sandbox over a Link.
 type Sandbox struct {
-	config Config
-	bound  atomic.Pointer[binding]
-	link   *Link
-	guard  *guard
-	left   atomic.Bool // Leave was called
-	done   chan struct{}
+	config  Config
+	link    *Link
+	quota   *quotaWatcher
+	left    atomic.Bool // Leave was called
+	done    chan struct{}
+	binding atomic.Pointer[binding]
 
-	binding sync.Mutex // one change of bound at a time
+	changing sync.Mutex // one change of binding at a time
 }
 
-// binding is whose a sandbox is.
+// binding is what a sandbox is used for.
 type binding struct {
 	spec sandbox.Spec
 	home string
@@ -57,21 +58,21 @@ type binding struct {
 
 var _ sandbox.Attached = (*Sandbox)(nil)
 
-// NewSandbox takes a Link over. It ends, and closes the Link, when config.Gone is closed.
+// NewSandbox takes a Link over. When config.Exited is closed, the sandbox ends and closes the Link.
 func NewSandbox(l *Link, config Config) *Sandbox {
 	if config.Home == "" {
 		config.Home = config.Spec.Workspace
 	}
 	s := &Sandbox{config: config, link: l, done: make(chan struct{})}
-	s.bound.Store(&binding{spec: config.Spec, home: config.Home})
-	s.guard = newGuard(s.Workspace, config.Spec.Limits)
-	go s.watch()
+	s.binding.Store(&binding{spec: config.Spec, home: config.Home})
+	s.quota = newQuotaWatcher(s.Workspace, config.Spec.Limits)
+	go s.awaitEnd()
 	return s
 }
 
-// Rebind makes the sandbox another's: its id, its thread, its environment, and its workspace, which must be the folder it
-// has had from the start, under a new name. It is for sandboxes that were made before it was known for whom, and in
-// which nothing has run. Errors: invalid_argument, and the sandbox is as it was.
+// Rebind gives the sandbox another id, thread, environment and workspace. The workspace must be the folder that it had from the
+// start, under a new name. Rebind is for pooled sandboxes, in which no process has run. Errors: invalid_argument, or that of
+// SaveSpec; the sandbox is then unchanged.
 func (s *Sandbox) Rebind(spec sandbox.Spec) error {
 	if err := CheckSpec(spec); err != nil {
 		return err
@@ -80,89 +81,100 @@ func (s *Sandbox) Rebind(spec sandbox.Spec) error {
 	if home == s.config.Spec.Workspace {
 		home = spec.Workspace
 	}
-	s.binding.Lock()
-	defer s.binding.Unlock()
+	s.changing.Lock()
+	defer s.changing.Unlock()
 	return s.bind(&binding{spec: spec, home: home})
 }
 
 // SetOwner changes the Spec's Owner; see sandbox.Attached.
-func (s *Sandbox) SetOwner(mark string) error {
-	s.binding.Lock()
-	defer s.binding.Unlock()
-	b := *s.bound.Load()
-	b.spec.Owner = mark
+func (s *Sandbox) SetOwner(owner string) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	b := *s.binding.Load()
+	b.spec.Owner = owner
 	return s.bind(&b)
 }
 
-// bind stores whose the sandbox is, and then makes it so. binding is held.
+// bind stores a binding and then uses it. changing is held.
 func (s *Sandbox) bind(b *binding) error {
-	if s.config.Bound != nil {
-		if err := s.config.Bound(b.spec); err != nil {
+	if s.config.SaveSpec != nil {
+		if err := s.config.SaveSpec(b.spec); err != nil {
 			return err
 		}
 	}
-	s.bound.Store(b)
+	s.binding.Store(b)
 	return nil
 }
 
-// watch lasts as long as the sandbox; whoever waits for Done waits for it.
-func (s *Sandbox) watch() {
+// awaitEnd runs until the sandbox has ended or was left, and then closes done.
+func (s *Sandbox) awaitEnd() {
 	defer close(s.done)
 	select {
-	case <-s.config.Gone:
-		// The supervisor's last frames may still be on their way; its end of the connection is closed, so the reader comes
-		// to an end by itself.
+	case <-s.config.Exited:
+		// The supervisor's last frames may still be on their way; its end of the connection is closed, so the reader ends.
 		<-s.link.Done()
 	case <-s.link.Done():
 		if s.left.Load() {
-			s.guard.wait()
+			s.quota.stop()
 			return
 		}
-		s.expectEnd()
+		s.awaitExit()
 	}
-	s.guard.wait()
-	if s.config.Ended != nil {
-		s.config.Ended()
+	s.quota.stop()
+	if s.config.Cleanup != nil {
+		s.config.Cleanup()
 	}
 }
 
-// expectEnd waits for a supervisor that has been hung up on, or has hung up.
-func (s *Sandbox) expectEnd() {
-	late := time.NewTimer(hungUp)
+// awaitExit waits for the exit of a supervisor without a connection, and kills it after exitAfter.
+func (s *Sandbox) awaitExit() {
+	late := time.NewTimer(exitAfter)
 	defer late.Stop()
 	select {
-	case <-s.config.Gone:
+	case <-s.config.Exited:
 	case <-late.C:
-		s.config.Force()
-		<-s.config.Gone
+		s.config.Kill()
+		<-s.config.Exited
 	}
 }
 
-// Leave ends the connection alone: the supervisor stays for its reattachWindow, with all it has. Done is closed when it returns, and
-// Config.Ended is not called.
+// Leave ends only the connection: the supervisor stays for its reattachWindow, with its processes. Done is closed when Leave
+// returns, and Config.Cleanup is not called.
 func (s *Sandbox) Leave() {
 	s.left.Store(true)
-	_ = s.link.Close() // whatever it says, the connection has ended
+	_ = s.link.Close() // the connection has ended, whatever the error
 	<-s.done
 }
 
-// Left says whether Leave was called.
+// Left reports whether Leave was called.
 func (s *Sandbox) Left() bool { return s.left.Load() }
 
-// Spec is what the sandbox is bound to.
-func (s *Sandbox) Spec() sandbox.Spec { return s.bound.Load().spec }
+// Spec is the Spec of the last bind.
+func (s *Sandbox) Spec() sandbox.Spec { return s.binding.Load().spec }
 
-// Held lists the processes the supervisor has; see sandbox.Attached.
+// ID is the Spec's.
+func (s *Sandbox) ID() string { return s.Spec().ID }
+
+// Workspace is the host's path of the workspace.
+func (s *Sandbox) Workspace() string { return s.Spec().Workspace }
+
+// Done is closed when the sandbox has ended.
+func (s *Sandbox) Done() <-chan struct{} { return s.done }
+
+// Link is the connection. Only the tests of providers need it.
+func (s *Sandbox) Link() *Link { return s.link }
+
+// Held lists the supervisor's processes; see sandbox.Attached.
 func (s *Sandbox) Held(ctx context.Context) ([]sandbox.Held, error) {
 	list, err := s.link.List(ctx)
 	if err != nil {
 		return nil, err
 	}
 	held := make([]sandbox.Held, len(list))
-	for i, h := range list {
+	for i, state := range list {
 		held[i] = sandbox.Held{
-			ID: h.ID, PID: int(h.PID), Ended: h.Ended, Stdout: h.Stdout, Stderr: h.Stderr,
-			Stdin: h.StdinTaken + h.StdinQueued, StdinClosed: h.StdinClosed, Started: time.Unix(0, h.Started),
+			ID: state.ID, PID: int(state.PID), Ended: state.Ended, Stdout: state.Stdout, Stderr: state.Stderr,
+			Stdin: state.StdinTaken + state.StdinQueued, StdinClosed: state.StdinClosed, Started: time.Unix(0, state.Started),
 		}
 	}
 	return held, nil
@@ -174,46 +186,34 @@ func (s *Sandbox) Resume(ctx context.Context, id string, stdout, stderr int64) (
 	if err != nil {
 		return nil, err
 	}
-	for _, h := range list {
-		if h.ID == id {
-			p, err := s.link.Resume(h, stdout, stderr)
+	for _, state := range list {
+		if state.ID == id {
+			p, err := s.link.Resume(state, stdout, stderr)
 			if err != nil {
 				return nil, err
 			}
-			s.guard.mind(p)
+			s.quota.watch(p)
 			return p, nil
 		}
 	}
 	return nil, schemas.Errorf(schemas.CodeNotFound, "sandbox %s has no process %s", s.ID(), id)
 }
 
-// ID is the Spec's.
-func (s *Sandbox) ID() string { return s.bound.Load().spec.ID }
-
-// Workspace is the host's path of the workspace.
-func (s *Sandbox) Workspace() string { return s.bound.Load().spec.Workspace }
-
-// Done is closed when the sandbox has ended.
-func (s *Sandbox) Done() <-chan struct{} { return s.done }
-
-// Link is the connection, for what only a provider's own tests need.
-func (s *Sandbox) Link() *Link { return s.link }
-
-// Start runs a command; see sandbox.Sandbox. Errors: also limit_exceeded while the workspace holds too much and the last commands
-// made that worse.
+// Start runs a command; see sandbox.Sandbox. Errors: also limit_exceeded while the workspace exceeds its limits and the last commands
+// made it larger.
 func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Process, error) {
-	if err := check(&cmd); err != nil {
+	if err := checkCommand(&cmd); err != nil {
 		return nil, err
 	}
-	if err := s.guard.Admit(); err != nil {
+	if err := s.quota.guard.Admit(); err != nil {
 		return nil, err
 	}
-	b := s.bound.Load()
+	b := s.binding.Load()
 	env, err := Environ(b.home, b.spec, cmd)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := Dir(b.spec.Workspace, b.home, cmd.Dir)
+	dir, err := WorkingDir(b.spec.Workspace, b.home, cmd.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -224,15 +224,14 @@ func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Proce
 	if err != nil {
 		return nil, err
 	}
-	s.guard.mind(p)
+	s.quota.watch(p)
 	return p, nil
 }
 
 // Terminate ends every process, and the sandbox; see sandbox.Sandbox. When the context ends first, the termination goes on.
 func (s *Sandbox) Terminate(ctx context.Context, grace time.Duration) error {
-	// Gone already is what is wanted.
-	_ = s.link.Terminate(grace)
-	late := time.NewTimer(max(0, grace) + forceAfter)
+	_ = s.link.Terminate(grace) // it fails when the supervisor is gone already
+	late := time.NewTimer(max(0, grace) + killAfter)
 	defer late.Stop()
 	select {
 	case <-s.done:
@@ -241,11 +240,11 @@ func (s *Sandbox) Terminate(ctx context.Context, grace time.Duration) error {
 	case <-ctx.Done():
 		return fmt.Errorf("terminate sandbox %s: %w", s.ID(), ctx.Err())
 	}
-	s.config.Force()
+	s.config.Kill()
 	select {
 	case <-s.done:
 		return nil
 	case <-ctx.Done():
-		return errors.Join(fmt.Errorf("terminate sandbox %s by force", s.ID()), ctx.Err())
+		return errors.Join(fmt.Errorf("kill sandbox %s", s.ID()), ctx.Err())
 	}
 }

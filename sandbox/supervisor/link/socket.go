@@ -5,16 +5,17 @@ import (
 	"errors"
 	"net"
 	"os"
+	"runtime"
 	"syscall"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// pairBuffer is what one end of a Pair takes before the other has read: several output frames. With the usual 208 KiB the two take
+// pairBuffer is the send buffer of a Pair, in bytes: several output frames. With the usual 208 KiB the two ends take
 // turns, and output is half as fast.
 const pairBuffer = 2 << 20
 
-// Pair makes a connection: the host's end, and the one that a supervisor is to inherit. Errors: unavailable.
+// Pair makes a connection: the host's end, and the one for a supervisor to inherit. Errors: unavailable.
 func Pair() (net.Conn, *os.File, error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
@@ -32,15 +33,24 @@ func Pair() (net.Conn, *os.File, error) {
 	return conn, theirs, nil
 }
 
-// Listen makes the socket that a supervisor is to inherit, in place of one that nobody listens on any more, with mode 0600.
-// Errors: conflict when somebody does listen on it, unavailable.
+// growSocket enlarges a socket's send buffer, on Linux beyond the system's limit (net.core.wmem_max) if this process may. A smaller
+// buffer is only slower.
+func growSocket(fd, size int) {
+	const sndbufForce = 32 // SO_SNDBUFFORCE
+	if runtime.GOOS != "linux" || syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, sndbufForce, size) != nil {
+		_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, size)
+	}
+}
+
+// Listen makes the socket for a supervisor to inherit, with mode 0600. It replaces a socket without a listener.
+// Errors: conflict when the socket has a listener, unavailable.
 func Listen(ctx context.Context, socket string) (*os.File, error) {
 	address := &net.UnixAddr{Name: socket, Net: "unix"}
 	l, err := net.ListenUnix("unix", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		conn, dialErr := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		if dialErr == nil {
-			return nil, errors.Join(schemas.Errorf(schemas.CodeConflict, "the sandbox is there already, with another worker"), conn.Close())
+			return nil, errors.Join(schemas.Errorf(schemas.CodeConflict, "the sandbox already exists, with another worker"), conn.Close())
 		}
 		if err = os.Remove(socket); err == nil {
 			l, err = net.ListenUnix("unix", address)

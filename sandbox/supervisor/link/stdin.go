@@ -8,17 +8,17 @@ import (
 	"github.com/sluice-dev/sluice/sandbox/supervisor/wire"
 )
 
-// stdin is the host's side of a process's standard input: sent runs ahead of taken by a window at most.
+// stdin is the host's side of a process's standard input: sent exceeds taken by a window at most.
 type stdin struct {
-	turn chan struct{} // one token: one write at a time, each in one piece
+	turn chan struct{} // one token: one WriteStdin at a time
 
-	sending sync.Mutex // held from the look at closed to the frame being out
+	sending sync.Mutex // held from the check of closed until the frame is written
 	mu      sync.Mutex
 	sent    int64
 	taken   int64
-	closed  bool          // by CloseStdin, by the process, or never open
+	closed  bool          // by CloseStdin, by the process, or from the start
 	gone    bool          // the process takes no more
-	changed chan struct{} // closed, and made anew, at each change
+	changed chan struct{} // closed and replaced at each change
 }
 
 func (in *stdin) init(open bool) {
@@ -27,7 +27,7 @@ func (in *stdin) init(open bool) {
 	in.closed, in.gone = !open, !open
 }
 
-// WriteStdin hands bytes to the process; see sandbox.Process. When the context ends it, part of them may have been taken.
+// WriteStdin sends bytes to the process; see sandbox.Process. When the context ends it, the process may have taken a part of them.
 func (p *Process) WriteStdin(ctx context.Context, b []byte) error {
 	in := &p.input
 	select {
@@ -49,7 +49,7 @@ func (p *Process) WriteStdin(ctx context.Context, b []byte) error {
 	return p.awaitStdin(ctx, 0)
 }
 
-// awaitStdin waits until at most ahead bytes that were sent have not been taken.
+// awaitStdin waits until at most ahead of the sent bytes are not taken.
 func (p *Process) awaitStdin(ctx context.Context, ahead int64) error {
 	in := &p.input
 	for {
@@ -85,11 +85,10 @@ func (p *Process) sendStdin(b []byte) error {
 	if closed || p.isEnded() {
 		return io.ErrClosedPipe
 	}
-	m := wire.Stdin{Handle: p.handle, Data: b}
-	return p.link.write(m.Append(make([]byte, 0, len(b)+16)))
+	return p.link.send(&wire.Stdin{Handle: p.handle, Data: b})
 }
 
-// CloseStdin lets the process read end of file; see sandbox.Process.
+// CloseStdin ends the process's input; see sandbox.Process.
 func (p *Process) CloseStdin() error {
 	in := &p.input
 	in.sending.Lock()
@@ -101,7 +100,7 @@ func (p *Process) CloseStdin() error {
 	if closed || p.isEnded() {
 		return nil
 	}
-	return p.link.write(wire.Handle(p.handle).Append(nil, wire.TypeStdinEOF))
+	return p.link.send(&wire.StdinEOF{Handle: p.handle})
 }
 
 func (p *Process) stdinTaken(m *wire.StdinTaken) {

@@ -1,21 +1,20 @@
-// Package zygote is the small process that a provider's sandboxes are forked from. It knows nothing of sandboxes: it is sent
-// programs of system calls, forks a child into new namespaces for each, and the child runs its program, whose last call is an
-// exec.
+// Package zygote is the small process that a provider forks its sandboxes from. It knows nothing of sandboxes: for each program of
+// system calls that it receives, it forks a child into new namespaces. The child runs the program, whose last call is an exec.
 //
 //	worker ── Program, descriptors ──► zygote ── clone ──► child: call, call, call … execveat ──► supervisor
 //	   ◄── pid, pidfd ──────────────────┘                    │
-//	   ◄── report: the number of the call that failed ───────┘   (end of file: all went well)
+//	   ◄── report: the number of the call that failed ───────┘   (end of file: success)
 //
-// A program may leave its end open (More): the child then waits on a socket of its own for further calls, which are sent as they
-// have to lie in its memory (Next).
+// A program may end in AwaitCalls: the child then waits on a socket for more calls. Continuation encodes them as they must lie in the
+// child's memory.
 //
-// What is done, and in which order, is thus decided in one place, package jail, where it can be read and tested. A fork from
-// the worker itself would copy the page tables of a large heap, 50 ms at 1 GiB under CLONE_NEWUSER; the zygote has next to none.
+// Package jail alone decides which calls are made, and in which order; it can be read and tested there. A fork from the worker
+// would copy the page tables of a large heap, 50 ms at 1 GiB under CLONE_NEWUSER; the zygote has almost none.
 //
-// The child of a fork of a Go program has one thread and no working runtime: it may not allocate, grow its stack or be
-// scheduled. A list of raw system calls needs none of that, and credentials changed by it hold for the whole child, since that
-// one thread is all there is.
+// The child of a forked Go program has one thread and no working runtime: it must not allocate, grow its stack or be
+// scheduled. A list of raw system calls needs none of that. Credentials that it changes apply to the whole child, which has only that
+// thread.
 //
-// The zygote ends when the worker's end of its socket is closed and its children are gone. Like the supervisor, in whose
-// binary it lives, it imports neither fmt nor net.
+// The zygote ends when the worker's end of its socket is closed and its children have ended. It is part of the supervisor's binary,
+// so it imports neither fmt nor net.
 package zygote

@@ -7,8 +7,8 @@ import (
 
 const clonePidfd = 0x1000
 
-// forking is what the two sides of a fork need, allocated before it.
-type forking struct {
+// forkState is the memory of both sides of a fork, allocated before it.
+type forkState struct {
 	calls     []call
 	report    int
 	pidfd     int32
@@ -17,18 +17,18 @@ type forking struct {
 	registers [Registers]uintptr
 	failure   [2]uint32
 	page      *page
-	message   syscall.Msghdr // to receive what follows More
+	message   syscall.Msghdr // receives a continuation
 	into      syscall.Iovec
 	control   [control]byte
 }
 
-// page is where the child finds what follows More.
+// page holds a continuation in the child.
 type page struct {
 	count uint64
 	calls [(pageSize - 8) / callSize]call
 }
 
-// control is the space for MaxFDs descriptors.
+// control is the size of a control message with MaxFDs descriptors.
 const control = syscall.SizeofCmsghdr + 4*MaxFDs
 
 // fork makes the child. Signals are blocked meanwhile: the runtime's handlers must not run in the child.
@@ -36,7 +36,7 @@ const control = syscall.SizeofCmsghdr + 4*MaxFDs
 //go:noinline
 //go:norace
 //go:nosplit
-func (f *forking) fork(flags uintptr) (uintptr, syscall.Errno) {
+func (f *forkState) fork(flags uintptr) (uintptr, syscall.Errno) {
 	f.all = ^uint64(0)
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, sigSetmask, uintptr(unsafe.Pointer(&f.all)), uintptr(unsafe.Pointer(&f.old)), sigsetSize, 0, 0)
 	pid, _, e := syscall.RawSyscall6(syscall.SYS_CLONE, flags|clonePidfd|uintptr(syscall.SIGCHLD), 0, uintptr(unsafe.Pointer(&f.pidfd)), 0, 0, 0)
@@ -52,8 +52,8 @@ func (f *forking) fork(flags uintptr) (uintptr, syscall.Errno) {
 //go:noinline
 //go:norace
 //go:nosplit
-func (f *forking) child() {
-	// Before any signal can come in again, none may have a handler.
+func (f *forkState) child() {
+	// No signal may have a handler when signals are unblocked.
 	for sig := uintptr(1); sig <= lastSignal; sig++ {
 		_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&f.action)), 0, sigsetSize, 0, 0)
 	}
@@ -70,8 +70,8 @@ func (f *forking) child() {
 				c.args[j] = uintptr(*(*int32)(unsafe.Pointer(&f.control[syscall.SizeofCmsghdr+4*(c.args[j]%MaxFDs)])))
 			}
 		}
-		if c.number == More {
-			n := f.more(c.args[0])
+		if c.number == AwaitCalls {
+			n := f.awaitCalls(c.args[0])
 			if n == 0 {
 				break
 			}
@@ -94,12 +94,12 @@ func (f *forking) child() {
 	}
 }
 
-// more receives what Next encoded, and gives the number of calls; 0 when none will come.
+// awaitCalls receives a continuation and returns its number of calls; 0 when the other end is closed.
 //
 //go:noinline
 //go:norace
 //go:nosplit
-func (f *forking) more(socket uintptr) int {
+func (f *forkState) awaitCalls(socket uintptr) int {
 	for {
 		n, _, e := syscall.RawSyscall6(syscall.SYS_RECVMSG, socket, uintptr(unsafe.Pointer(&f.message)), syscall.MSG_CMSG_CLOEXEC, 0, 0, 0)
 		switch {

@@ -1,14 +1,14 @@
 package zygote
 
-// Kind says what an argument's value is.
+// Kind is the kind of an argument's value.
 type Kind byte
 
 // The kinds.
 const (
 	Const    Kind = iota // the number itself
 	Pointer              // the address of Data[value]
-	Register             // what an earlier call that saved to this register returned
-	FD                   // the descriptor with this index among those sent with the program, or with what follows it
+	Register             // the result that an earlier call saved in this register
+	FD                   // the descriptor with this index among those sent with the program or the continuation
 	kinds
 )
 
@@ -21,49 +21,49 @@ type Arg struct {
 // Registers is how many results a program can save.
 const Registers = 8
 
-// NoSave in Call.Save drops the result.
+// NoSave as Call.Save drops the result.
 const NoSave = 0xff
 
-// More as a Call's Number is no system call: the child waits for what Next encodes on the socket that is the first argument, a
-// seqpacket one, and goes on with that. When the other end is closed it exits.
-const More = 1<<32 - 1
+// AwaitCalls as a Call's Number is no system call: the child receives a Continuation on the seqpacket socket that is the first argument
+// and runs it. When the other end is closed, the child exits.
+const AwaitCalls = 1<<32 - 1
 
 // Call is one system call.
 type Call struct {
 	Number uint32
 	Args   [6]Arg
-	// Save is the register that gets the result; NoSave for none.
+	// Save is the register for the result; NoSave for none.
 	Save byte
-	// Optional calls may fail; any other failure ends the child, and is reported.
+	// Optional allows the call to fail. Any other failure is reported and ends the child.
 	Optional bool
 }
 
-// Patch writes an argument's resolved value into Data, as eight bytes: for structures that hold pointers or descriptors.
+// Patch writes an argument's resolved value into Data, as eight bytes: for structures that contain pointers or descriptors.
 type Patch struct {
 	At    uint32
 	Value Arg
 }
 
-// Program is what a child does.
+// Program is a child's list of system calls.
 type Program struct {
 	// Flags are those of clone(2), without the signal.
 	Flags   uint64
 	Calls   []Call
 	Patches []Patch
-	// Data is what pointers point into.
+	// Data is the memory that pointers point into.
 	Data []byte
 }
 
 // MaxProgram is the most bytes a program may take: a datagram must fit the socket's buffer, 208 KiB by default.
 const MaxProgram = 160 << 10
 
-// Failure is the report of a call that failed: its index in Calls, those of what came before counted too, and the errno. It takes ReportSize bytes.
+// Failure is the report of a call that failed: its index in Calls, where a continuation counts on from the program, and the errno.
 type Failure struct{ Call, Errno uint32 }
 
-// ReportSize is a Failure's size.
+// ReportSize is a report's size in bytes.
 const ReportSize = 8
 
-// Decode reads a report; false when it is none.
+// Decode reads a report; false when b is none.
 func (f *Failure) Decode(b []byte) bool {
 	if len(b) != ReportSize {
 		return false
@@ -97,16 +97,16 @@ func (p *Program) Append(b []byte) []byte {
 	return append(b, p.Data...)
 }
 
-// pageSize is the most bytes that Next may give, and callSize what a call takes of them.
+// pageSize is the maximum size of a continuation, and callSize that of one call in it, in bytes.
 const (
 	pageSize = 32 << 10
 	callSize = 8 * (1 + 6 + 1)
 )
 
-// Next encodes a program for a child that waits at More, and whose page is at this address, as the child itself is to find it: the
-// child could not decode. Its Flags count for nothing; descriptors are those sent along. Patches cannot be descriptors. False
-// when it does not fit.
-func (p *Program) Next(page uint64) ([]byte, bool) {
+// Continuation encodes a program for a child in AwaitCalls whose page is at this address. The child cannot decode, so the bytes are
+// laid out as in its memory. It ignores Flags; the descriptors are those sent with it, and a patch must not be one. It returns false
+// for an invalid program and for one that does not fit.
+func (p *Program) Continuation(page uint64) ([]byte, bool) {
 	if !p.valid() {
 		return nil, false
 	}
@@ -142,15 +142,15 @@ func (p *Program) Next(page uint64) ([]byte, bool) {
 	return b, len(b) <= pageSize
 }
 
-// smallest is how few bytes a call can take, against lists that are longer than what follows.
-const smallest = 7
+// minCallSize is the smallest size of an encoded call, in bytes. Decode checks counts with it before it allocates.
+const minCallSize = 7
 
-// Decode reads a program; Data is part of b. False when b does not hold one.
+// Decode reads a program; Data is part of b. It returns false when b is not a valid program.
 func (p *Program) Decode(b []byte) bool {
 	d := decoder{b: b}
 	*p = Program{Flags: d.u64()}
 	calls, patches := d.u32(), d.u32()
-	if d.bad || uint64(calls)+uint64(patches) > uint64(len(b)/smallest) {
+	if d.bad || uint64(calls)+uint64(patches) > uint64(len(b)/minCallSize) {
 		return false
 	}
 	p.Calls = make([]Call, calls)
@@ -173,24 +173,24 @@ func (p *Program) Decode(b []byte) bool {
 	return !d.bad && p.valid()
 }
 
-// valid says whether every reference stays inside.
+// valid reports whether every reference is in range.
 func (p *Program) valid() bool {
 	for i := range p.Calls {
 		for _, a := range p.Calls[i].Args {
-			if !p.refers(a) {
+			if !p.inRange(a) {
 				return false
 			}
 		}
 	}
 	for _, patch := range p.Patches {
-		if uint64(patch.At)+8 > uint64(len(p.Data)) || !p.refers(patch.Value) || patch.Value.Kind == Register {
+		if uint64(patch.At)+8 > uint64(len(p.Data)) || !p.inRange(patch.Value) || patch.Value.Kind == Register {
 			return false
 		}
 	}
 	return true
 }
 
-func (p *Program) refers(a Arg) bool {
+func (p *Program) inRange(a Arg) bool {
 	switch a.Kind {
 	case Pointer:
 		return a.Value < uint64(len(p.Data))

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
 func example() *Program {
@@ -20,90 +20,82 @@ func example() *Program {
 	}
 }
 
-func TestProgram(t *testing.T) {
+func TestProgramRoundTrip(t *testing.T) {
 	var got Program
 	if !got.Decode(example().Append(nil)) {
-		t.Fatal("not decoded")
+		t.Fatal("Decode of the example = false, want true")
 	}
-	if diff := cmp.Diff(example(), &got); diff != "" {
-		t.Error(diff)
-	}
+	testkit.Equal(t, "program", &got, example())
 	for what, damage := range map[string]func(p *Program){
-		"pointer":  func(p *Program) { p.Calls[0].Args[1].Value = 100 },
-		"register": func(p *Program) { p.Calls[1].Args[0].Value = Registers },
-		"save":     func(p *Program) { p.Calls[0].Save = Registers },
-		"kind":     func(p *Program) { p.Calls[0].Args[0].Kind = kinds },
-		"patch":    func(p *Program) { p.Patches[0].At = 10 },
-		"patched":  func(p *Program) { p.Patches[0].Value = Arg{Kind: Register} },
+		"pointer out of range":  func(p *Program) { p.Calls[0].Args[1].Value = 100 },
+		"register out of range": func(p *Program) { p.Calls[1].Args[0].Value = Registers },
+		"save out of range":     func(p *Program) { p.Calls[0].Save = Registers },
+		"unknown kind":          func(p *Program) { p.Calls[0].Args[0].Kind = kinds },
+		"patch out of range":    func(p *Program) { p.Patches[0].At = 10 },
+		"patch with a register": func(p *Program) { p.Patches[0].Value = Arg{Kind: Register} },
 	} {
 		p := example()
 		damage(p)
 		if got.Decode(p.Append(nil)) {
-			t.Errorf("%s: decoded", what)
+			t.Errorf("%s: Decode = true, want false", what)
 		}
 	}
 	whole := example().Append(nil)
 	for n := range len(whole) - len(example().Data) {
 		if got.Decode(whole[:n]) {
-			t.Errorf("decoded %d bytes of %d", n, len(whole))
+			t.Errorf("Decode of the first %d bytes of %d = true, want false", n, len(whole))
 		}
 	}
 }
 
-// TestNext: pointers and patches are addresses, and what only the child knows is left to it.
-func TestNext(t *testing.T) {
+// TestContinuation: pointers and patches become addresses; registers and descriptors stay for the child to resolve.
+func TestContinuation(t *testing.T) {
 	const page = 0x1000
 	p := example()
 	p.Patches = []Patch{{At: 0, Value: Arg{Kind: Pointer, Value: 8}}}
 	data := append64(nil, page+8+3*callSize+8)
 	data = append(data, p.Data[8:]...)
-	b, ok := p.Next(page)
+	b, ok := p.Continuation(page)
 	if !ok {
-		t.Fatal("not encoded")
+		t.Fatal("Continuation of the example = false, want true")
 	}
 	d := decoder{b: b}
-	if n := d.u64(); n != 3 {
-		t.Errorf("%d calls", n)
+	testkit.Equal(t, "number of calls", d.u64(), uint64(3))
+	type layout struct {
+		Number uint64
+		Args   [6]uint64
+		Kinds  [6]byte
+		Save   byte
+		Option byte
 	}
-	type laid struct {
-		number uint64
-		args   [6]uint64
-		kinds  [6]byte
-		save   byte
-		option byte
-	}
-	want := []laid{
-		{number: 257, args: [6]uint64{^uint64(99), page + 8 + 3*callSize + 8, 0, 7}, save: 2},
-		{number: 3, args: [6]uint64{2}, kinds: [6]byte{byte(Register)}, save: NoSave, option: 1},
-		{number: 292, args: [6]uint64{1}, kinds: [6]byte{byte(FD)}, save: NoSave},
-	}
-	for _, w := range want {
-		got := laid{number: d.u64()}
-		for i := range got.args {
-			got.args[i] = d.u64()
+	for _, want := range []layout{
+		{Number: 257, Args: [6]uint64{^uint64(99), page + 8 + 3*callSize + 8, 0, 7}, Save: 2},
+		{Number: 3, Args: [6]uint64{2}, Kinds: [6]byte{byte(Register)}, Save: NoSave, Option: 1},
+		{Number: 292, Args: [6]uint64{1}, Kinds: [6]byte{byte(FD)}, Save: NoSave},
+	} {
+		got := layout{Number: d.u64()}
+		for i := range got.Args {
+			got.Args[i] = d.u64()
 		}
-		copy(got.kinds[:], d.take(len(got.kinds)))
-		got.save, got.option = d.u8(), d.u8()
-		if got != w {
-			t.Errorf("%+v, not %+v", got, w)
-		}
+		copy(got.Kinds[:], d.take(len(got.Kinds)))
+		got.Save, got.Option = d.u8(), d.u8()
+		testkit.Equal(t, "call", got, want)
 	}
-	if !bytes.Equal(d.b, data) {
-		t.Errorf("data %q, not %q", d.b, data)
-	}
+	testkit.Equal(t, "data", d.b, data)
 	for what, damage := range map[string]func(p *Program){
-		"patch":   func(p *Program) { p.Patches[0].Value.Kind = FD },
-		"pointer": func(p *Program) { p.Calls[0].Args[1].Value = 100 },
-		"size":    func(p *Program) { p.Data = make([]byte, pageSize) },
+		"patch with a descriptor": func(p *Program) { p.Patches[0].Value.Kind = FD },
+		"pointer out of range":    func(p *Program) { p.Calls[0].Args[1].Value = 100 },
+		"more than a page":        func(p *Program) { p.Data = make([]byte, pageSize) },
 	} {
 		p := example()
 		damage(p)
-		if _, ok := p.Next(page); ok {
-			t.Errorf("%s: encoded", what)
+		if _, ok := p.Continuation(page); ok {
+			t.Errorf("%s: Continuation = true, want false", what)
 		}
 	}
 }
 
+// FuzzProgram: a program that decodes encodes to the same program.
 func FuzzProgram(f *testing.F) {
 	f.Add(example().Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -111,12 +103,13 @@ func FuzzProgram(f *testing.F) {
 		if !p.Decode(b) {
 			return
 		}
+		encoded := p.Append(nil)
 		var again Program
-		if !again.Decode(p.Append(nil)) {
-			t.Fatal("what was decoded does not decode again")
+		if !again.Decode(encoded) {
+			t.Fatal("Decode of the encoded program = false, want true")
 		}
-		if !bytes.Equal(again.Append(nil), p.Append(nil)) {
-			t.Error("another program")
+		if got := again.Append(nil); !bytes.Equal(got, encoded) {
+			t.Errorf("encoded again = %x, want %x", got, encoded)
 		}
 	})
 }

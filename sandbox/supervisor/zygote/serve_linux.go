@@ -7,14 +7,14 @@ import (
 )
 
 // SocketFD is the descriptor of the zygote's end of its socket, a seqpacket pair. A request is a Program with 1 to MaxFDs
-// descriptors, of which the first is the report's pipe; the answer, of AnswerSize bytes, is the child's pid as four bytes with its
-// pidfd, or the negative errno, and as eight bytes the address of the child's page, for Next.
+// descriptors, of which the first is the report's pipe. The answer has AnswerSize bytes: the child's pid, or the negative errno, in
+// four bytes, and the address of the child's page, for Continuation, in eight. The child's pidfd is sent with it.
 const SocketFD = 3
 
-// AnswerSize is an answer's size.
+// AnswerSize is an answer's size in bytes.
 const AnswerSize = 12
 
-// MaxFDs is the most descriptors that can be sent with a program.
+// MaxFDs is the maximum number of descriptors sent with a program.
 const MaxFDs = 8
 
 const (
@@ -24,20 +24,20 @@ const (
 	lastSignal = 64
 )
 
-// Main forks for the worker until it is gone, waits for the children, and gives the exit code.
+// Main answers the worker's requests until the worker is gone, waits for the children, and returns the exit code.
 func Main() int {
 	runtime.LockOSThread()
-	// One fork at a time is all there is to do.
+	// The zygote does one fork at a time.
 	runtime.GOMAXPROCS(1)
 	syscall.CloseOnExec(SocketFD)
-	// The kernel then reaps the children. The worker watches them by their pidfds.
+	// With SIGCHLD ignored the kernel reaps the children. The worker watches them by their pidfds.
 	action := [4]uint64{sigIgnore}
 	if _, _, e := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(syscall.SIGCHLD), uintptr(unsafe.Pointer(&action)), 0, sigsetSize, 0, 0); e != 0 {
 		return 125
 	}
 	buf := make([]byte, MaxProgram)
 	oob := make([]byte, syscall.CmsgSpace(4*MaxFDs))
-	// Every child finds its own copy at the same address.
+	// Every child has its own copy at the same address.
 	next := new(page)
 	for serve(buf, oob, next) {
 	}
@@ -48,7 +48,7 @@ func Main() int {
 	}
 }
 
-// serve answers one request; false when there will be no more.
+// serve answers one request; false at the end of the requests.
 func serve(buf, oob []byte, next *page) bool {
 	n, oobn, flags, _, err := syscall.Recvmsg(SocketFD, buf, oob, syscall.MSG_CMSG_CLOEXEC)
 	if err == syscall.EINTR {
@@ -89,8 +89,8 @@ func received(oob []byte) (fds []int) {
 	return fds
 }
 
-// call is a Call with everything resolved but what kinds says is a Register, or an FD that came after More. It is laid out as
-// Next writes it.
+// call is a Call whose arguments are resolved, but for those that kinds marks as a Register, or as an FD of a continuation.
+// Continuation writes the same layout.
 type call struct {
 	number   uintptr
 	args     [6]uintptr
@@ -135,7 +135,7 @@ func start(p *Program, fds []int, next *page) (int32, int) {
 			}
 		}
 	}
-	f := &forking{calls: calls, report: fds[0], pidfd: -1, page: next}
+	f := &forkState{calls: calls, report: fds[0], pidfd: -1, page: next}
 	f.into = syscall.Iovec{Base: (*byte)(unsafe.Pointer(next)), Len: uint64(unsafe.Sizeof(*next))}
 	f.message = syscall.Msghdr{Iov: &f.into, Iovlen: 1, Control: &f.control[0], Controllen: uint64(len(f.control))}
 	pid, e := f.fork(uintptr(p.Flags))

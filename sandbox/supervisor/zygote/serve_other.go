@@ -2,5 +2,5 @@
 
 package zygote
 
-// Main is for Linux alone; elsewhere it gives the exit code of a failed start.
+// Main is not supported: the zygote needs Linux. It returns the exit code of a failed start.
 func Main() int { return 125 }

@@ -12,13 +12,13 @@ const rssUnit = 1
 
 const errBadLibrary = syscall.EBADARCH
 
-// adopt has nothing to do: on darwin orphans go to launchd, and there is no way to be told of them.
-func adopt() (*table, error) { return &table{}, nil }
+// becomeReaper has nothing to do: on darwin launchd adopts orphans, and nothing notifies the supervisor of them.
+func becomeReaper() (*processTable, error) { return &processTable{}, nil }
 
-// childAttr: a session of its own.
+// childAttr gives a child a new session.
 func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
-// watch waits for one process. Waiting for any would take the children whose exec failed from under syscall.ForkExec.
+// watch waits for one process. A wait for any child would take those whose exec failed from syscall.ForkExec.
 func (s *supervisor) watch(p *process) {
 	go func() {
 		var status syscall.WaitStatus
@@ -31,17 +31,17 @@ func (s *supervisor) watch(p *process) {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.mainEnded(p, status, &usage)
+		s.reaped(p, status, &usage)
 		s.sweep()
 	}()
 }
 
-// reap has nothing to do: each process is waited for by itself.
+// reap has nothing to do: watch waits for each process.
 func (s *supervisor) reap() {}
 
-// strays are what the processes that have ended left in their groups. What left its group is found only while its ancestors
+// orphans are the processes that ended ones left in their groups. A process that left its group is found only while its ancestors
 // live. mu is held.
-func (s *supervisor) strays() (pids []int) {
+func (s *supervisor) orphans() (pids []int) {
 	for _, p := range s.sweeping {
 		members, err := unix.SysctlKinfoProcSlice("kern.proc.pgrp", p.pid)
 		if err != nil {
@@ -60,11 +60,11 @@ func (s *supervisor) strays() (pids []int) {
 // zombieState is SZOMB of sys/proc.h.
 const zombieState = 5
 
-// table asks the kernel for what /proc would tell elsewhere.
-type table struct{}
+// processTable reads the kernel's table by sysctl.
+type processTable struct{}
 
-// walk visits these and all their descendants.
-func (t *table) walk(pids []int, visit func(pid int)) {
+// walk visits these processes and all their descendants.
+func (t *processTable) walk(pids []int, visit func(pid int)) {
 	all, err := unix.SysctlKinfoProcSlice("kern.proc.all")
 	below := make(map[int][]int)
 	if err == nil {
@@ -80,21 +80,21 @@ func (t *table) walk(pids []int, visit func(pid int)) {
 	}
 }
 
-// session is not told here; owners of strays are known when they are listed.
-func (t *table) session(int) (int, bool) { return 0, false }
+// session is unknown here: orphans records the owners.
+func (t *processTable) session(int) (int, bool) { return 0, false }
 
-// owner could be read from kern.procargs2; the group has said it already.
-func (t *table) owner(int) string { return "" }
+// owner is empty here: orphans records the owners by their group.
+func (t *processTable) owner(int) string { return "" }
 
-// zombie says whether a process has ended already, or is not there.
-func (t *table) zombie(pid int) bool {
+// zombie reports whether a process has ended or does not exist.
+func (t *processTable) zombie(pid int) bool {
 	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	return err != nil || info.Proc.P_stat == zombieState
 }
 
 func accept(fd int) (int, error) {
-	// Not under the fork lock, which a wait for a connection would hold for ever: a child forked between the two calls
-	// would see the connection as a descriptor more.
+	// Without the fork lock, which a wait for a connection would hold for ever. A child forked between the two calls would
+	// inherit the connection.
 	c, _, err := syscall.Accept(fd)
 	if err == nil {
 		syscall.CloseOnExec(c)
@@ -102,7 +102,7 @@ func accept(fd int) (int, error) {
 	return c, err
 }
 
-// trusted says whether the other end is this user or root.
+// trusted reports whether the peer is this user or root.
 func trusted(fd int) bool {
 	cred, err := unix.GetsockoptXucred(fd, unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
 	return err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid())
@@ -119,7 +119,7 @@ func pipe() (r, w int, err error) {
 	return p[0], p[1], err
 }
 
-// growPipe has nothing to do: darwin sizes pipes by itself.
+// growPipe has nothing to do: darwin sizes pipes itself.
 func growPipe(int) {}
 
 // growSocket makes room for several output frames, as far as the system allows.

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// The numbers of Linux that package syscall does not have. Package unix has them, and makes the program a tenth larger.
+// Constants of Linux that package syscall lacks. Package unix has them, but makes the program a tenth larger.
 const (
 	prSetChildSubreaper = 36
 	closeRange          = 436 // the same on every architecture
@@ -26,21 +26,20 @@ const rssUnit = 1024
 
 const errBadLibrary = syscall.ELIBBAD
 
-// adopt makes this process the one that inherits every orphan below it, with a plain signal state to pass on.
-func adopt() (*table, error) {
+// becomeReaper makes this process the parent of every orphan below it, and resets the signal state that children inherit.
+func becomeReaper() (*processTable, error) {
 	if _, _, e := syscall.RawSyscall(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0); e != 0 {
-		return nil, os.NewSyscallError("become the reaper of orphans", e)
+		return nil, os.NewSyscallError("prctl child subreaper", e)
 	}
-	plainSignals()
-	// Whatever this process was started with is not for its children. Old kernels lack the call, and then the starter's
-	// own care has to do.
+	resetSignals()
+	// Children must not inherit this process's other descriptors. Old kernels lack the call; there the starter must not leak any.
 	_, _, _ = syscall.RawSyscall(closeRange, ListenFD+1, uintptr(^uint32(0)), closeRangeCloexec)
 	return openTable(), nil
 }
 
-// plainSignals empties this thread's signal mask, which a fork copies, and gives the three signals that the runtime leaves
-// alone their default action, which exec would otherwise keep as ignored.
-func plainSignals() {
+// resetSignals empties this thread's signal mask, which a fork copies, and gives the three signals without a handler of the
+// runtime their default action: exec would keep them ignored.
+func resetSignals() {
 	var none [sigsetSize]byte
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, sigSetmask, uintptr(unsafe.Pointer(&none)), 0, sigsetSize, 0, 0)
 	for sig := syscall.Signal(32); sig <= 34; sig++ {
@@ -53,7 +52,7 @@ func defaultAction(sig syscall.Signal) {
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), 0, sigsetSize, 0, 0)
 }
 
-// childAttr: a session of its own, and death with the supervisor.
+// childAttr gives a child a new session, and SIGKILL at the supervisor's death.
 func childAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 }
@@ -66,8 +65,8 @@ func (s *supervisor) watch(*process) {
 	}
 }
 
-// reap waits for children, for ever. It looks without reaping, which needs no lock, and reaps with mu held, so that it never
-// comes between a fork and the registration of what was forked.
+// reap waits for children. It does not return. It waits without reaping, which needs no lock, and reaps with mu held, so that it
+// never runs between a fork and the registration of the child.
 func (s *supervisor) reap() {
 	for {
 		_, _, e := syscall.Syscall6(syscall.SYS_WAITID, waitAll, 0, 0, waitExited|waitNoReap, 0, 0)
@@ -86,8 +85,8 @@ func (s *supervisor) reap() {
 			if err != nil || pid <= 0 {
 				break
 			}
-			if p := s.mains[pid]; p != nil {
-				s.mainEnded(p, status, &usage)
+			if p := s.running[pid]; p != nil {
+				s.reaped(p, status, &usage)
 			}
 			delete(s.owners, pid)
 		}
@@ -101,7 +100,7 @@ func accept(fd int) (int, error) {
 	return c, err
 }
 
-// trusted says whether the other end is this user or root.
+// trusted reports whether the peer is this user or root.
 func trusted(fd int) bool {
 	cred, err := syscall.GetsockoptUcred(fd, syscall.SOL_SOCKET, syscall.SO_PEERCRED)
 	return err == nil && (cred.Uid == 0 || int(cred.Uid) == syscall.Geteuid())
@@ -113,17 +112,17 @@ func pipe() (r, w int, err error) {
 	return p[0], p[1], err
 }
 
-// growPipe is refused to users who have many large pipes already; the pipe then stays as it is.
+// growPipe makes a pipe larger. The kernel refuses it to users that have many large pipes; the pipe then keeps its size.
 func growPipe(fd int) {
-	_, _, _ = syscall.RawSyscall(syscall.SYS_FCNTL, uintptr(fd), fSetpipeSize, bigPipe)
+	_, _, _ = syscall.RawSyscall(syscall.SYS_FCNTL, uintptr(fd), fSetpipeSize, largePipe)
 }
 
 // growSocket makes room for several output frames. With the usual 208 KiB the supervisor and its host take turns, and output is
-// half as fast. Without the right to force it, the system's own limit (net.core.wmem_max) is what there is.
+// half as fast. Without the right to force the size, the system's limit (net.core.wmem_max) applies.
 func growSocket(fd int) {
-	const bigSocket, sndbufForce = 2 << 20, 32
-	if syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, sndbufForce, bigSocket) != nil {
-		_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, bigSocket)
+	const largeSocket, sndbufForce = 2 << 20, 32
+	if syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, sndbufForce, largeSocket) != nil {
+		_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, largeSocket)
 	}
 }
 

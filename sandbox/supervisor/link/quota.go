@@ -1,0 +1,119 @@
+package link
+
+import (
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/workspace"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// quotaWatcher keeps a sandbox's workspace within its limits: it measures the workspace while a process runs, and after each one.
+type quotaWatcher struct {
+	guard  *workspace.Guard
+	limits sandbox.Limits
+
+	mu        sync.Mutex
+	running   map[*Process]struct{}
+	measuring bool
+	measured  chan struct{} // closed when the last measuring goroutine has ended; nil before the first
+	stopped   bool
+}
+
+func newQuotaWatcher(dir func() string, limits sandbox.Limits) *quotaWatcher {
+	return &quotaWatcher{guard: workspace.NewGuard(dir, limits), limits: limits.WorkspaceDefaults(), running: make(map[*Process]struct{})}
+}
+
+// watch watches a process until it has ended. It must be called before any Wait for the process.
+func (q *quotaWatcher) watch(p *Process) {
+	p.quota = q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.running[p] = struct{}{}
+	if q.measuring || q.stopped {
+		return
+	}
+	measured := make(chan struct{})
+	q.measuring, q.measured = true, measured
+	go func() {
+		defer close(measured)
+		q.measure()
+	}()
+}
+
+// stop starts no more measuring and waits for the last. Every process has ended or is about to; a start may still be in progress.
+func (q *quotaWatcher) stop() {
+	q.mu.Lock()
+	q.stopped = true
+	measured := q.measured
+	q.mu.Unlock()
+	if measured != nil {
+		<-measured
+	}
+}
+
+// measure measures the workspace while a process runs.
+func (q *quotaWatcher) measure() {
+	timer := time.NewTimer(workspace.Every)
+	defer timer.Stop()
+	for p := q.anyRunning(); p != nil; p = q.anyRunning() {
+		select {
+		case <-p.ended:
+			continue
+		case <-timer.C:
+			timer.Reset(workspace.Every)
+		}
+		if err := q.guard.Look(); err != nil {
+			q.killAll(err)
+		}
+	}
+}
+
+// anyRunning returns a running process; nil ends measuring.
+func (q *quotaWatcher) anyRunning() *Process {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for p := range q.running {
+		if !p.isEnded() {
+			return p
+		}
+		delete(q.running, p)
+	}
+	q.measuring = false
+	return nil
+}
+
+// killAll kills every running process and records why.
+func (q *quotaWatcher) killAll(overrun error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for p := range q.running {
+		p.mu.Lock()
+		p.overrun = overrun
+		p.mu.Unlock()
+		_ = p.Kill(0) // it fails when the sandbox is gone, and the process with it
+	}
+}
+
+// fileSizeCode is a shell's exit code when SIGXFSZ ended its program, or the program's own program, for writing too large a file.
+const fileSizeCode = schemas.ExitSignalBase + int(syscall.SIGXFSZ)
+
+// exceededBy returns the limit that an ended process has exceeded; nil for none.
+func (q *quotaWatcher) exceededBy(p *Process) error {
+	err := q.guard.Ended()
+	p.mu.Lock()
+	overrun := p.overrun
+	p.mu.Unlock()
+	switch {
+	case err != nil:
+		return err
+	case overrun != nil && p.exit.Reason == schemas.ReasonKilled:
+		return overrun
+	case p.exit.Code == fileSizeCode:
+		return schemas.Errorf(schemas.CodeLimitExceeded, "a file would exceed the limit of %d bytes: start the worker with a larger --file-bytes",
+			q.limits.FileBytes)
+	}
+	return nil
+}

@@ -1,0 +1,407 @@
+package wire
+
+// Hello is the first frame in both directions.
+type Hello struct {
+	// Version is the sender's Version.
+	Version uint32
+	// PID is the sender's process id, as it sees it itself.
+	PID uint32
+	// ReattachWindow is, from the host, how long the supervisor stays after this connection ends, in nanoseconds: 0 ends
+	// the sandbox at once. The supervisor answers with the value it will use.
+	ReattachWindow int64
+}
+
+func (*Hello) kind() Type { return TypeHello }
+
+func (m *Hello) fields(c *codec) {
+	c.u32(&m.Version)
+	c.u32(&m.PID)
+	c.positive(&m.ReattachWindow)
+}
+
+// Spawn starts a process. Spawned or Failed answers it.
+type Spawn struct {
+	// Handle names the process from here on. It must not be in use.
+	Handle uint64
+	// ID is the process id, which Listed returns.
+	ID string
+	// Path is the program, looked up in the PATH of Env unless it holds a slash; Args are its arguments without its
+	// name; Env its whole environment as NAME=value.
+	Path string
+	Args []string
+	Env  []string
+	// Dir is the working directory, absolute.
+	Dir string
+	// Stdin asks for a pipe as standard input; otherwise it is /dev/null.
+	Stdin bool
+	// Timeout and Grace are nanoseconds; a Timeout of 0 is never.
+	Timeout, Grace int64
+}
+
+func (*Spawn) kind() Type { return TypeSpawn }
+
+func (m *Spawn) fields(c *codec) {
+	c.u64(&m.Handle)
+	c.str(&m.ID)
+	c.str(&m.Path)
+	c.strs(&m.Args)
+	c.strs(&m.Env)
+	c.str(&m.Dir)
+	c.flag(&m.Stdin)
+	c.positive(&m.Timeout)
+	c.positive(&m.Grace)
+}
+
+// The streams of Ack and Output.
+const (
+	Stdout byte = 1
+	Stderr byte = 2
+)
+
+// Ack confirms that the output of a stream up to Offset is stored: the supervisor may drop it.
+type Ack struct {
+	Handle uint64
+	Stream byte
+	Offset int64
+}
+
+func (*Ack) kind() Type { return TypeAck }
+
+func (m *Ack) fields(c *codec) {
+	c.u64(&m.Handle)
+	enum(c, &m.Stream, Stdout, Stderr)
+	c.positive(&m.Offset)
+}
+
+// Stdin carries bytes for a process's standard input, at most MaxStdin.
+type Stdin struct {
+	Handle uint64
+	Data   []byte
+}
+
+func (*Stdin) kind() Type { return TypeStdin }
+
+func (m *Stdin) fields(c *codec) {
+	c.u64(&m.Handle)
+	c.rest(&m.Data, MaxStdin)
+}
+
+// StdinEOF closes a process's standard input after the bytes sent so far.
+type StdinEOF struct{ Handle uint64 }
+
+func (*StdinEOF) kind() Type        { return TypeStdinEOF }
+func (m *StdinEOF) fields(c *codec) { c.u64(&m.Handle) }
+
+// Release makes the supervisor forget a process whose exit record is stored.
+type Release struct{ Handle uint64 }
+
+func (*Release) kind() Type        { return TypeRelease }
+func (m *Release) fields(c *codec) { c.u64(&m.Handle) }
+
+// Signal sends a signal to the process's group. Signaled answers it, with the same Seq.
+type Signal struct {
+	Handle uint64
+	Seq    uint32
+	Signal uint32
+}
+
+func (*Signal) kind() Type { return TypeSignal }
+
+func (m *Signal) fields(c *codec) {
+	c.u64(&m.Handle)
+	c.u32(&m.Seq)
+	c.u32(&m.Signal)
+}
+
+// Kill ends a process's whole tree: SIGTERM, Grace nanoseconds, SIGKILL.
+type Kill struct {
+	Handle uint64
+	Grace  int64
+}
+
+func (*Kill) kind() Type { return TypeKill }
+
+func (m *Kill) fields(c *codec) {
+	c.u64(&m.Handle)
+	c.positive(&m.Grace)
+}
+
+// Resume moves a process to this connection. The supervisor sends its output from these offsets on, or from the last acked ones
+// where those are later, and its exit record if it has ended.
+type Resume struct {
+	Handle         uint64
+	Stdout, Stderr int64
+}
+
+func (*Resume) kind() Type { return TypeResume }
+
+func (m *Resume) fields(c *codec) {
+	c.u64(&m.Handle)
+	c.positive(&m.Stdout)
+	c.positive(&m.Stderr)
+}
+
+// Terminate ends every process and then the supervisor: SIGTERM, Grace nanoseconds, SIGKILL.
+type Terminate struct{ Grace int64 }
+
+func (*Terminate) kind() Type        { return TypeTerminate }
+func (m *Terminate) fields(c *codec) { c.positive(&m.Grace) }
+
+// List asks for Listed.
+type List struct{}
+
+func (*List) kind() Type    { return TypeList }
+func (*List) fields(*codec) {}
+
+// Spawned reports that a process runs.
+type Spawned struct {
+	Handle uint64
+	PID    uint32
+	// Started is the supervisor's clock, in nanoseconds since 1970.
+	Started int64
+}
+
+func (*Spawned) kind() Type { return TypeSpawned }
+
+func (m *Spawned) fields(c *codec) {
+	c.u64(&m.Handle)
+	c.u32(&m.PID)
+	c.i64(&m.Started)
+}
+
+// Cause is why a process could not be started. It is not an errno, because those numbers differ between systems.
+type Cause byte
+
+// The causes.
+const (
+	CauseOther         Cause = iota // a fault of the supervisor or of the system
+	CauseNotFound                   // the program does not exist
+	CauseNotExecutable              // the program exists and cannot be executed
+	CauseTooLong                    // arguments and environment exceed the system's limit
+	CauseDir                        // the working directory does not exist
+	CauseBusy                       // no process, memory or descriptor is available now
+	CauseDuplicate                  // the handle or the id is in use
+	CauseEnding                     // the sandbox is being terminated
+)
+
+// Failed reports that a process could not be started.
+type Failed struct {
+	Handle uint64
+	Cause  Cause
+	// Detail is for people: what failed, and the system's error text.
+	Detail string
+}
+
+func (*Failed) kind() Type { return TypeFailed }
+
+func (m *Failed) fields(c *codec) {
+	c.u64(&m.Handle)
+	enum(c, &m.Cause, CauseOther, CauseEnding)
+	c.str(&m.Detail)
+}
+
+// Output is the head of a piece of output; the frame's remaining bytes are the piece. It is no Message: neither end copies the
+// piece, and encoding or decoding the head allocates nothing.
+type Output struct {
+	Handle uint64
+	Stream byte
+	// Offset is the number of bytes of the stream before this piece.
+	Offset int64
+}
+
+const (
+	// OutputHead is how many bytes of an output frame's payload come before the output itself.
+	OutputHead = 8 + 1 + 8
+	// OutputFrame is how many bytes of the whole frame come before the output. A supervisor leaves that much room before the
+	// bytes it reads, so that it sends the frame without a copy.
+	OutputFrame = headSize + OutputHead
+)
+
+func (m *Output) fields(c *codec) {
+	c.u64(&m.Handle)
+	enum(c, &m.Stream, Stdout, Stderr)
+	c.positive(&m.Offset)
+}
+
+// Put writes the first OutputFrame bytes of a frame that carries n bytes of output into b.
+func (m *Output) Put(b []byte, n int) {
+	c := codec{mode: encoding, b: begin(b[:0], TypeOutput)}
+	m.fields(&c)
+	seal(c.b, len(c.b)+n)
+}
+
+// Decode reads the first OutputHead bytes of a payload. Errors: ErrPayload.
+func (m *Output) Decode(b []byte) error {
+	c := codec{mode: decoding, b: b}
+	m.fields(&c)
+	return c.err()
+}
+
+// StdinTaken reports how much of the standard input has been written to the process's pipe.
+type StdinTaken struct {
+	Handle uint64
+	// Taken counts bytes from the start.
+	Taken int64
+	// Closed reports that the process takes no more: it has closed its end, or has ended.
+	Closed bool
+}
+
+func (*StdinTaken) kind() Type { return TypeStdinTaken }
+
+func (m *StdinTaken) fields(c *codec) {
+	c.u64(&m.Handle)
+	c.positive(&m.Taken)
+	c.flag(&m.Closed)
+}
+
+// SignalResult is the answer in Signaled.
+type SignalResult byte
+
+// The results.
+const (
+	SignalSent   SignalResult = iota // the signal was sent
+	SignalGone                       // the process has ended
+	SignalBad                        // the system has no such signal
+	SignalDenied                     // the system did not allow it
+)
+
+// Signaled answers Signal.
+type Signaled struct {
+	Handle uint64
+	Seq    uint32
+	Result SignalResult
+}
+
+func (*Signaled) kind() Type { return TypeSignaled }
+
+func (m *Signaled) fields(c *codec) {
+	c.u64(&m.Handle)
+	c.u32(&m.Seq)
+	enum(c, &m.Result, SignalSent, SignalDenied)
+}
+
+// Reason is how a process ended.
+type Reason byte
+
+// The reasons.
+const (
+	ReasonExited   Reason = iota // by itself
+	ReasonKilled                 // by a signal
+	ReasonTimedOut               // by its timeout
+	ReasonOOM                    // by its memory limit
+)
+
+// Exit is the exit record.
+type Exit struct {
+	Handle uint64
+	Reason Reason
+	// Code is the exit code, and Signal the signal that ended the process; one of the two is 0.
+	Code, Signal uint32
+	// Stdout and Stderr are the bytes printed on each.
+	Stdout, Stderr int64
+	// UserTime and SystemTime are nanoseconds, MaxRSS is bytes.
+	UserTime, SystemTime, MaxRSS int64
+	// Killed counts the processes of its tree that were left when it ended.
+	Killed uint32
+	// Started and Ended are the supervisor's clock, in nanoseconds since 1970.
+	Started, Ended int64
+}
+
+func (*Exit) kind() Type { return TypeExit }
+
+func (m *Exit) fields(c *codec) {
+	c.u64(&m.Handle)
+	enum(c, &m.Reason, ReasonExited, ReasonOOM)
+	c.u32(&m.Code)
+	c.u32(&m.Signal)
+	c.positive(&m.Stdout)
+	c.positive(&m.Stderr)
+	c.positive(&m.UserTime)
+	c.positive(&m.SystemTime)
+	c.positive(&m.MaxRSS)
+	c.u32(&m.Killed)
+	c.i64(&m.Started)
+	c.i64(&m.Ended)
+}
+
+// ProcessState is one process in Listed.
+type ProcessState struct {
+	Handle uint64
+	ID     string
+	PID    uint32
+	// Ended reports that the exit record exists.
+	Ended bool
+	// Stdout and Stderr are the last acked offsets. The supervisor holds the output after them.
+	Stdout, Stderr int64
+	// StdinTaken is as in StdinTaken. StdinQueued counts the bytes after it that are not written to the pipe yet. StdinClosed
+	// reports that no more will come or be taken; it is true for a process without standard input.
+	StdinTaken, StdinQueued int64
+	StdinClosed             bool
+	// Started is the supervisor's clock, in nanoseconds since 1970.
+	Started int64
+}
+
+func (m *ProcessState) fields(c *codec) {
+	c.u64(&m.Handle)
+	c.str(&m.ID)
+	c.u32(&m.PID)
+	c.flag(&m.Ended)
+	c.positive(&m.Stdout)
+	c.positive(&m.Stderr)
+	c.positive(&m.StdinTaken)
+	c.positive(&m.StdinQueued)
+	c.flag(&m.StdinClosed)
+	c.i64(&m.Started)
+}
+
+// Listed answers List: every process, running, or ended and not released.
+type Listed struct{ Processes []ProcessState }
+
+func (*Listed) kind() Type { return TypeListed }
+
+func (m *Listed) fields(c *codec) {
+	smallest := codec{mode: measuring}
+	new(ProcessState).fields(&smallest)
+	list(c, &m.Processes, smallest.size, func(c *codec, p *ProcessState) { p.fields(c) })
+}
+
+// newMessage returns an empty message of a type; nil for Output and for an unknown type.
+func newMessage(t Type) Message {
+	switch t {
+	case TypeHello:
+		return new(Hello)
+	case TypeSpawn:
+		return new(Spawn)
+	case TypeAck:
+		return new(Ack)
+	case TypeStdin:
+		return new(Stdin)
+	case TypeStdinEOF:
+		return new(StdinEOF)
+	case TypeSignal:
+		return new(Signal)
+	case TypeKill:
+		return new(Kill)
+	case TypeList:
+		return new(List)
+	case TypeResume:
+		return new(Resume)
+	case TypeRelease:
+		return new(Release)
+	case TypeTerminate:
+		return new(Terminate)
+	case TypeSpawned:
+		return new(Spawned)
+	case TypeFailed:
+		return new(Failed)
+	case TypeStdinTaken:
+		return new(StdinTaken)
+	case TypeSignaled:
+		return new(Signaled)
+	case TypeExit:
+		return new(Exit)
+	case TypeListed:
+		return new(Listed)
+	}
+	return nil
+}
