@@ -16,7 +16,7 @@ import (
 func (r *rig) crash() {
 	r.cell.t.Helper()
 	r.fenced.Store(true)
-	r.cell.must(r.stage.Leave())
+	r.cell.must(r.stage.Detach())
 	r.conn.Close()
 }
 

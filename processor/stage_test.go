@@ -54,7 +54,7 @@ func (s *stage) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 func (s *stage) Attach(ctx context.Context) ([]sandbox.Attached, error) { return s.real.Attach(ctx) }
 
 // Leave is the real one's.
-func (s *stage) Leave() error { return s.real.Leave() }
+func (s *stage) Detach() error { return s.real.Detach() }
 
 // Close ends the real one.
 func (s *stage) Close() error { return s.real.Close() }

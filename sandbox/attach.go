@@ -5,51 +5,51 @@ import (
 	"time"
 )
 
-// ReattachWindow is how long a sandbox whose worker is gone waits for another one, where nothing else is said. Then it ends, with
-// everything in it.
+// ReattachWindow is the default of how long a sandbox without a worker waits for another one. After it, the sandbox ends with all
+// its processes.
 const ReattachWindow = 10 * time.Minute
 
-// Reattacher is a Provider whose sandboxes outlive the process that made them.
+// Reattacher is a Provider whose sandboxes outlive the process that created them.
 type Reattacher interface {
 	Provider
-	// Attach takes over the sandboxes that an earlier process left, killed or by Leave, on the same folder, and that this one has
-	// not. What cannot be taken over is ended and removed. It comes before the first Create. Errors: unavailable when it
-	// cannot be told what was left; what was, is untouched then.
+	// Attach takes over the sandboxes of an earlier process on the same run folder, which was killed or called Detach. It ends and
+	// removes those that it cannot take over. Call it before the first Create. Errors: unavailable when the sandboxes cannot be
+	// listed; they are unchanged then.
 	Attach(ctx context.Context) ([]Attached, error)
-	// Leave gives every sandbox up without ending any, as the death of this process would: for their reattachWindow another one may
-	// Attach them. Their processes count as lost here. Close may follow, and ends nothing more.
-	Leave() error
+	// Detach closes the connections and leaves every sandbox running, as the death of this process would: another process may
+	// Attach them during their reattach window. Here their processes count as lost. Close may follow; it ends nothing more.
+	Detach() error
 }
 
-// Attached is a sandbox that an earlier process made.
+// Attached is a sandbox that another process can take over.
 type Attached interface {
 	Sandbox
-	// Spec is what it was made for, or last bound to.
+	// Spec is what the sandbox was created for, or last bound to.
 	Spec() Spec
-	// SetOwner changes the Spec's Owner. Errors: unavailable when it cannot be stored; the Owner is then as it was.
-	SetOwner(mark string) error
-	// Held lists the processes it has, running, or ended and not released. Errors: unavailable.
+	// SetOwner changes the Spec's Owner. Errors: unavailable when it cannot be stored; the Owner is then unchanged.
+	SetOwner(owner string) error
+	// Held lists the processes that run, or that have ended and are not released. Errors: unavailable.
 	Held(ctx context.Context) ([]Held, error)
-	// Resume takes over a process it holds: its output follows from these offsets of its streams, or from where the sandbox
-	// still holds it where that is later. Errors: not_found for a process it does not have, conflict for one that is resumed
-	// already, unavailable.
+	// Resume takes over a process. Its output continues at these offsets of its streams, or at the first offset that the sandbox
+	// still holds when that is later. Errors: not_found for an unknown process, conflict for one that is resumed already,
+	// unavailable.
 	Resume(ctx context.Context, id string, stdout, stderr int64) (Process, error)
 }
 
-// Held is a process that a sandbox holds.
+// Held is a process that a sandbox holds: it runs, or has ended and is not released.
 type Held struct {
 	// ID is the Command's.
 	ID string
 	// PID is as Process.PID.
 	PID int
-	// Ended says that its exit record is there.
+	// Ended reports whether its exit record is available.
 	Ended bool
-	// Stdout and Stderr are the offsets from which output is held: what Ack was told.
+	// Stdout and Stderr are the first offsets of the output that is still held: the last acked ones.
 	Stdout, Stderr int64
-	// Stdin is how many bytes of standard input the sandbox has got, and StdinClosed that there will be no more: it was closed
-	// after them, or the process has ended or reads none.
+	// Stdin is the number of bytes of standard input that the sandbox has received. StdinClosed means that there will be no more:
+	// it was closed after them, or the process has ended or reads none.
 	Stdin       int64
 	StdinClosed bool
-	// Started is the supervisor's clock.
+	// Started is the start time by the supervisor's clock.
 	Started time.Time
 }

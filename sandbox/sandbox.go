@@ -9,149 +9,75 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Provider makes sandboxes of one kind. All its methods may be called at the same time.
+// Provider creates sandboxes of one kind. All its methods may be called at the same time.
 type Provider interface {
-	// Name is what --provider and templates call it: local, jail, docker.
+	// Name is the provider's name in --provider and templates: local, jail, docker.
 	Name() string
-	// Create makes a sandbox and returns once its supervisor answers. Errors: invalid_argument for a Spec the provider
-	// cannot honour, unavailable when the machine cannot run this provider. What a failed Create had made is gone.
+	// Create creates a sandbox and returns once its supervisor answers. When it fails it leaves nothing behind. Errors:
+	// invalid_argument for a Spec that the provider cannot implement, unavailable when the machine cannot run this provider.
 	Create(ctx context.Context, spec Spec) (Sandbox, error)
-	// Close ends every sandbox the provider made that is still there and gives back what it holds.
+	// Close ends every sandbox of the provider and releases its resources.
 	Close() error
 }
 
-// Spec says what sandbox to make.
+// Spec describes a sandbox.
 type Spec struct {
 	// ID is the sandbox's id; see schemas.ValidID. Required, unique on the machine.
 	ID string
-	// Thread is the conversation the sandbox belongs to. It is told to the processes as SLUICE_THREAD.
+	// Thread is the conversation that the sandbox belongs to. Processes get it as SLUICE_THREAD.
 	Thread string
-	// Workspace is the host folder the processes see as their working directory (/workspace, where the provider can
-	// bind it there). Required; created with mode 0700 where it is missing.
+	// Workspace is the host folder that processes have as their working directory; at /workspace when the provider can mount it
+	// there. Required; created with mode 0700 when missing.
 	Workspace string
-	// Env is the environment every process of the sandbox gets, over the provider's own base (PATH, HOME, LANG, TERM).
-	// Nothing is inherited from the worker.
+	// Env is the environment of every process, added to the provider's base (PATH, HOME, LANG, TERM). Nothing is inherited from the
+	// worker.
 	Env map[string]string
-	// Image is what the sandbox's root is made from, where the provider makes it from one: for docker an image's name or
-	// id. Default: the provider's own.
+	// Image is the name or id of the image for the sandbox's root. Only docker uses it. Default: the provider's own.
 	Image string
-	// Limits bound what the sandbox may use. A provider that cannot enforce one says so where it is examined; local knows
-	// those of the workspace alone.
+	// Limits bound what the sandbox may use. A provider that cannot enforce one reports that when it is probed; local applies only
+	// those of the workspace.
 	Limits Limits
-	// Network is what the sandbox reaches. Default none. Local has the worker's own, whatever is asked for.
+	// Network is what the sandbox can reach. Default none. Local always has the worker's network.
 	Network schemas.Network
-	// Rootfs is a host folder that processes see as their read-only root, instead of the provider's own, or a tar of one, plain or
-	// gzipped, which is unpacked once. Absolute; empty for the provider's own. Only jail takes one.
+	// Rootfs is a host folder for the read-only root, or a tar of one, plain or gzipped, which is unpacked once. An absolute path.
+	// Only jail uses it. Default: the provider's own root.
 	Rootfs string
-	// Owner is the caller's ownership record, opaque to providers. Attached.Spec returns it after a restart. The registry's
-	// files keep the name that this field had first.
+	// Owner is the caller's ownership record, opaque to providers. Attached.Spec returns it after a restart. Its JSON name is part
+	// of the registry's files: do not change it.
 	Owner string `json:"Mark,omitempty"`
-}
-
-// Limits are what one sandbox may use, all its processes together. Zero is the default, for each by itself.
-type Limits struct {
-	// MemoryBytes is the most memory, with what is in /tmp and /dev/shm. Past it a process is killed, and its end is
-	// schemas.ReasonOOM. Default 512 MiB.
-	MemoryBytes int64
-	// CPUs is the most processors' worth of time. Default 1.
-	CPUs float64
-	// PIDs is the most processes and threads at a time. Default 256.
-	PIDs int64
-	// TmpBytes is the size of /tmp, and of /dev/shm; both count as memory. Default 64 MiB, at most a quarter of
-	// MemoryBytes.
-	TmpBytes int64
-	// WorkspaceBytes is the most the files of the workspace may hold together. Default 500 MB. This limit and the next are looked
-	// at, not enforced: after each process, and every 2 s while one runs; see package workspace.
-	WorkspaceBytes int64
-	// WorkspaceFiles is the most files and folders in the workspace. Default 1,000.
-	WorkspaceFiles int64
-	// FileBytes is the most a file may hold; where the provider isolates, the kernel ends a process that writes more with
-	// SIGXFSZ. Default 100 MB, or WorkspaceBytes where that is less.
-	FileBytes int64
-}
-
-// WorkspaceDefaults gives the limits of the workspace, and those alone, with the defaults in place of zeros.
-func (l Limits) WorkspaceDefaults() Limits {
-	if l.WorkspaceBytes == 0 {
-		l.WorkspaceBytes = 500_000_000
-	}
-	if l.WorkspaceFiles == 0 {
-		l.WorkspaceFiles = 1000
-	}
-	if l.FileBytes == 0 {
-		l.FileBytes = min(100_000_000, l.WorkspaceBytes)
-	}
-	return l
-}
-
-// WithDefaults gives the limits with the defaults in place of zeros. Errors: invalid_argument for one that is negative or too
-// small to run anything.
-func (l Limits) WithDefaults() (Limits, error) {
-	l = l.WorkspaceDefaults()
-	for _, f := range []struct {
-		name            string
-		value           *int64
-		standard, least int64
-	}{
-		{"memory", &l.MemoryBytes, 512 << 20, 16 << 20},
-		{"workspace size", &l.WorkspaceBytes, 0, 0},
-		{"file size", &l.FileBytes, 0, 0},
-	} {
-		if *f.value == 0 {
-			*f.value = f.standard
-		}
-		if *f.value < f.least {
-			return l, schemas.Errorf(schemas.CodeInvalidArgument, "limits: %s is %d bytes, and must be at least %d", f.name, *f.value, f.least)
-		}
-	}
-	if l.TmpBytes == 0 {
-		l.TmpBytes = 64 << 20
-	}
-	l.TmpBytes = min(l.TmpBytes, l.MemoryBytes/4)
-	if l.CPUs == 0 {
-		l.CPUs = 1
-	}
-	if l.PIDs == 0 {
-		l.PIDs = 256
-	}
-	if l.TmpBytes < 4096 || l.CPUs < 0.01 || l.PIDs < 16 || l.WorkspaceFiles < 0 {
-		return l, schemas.Errorf(schemas.CodeInvalidArgument,
-			"limits: at least 4096 bytes of /tmp, 0.01 CPUs and 16 pids are needed to run anything, and no limit may be negative")
-	}
-	return l, nil
 }
 
 // Sandbox is one environment, with one supervisor in it. All its methods may be called at the same time.
 type Sandbox interface {
 	// ID is the Spec's.
 	ID() string
-	// Start runs a command and returns once it runs, or has failed to: a *StartError where the command itself is the
-	// cause (not found, not executable), unavailable when the sandbox is gone; that error is also ErrEnded where the
-	// command cannot have begun. The context bounds the start alone, not the run.
+	// Start starts a command and returns once it runs. Errors: a *StartError when the command itself is the cause (not found, not
+	// executable); unavailable when the sandbox is gone, which is also ErrEnded when the command cannot have started. The context
+	// bounds only the start.
 	Start(ctx context.Context, cmd Command) (Process, error)
-	// Done is closed when the sandbox has ended, by Terminate or by itself.
+	// Done is closed when the sandbox has ended, for any reason.
 	Done() <-chan struct{}
-	// Terminate ends every process, and the sandbox: SIGTERM, the grace, SIGKILL. It is legal from every state, any
-	// number of times, and returns once nothing is left. The workspace stays.
+	// Terminate ends every process and the sandbox: SIGTERM, the grace period, SIGKILL. It may be called in every state, any number
+	// of times, and returns once nothing is left. The workspace stays.
 	Terminate(ctx context.Context, grace time.Duration) error
 }
 
-// Command says what to run.
+// Command describes a process to start.
 type Command struct {
-	// ID is the process id; see schemas.ProcessID. Required. It is told to the process as SLUICE_PROCESS, by which
-	// descendants that left its process group are found again.
+	// ID is the process id; see schemas.ProcessID. Required. The process gets it as SLUICE_PROCESS, by which the supervisor finds
+	// descendants that left its process group.
 	ID string
-	// Path is the program: looked up in the PATH of the environment unless it holds a slash.
+	// Path is the program. Without a slash it is looked up in the environment's PATH.
 	Path string
 	// Args are its arguments, without the program's own name.
 	Args []string
-	// Env is added to the sandbox's environment, and wins over it.
+	// Env is added to the sandbox's environment and overrides it.
 	Env map[string]string
-	// Dir is the working directory, relative to the workspace; empty is the workspace itself. It must not lead out.
+	// Dir is the working directory, relative to the workspace and inside it. Default: the workspace itself.
 	Dir string
-	// Stdin says whether the process gets a standard input that Process.WriteStdin feeds. Otherwise it reads nothing.
+	// Stdin gives the process a standard input that Process.WriteStdin feeds. Otherwise its standard input is empty.
 	Stdin bool
-	// Timeout ends the whole tree once the process has run that long; 0 is never.
+	// Timeout ends the whole process tree after this time. 0 means no timeout.
 	Timeout time.Duration
 	// Grace is the time between SIGTERM and SIGKILL when Timeout ends the tree. Default 0: SIGKILL at once.
 	Grace time.Duration
@@ -161,34 +87,34 @@ type Command struct {
 type Process interface {
 	// ID is the Command's.
 	ID() string
-	// PID is the process's id as the host sees it, or as the sandbox does where it has its own.
+	// PID is the process's id on the host, or in the sandbox when that has its own pid namespace.
 	PID() int
-	// Read returns the next piece of output, in the order the supervisor saw it: never empty, at most 256 KiB, valid
-	// until the next Read. io.EOF follows the last piece; only then does the process end. One reader at a time.
-	// Reading slowly makes the process block on its pipe, and loses nothing.
+	// Read returns the next piece of output, in the order the supervisor read it: never empty, at most 256 KiB, valid until the
+	// next Read. It returns io.EOF after the last piece, and only then does Wait return. One reader at a time. A slow reader makes
+	// the process block on its pipe; no output is lost.
 	Read(ctx context.Context) (Output, error)
-	// Ack says that the output of this stream up to this offset is kept safe elsewhere. Until then the supervisor
-	// holds it; with too much held it reads no more from the process.
+	// Ack confirms that the output of this stream up to this offset is stored elsewhere. Until then the supervisor holds it; when
+	// it holds too much, it stops reading from the process.
 	Ack(stream schemas.Stream, offset int64) error
-	// WriteStdin hands bytes to the process's standard input and returns once the supervisor has taken them, blocking while
-	// the process does not read. io.ErrClosedPipe when the process has ended or closed its standard input.
+	// WriteStdin writes to the process's standard input and returns once the supervisor has accepted the bytes. It blocks while
+	// the process does not read. Errors: io.ErrClosedPipe when the process has ended or closed its standard input.
 	WriteStdin(ctx context.Context, p []byte) error
-	// CloseStdin lets the process read end of file, after what was written before. It may be called repeatedly.
+	// CloseStdin closes the standard input after the bytes written before. It may be called repeatedly.
 	CloseStdin() error
-	// Signal sends a signal to the process's group. not_found when the process has ended.
+	// Signal sends a signal to the process group. Errors: not_found when the process has ended.
 	Signal(sig Signal) error
-	// Kill ends the whole tree: SIGTERM, the grace, SIGKILL; with grace 0 SIGKILL at once. It returns at once; Wait
-	// tells the end. Killing an ended process is no error.
+	// Kill ends the whole process tree: SIGTERM, the grace period, SIGKILL; with grace 0 SIGKILL at once. It returns before the
+	// process has ended: use Wait. Killing an ended process is no error.
 	Kill(grace time.Duration) error
-	// Wait blocks for the supervisor's exit record, which comes only after the last Read. When the sandbox ends
-	// without one, Reason is schemas.ReasonLost. The error is ctx's alone.
+	// Wait returns the supervisor's exit record, which follows the last Read. When the sandbox ends without one, Reason is
+	// schemas.ReasonLost. The only error is ctx's.
 	Wait(ctx context.Context) (Exit, error)
-	// Release says that the end is on record, so that the sandbox forgets the process; until then it holds the exit record
-	// for whoever comes back for it. It may reach the supervisor with what is sent next. Call it once, after Wait.
+	// Release makes the sandbox drop the process and its exit record, which it holds until then for a worker that reattaches. The
+	// message may be sent together with the next one. Call Release once, after Wait.
 	Release() error
 }
 
-// Output is a piece of what a process printed.
+// Output is a piece of a process's output.
 type Output struct {
 	Stream schemas.Stream
 	// Offset is the number of bytes of this stream before this piece.
@@ -196,46 +122,46 @@ type Output struct {
 	Data   []byte
 }
 
-// Signal is a signal's number as the host's system counts it.
+// Signal is the number of a signal on the host's system.
 type Signal int
 
-// Exit is the supervisor's exit record: how a process ended.
+// Exit is the supervisor's exit record.
 type Exit struct {
-	// Reason says what ended it.
+	// Reason is why the process ended.
 	Reason schemas.Reason
-	// Code is what a shell would show: the exit code, or 128+n after signal n. It is 124 after a timeout and -1 when lost.
+	// Code is the exit code as a shell reports it: 128+n after signal n. It is 124 after a timeout and -1 when lost.
 	Code int
 	// Signal is the number of the signal that ended the process; 0 if it exited.
 	Signal Signal
-	// Stdout and Stderr are the bytes printed on each.
+	// Stdout and Stderr are the number of bytes written to each.
 	Stdout, Stderr int64
 	// UserTime and SystemTime are the CPU time of the process and of its waited-for children.
 	UserTime, SystemTime time.Duration
 	// MaxRSS is the largest resident set of the process, in bytes.
 	MaxRSS int64
-	// Limit is limit_exceeded where the process ran into a limit of the workspace, or left it with more than it may hold; nil
-	// otherwise. How the process ended stands beside it.
+	// Limit is limit_exceeded when the process hit a limit of the workspace, or left the workspace over a limit; else nil. It does
+	// not change Reason and Code.
 	Limit error
-	// Killed counts processes of its tree that were still there when it ended, and were killed then.
+	// Killed is the number of processes of its tree that still ran when it ended, and were killed then.
 	Killed int
 	// Started and Ended are the times by the supervisor's clock.
 	Started, Ended time.Time
 }
 
-// ErrEnded is in the error of a Start that came too late: the sandbox had ended before it was asked, so that starting the
-// command elsewhere does not run it twice.
+// ErrEnded is in the error of a Start after the end of the sandbox: the command has not run, so it is safe to start it in another
+// sandbox.
 var ErrEnded = errors.New("the sandbox has ended")
 
-// StartError says that a command could not be started, for a reason that lies in the command.
+// StartError is a start that failed because of the command itself.
 type StartError struct {
-	// Code is the exit code a shell gives for it: 127 not found, 126 found but not executable (or its argument list
-	// is too long for the system).
+	// Code is the exit code that a shell returns: 127 not found; 126 not executable, or the argument list is too long for the
+	// system.
 	Code int
-	// Message says what was not found, or could not be run, and why.
+	// Message names the program and the cause.
 	Message string
 }
 
-// Error is the message.
+// Error returns the message.
 func (e *StartError) Error() string { return e.Message }
 
 var _ io.Closer = Provider(nil)

@@ -143,7 +143,7 @@ func poolClaim(ctx context.Context, b *bench, c *containers) (_ float64, err err
 	claimed := boxes{provider: p, dir: c.dir, made: poolNames}
 	claim := claimed.create(nothing)
 	filled := func(ctx context.Context) (time.Duration, error) {
-		if err := p.Filled(ctx); err != nil {
+		if err := p.WaitFilled(ctx); err != nil {
 			return 0, err
 		}
 		return claim(ctx)

@@ -10,14 +10,14 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Where things are in a container.
+// Paths in a container.
 const (
-	home           = "/workspace"
-	supervisorPath = "/sluice/supervisor"
-	askPath        = "/sluice/socket"
+	home              = "/workspace"
+	supervisorPath    = "/sluice/supervisor"
+	requestSocketPath = "/sluice/socket"
 )
 
-// The labels of a container. By the first two a worker knows its own.
+// The labels of a container. A worker finds its containers by the first two.
 const (
 	labelCell    = "dev.sluice.cell"
 	labelWorker  = "dev.sluice.worker"
@@ -25,28 +25,29 @@ const (
 	labelThread  = "dev.sluice.thread"
 )
 
-// spare is how many threads the supervisor itself may have beside what a sandbox's limit gives its processes.
-const spare = 32
+// supervisorPIDs is the number of threads for the supervisor, added to the sandbox's limit of pids.
+const supervisorPIDs = 32
 
-// masked are what tells of the host in /proc and /sys: the newest engine's list, whatever this one's, and all of /sys/kernel.
-var masked = []string{
+// maskedPaths are the files in /proc and /sys that reveal the host: the list of the newest engine, whatever the engine's version, and
+// all of /sys/kernel.
+var maskedPaths = []string{
 	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/kallsyms", "/proc/latency_stats", "/proc/modules",
 	"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
 	"/sys/devices/virtual/powercap", "/sys/firmware", "/sys/kernel",
 }
 
-// describe is a container, as the engine wants it said. spec is complete: its limits are set.
-func (p *Provider) describe(spec sandbox.Spec, r *recipe, ask string) (*container.Config, *container.HostConfig) {
+// containerConfig returns the engine's configuration of a container. The Spec's limits must be set.
+func (p *Provider) containerConfig(spec sandbox.Spec, image *imageInfo, requestPath string) (*container.Config, *container.HostConfig) {
 	config := &container.Config{
-		Image:      r.id,
+		Image:      image.id,
 		Entrypoint: []string{supervisorPath},
-		Cmd:        []string{"receive", askPath},
+		Cmd:        []string{"receive", requestSocketPath},
 		User:       strconv.Itoa(p.config.UID) + ":" + strconv.Itoa(p.config.GID),
 		WorkingDir: "/",
-		// The supervisor hears no signal that a process could send as well.
+		// The supervisor ignores every signal that a process could send too.
 		StopSignal: "SIGKILL",
 		Hostname:   "sandbox",
-		// An image's check would be a process that nobody asked for.
+		// The image's health check would be one more process.
 		Healthcheck:     &container.HealthConfig{Test: []string{"NONE"}},
 		NetworkDisabled: spec.Network != schemas.NetworkHost,
 		Labels: map[string]string{
@@ -54,11 +55,11 @@ func (p *Provider) describe(spec sandbox.Spec, r *recipe, ask string) (*containe
 		},
 	}
 	l := spec.Limits
-	pids := l.PIDs + spare
-	// /tmp may hold programs: the workspace may too, so that refusing it here would only break compilers.
+	pids := l.PIDs + supervisorPIDs
+	// /tmp is not noexec: the workspace is not either, so noexec here would only break compilers.
 	tmp := "rw,exec,nosuid,nodev,mode=1777,size=" + strconv.FormatInt(l.TmpBytes, 10)
 	tmpfs := map[string]string{"/tmp": tmp}
-	for _, path := range r.volumes {
+	for _, path := range image.volumes {
 		if path != home && path != "/tmp" {
 			tmpfs[path] = tmp
 		}
@@ -68,12 +69,12 @@ func (p *Provider) describe(spec sandbox.Spec, r *recipe, ask string) (*containe
 		Runtime:        p.config.Runtime,
 		ReadonlyRootfs: true,
 		CapDrop:        []string{"ALL"},
-		SecurityOpt:    []string{"no-new-privileges", "seccomp=" + p.filter},
-		MaskedPaths:    masked,
+		SecurityOpt:    []string{"no-new-privileges", "seccomp=" + p.seccomp},
+		MaskedPaths:    maskedPaths,
 		IpcMode:        "private",
 		ShmSize:        l.TmpBytes,
 		Tmpfs:          tmpfs,
-		// What is printed goes over the socket; an engine's own log would grow without bound.
+		// Output goes over the socket; the engine's own log would grow without bound.
 		LogConfig: container.LogConfig{Type: "none"},
 		Resources: container.Resources{
 			Memory:     l.MemoryBytes,
@@ -83,11 +84,11 @@ func (p *Provider) describe(spec sandbox.Spec, r *recipe, ask string) (*containe
 			Ulimits:    []*container.Ulimit{{Name: "fsize", Soft: l.FileBytes, Hard: l.FileBytes}},
 		},
 		Mounts: []mount.Mount{
-			bind(p.program, supervisorPath, true), bind(ask, askPath, true), bind(spec.Workspace, home, false),
+			bind(p.program, supervisorPath, true), bind(requestPath, requestSocketPath, true), bind(spec.Workspace, home, false),
 		},
 	}
 	if spec.Network == schemas.NetworkHost {
-		// The engine does not let a container name itself where it shares the host's names.
+		// The engine refuses a host name for a container in the host's network.
 		host.NetworkMode, config.Hostname = "host", ""
 	}
 	return config, host

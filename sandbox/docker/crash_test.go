@@ -3,6 +3,7 @@ package docker
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,21 +14,22 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/docker/dockertest"
 )
 
-// worker is what killedWorker kills: it makes a sandbox, starts something in it, says so, and waits.
+// worker creates a sandbox, starts a process in it, prints the container's id, and waits until the test kills this program.
 func worker(dir, image, reattachWindow string) error {
-	d, err := time.ParseDuration(reattachWindow)
+	window, err := time.ParseDuration(reattachWindow)
 	if err != nil {
 		return err
 	}
-	p, err := New(Config{RunDir: dir, Image: image, Cell: cell(os.Getppid()), Worker: filepath.Base(dir), ReattachWindow: d})
+	p, err := New(Config{RunDir: dir, Image: image, Cell: cell(os.Getppid()), Worker: filepath.Base(dir), ReattachWindow: window})
 	if err != nil {
 		return err
 	}
-	s, err := p.Create(context.Background(), sandbox.Spec{ID: "box", Workspace: dir + "/ws"})
+	s, err := p.Create(context.Background(), sandbox.Spec{ID: "s1", Workspace: dir + "/ws"})
 	if err != nil {
 		return err
 	}
@@ -35,98 +37,86 @@ func worker(dir, image, reattachWindow string) error {
 	if err != nil {
 		return err
 	}
-	made, ok := s.(*Sandbox)
+	created, ok := s.(*Sandbox)
 	if !ok {
-		return fmt.Errorf("%T", s)
+		return fmt.Errorf("sandbox is a %T, want a *Sandbox", s)
 	}
-	fmt.Println(made.Container())
+	fmt.Println(created.Container())
 	_, err = q.Wait(context.Background())
 	return err
 }
 
-// TestWorkerKilled: the worker dies of SIGKILL. Its container waits for the next one, whatever that sweeps meanwhile, and is
-// removed with it.
-func TestWorkerKilled(t *testing.T) {
-	dir := runDir(t)
-	id := killedWorker(t, dir, 0)
-	p := newProvider(t, func(c *Config) { c.Worker, c.RunDir = filepath.Base(dir), dir })
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if n, err := p.Sweep(ctx); n != 0 || err != nil {
-		t.Error(n, err)
-	}
-	found, err := p.Attach(ctx)
-	if err != nil || len(found) != 1 {
-		t.Fatal(found, err)
-	}
-	if held, err := found[0].Held(ctx); err != nil || len(held) != 1 || held[0].Ended {
-		t.Errorf("%+v, %v", held, err)
-	}
-	if n, err := p.Sweep(ctx); n != 0 || err != nil {
-		t.Error(n, err)
-	}
-	if made, ok := found[0].(*Sandbox); !ok || made.Container() != id {
-		t.Errorf("%T, not container %s", found[0], id)
-	}
-	shut(t, p)
-	p = newProvider(t, func(c *Config) { c.Worker, c.RunDir = filepath.Base(dir), dir })
-	absent(t, p, id)
-	if left, err := filepath.Glob(filepath.Join(dir, "docker", "*", "*.json")); err != nil || len(left) != 0 {
-		t.Error(left, err)
-	}
-}
-
-// TestWorkerKilledForGood: nobody comes back in time. The container ends by itself, and whoever comes later removes it.
-func TestWorkerKilledForGood(t *testing.T) {
-	dir := runDir(t)
-	id := killedWorker(t, dir, time.Millisecond)
-	p := newProvider(t, func(c *Config) { c.Worker, c.RunDir = filepath.Base(dir), dir })
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	ended, failed := p.client.ContainerWait(ctx, id, container.WaitConditionNotRunning)
-	select {
-	case state := <-ended:
-		if state.StatusCode != 0 {
-			t.Errorf("the supervisor ended with %d", state.StatusCode)
-		}
-	case err := <-failed:
-		t.Fatal(err)
-	}
-	if found, err := p.Attach(ctx); err != nil || len(found) != 0 {
-		t.Error(found, err)
-	}
-	absent(t, p, id)
-	// One that no file tells of, as where the folder was lost with its machine, is for the sweep.
-	other := killedWorker(t, dir, 0)
-	if err := os.RemoveAll(filepath.Join(dir, "docker", "kept")); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := p.Sweep(ctx); n != 1 || err != nil {
-		t.Error(n, err)
-	}
-	absent(t, p, other)
-	if err := os.Mkdir(filepath.Join(dir, "docker", "kept"), 0o700); err != nil {
-		t.Error(err)
-	}
-}
-
-// killedWorker starts a worker with a process in a container, and kills it. It gives the container's id.
+// killedWorker runs worker and kills it. It returns the container's id.
 func killedWorker(t *testing.T, dir string, reattachWindow time.Duration) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "worker", dir, dockertest.Image(t), reattachWindow.String())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, cmd.Start())
 	id, err := bufio.NewReader(out).ReadString('\n')
-	id = strings.TrimSpace(id)
-	if err != nil || cmd.Process.Kill() != nil {
-		t.Fatal(id, err)
-	}
+	testkit.Must(t, errors.Join(err, cmd.Process.Kill()))
 	_ = cmd.Wait()
-	return id
+	return strings.TrimSpace(id)
+}
+
+// providerAfter returns a provider with the folder and labels of a killed worker.
+func providerAfter(t *testing.T, dir string) *Provider {
+	t.Helper()
+	return newProvider(t, func(c *Config) { c.Worker, c.RunDir = filepath.Base(dir), dir })
+}
+
+// The container of a killed worker survives sweeps, can be attached, and is removed with its sandbox.
+func TestContainerOutlivesKilledWorker(t *testing.T) {
+	dir := testkit.ShortDir(t)
+	id := killedWorker(t, dir, 0)
+	p := providerAfter(t, dir)
+	wantSwept(t, p, 0)
+	found, err := p.Attach(testkit.Context(t))
+	testkit.Must(t, err)
+	if len(found) != 1 {
+		t.Fatalf("attached %v, want one sandbox", found)
+	}
+	held, err := found[0].Held(testkit.Context(t))
+	testkit.Must(t, err)
+	if len(held) != 1 || held[0].Ended {
+		t.Errorf("held processes %+v, want one that runs", held)
+	}
+	wantSwept(t, p, 0)
+	if s, ok := found[0].(*Sandbox); !ok || s.Container() != id {
+		t.Errorf("attached %+v, want container %s", found[0], id)
+	}
+	closeProvider(t, p)
+	wantNoContainer(t, providerAfter(t, dir), id)
+	wantNoFiles(t, filepath.Join(dir, "docker", "*", "*.json"))
+}
+
+// After the reattach window the container ends by itself, and a later Attach removes it.
+func TestContainerEndsAfterReattachWindow(t *testing.T) {
+	dir := testkit.ShortDir(t)
+	id := killedWorker(t, dir, time.Millisecond)
+	p := providerAfter(t, dir)
+	ended, failed := p.client.ContainerWait(testkit.Context(t), id, container.WaitConditionNotRunning)
+	select {
+	case state := <-ended:
+		testkit.Equal(t, "exit code of the supervisor", state.StatusCode, int64(0))
+	case err := <-failed:
+		t.Fatalf("wait for the container: %v", err)
+	}
+	found, err := p.Attach(testkit.Context(t))
+	testkit.Must(t, err)
+	testkit.Equal(t, "number of attached sandboxes", len(found), 0)
+	wantNoContainer(t, p, id)
+}
+
+// A container without a record file, as after the loss of the run folder, is removed by the sweep.
+func TestSweepRemovesContainerWithoutRecord(t *testing.T) {
+	dir := testkit.ShortDir(t)
+	p := providerAfter(t, dir)
+	id := killedWorker(t, dir, 0)
+	records := filepath.Join(dir, "docker", "kept")
+	testkit.Must(t, os.RemoveAll(records))
+	wantSwept(t, p, 1)
+	wantNoContainer(t, p, id)
+	testkit.Must(t, os.Mkdir(records, 0o700))
 }

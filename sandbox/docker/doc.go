@@ -8,14 +8,13 @@
 //	    │                                                 └──────┬─────────────────────────────────────┘
 //	    └── RunDir/docker/<hash>.sock ◄── listens on ───────────┘
 //
-// The supervisor is mounted into the container and is its entrypoint, so that any image will do, one with nothing in it too.
-// Both sockets are made by the host: the supervisor connects to the one it sees, is handed the other's listening descriptor,
-// and the first is closed. What the host connects to afterwards lies in a folder that no container sees, so that nothing a
-// process could put in a socket's place is ever followed.
+// The supervisor is mounted into the container and is its entrypoint, so any image works, also an empty one. The host makes both
+// sockets. The supervisor connects to the one in the container, receives the listening descriptor of the other, and the first one is
+// closed. The second one is in a folder that no container sees, so the host never connects to something that a process put in a
+// socket's place.
 //
-// The filter of system calls is this package's own, since an engine's is as old as the engine. The supervisor cannot be read, traced or
-// signalled by the processes beside it, though all are one user's; so `docker stop` kills it at once.
+// The package brings its own seccomp profile, because an engine's default is as old as the engine. The processes have the
+// supervisor's user, but cannot read, trace or signal it; so `docker stop` kills it at once.
 //
-// A container is removed when its supervisor has gone, whatever the cause. [Provider.Run] removes those that a worker left
-// behind when it died.
+// A container is removed when its supervisor has ended, for any reason. [Provider.Run] removes the containers that a dead worker left.
 package docker

@@ -14,31 +14,31 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Install is the command that brings an engine to a Debian machine, for messages to those who have none.
+// Install is the command that installs an engine on Debian, for error messages.
 const Install = "apt-get install docker.io"
 
-// Probe says which engine answers at host, or at the environment's DOCKER_HOST where host is empty: "20.10.24, API 1.41".
-// Errors: unavailable, with what to do about it.
+// Probe returns the version of the engine at host, or at DOCKER_HOST of the environment when host is empty: "20.10.24, API 1.41".
+// Errors: unavailable, with the way out.
 func Probe(ctx context.Context, host string) (string, error) {
-	c, err := dial(host)
+	c, err := newClient(host)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
 	v, err := c.ServerVersion(ctx)
 	if err != nil {
-		return "", engineError(c, "ask for its version", err)
+		return "", engineError(c, "read its version", err)
 	}
 	return v.Version + ", API " + v.APIVersion, nil
 }
 
-// listenPatience is how long a connection to an engine on this machine may take.
-const listenPatience = 200 * time.Millisecond
+// listenTimeout bounds a connection to the engine's socket on this machine.
+const listenTimeout = 200 * time.Millisecond
 
-// Listens says whether something takes connections where an engine would: at DOCKER_HOST of the environment, or at the usual
-// socket. It asks nothing, and so takes no time; an address of another machine counts as one that does.
+// Listens reports whether a process accepts connections at DOCKER_HOST of the environment, or at the default socket. It sends no
+// request, so it is fast. It does not try an address of another machine, and returns true for it.
 func Listens() bool {
-	c, err := dial("")
+	c, err := newClient("")
 	if err != nil {
 		return false
 	}
@@ -47,61 +47,61 @@ func Listens() bool {
 	if !ok {
 		return true
 	}
-	conn, err := net.DialTimeout("unix", path, listenPatience)
+	conn, err := net.DialTimeout("unix", path, listenTimeout)
 	if err != nil {
 		return false
 	}
 	return conn.Close() == nil
 }
 
-// dial makes a client, which connects only when it is used. It speaks the newest API that the engine knows too.
-func dial(host string) (*client.Client, error) {
+// newClient returns a client, which connects when it is first used. It negotiates the API version with the engine.
+func newClient(host string) (*client.Client, error) {
 	options := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
 	if host != "" {
 		options = append(options, client.WithHost(host))
 	}
 	c, err := client.NewClientWithOpts(options...)
 	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "docker: the engine's address: %w", err)
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "docker: engine address: %w", err)
 	}
 	return c, nil
 }
 
-// agree settles the version of the API before anything else is asked: left to the first request, it would be written while others
-// read it. Errors: unavailable.
-func (p *Provider) agree(ctx context.Context) error {
-	var agreed bool
+// negotiate negotiates the API version once, before the first request: the client would do it in the first request, and race with
+// concurrent ones. Errors: unavailable.
+func (p *Provider) negotiate(ctx context.Context) error {
+	var done bool
 	select {
-	case agreed = <-p.version:
+	case done = <-p.negotiated:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { p.version <- agreed }()
-	if agreed {
+	defer func() { p.negotiated <- done }()
+	if done {
 		return nil
 	}
 	ping, err := p.client.Ping(ctx)
 	if err != nil {
-		return engineError(p.client, "ask for its version", err)
+		return engineError(p.client, "read its version", err)
 	}
 	p.client.NegotiateAPIVersionPing(ping)
-	agreed = true
+	done = true
 	return nil
 }
 
-// engineError gives what the engine said a code, and what it was about.
+// engineError adds a code and the failed operation to an error of the engine.
 func engineError(c *client.Client, what string, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, os.ErrPermission):
-		return schemas.Errorf(schemas.CodeUnavailable, "docker: this user may not use the engine at %s: as root, run `usermod -aG docker USER`, and log in again: %w",
+		return schemas.Errorf(schemas.CodeUnavailable, "docker: this user may not use the engine at %s: run `usermod -aG docker USER` as root, and log in again: %w",
 			c.DaemonHost(), err)
 	case client.IsErrConnectionFailed(err):
 		return schemas.Errorf(schemas.CodeUnavailable, "docker: no engine answers at %s: start it, or install one with `%s`: %w",
 			c.DaemonHost(), Install, err)
 	case strings.Contains(err.Error(), "bind source path does not exist"):
-		return schemas.Errorf(schemas.CodeUnavailable, "docker: the engine at %s does not see this machine's folders: it must run on this machine: %w",
+		return schemas.Errorf(schemas.CodeUnavailable, "docker: the engine at %s cannot mount folders of this machine: use an engine on this machine: %w",
 			c.DaemonHost(), err)
 	case errdefs.IsNotFound(err):
 		return schemas.Errorf(schemas.CodeNotFound, "docker: %s: %w", what, err)
@@ -112,8 +112,8 @@ func engineError(c *client.Client, what string, err error) error {
 	}
 }
 
-// ignoreGone is nil for an error that says that the thing is not there any more.
-func ignoreGone(err error) error {
+// ignoreNotFound returns nil for the engine's not-found error.
+func ignoreNotFound(err error) error {
 	if errdefs.IsNotFound(err) {
 		return nil
 	}

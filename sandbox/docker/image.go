@@ -13,28 +13,28 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// recipe is what of an image matters to a sandbox.
-type recipe struct {
+// imageInfo is the part of an image's configuration that a sandbox uses.
+type imageInfo struct {
 	id      string
 	env     map[string]string
-	volumes []string // folders the engine would otherwise make writable, with no limit
+	volumes []string // folders that the engine would otherwise make writable without a limit
 }
 
-// ensureImage gives the image, and pulls it where it is missing.
-func (p *Provider) ensureImage(ctx context.Context, name string) (*recipe, error) {
-	r, err := p.inspectImage(ctx, name)
+// ensureImage returns the image's info, and pulls the image when it is missing.
+func (p *Provider) ensureImage(ctx context.Context, name string) (*imageInfo, error) {
+	i, err := p.inspectImage(ctx, name)
 	if !errdefs.IsNotFound(err) {
-		return r, p.imageError(name, err)
+		return i, p.imageError(name, err)
 	}
-	// One pull at a time: whoever waits for the same image finds it there afterwards.
+	// One pull at a time. A caller that waited for the same image then finds it.
 	select {
 	case p.pulling <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	defer func() { <-p.pulling }()
-	if r, err = p.inspectImage(ctx, name); !errdefs.IsNotFound(err) {
-		return r, p.imageError(name, err)
+	if i, err = p.inspectImage(ctx, name); !errdefs.IsNotFound(err) {
+		return i, p.imageError(name, err)
 	}
 	pullCtx, cancel := context.WithTimeout(ctx, p.config.PullTimeout)
 	defer cancel()
@@ -44,37 +44,37 @@ func (p *Provider) ensureImage(ctx context.Context, name string) (*recipe, error
 		}
 		return nil, err
 	}
-	r, err = p.inspectImage(ctx, name)
-	return r, p.imageError(name, err)
+	i, err = p.inspectImage(ctx, name)
+	return i, p.imageError(name, err)
 }
 
-func (p *Provider) inspectImage(ctx context.Context, name string) (*recipe, error) {
-	i, err := p.client.ImageInspect(ctx, name)
+func (p *Provider) inspectImage(ctx context.Context, name string) (*imageInfo, error) {
+	found, err := p.client.ImageInspect(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	r := &recipe{id: i.ID, env: make(map[string]string)}
-	if i.Config == nil {
-		return r, nil
+	i := &imageInfo{id: found.ID, env: make(map[string]string)}
+	if found.Config == nil {
+		return i, nil
 	}
-	for _, entry := range i.Config.Env {
-		// HOME is the workspace in every sandbox.
+	for _, entry := range found.Config.Env {
+		// In every sandbox HOME is the workspace.
 		if name, value, ok := strings.Cut(entry, "="); ok && name != "" && name != "HOME" {
-			r.env[name] = value
+			i.env[name] = value
 		}
 	}
-	for path := range i.Config.Volumes {
-		r.volumes = append(r.volumes, path)
+	for path := range found.Config.Volumes {
+		i.volumes = append(i.volumes, path)
 	}
-	return r, nil
+	return i, nil
 }
 
 func (p *Provider) imageError(name string, err error) error {
 	return engineError(p.client, "image "+name, err)
 }
 
-// report is a line of what the engine says while it pulls.
-type report struct {
+// pullMessage is a line of the engine's answer to a pull.
+type pullMessage struct {
 	ID       string `json:"id"`
 	Status   string `json:"status"`
 	Progress struct {
@@ -91,32 +91,32 @@ func (p *Provider) pull(ctx context.Context, name string) error {
 	}
 	defer body.Close()
 	for lines := json.NewDecoder(body); ; {
-		var r report
-		switch err := lines.Decode(&r); {
+		var m pullMessage
+		switch err := lines.Decode(&m); {
 		case err == io.EOF:
 			return nil
 		case err != nil:
 			return p.pullError(name, err)
-		case r.Error != "":
-			return p.pullError(name, errors.New(r.Error))
+		case m.Error != "":
+			return p.pullError(name, errors.New(m.Error))
 		}
-		p.config.Pulling(Progress{
-			Image: name, Layer: r.ID, Status: r.Status, Current: r.Progress.Current, Total: r.Progress.Total,
+		p.config.OnPull(Progress{
+			Image: name, Layer: m.ID, Status: m.Status, Current: m.Progress.Current, Total: m.Progress.Total,
 		})
 	}
 }
 
-// pullError tells an image that is nowhere from a registry that cannot be asked. Engines differ in the status they answer
-// with, and report what happens later as text alone.
+// pullError distinguishes an image that does not exist from a registry that cannot be reached. It compares texts, because engines
+// answer with different statuses, and report later errors only as text.
 func (p *Provider) pullError(name string, err error) error {
 	text := err.Error()
-	for _, says := range []string{"not found", "does not exist", "manifest unknown", "no matching manifest", "pull access denied"} {
-		if strings.Contains(text, says) {
-			return schemas.Errorf(schemas.CodeNotFound, "docker: image %s is neither here nor in its registry: %w", name, err)
+	for _, part := range []string{"not found", "does not exist", "manifest unknown", "no matching manifest", "pull access denied"} {
+		if strings.Contains(text, part) {
+			return schemas.Errorf(schemas.CodeNotFound, "docker: image %s is neither on this machine nor in its registry: %w", name, err)
 		}
 	}
 	if errdefs.IsInvalidArgument(err) {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "docker: image %q: %w", name, err)
 	}
-	return schemas.Errorf(schemas.CodeUnavailable, "docker: image %s is not here and cannot be pulled: %w", name, err)
+	return schemas.Errorf(schemas.CodeUnavailable, "docker: cannot pull image %s: %w", name, err)
 }

@@ -17,122 +17,105 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// launch makes a container and connects to its supervisor. What a failure leaves is removed.
+// namePrefix and a Record's name make the name of a container.
+const namePrefix = "sluice-"
+
+// newName returns the Record's name of a new sandbox.
+func newName() string {
+	var b [10]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// launch creates a container and connects to its supervisor. It removes everything when it fails.
 func (p *Provider) launch(ctx context.Context, spec sandbox.Spec, name string) (*Sandbox, error) {
+	if err := p.negotiate(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.chown(spec.Workspace); err != nil {
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %w", err).With("path", "workspace")
+	}
 	image, err := p.ensureImage(ctx, spec.Image)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.StartTimeout)
 	defer cancel()
-	meeting, err := meet(p.dir, name)
+	handoff, err := newSocketHandoff(p.dir, name)
 	if err != nil {
 		return nil, err
 	}
-	s, err := p.start(ctx, spec, image, meeting, name)
-	err = errors.Join(err, meeting.close())
-	if err != nil {
+	s, err := p.start(ctx, spec, image, handoff, name)
+	if err = errors.Join(err, handoff.close()); err != nil {
 		if s != nil {
 			<-s.Done()
 		}
-		return nil, errors.Join(err, remove(meeting.socket))
+		return nil, errors.Join(err, removeFile(handoff.socketPath))
 	}
 	return s, nil
 }
 
-// namePrefix comes before the name of a container's sockets in its own.
-const namePrefix = "sluice-"
-
-// newName names a container and its sockets.
-func newName() string {
-	var b [10]byte
-	// It never fails, as its documentation says.
-	_, _ = rand.Read(b[:])
-	return hex.EncodeToString(b[:])
-}
-
-func (p *Provider) start(ctx context.Context, spec sandbox.Spec, image *recipe, meeting *rendezvous, name string) (*Sandbox, error) {
-	made, err := p.make(ctx, spec, image, meeting.ask, namePrefix+name)
+func (p *Provider) start(ctx context.Context, spec sandbox.Spec, image *imageInfo, handoff *socketHandoff, name string) (_ *Sandbox, err error) {
+	id, err := p.createContainer(ctx, spec, image, handoff.requestPath, namePrefix+name)
 	if err != nil {
 		return nil, p.startError(ctx, "create a container", err)
 	}
-	r := registry.Record{ID: spec.ID, Spec: image.complete(spec), Name: name, Container: made.ID}
+	defer func() {
+		if err != nil {
+			p.remove(id)
+		}
+	}()
+	r := record{Record: registry.Record{ID: spec.ID, Spec: image.addEnv(spec), Name: name}, Container: id}
 	if err := p.registry.Save(r); err != nil {
-		p.remove(made.ID)
 		return nil, err
 	}
-	conn, pid, err := p.connect(ctx, made.ID, meeting)
+	conn, pid, err := p.connect(ctx, id, handoff)
 	if err != nil {
-		p.remove(made.ID)
 		return nil, err
 	}
 	reattachWindow := p.config.ReattachWindow
-	if meeting.kept {
-		reattachWindow = 0 // nobody could come back for it
+	if handoff.singleConn {
+		reattachWindow = 0 // no other worker could connect
 	}
 	l, err := link.Open(ctx, conn, reattachWindow)
 	if err != nil {
-		p.remove(made.ID)
 		return nil, err
 	}
-	return p.box(r, image, l, pid), nil
+	return p.newSandbox(r, image, l, pid), nil
 }
 
-// make has the engine make a container. The answer is waited for even if the caller is in no mood to wait any more: the engine goes on
-// with what it has begun, and only its answer says what there is to be removed.
-func (p *Provider) make(ctx context.Context, spec sandbox.Spec, image *recipe, ask, name string) (container.CreateResponse, error) {
+// createContainer returns the container's id. It waits for the engine's answer also when ctx ends: the engine continues with what it
+// has begun, and only its answer names the container to remove.
+func (p *Provider) createContainer(ctx context.Context, spec sandbox.Spec, image *imageInfo, requestPath, name string) (string, error) {
 	if err := ctx.Err(); err != nil {
-		return container.CreateResponse{}, err
+		return "", err
 	}
-	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.config.StartTimeout)
+	uncanceled, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.config.StartTimeout)
 	defer cancel()
-	config, host := p.describe(spec, image, ask)
-	made, err := p.client.ContainerCreate(patient, config, host, nil, nil, name)
+	config, host := p.containerConfig(spec, image, requestPath)
+	created, err := p.client.ContainerCreate(uncanceled, config, host, nil, nil, name)
 	if err == nil {
 		if err = ctx.Err(); err != nil {
-			p.remove(made.ID)
+			p.remove(created.ID)
 		}
-		return made, err
+		return created.ID, err
 	}
-	if made, findErr := p.client.ContainerInspect(context.WithoutCancel(ctx), name); findErr == nil {
-		p.remove(made.ID) // it was made, and the answer came too late
+	if found, findErr := p.client.ContainerInspect(context.WithoutCancel(ctx), name); findErr == nil {
+		p.remove(found.ID) // it was created, and the answer came after the timeout
 	}
-	return made, err
+	return "", err
 }
 
-// box is a container whose supervisor answers.
-func (p *Provider) box(r registry.Record, image *recipe, l *link.Link, pid int) *Sandbox {
-	s := &Sandbox{
-		provider: p, id: r.Container, image: image, tally: openTally(pid),
-		examined: make(chan struct{}), gone: make(chan struct{}),
-	}
-	s.Sandbox = link.NewSandbox(l, link.Config{
-		Spec: r.Spec, Home: home, Exited: s.gone, Kill: s.force,
-		Cleanup: func() {
-			if err := remove(p.socket(r.Name)); err != nil {
-				p.config.Warn(fmt.Errorf("remove a socket: %w", err))
-			}
-			p.registry.Forget(r.ID)
-		},
-		SaveSpec: func(spec sandbox.Spec) error {
-			r := r
-			r.Spec = spec
-			return p.registry.Save(r)
-		},
-	})
-	go s.watch(l)
-	return s
-}
-
-// connect starts the container, hands its supervisor the listening socket, and connects to that.
-func (p *Provider) connect(ctx context.Context, id string, meeting *rendezvous) (net.Conn, int, error) {
+// connect starts the container, passes the listening socket to its supervisor, and connects to that. It also returns the
+// supervisor's pid on the host, or 0.
+func (p *Provider) connect(ctx context.Context, id string, handoff *socketHandoff) (net.Conn, int, error) {
 	if err := p.client.ContainerStart(ctx, id, container.StartOptions{}); err != nil {
 		return nil, 0, p.startError(ctx, "start a container", err)
 	}
-	// A container that ends at once would never ask.
-	meetCtx, cancel := context.WithCancelCause(ctx)
+	// A container that ends at once never sends the request.
+	handoffCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	ended, failed := p.client.ContainerWait(meetCtx, id, container.WaitConditionNotRunning)
+	ended, failed := p.client.ContainerWait(handoffCtx, id, container.WaitConditionNotRunning)
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
@@ -141,12 +124,12 @@ func (p *Provider) connect(ctx context.Context, id string, meeting *rendezvous) 
 			cancel(fmt.Errorf("the container ended at once, with exit code %d", state.StatusCode))
 		case err := <-failed:
 			cancel(err)
-		case <-meetCtx.Done():
+		case <-handoffCtx.Done():
 		}
 	}()
-	conn, err := meeting.open(meetCtx)
+	conn, err := handoff.connect(handoffCtx)
 	if err != nil {
-		err = errors.Join(context.Cause(meetCtx), err)
+		err = errors.Join(context.Cause(handoffCtx), err)
 	}
 	cancel(nil)
 	<-watched
@@ -164,7 +147,8 @@ func (p *Provider) connect(ctx context.Context, id string, meeting *rendezvous) 
 	return conn, pid, nil
 }
 
-// startError is why no sandbox came of it. Only the caller's own end of patience is not the engine's fault.
+// startError returns the error of a failed start. After a cancellation that is the context's error; a timeout counts as the
+// engine's failure.
 func (p *Provider) startError(ctx context.Context, what string, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()

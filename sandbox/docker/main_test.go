@@ -1,69 +1,142 @@
 package docker
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/docker/dockertest"
 	"github.com/sluice-dev/sluice/sandbox/sandboxtest"
+	"github.com/sluice-dev/sluice/sandbox/sandboxtest/attack"
+	"github.com/sluice-dev/sluice/schemas"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 4 && os.Args[1] == "worker" {
-		fmt.Fprintln(os.Stderr, worker(os.Args[2], os.Args[3], os.Args[4]))
-		os.Exit(1)
-	}
-	goleak.VerifyTestMain(m)
+	testkit.Main(m, testkit.Programs{"worker": func(args []string) int { return testkit.Fail(worker(args[0], args[1], args[2])) }})
 }
 
-// runDir is a short folder: the path of a unix socket is bounded, and the name of a test is not.
-func runDir(tb testing.TB) string {
-	tb.Helper()
-	dir, err := os.MkdirTemp("", "sl")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			tb.Error(err)
-		}
-	})
-	return dir
-}
-
-// cell is that of one run of the tests: others may use the same engine, and sweep.
+// cell is unique to a run of the tests, because others may use and sweep the same engine.
 func cell(pid int) string { return fmt.Sprint("test-", pid) }
 
-// newProvider makes a provider whose containers are no other test's.
+// newProvider returns a provider with its own labels.
 func newProvider(tb testing.TB, change func(*Config)) *Provider {
 	tb.Helper()
 	config := Config{
-		RunDir: filepath.Join(runDir(tb), "run"), Image: dockertest.Image(tb), Cell: cell(os.Getpid()),
+		RunDir: filepath.Join(testkit.ShortDir(tb), "run"), Image: dockertest.Image(tb), Cell: cell(os.Getpid()),
 		Worker: strings.NewReplacer("/", ".", "#", ".").Replace(tb.Name()),
-		Warn:   func(err error) { tb.Error(err) },
+		Warn:   func(err error) { tb.Errorf("warning: %v", err) },
 	}
 	if change != nil {
 		change(&config)
 	}
 	p, err := New(config)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { shut(tb, p) })
+	testkit.Must(tb, err)
+	tb.Cleanup(func() { closeProvider(tb, p) })
 	return p
 }
 
-// shut closes a provider, once more where that was done already.
-func shut(tb testing.TB, p *Provider) {
+// closeProvider may be called repeatedly.
+func closeProvider(tb testing.TB, p *Provider) {
 	tb.Helper()
 	if err := p.Close(); err != nil {
-		tb.Error(err)
+		tb.Errorf("close the provider: %v", err)
+	}
+}
+
+// newSandbox returns a sandbox that ends with the test.
+func newSandbox(t *testing.T, p *Provider, spec sandbox.Spec) *Sandbox {
+	t.Helper()
+	if spec.ID == "" {
+		spec.ID = "s1"
+	}
+	if spec.Workspace == "" {
+		spec.Workspace = t.TempDir()
+	}
+	s, err := p.Create(t.Context(), spec)
+	t.Cleanup(func() { closeProvider(t, p) })
+	testkit.Must(t, err)
+	created, ok := s.(*Sandbox)
+	if !ok {
+		t.Fatalf("sandbox is a %T, want a *Sandbox", s)
+	}
+	return created
+}
+
+func startShell(t *testing.T, s sandbox.Sandbox, id, script string) sandbox.Process {
+	t.Helper()
+	p, err := s.Start(testkit.Context(t), sandbox.Command{ID: id, Path: "sh", Args: []string{"-c", script}})
+	testkit.Must(t, err)
+	return p
+}
+
+// sh runs a script, and returns its output on both streams and its exit record.
+func sh(t *testing.T, s sandbox.Sandbox, id, script string) (string, sandbox.Exit) {
+	t.Helper()
+	return finish(t, startShell(t, s, id, script))
+}
+
+// wantShell runs a script that must print this and exit with 0.
+func wantShell(t *testing.T, s sandbox.Sandbox, id, script, want string) {
+	t.Helper()
+	out, exit := sh(t, s, id, script)
+	testkit.Equal(t, "output of "+script, out, want)
+	testkit.Equal(t, "exit code of "+script, exit.Code, 0)
+}
+
+// finish reads a process's output to its end.
+func finish(t *testing.T, p sandbox.Process) (string, sandbox.Exit) {
+	t.Helper()
+	ctx := testkit.Context(t)
+	var all strings.Builder
+	for {
+		out, err := p.Read(ctx)
+		if err == io.EOF {
+			break
+		}
+		testkit.Must(t, err)
+		all.Write(out.Data)
+		if err := p.Ack(out.Stream, out.Offset+int64(len(out.Data))); err != nil && !errors.Is(err, schemas.ErrUnavailable) {
+			t.Fatalf("ack: %v", err)
+		}
+	}
+	exit, err := p.Wait(ctx)
+	testkit.Must(t, err)
+	return all.String(), exit
+}
+
+func wantReason(t *testing.T, what string, exit sandbox.Exit, want schemas.Reason) {
+	t.Helper()
+	if exit.Reason != want {
+		t.Errorf("%s: reason %s, want %s (%+v)", what, exit.Reason, want, exit)
+	}
+}
+
+// wantSwept checks that Sweep finds this number of containers to remove.
+func wantSwept(t *testing.T, p *Provider, want int) {
+	t.Helper()
+	n, err := p.Sweep(testkit.Context(t))
+	testkit.Must(t, err)
+	testkit.Equal(t, "swept containers", n, want)
+}
+
+// wantNoFiles checks that no file matches the pattern.
+func wantNoFiles(t *testing.T, pattern string) {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	testkit.Must(t, err)
+	testkit.Equal(t, "files "+pattern, files, []string(nil))
+}
+
+func wantNoContainer(t *testing.T, p *Provider, id string) {
+	t.Helper()
+	if _, err := p.client.ContainerInspect(t.Context(), id); err == nil {
+		t.Errorf("container %s still exists", id)
 	}
 }
 
@@ -71,12 +144,23 @@ func TestConformance(t *testing.T) {
 	dockertest.Image(t)
 	sandboxtest.Run(t, sandboxtest.Factory{
 		New: func(t *testing.T) sandbox.Provider { return newProvider(t, nil) },
-		Next: func(t *testing.T, left sandbox.Provider) sandbox.Provider {
-			l, ok := left.(*Provider)
+		Next: func(t *testing.T, detached sandbox.Provider) sandbox.Provider {
+			d, ok := detached.(*Provider)
 			if !ok {
-				t.Fatalf("%T", left)
+				t.Fatalf("provider is a %T, want a *Provider", detached)
 			}
-			return newProvider(t, func(c *Config) { *c = l.config })
+			return newProvider(t, func(c *Config) { *c = d.config })
 		},
+	})
+}
+
+// TestAttack runs the quick part of the attack suite. SLUICE_ATTACK, which `make attack` sets, runs all of it.
+func TestAttack(t *testing.T) {
+	dockertest.Image(t)
+	attack.Run(t, attack.Factory{
+		New:   func(t *testing.T) sandbox.Provider { return newProvider(t, nil) },
+		Hard:  os.Getenv("SLUICE_ATTACK") != "",
+		Root:  []string{".dockerenv", "bin", "dev", "etc", "proc", "root", "sluice", "sys", "tmp", "workspace"},
+		Spare: supervisorPIDs, Sockets: []string{"sl*/run/docker/*.sock"},
 	})
 }

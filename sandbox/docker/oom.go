@@ -11,28 +11,28 @@ import (
 	"sync"
 )
 
-// tally counts the processes of a container that its memory limit ended, as the kernel does. The zero value counts none.
-type tally struct {
-	file *os.File // nil where it cannot be had: then the engine's word has to do
+// oomCounter reads the kernel's counter of OOM kills in a container. The zero value has no counter.
+type oomCounter struct {
+	file *os.File // nil when there is none; then only the engine reports OOM kills
 
-	mu   sync.Mutex
-	told int64 // endings that were put down to the limit already
+	mu      sync.Mutex
+	claimed int64 // kills that were attributed to a process
 }
 
-// openTally finds the counter of the cgroup that this process is in, in either version of cgroups.
-func openTally(pid int) *tally {
+// openOOMCounter opens the counter of a process's cgroup, of version 1 or 2.
+func openOOMCounter(pid int) *oomCounter {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))
 	if err != nil {
-		return &tally{}
+		return &oomCounter{}
 	}
 	f, err := os.Open(counterPath(b))
 	if err != nil {
-		return &tally{}
+		return &oomCounter{}
 	}
-	return &tally{file: f}
+	return &oomCounter{file: f}
 }
 
-// counterPath is the file that counts, given the content of /proc/PID/cgroup.
+// counterPath returns the path of the counter's file, given the content of /proc/PID/cgroup.
 func counterPath(cgroups []byte) string {
 	unified := ""
 	for line := range strings.Lines(string(cgroups)) {
@@ -50,14 +50,14 @@ func counterPath(cgroups []byte) string {
 	return unified
 }
 
-// count is how many the limit has ended so far; false when that cannot be told, or not any more.
-func (t *tally) count() (int64, bool) {
-	if t.file == nil {
+// count returns the number of OOM kills so far; false when it is not available, or not any more.
+func (c *oomCounter) count() (int64, bool) {
+	if c.file == nil {
 		return 0, false
 	}
-	// A few short lines in either version.
+	// The file has a few short lines in both versions.
 	b := make([]byte, 512)
-	n, err := t.file.ReadAt(b, 0)
+	n, err := c.file.ReadAt(b, 0)
 	if err != nil && err != io.EOF {
 		return 0, false
 	}
@@ -74,22 +74,21 @@ func parseCount(b []byte) (int64, bool) {
 	return 0, false
 }
 
-// claim says whether an ending can be put down to the limit, for a process that began when before had been ended by it, and if so,
-// does it. Each one the kernel ended explains one process.
-func (t *tally) claim(before int64) bool {
-	n, ok := t.count()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !ok || n <= max(before, t.told) {
+// claim attributes an OOM kill to a process that has ended, and reports whether there was one since the counter was before. Each kill
+// is attributed to one process.
+func (c *oomCounter) claim(before int64) bool {
+	n, ok := c.count()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !ok || n <= max(before, c.claimed) {
 		return false
 	}
-	t.told = max(before, t.told) + 1
+	c.claimed = max(before, c.claimed) + 1
 	return true
 }
 
-func (t *tally) close() {
-	if t.file != nil {
-		// Opened for reading: nothing can be lost.
-		_ = t.file.Close()
+func (c *oomCounter) close() {
+	if c.file != nil {
+		_ = c.file.Close() // it was only read
 	}
 }

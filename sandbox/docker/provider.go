@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -17,23 +18,28 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Provider makes sandboxes that are containers.
+// Provider creates sandboxes that are containers.
 type Provider struct {
-	config   Config
-	dir      string
-	program  string
-	filter   string // of system calls, as the engine takes it
-	client   *client.Client
-	pulling  chan struct{} // one token
-	version  chan bool     // one token: whether the API's version is agreed on
-	registry *registry.Registry[*Sandbox]
+	config     Config
+	dir        string
+	program    string // the supervisor's file
+	seccomp    string // the profile, as the engine takes it
+	client     *client.Client
+	pulling    chan struct{} // capacity 1: held during a pull
+	negotiated chan bool     // capacity 1: whether the API version is negotiated
+	registry   *registry.Registry[*Sandbox, record]
+}
+
+// record is what reattaching to a container takes.
+type record struct {
+	registry.Record
+	Container string `json:"container,omitempty"` // the engine's id
 }
 
 var _ sandbox.Reattacher = (*Provider)(nil)
 
-// New makes the run folder and puts the supervisor there. It asks the engine nothing: whether one answers is seen by Probe
-// or by Create. Errors: invalid_argument for the configuration, unavailable when the folder cannot be used or this system
-// cannot run the provider.
+// New makes the run folder and extracts the supervisor into it. It does not contact the engine: use Probe for that, or Create.
+// Errors: invalid_argument for the configuration, unavailable when the folder cannot be used or this system cannot run the provider.
 func New(config Config) (*Provider, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -43,27 +49,27 @@ func New(config Config) (*Provider, error) {
 	if err := errors.Join(registry.PrivateDir(config.RunDir), registry.PrivateDir(dir)); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
 	}
-	program, err := placeProgram(dir)
+	program, err := extractSupervisor(dir)
 	if err != nil {
 		return nil, err
 	}
-	calls, err := filter()
+	seccomp, err := seccompProfile()
 	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeInternal, "docker: the filter of system calls: %w", err)
+		return nil, schemas.Errorf(schemas.CodeInternal, "docker: seccomp profile: %w", err)
 	}
-	kept, err := registry.New[*Sandbox](name, dir)
+	sandboxes, err := registry.New[*Sandbox, record](name, dir)
 	if err != nil {
 		return nil, err
 	}
-	c, err := dial(config.Host)
+	c, err := newClient(config.Host)
 	if err != nil {
 		return nil, err
 	}
 	p := &Provider{
-		config: config, dir: dir, program: program, filter: calls, client: c, registry: kept,
-		pulling: make(chan struct{}, 1), version: make(chan bool, 1),
+		config: config, dir: dir, program: program, seccomp: seccomp, client: c, registry: sandboxes,
+		pulling: make(chan struct{}, 1), negotiated: make(chan bool, 1),
 	}
-	p.version <- false
+	p.negotiated <- false
 	return p, nil
 }
 
@@ -72,23 +78,25 @@ const name = "docker"
 // Name is "docker".
 func (p *Provider) Name() string { return name }
 
-// Create makes a container; see sandbox.Provider. Errors: conflict for an id that is in use; not_found for an image that
-// is neither here nor in its registry; unavailable when no engine answers, or the image cannot be pulled.
+func (p *Provider) socket(name string) string { return filepath.Join(p.dir, name+".sock") }
+
+// Create creates a container; see sandbox.Provider. Errors: conflict for an id in use; not_found for an image that is neither on this
+// machine nor in its registry; unavailable when no engine answers, or the image cannot be pulled.
 func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
-	spec, err := p.check(spec)
+	spec, err := p.complete(spec)
 	if err != nil {
 		return nil, err
 	}
 	name := newName()
-	s, err := p.registry.Create(spec, name, func() (*Sandbox, error) { return p.create(ctx, spec, name) })
+	s, err := p.registry.Create(spec, name, func() (*Sandbox, error) { return p.launch(ctx, spec, name) })
 	if err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// check gives the Spec with what it leaves open.
-func (p *Provider) check(spec sandbox.Spec) (sandbox.Spec, error) {
+// complete checks the Spec, and fills in the image and the limits.
+func (p *Provider) complete(spec sandbox.Spec) (sandbox.Spec, error) {
 	if err := errors.Join(link.CheckSpec(spec), checkLimits(spec.Limits)); err != nil {
 		return spec, err
 	}
@@ -96,39 +104,29 @@ func (p *Provider) check(spec sandbox.Spec) (sandbox.Spec, error) {
 		spec.Image = p.config.Image
 	}
 	if spec.Image == "" {
-		return spec, schemas.Errorf(schemas.CodeInvalidArgument, "image: provider docker needs one, and there is no default").With("path", "image")
+		return spec, schemas.Errorf(schemas.CodeInvalidArgument, "image: provider docker needs an image, and there is no default").With("path", "image")
 	}
-	spec.Limits = limits(spec.Limits, p.config.Limits).WorkspaceDefaults()
+	spec.Limits = spec.Limits.Or(p.config.Limits).WorkspaceDefaults()
 	spec.Workspace = filepath.Clean(spec.Workspace)
 	return spec, nil
 }
 
-func (p *Provider) create(ctx context.Context, spec sandbox.Spec, name string) (*Sandbox, error) {
-	if err := p.agree(ctx); err != nil {
-		return nil, err
-	}
-	if err := own(spec.Workspace, p.config.UID, p.config.GID); err != nil {
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %w", err).With("path", "workspace")
-	}
-	return p.launch(ctx, spec, name)
-}
-
-// removeTimeout bounds the removal of a container. What it did not remove, a later sweep does.
+// removeTimeout bounds the removal of a container. A later sweep removes what remains.
 const removeTimeout = 30 * time.Second
 
-// remove removes a container, whatever its state, and its volumes, and returns when it is gone.
+// remove removes a container in any state, and its volumes, and returns when it is gone.
 func (p *Provider) remove(id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
-	err := ignoreGone(p.client.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true}))
+	err := ignoreNotFound(p.client.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true}))
 	if errdefs.IsConflict(err) {
-		// Somebody else is removing it.
-		gone, failed := p.client.ContainerWait(ctx, id, container.WaitConditionRemoved)
+		// Its removal is in progress already.
+		removed, failed := p.client.ContainerWait(ctx, id, container.WaitConditionRemoved)
 		select {
-		case <-gone:
+		case <-removed:
 			err = nil
 		case err = <-failed:
-			err = ignoreGone(err)
+			err = ignoreNotFound(err)
 		}
 	}
 	if err != nil {
@@ -136,13 +134,60 @@ func (p *Provider) remove(id string) {
 	}
 }
 
-// Leave gives every container up without ending it; see sandbox.Reattacher.
-func (p *Provider) Leave() error {
-	p.registry.Leave()
+// Attach takes over the containers of an earlier process; see sandbox.Reattacher. There are none under a runtime in which the
+// supervisor could not take the listening socket, like runsc: such a container ends with its worker. Errors: unavailable, also when
+// no engine answers and there are record files.
+func (p *Provider) Attach(ctx context.Context) ([]sandbox.Attached, error) {
+	orphans, err := p.registry.Orphans()
+	if err != nil {
+		return nil, err
+	}
+	defer p.registry.SweepSockets(p.dir)
+	if len(orphans) == 0 {
+		return nil, nil
+	}
+	if err := p.negotiate(ctx); err != nil {
+		return nil, err
+	}
+	return p.registry.Attach(ctx, p.reattach)
+}
+
+func (p *Provider) reattach(ctx context.Context, r record) (*Sandbox, error) {
+	s, err := p.reopen(ctx, r)
+	if err != nil {
+		p.remove(namePrefix + r.Name)
+		return nil, errors.Join(err, removeFile(p.socket(r.Name)))
+	}
+	return s, nil
+}
+
+// reopen connects to the supervisor of a running container.
+func (p *Provider) reopen(ctx context.Context, r record) (*Sandbox, error) {
+	state, err := p.client.ContainerInspect(ctx, namePrefix+r.Name)
+	switch {
+	case err != nil:
+		return nil, err
+	case state.State == nil || !state.State.Running || state.ID != r.Container:
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "container %s is not running", r.Name)
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", p.socket(r.Name))
+	if err != nil {
+		return nil, err
+	}
+	l, err := link.Reopen(ctx, conn, p.config.ReattachWindow)
+	if err != nil {
+		return nil, err
+	}
+	return p.newSandbox(r, &imageInfo{id: state.Image, env: make(map[string]string)}, l, state.State.Pid), nil
+}
+
+// Detach leaves every container running; see sandbox.Reattacher.
+func (p *Provider) Detach() error {
+	p.registry.Detach()
 	return p.client.Close()
 }
 
-// Close ends every sandbox, without grace, and the connections to the engine.
+// Close ends every sandbox without a grace period, and closes the connections to the engine.
 func (p *Provider) Close() error {
 	p.registry.Close()
 	return p.client.Close()

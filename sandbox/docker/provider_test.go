@@ -16,61 +16,61 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/docker/dockertest"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func TestConfig(t *testing.T) {
+func TestNewRefusesInvalidConfig(t *testing.T) {
 	for what, c := range map[string]Config{
 		"no folder": {}, "relative": {RunDir: "run"}, "too long": {RunDir: "/" + strings.Repeat("x", 80)},
 		"cell": {RunDir: "/r", Cell: "a b"}, "worker": {RunDir: "/r", Worker: "a="}, "user": {RunDir: "/r", UID: -1},
-		"time": {RunDir: "/r", SweepEvery: -1}, "limit": {RunDir: "/r", Limits: sandbox.Limits{PIDs: -1}},
+		"time": {RunDir: "/r", SweepInterval: -1}, "limit": {RunDir: "/r", Limits: sandbox.Limits{PIDs: -1}},
 		"little memory": {RunDir: "/r", Limits: sandbox.Limits{MemoryBytes: 1 << 20}},
 	} {
-		if _, err := New(c); !errors.Is(err, schemas.ErrInvalidArgument) {
-			t.Errorf("%s: %v", what, err)
+		if _, err := New(c); schemas.CodeOf(err) != schemas.CodeInvalidArgument {
+			t.Errorf("%s: error %v, want code %s", what, err, schemas.CodeInvalidArgument)
 		}
 	}
 }
 
-// TestNoEngine: whoever has none is told how to get one.
+// Without an engine the error names its address and the command that installs one.
 func TestNoEngine(t *testing.T) {
-	dir := runDir(t)
+	dir := testkit.ShortDir(t)
 	host := "unix://" + filepath.Join(dir, "none.sock")
 	p, err := New(Config{RunDir: dir, Host: host, Image: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer shut(t, p)
+	testkit.Must(t, err)
+	defer closeProvider(t, p)
 	workspace := filepath.Join(dir, "ws")
 	_, createErr := p.Create(t.Context(), sandbox.Spec{ID: "a", Workspace: workspace})
 	_, probeErr := Probe(t.Context(), host)
 	_, sweepErr := p.Sweep(t.Context())
 	for what, err := range map[string]error{"create": createErr, "probe": probeErr, "sweep": sweepErr} {
-		if !errors.Is(err, schemas.ErrUnavailable) || !strings.Contains(err.Error(), Install) || !strings.Contains(err.Error(), host) {
-			t.Errorf("%s: %v", what, err)
+		testkit.WantCode(t, err, schemas.CodeUnavailable)
+		if !strings.Contains(err.Error(), Install) || !strings.Contains(err.Error(), host) {
+			t.Errorf("%s: error %v, want %q and %q in it", what, err, Install, host)
 		}
 	}
 	if _, err := os.Stat(workspace); !os.IsNotExist(err) {
-		t.Error(err)
+		t.Errorf("stat of the workspace: %v, want not exist", err)
 	}
 }
 
-// TestPull asks an engine that is none: what it says of a pull is what engines say.
-func TestPull(t *testing.T) {
+// The engine is an HTTP server with the answers of real engines.
+func TestPullErrors(t *testing.T) {
 	for what, tt := range map[string]struct {
 		status int
 		body   string
 		code   schemas.Code
 	}{
-		"not there":    {404, `{"message":"manifest for x:1 not found: manifest unknown"}`, schemas.CodeNotFound},
-		"denied":       {404, `{"message":"pull access denied for x, repository does not exist"}`, schemas.CodeNotFound},
-		"out of reach": {500, `{"message":"dial tcp: lookup registry: no such host"}`, schemas.CodeUnavailable},
-		"no name":      {400, `{"message":"invalid reference format"}`, schemas.CodeInvalidArgument},
-		"later":        {200, `{"status":"Pulling","id":"layer"}` + "\n" + `{"error":"connection reset"}`, schemas.CodeUnavailable},
-		"no such file": {200, `{"status":"Downloading","id":"layer","progressDetail":{"current":1,"total":2}}` + "\n", schemas.CodeNotFound},
-		"cut short":    {200, `{"status":"Pull`, schemas.CodeUnavailable},
+		"not found":              {404, `{"message":"manifest for x:1 not found: manifest unknown"}`, schemas.CodeNotFound},
+		"denied":                 {404, `{"message":"pull access denied for x, repository does not exist"}`, schemas.CodeNotFound},
+		"unreachable":            {500, `{"message":"dial tcp: lookup registry: no such host"}`, schemas.CodeUnavailable},
+		"no name":                {400, `{"message":"invalid reference format"}`, schemas.CodeInvalidArgument},
+		"error during the pull":  {200, `{"status":"OnPull","id":"layer"}` + "\n" + `{"error":"connection reset"}`, schemas.CodeUnavailable},
+		"missing after the pull": {200, `{"status":"Downloading","id":"layer","progressDetail":{"current":1,"total":2}}` + "\n", schemas.CodeNotFound},
+		"cut short":              {200, `{"status":"Pull`, schemas.CodeUnavailable},
 	} {
 		t.Run(what, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -87,27 +87,24 @@ func TestPull(t *testing.T) {
 				}
 			}))
 			defer server.Close()
-			var told []Progress
+			var progress []Progress
 			p, err := New(Config{
-				RunDir: runDir(t), Host: "tcp://" + strings.TrimPrefix(server.URL, "http://"), Image: "x:1",
-				Pulling: func(p Progress) { told = append(told, p) },
+				RunDir: testkit.ShortDir(t), Host: "tcp://" + strings.TrimPrefix(server.URL, "http://"), Image: "x:1",
+				OnPull: func(p Progress) { progress = append(progress, p) },
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer shut(t, p)
-			if _, err := p.Create(t.Context(), sandbox.Spec{ID: "a", Workspace: t.TempDir()}); schemas.CodeOf(err) != tt.code {
-				t.Errorf("%v", err)
-			}
-			if what == "no such file" && (len(told) != 1 || told[0] != Progress{"x:1", "layer", "Downloading", 1, 2}) {
-				t.Errorf("%+v", told)
+			testkit.Must(t, err)
+			defer closeProvider(t, p)
+			_, err = p.Create(t.Context(), sandbox.Spec{ID: "a", Workspace: t.TempDir()})
+			testkit.WantCode(t, err, tt.code)
+			if what == "missing after the pull" {
+				testkit.Equal(t, "progress", progress, []Progress{{"x:1", "layer", "Downloading", 1, 2}})
 			}
 		})
 	}
 }
 
-// TestRefused: what the engine cannot do is said, and nothing is left behind.
-func TestRefused(t *testing.T) {
+// A sandbox that the engine cannot create is refused, and leaves nothing behind.
+func TestCreateRefusesInvalidSpec(t *testing.T) {
 	image := dockertest.Image(t)
 	for what, tt := range map[string]struct {
 		change func(*Config)
@@ -123,42 +120,34 @@ func TestRefused(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			p := newProvider(t, tt.change)
 			tt.spec.ID, tt.spec.Workspace = "a", filepath.Join(t.TempDir(), "ws")
-			if _, err := p.Create(t.Context(), tt.spec); schemas.CodeOf(err) != tt.code {
-				t.Errorf("%v is %s", err, schemas.CodeOf(err))
-			}
+			_, err := p.Create(t.Context(), tt.spec)
+			testkit.WantCode(t, err, tt.code)
 			if _, err := os.Stat(tt.spec.Workspace); !os.IsNotExist(err) {
-				t.Error(err)
+				t.Errorf("stat of the workspace: %v, want not exist", err)
 			}
-			if n, err := p.Sweep(t.Context()); n != 0 || err != nil {
-				t.Error(n, err)
-			}
-			if left, err := filepath.Glob(filepath.Join(p.dir, "*.[as]*")); err != nil || len(left) != 0 {
-				t.Error(left, err)
-			}
+			wantSwept(t, p, 0)
+			wantNoFiles(t, filepath.Join(p.dir, "*.[as]*"))
 		})
 	}
 }
 
-// TestSupervisorFails: a container that ends before its supervisor has asked is noticed at once, not by a timeout.
-func TestSupervisorFails(t *testing.T) {
-	p := newProvider(t, func(c *Config) { c.StartTimeout = patience })
-	ctx, cancel := context.WithTimeout(t.Context(), patience/2)
+// A container that ends before its supervisor has sent the request fails at once, not after the timeout.
+func TestCreateFailsWhenSupervisorExits(t *testing.T) {
+	p := newProvider(t, func(c *Config) { c.StartTimeout = testkit.Timeout })
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout/4)
 	defer cancel()
-	if err := os.WriteFile(filepath.Join(p.dir, "true"), []byte("#!/bin/true\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(filepath.Join(p.dir, "true"), []byte("#!/bin/true\n"), 0o755))
 	p.program = filepath.Join(p.dir, "true")
 	_, err := p.Create(ctx, sandbox.Spec{ID: "a", Workspace: t.TempDir()})
-	if !errors.Is(err, schemas.ErrUnavailable) || !strings.Contains(err.Error(), "exit code 0") {
-		t.Error(err)
+	testkit.WantCode(t, err, schemas.CodeUnavailable)
+	if !strings.Contains(err.Error(), "exit code 0") {
+		t.Errorf("error %v, want %q in it", err, "exit code 0")
 	}
-	if n, err := p.Sweep(t.Context()); n != 0 || err != nil {
-		t.Error(n, err)
-	}
+	wantSwept(t, p, 0)
 }
 
-// TestCancelledCreate: whenever the caller gives up, the engine keeps no container of it, and a sweep beside it is no trouble.
-func TestCancelledCreate(t *testing.T) {
+// A canceled Create leaves no container, at any time of the cancellation. Concurrent sweeps do not disturb it.
+func TestCanceledCreateLeavesNoContainer(t *testing.T) {
 	p := newProvider(t, nil)
 	var group sync.WaitGroup
 	for i := range 12 {
@@ -170,86 +159,74 @@ func TestCancelledCreate(t *testing.T) {
 				err = s.Terminate(t.Context(), 0)
 			}
 			if err != nil && ctx.Err() == nil {
-				t.Error(err)
+				t.Errorf("create s%d: %v", i, err)
 			}
 		})
 		group.Go(func() {
 			if n, err := p.Sweep(t.Context()); n != 0 || err != nil {
-				t.Error(n, err)
+				t.Errorf("concurrent sweep: %d containers, error %v, want none", n, err)
 			}
 		})
 	}
 	group.Wait()
-	if n, err := p.Sweep(t.Context()); n != 0 || err != nil {
-		t.Error(n, err)
-	}
+	wantSwept(t, p, 0)
 }
 
-// TestSweep: what a worker that died left is removed; what lives, or is another's, stays.
+// A sweep removes the containers of a dead worker. It keeps live ones, and those of other workers.
 func TestSweep(t *testing.T) {
 	dead := newProvider(t, func(c *Config) { c.Worker = "sweep" })
-	left := box(t, dead, sandbox.Spec{ID: "left"})
-	live := box(t, dead, sandbox.Spec{ID: "live"})
-	other := box(t, newProvider(t, func(c *Config) { c.Worker = "other" }), sandbox.Spec{ID: "left"})
+	left := newSandbox(t, dead, sandbox.Spec{ID: "left"})
+	live := newSandbox(t, dead, sandbox.Spec{ID: "live"})
+	other := newSandbox(t, newProvider(t, func(c *Config) { c.Worker = "other" }), sandbox.Spec{ID: "left"})
 	p := newProvider(t, func(c *Config) {
-		c.Worker, c.SweepEvery, c.StartTimeout = "sweep", time.Hour, patience
-		c.Live = func(context.Context) (map[string]bool, error) { return map[string]bool{"live": true}, nil }
+		c.Worker, c.SweepInterval, c.StartTimeout = "sweep", time.Hour, testkit.Timeout
+		c.LiveSandboxes = func(context.Context) (map[string]bool, error) { return map[string]bool{"live": true}, nil }
 	})
-	mine := box(t, p, sandbox.Spec{ID: "mine"})
+	mine := newSandbox(t, p, sandbox.Spec{ID: "mine"})
 	old, name := time.Now().Add(-time.Hour), filepath.Join(p.dir, "stale")
 	for _, suffix := range []string{".sock", ".ask"} {
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: name + suffix, Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		l.SetUnlinkOnClose(false)
-		if err := errors.Join(l.Close(), os.Chtimes(name+suffix, old, old)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, errors.Join(l.Close(), os.Chtimes(name+suffix, old, old)))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- p.Run(ctx) }()
 	<-left.Done()
-	absent(t, p, left.Container())
+	wantNoContainer(t, p, left.Container())
 	for _, s := range []*Sandbox{live, other, mine} {
-		if out, _ := sh(t, s, "p", "echo alive"); out != "alive\n" {
-			t.Errorf("%s: %q", s.ID(), out)
-		}
+		out, _ := sh(t, s, "p", "echo alive")
+		testkit.Equal(t, "output of "+s.ID(), out, "alive\n")
 	}
 	cancel()
 	if err := <-ran; !errors.Is(err, context.Canceled) {
-		t.Error(err)
+		t.Errorf("Run: %v, want context.Canceled", err)
 	}
-	if n, err := p.Sweep(t.Context()); n != 0 || err != nil {
-		t.Error(n, err)
-	}
-	if stale, err := filepath.Glob(name + ".*"); err != nil || len(stale) != 0 {
-		t.Error(stale, err)
-	}
+	wantSwept(t, p, 0)
+	wantNoFiles(t, name+".*")
 	found, err := p.client.ContainerList(t.Context(), container.ListOptions{All: true})
-	if err != nil || len(found) == 0 {
-		t.Error(found, err)
+	testkit.Must(t, err)
+	if len(found) == 0 {
+		t.Error("the engine lists no containers, want those of the live sandboxes")
 	}
 }
 
-func TestCounterPath(t *testing.T) {
+func TestOOMCounter(t *testing.T) {
 	for in, want := range map[string]string{
 		"0::/docker/x\n":                         "/sys/fs/cgroup/docker/x/memory.events",
 		"3:cpu,memory:/docker/x\n0::/docker/x\n": "/sys/fs/cgroup/memory/docker/x/memory.oom_control",
 		"3:cpu:/docker/x\n":                      "",
 		"":                                       "",
 	} {
-		if got := counterPath([]byte(in)); got != want {
-			t.Errorf("%q: %q", in, got)
-		}
+		testkit.Equal(t, fmt.Sprintf("counter path of %q", in), counterPath([]byte(in)), want)
 	}
 	for in, want := range map[string]int64{"oom_kill_disable 0\nunder_oom 0\noom_kill 3\n": 3, "low 0\noom 1\noom_kill 2\noom_group_kill 0\n": 2} {
 		if got, ok := parseCount([]byte(in)); !ok || got != want {
-			t.Errorf("%q: %d", in, got)
+			t.Errorf("count in %q: %d, %v, want %d, true", in, got, ok, want)
 		}
 	}
-	if _, ok := parseCount([]byte("oom_kill x")); ok {
-		t.Error("a number was found")
+	if got, ok := parseCount([]byte("oom_kill x")); ok {
+		t.Errorf("count in %q: %d, want none", "oom_kill x", got)
 	}
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/docker/docker/api/types/filters"
 )
 
-// Run removes what no live session owns, at once and then every Config.SweepEvery, until ctx ends. Its error is ctx's alone:
-// an engine that does not answer now may do so later.
+// Run calls Sweep at once and then every Config.SweepInterval, until ctx ends. Its error is always ctx's: an engine that does not
+// answer now may answer later.
 func (p *Provider) Run(ctx context.Context) error {
-	tick := time.NewTicker(p.config.SweepEvery)
+	tick := time.NewTicker(p.config.SweepInterval)
 	defer tick.Stop()
 	for {
 		if _, err := p.Sweep(ctx); err != nil && ctx.Err() == nil {
@@ -30,14 +30,14 @@ func (p *Provider) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep removes the containers of this cell and worker that neither this Provider nor Config.Live knows, nor a file tells of for
-// Attach, and their sockets, and says how many containers there were. Errors: unavailable, and Live's.
+// Sweep removes containers of this cell and worker, and their sockets, and returns the number of containers. It keeps those of this
+// Provider, those in Config.LiveSandboxes, and those with a record file for Attach. Errors: unavailable; those of LiveSandboxes.
 func (p *Provider) Sweep(ctx context.Context) (int, error) {
-	live, err := p.config.Live(ctx)
+	live, err := p.config.LiveSandboxes(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if err := p.agree(ctx); err != nil {
+	if err := p.negotiate(ctx); err != nil {
 		return 0, err
 	}
 	found, err := p.client.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(
@@ -46,33 +46,33 @@ func (p *Provider) Sweep(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, engineError(p.client, "list containers", err)
 	}
-	removed, there := 0, make(map[string]bool)
+	removed, kept := 0, make(map[string]bool)
 	for _, c := range found {
 		if ctx.Err() != nil {
 			return removed, ctx.Err()
 		}
-		if p.kept(c.Names) || live[c.Labels[labelSandbox]] {
+		if p.tracked(c.Names) || live[c.Labels[labelSandbox]] {
 			for _, name := range c.Names {
-				there[strings.TrimPrefix(name, "/")] = true
+				kept[strings.TrimPrefix(name, "/")] = true
 			}
 			continue
 		}
 		p.remove(c.ID)
 		removed++
 	}
-	return removed, p.sweepSockets(there)
+	return removed, p.sweepSockets(kept)
 }
 
-// kept says whether there is a file for a container of one of these names: it is this Provider's, or is being made, or can be
-// attached.
-func (p *Provider) kept(names []string) bool {
+// tracked reports whether the registry tracks a container of one of these names.
+func (p *Provider) tracked(names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
-		return p.registry.Kept(strings.TrimPrefix(name, "/"+namePrefix))
+		return p.registry.Tracked(strings.TrimPrefix(name, "/"+namePrefix))
 	})
 }
 
-// sweepSockets removes the sockets of containers that are not there. A container is there soon after its sockets.
-func (p *Provider) sweepSockets(there map[string]bool) error {
+// sweepSockets removes the sockets of containers that do not exist. It keeps recent ones, because a container is created after its
+// sockets.
+func (p *Provider) sweepSockets(containers map[string]bool) error {
 	paths, err := filepath.Glob(filepath.Join(p.dir, "*.sock"))
 	if err != nil {
 		return err
@@ -80,10 +80,10 @@ func (p *Provider) sweepSockets(there map[string]bool) error {
 	for _, path := range paths {
 		name := strings.TrimSuffix(filepath.Base(path), ".sock")
 		info, err := os.Lstat(path)
-		if err != nil || there[namePrefix+name] || p.registry.Kept(name) || time.Since(info.ModTime()) < 2*p.config.StartTimeout {
+		if err != nil || containers[namePrefix+name] || p.registry.Tracked(name) || time.Since(info.ModTime()) < 2*p.config.StartTimeout {
 			continue
 		}
-		if err := errors.Join(remove(path), remove(filepath.Join(p.dir, name+".ask"))); err != nil {
+		if err := errors.Join(removeFile(path), removeFile(filepath.Join(p.dir, name+".ask"))); err != nil {
 			return err
 		}
 	}

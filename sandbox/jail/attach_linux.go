@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/sluice-dev/sluice/sandbox"
-	"github.com/sluice-dev/sluice/sandbox/registry"
+	"github.com/sluice-dev/sluice/sandbox/hostproc"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 )
 
@@ -22,7 +22,7 @@ func (p *Provider) Attach(ctx context.Context) ([]sandbox.Attached, error) {
 	return found, err
 }
 
-func (p *Provider) reattach(ctx context.Context, r registry.Record) (*box, error) {
+func (p *Provider) reattach(ctx context.Context, r record) (*box, error) {
 	c := &claim{p: p, name: r.Name, socket: p.socket(r.Name), uid: r.UID}
 	if p.cgroups != nil {
 		c.group = p.cgroups.of(r.Name)
@@ -30,7 +30,7 @@ func (p *Provider) reattach(ctx context.Context, r registry.Record) (*box, error
 	if r.UID != 0 && p.users != nil {
 		p.users.keep(r.UID)
 	}
-	pidfd, err := registry.OpenPID(r.PID, r.Start)
+	pidfd, err := hostproc.OpenPIDFD(r.Ref)
 	if err != nil {
 		c.release()
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/hostproc"
 	"github.com/sluice-dev/sluice/sandbox/registry"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 	"github.com/sluice-dev/sluice/sandbox/workspace"
@@ -59,14 +60,14 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *box, err e
 	if err != nil {
 		return nil, err
 	}
-	r := registry.Record{ID: spec.ID, Spec: spec, Name: c.name, UID: c.uid}
+	r := record{Record: registry.Record{ID: spec.ID, Spec: spec, Name: c.name}, UID: c.uid}
 	l, child, err := p.start(ctx, j, c, &r)
 	if failed, ok := errors.AsType[*stepError](err); ok && failed.step == stepIDMap {
 		// The workspace's file system cannot map owners: the workspace is given to the jail's user instead.
-		if err := workspace.Own(j.workspace, c.uid, c.uid); err != nil {
+		if err := workspace.Chown(j.workspace, c.uid, c.uid); err != nil {
 			return nil, schemas.Errorf(schemas.CodeUnavailable, "give the workspace to the jail's user: %w", err)
 		}
-		j.mapped, r.Given = false, true
+		j.mapped, r.WorkspaceChowned = false, true
 		l, child, err = p.start(ctx, j, c, &r)
 	}
 	if err != nil {
@@ -79,7 +80,7 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *box, err e
 }
 
 // box is a jail whose supervisor answers.
-func (p *Provider) box(r registry.Record, c *claim, l *link.Link, child *child) *box {
+func (p *Provider) box(r record, c *claim, l *link.Link, child *child) *box {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
@@ -90,7 +91,7 @@ func (p *Provider) box(r registry.Record, c *claim, l *link.Link, child *child) 
 		Cleanup: func() {
 			_ = child.pidfd.Close()
 			c.release()
-			p.registry.Forget(r.ID)
+			p.registry.Remove(r.ID)
 		},
 		SaveSpec: func(spec sandbox.Spec) error {
 			r := r
@@ -99,7 +100,7 @@ func (p *Provider) box(r registry.Record, c *claim, l *link.Link, child *child) 
 		},
 	})
 	b := &box{Sandbox: s}
-	if r.Given {
+	if r.WorkspaceChowned {
 		b.owner = r.UID
 	}
 	return b
@@ -107,7 +108,7 @@ func (p *Provider) box(r registry.Record, c *claim, l *link.Link, child *child) 
 
 // start has the zygote start the jail, and greets its supervisor: the greeting is there before the supervisor is. The socket is for
 // those who come later. Before the greeting it is stored where the jail is.
-func (p *Provider) start(ctx context.Context, j *jailed, c *claim, r *registry.Record) (*link.Link, *child, error) {
+func (p *Provider) start(ctx context.Context, j *jailed, c *claim, r *record) (*link.Link, *child, error) {
 	socket := p.socket(c.name)
 	listener, err := link.Listen(ctx, socket)
 	if err != nil {
@@ -122,8 +123,7 @@ func (p *Provider) start(ctx context.Context, j *jailed, c *claim, r *registry.R
 	if err = errors.Join(err, listener.Close(), theirs.Close()); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	r.PID = child.pid
-	if r.Start, err = registry.StartTime(child.pid); err == nil {
+	if r.Ref, err = hostproc.RefOf(child.pid); err == nil {
 		err = p.registry.Save(*r)
 	}
 	var l *link.Link

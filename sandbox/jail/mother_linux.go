@@ -9,11 +9,10 @@ import (
 	"os/exec"
 	"sync"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-dev/sluice/sandbox/registry"
+	"github.com/sluice-dev/sluice/sandbox/hostproc"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/zygote"
 )
 
@@ -25,11 +24,6 @@ type mother struct {
 	mu   sync.Mutex    // one request at a time
 }
 
-const (
-	busyTries = 50
-	busyWait  = 2 * time.Millisecond
-)
-
 // newMother starts a zygote. It is in a session of its own, and has none of the worker's streams: it may outlive it.
 func newMother(path string) (*mother, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -40,19 +34,8 @@ func newMother(path string) (*mother, error) {
 	defer ours.Close()
 	defer theirs.Close()
 	m := &mother{}
-	for try := 0; ; try++ {
-		m.cmd = exec.Command(path, "zygote")
-		m.cmd.Env, m.cmd.Dir = []string{}, "/"
-		m.cmd.ExtraFiles = []*os.File{theirs}
-		m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		if err = m.cmd.Start(); err == nil {
-			break
-		}
-		// The file was just written, and for a moment another thread's fork can hold it open still.
-		if !errors.Is(err, syscall.ETXTBSY) || try >= busyTries {
-			return nil, err
-		}
-		time.Sleep(busyWait)
+	if m.cmd, err = hostproc.Start([]string{path, "zygote"}, theirs); err != nil {
+		return nil, err
 	}
 	conn, err := net.FileConn(ours)
 	if err == nil {
@@ -134,10 +117,10 @@ func receive(oob []byte) (*os.File, error) {
 }
 
 // wait blocks until the child has ended, and everything with it where it was the first of a pid namespace.
-func (c *child) wait() error { return registry.WaitPIDFD(c.pidfd) }
+func (c *child) wait() error { return hostproc.WaitPIDFD(c.pidfd) }
 
 // kill ends it. It may have ended by itself, or be closed already: both are what is wanted.
-func (c *child) kill() { registry.KillPIDFD(c.pidfd) }
+func (c *child) kill() { hostproc.KillPIDFD(c.pidfd) }
 
 // stepError is a call of a program that failed.
 type stepError struct {

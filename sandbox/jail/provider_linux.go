@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/hostproc"
 	"github.com/sluice-dev/sluice/sandbox/registry"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/bin"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
@@ -28,9 +29,18 @@ type Provider struct {
 	mother         *mother
 	stock          stock
 	reattachWindow time.Duration
-	registry       *registry.Registry[*box]
+	registry       *registry.Registry[*box, record]
 	// unpacking is held by whoever unpacks a root.
 	unpacking chan struct{}
+}
+
+// record is what reattaching to a jail takes.
+type record struct {
+	registry.Record
+	hostproc.Ref     // the supervisor
+	UID          int `json:"uid,omitempty"` // the jail's user; 0 where it has none to itself
+	// WorkspaceChowned reports whether the workspace's files were given to that user.
+	WorkspaceChowned bool `json:"given,omitempty"`
 }
 
 var _ sandbox.Reattacher = (*Provider)(nil)
@@ -49,7 +59,7 @@ func New(config Config) (*Provider, error) {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider jail: %w", err)
 	}
 	var err error
-	if p.registry, err = registry.New[*box](Name, dir); err != nil {
+	if p.registry, err = registry.New[*box, record](Name, dir); err != nil {
 		return nil, err
 	}
 	if p.cgroups, err = findCgroups(dir); err != nil {
@@ -161,16 +171,16 @@ func (p *Provider) reserve() error {
 	if p.users == nil {
 		return nil
 	}
-	left, err := p.registry.Left()
+	left, err := p.registry.Orphans()
 	for _, r := range left {
 		p.users.keep(r.UID)
 	}
 	return err
 }
 
-// Leave gives every jail up without ending it; see sandbox.Reattacher.
-func (p *Provider) Leave() error {
-	if !p.registry.Leave() {
+// Detach gives every jail up without ending it; see sandbox.Reattacher.
+func (p *Provider) Detach() error {
+	if !p.registry.Detach() {
 		return nil
 	}
 	return p.stop()

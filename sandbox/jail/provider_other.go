@@ -29,8 +29,8 @@ func (p *Provider) Create(context.Context, sandbox.Spec) (sandbox.Sandbox, error
 // Attach finds nothing.
 func (p *Provider) Attach(context.Context) ([]sandbox.Attached, error) { return nil, nil }
 
-// Leave has nothing to do.
-func (p *Provider) Leave() error { return nil }
+// Detach has nothing to do.
+func (p *Provider) Detach() error { return nil }
 
 // Close has nothing to do.
 func (p *Provider) Close() error { return nil }

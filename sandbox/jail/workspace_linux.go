@@ -21,7 +21,7 @@ var _ sandbox.Attached = (*box)(nil)
 func (b *box) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Process, error) {
 	if b.owner != 0 {
 		// The worker may have put files there since.
-		if err := workspace.Own(b.Workspace(), b.owner, b.owner); err != nil {
+		if err := workspace.Chown(b.Workspace(), b.owner, b.owner); err != nil {
 			return nil, schemas.Errorf(schemas.CodeUnavailable, "give the workspace to the jail's user: %w", err)
 		}
 	}

@@ -1,13 +1,13 @@
-// Package local is the provider that isolates nothing: its supervisor is a plain child process, and what runs under it can
-// do whatever the user can. It gives everything else a sandbox has: whole trees are killed, nothing is left behind,
-// output is lossless, the environment is built up.
+// Package local is the provider without isolation: its supervisor is an ordinary child process, and commands can do whatever the
+// user can. Otherwise it behaves like every sandbox: process trees are killed whole, nothing is left behind, output is lossless, and
+// the environment is built up.
 //
-//	Provider ──Create──► supervisor (own session, plain child) ──► processes, in the workspace folder itself
+//	Provider ──Create──► supervisor (its own session, a child) ──► processes, in the workspace folder itself
 //	    │                    │ fd 3: listening socket
 //	    └── run folder ──────┴─ <hash>.sock, supervisor-<hash>
 //
-// It is never chosen by itself: a caller asks for it by name, and is told [Warning].
+// Sluice never selects it by default: a user has to name it, and gets [Warning].
 package local
 
-// Warning is what a user who chose this provider must be shown.
+// Warning is what a user of this provider must be shown.
 const Warning = "provider local isolates nothing: commands run as you, with your files, your network and your credentials in reach"

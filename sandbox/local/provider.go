@@ -2,34 +2,43 @@ package local
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/hostproc"
 	"github.com/sluice-dev/sluice/sandbox/registry"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/bin"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Provider makes sandboxes that are plain child processes.
+// Provider creates sandboxes whose supervisors are ordinary child processes.
 type Provider struct {
 	dir            string
 	reattachWindow time.Duration
-	registry       *registry.Registry[*link.Sandbox]
+	registry       *registry.Registry[*link.Sandbox, record]
 
 	mu      sync.Mutex
-	command []string // empty until the first sandbox is made
+	command []string // runs a supervisor; empty until the first sandbox is created
+}
+
+// record is what reattaching to a sandbox takes.
+type record struct {
+	registry.Record
+	hostproc.Ref // the supervisor
 }
 
 var _ sandbox.Reattacher = (*Provider)(nil)
 
-// New makes the run folder. Errors: invalid_argument for the configuration, unavailable
-// when the folder cannot be used.
+// New makes the run folder. Errors: invalid_argument for the configuration, unavailable when the folder cannot be used.
 func New(config Config) (*Provider, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -38,16 +47,16 @@ func New(config Config) (*Provider, error) {
 	if err := registry.PrivateDir(dir); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
 	}
-	kept, err := registry.New[*link.Sandbox](name, dir)
+	sandboxes, err := registry.New[*link.Sandbox, record](name, dir)
 	if err != nil {
 		return nil, err
 	}
 	config.Warn(Warning)
-	return &Provider{dir: dir, command: config.Supervisor, reattachWindow: registry.ReattachWindow(config.ReattachWindow), registry: kept}, nil
+	return &Provider{dir: dir, command: config.Supervisor, reattachWindow: registry.ReattachWindow(config.ReattachWindow), registry: sandboxes}, nil
 }
 
-// supervisor is what starts a supervisor. The program is put into the run folder when the first sandbox is made: a worker that
-// starts need not wait for that. What failed is tried again at the next sandbox.
+// supervisor returns the command that runs a supervisor. The first call extracts the program into the run folder, so that a worker
+// does not wait for it at start. After an error the next call tries again.
 func (p *Provider) supervisor() ([]string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +68,7 @@ func (p *Provider) supervisor() ([]string, error) {
 	case err == nil:
 		p.command = []string{path}
 	case errors.Is(err, bin.ErrNotEmbedded):
-		p.command, err = self()
+		p.command, err = ownProgram()
 	default:
 		err = schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
 	}
@@ -71,8 +80,19 @@ const name = "local"
 // Name is "local".
 func (p *Provider) Name() string { return name }
 
-// Create starts a supervisor; see sandbox.Provider. It takes a few milliseconds. Errors: conflict for an id that is in use,
-// unavailable where the run folder takes no supervisor.
+// socketName is the Record.Name of a sandbox, and the name of its socket.
+func socketName(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:10])
+}
+
+func (p *Provider) socket(name string) string { return filepath.Join(p.dir, name+".sock") }
+
+// removeSocket removes a sandbox's socket. The supervisor may have removed it already.
+func (p *Provider) removeSocket(name string) { _ = os.Remove(p.socket(name)) }
+
+// Create starts a supervisor; see sandbox.Provider. It takes a few milliseconds. Errors: conflict for an id in use, unavailable when
+// the supervisor cannot be extracted or started.
 func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	if err := link.CheckSpec(spec); err != nil {
 		return nil, err
@@ -86,29 +106,65 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 }
 
 func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (*link.Sandbox, error) {
-	r := registry.Record{ID: spec.ID, Spec: spec, Name: socketName(spec.ID)}
+	r := record{Record: registry.Record{ID: spec.ID, Spec: spec, Name: socketName(spec.ID)}}
 	command, err := p.supervisor()
 	if err != nil {
 		return nil, err
 	}
-	run, err := start(ctx, p.socket(r.Name), command)
+	v, err := p.start(ctx, r.Name, command)
 	if err != nil {
 		return nil, err
 	}
-	r.PID = run.cmd.Process.Pid
-	if r.Start, err = registry.StartTime(r.PID); err == nil {
+	if r.Ref, err = hostproc.RefOf(v.cmd.Process.Pid); err == nil {
 		err = p.registry.Save(r)
 	}
 	if err != nil {
-		run.force()
-		<-run.gone
-		run.remove()
-		return nil, errors.Join(err, run.conn.Close())
+		v.kill()
+		<-v.gone
+		p.removeSocket(r.Name)
+		return nil, errors.Join(err, v.conn.Close())
 	}
-	return p.open(ctx, link.Open, r, run.conn, run.gone, run.force)
+	return p.open(ctx, link.Open, r, v.conn, v.gone, v.kill)
 }
 
-// Attach takes over what an earlier process left; see sandbox.Reattacher.
+// supervisorProcess is a supervisor that this process has started.
+type supervisorProcess struct {
+	cmd  *exec.Cmd
+	conn net.Conn
+	gone chan struct{} // closed when it has ended
+}
+
+// kill ends the supervisor, and with it its child processes.
+func (v *supervisorProcess) kill() { _ = v.cmd.Process.Kill() }
+
+// start makes the listening socket, starts a supervisor that inherits it, and connects. The kernel queues the connection until the
+// supervisor accepts it, so start does not wait.
+func (p *Provider) start(ctx context.Context, name string, command []string) (*supervisorProcess, error) {
+	socket := p.socket(name)
+	listener, err := link.Listen(ctx, socket)
+	if err != nil {
+		return nil, err
+	}
+	v := &supervisorProcess{gone: make(chan struct{})}
+	if v.cmd, err = hostproc.Start(command, listener); err == nil {
+		go func() {
+			// The exit status is not used: the exit records came over the socket.
+			_ = v.cmd.Wait()
+			close(v.gone)
+		}()
+		if v.conn, err = (&net.Dialer{}).DialContext(ctx, "unix", socket); err != nil {
+			v.kill()
+			<-v.gone
+		}
+	}
+	if err = errors.Join(err, listener.Close()); err != nil {
+		p.removeSocket(name)
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "start the supervisor: %w", err)
+	}
+	return v, nil
+}
+
+// Attach takes over the sandboxes of an earlier process; see sandbox.Reattacher.
 func (p *Provider) Attach(ctx context.Context) ([]sandbox.Attached, error) {
 	found, err := p.registry.Attach(ctx, p.reattach)
 	if err == nil {
@@ -117,40 +173,39 @@ func (p *Provider) Attach(ctx context.Context) ([]sandbox.Attached, error) {
 	return found, err
 }
 
-func (p *Provider) reattach(ctx context.Context, r registry.Record) (*link.Sandbox, error) {
-	survivor, err := registry.Find(r.PID, r.Start)
+func (p *Provider) reattach(ctx context.Context, r record) (*link.Sandbox, error) {
+	supervisor, err := hostproc.Find(r.Ref)
 	if err != nil {
-		_ = os.Remove(p.socket(r.Name)) // gone already where the supervisor ended in order
+		p.removeSocket(r.Name)
 		return nil, err
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", p.socket(r.Name))
 	if err != nil {
-		survivor.Kill()
-		<-survivor.Gone
-		_ = os.Remove(p.socket(r.Name))
+		supervisor.Kill()
+		<-supervisor.Gone
+		p.removeSocket(r.Name)
 		return nil, err
 	}
-	return p.open(ctx, link.Reopen, r, conn, survivor.Gone, survivor.Kill)
+	return p.open(ctx, link.Reopen, r, conn, supervisor.Gone, supervisor.Kill)
 }
 
 // greeting is link.Open or link.Reopen.
 type greeting func(ctx context.Context, conn net.Conn, reattachWindow time.Duration) (*link.Link, error)
 
-// open greets a supervisor, and ends it where it does not answer.
-func (p *Provider) open(ctx context.Context, greet greeting, r registry.Record, conn net.Conn, gone <-chan struct{}, force func()) (*link.Sandbox, error) {
-	remove := func() { _ = os.Remove(p.socket(r.Name)) } // which the supervisor may have done already
+// open greets a supervisor, and kills it when it does not answer.
+func (p *Provider) open(ctx context.Context, greet greeting, r record, conn net.Conn, gone <-chan struct{}, kill func()) (*link.Sandbox, error) {
 	l, err := greet(ctx, conn, p.reattachWindow)
 	if err != nil {
-		force()
+		kill()
 		<-gone
-		remove()
+		p.removeSocket(r.Name)
 		return nil, err
 	}
 	return link.NewSandbox(l, link.Config{
-		Spec: r.Spec, Exited: gone, Kill: force,
+		Spec: r.Spec, Exited: gone, Kill: kill,
 		Cleanup: func() {
-			remove()
-			p.registry.Forget(r.ID)
+			p.removeSocket(r.Name)
+			p.registry.Remove(r.ID)
 		},
 		SaveSpec: func(spec sandbox.Spec) error {
 			r := r
@@ -160,13 +215,13 @@ func (p *Provider) open(ctx context.Context, greet greeting, r registry.Record, 
 	}), nil
 }
 
-// Leave gives every sandbox up without ending it; see sandbox.Reattacher.
-func (p *Provider) Leave() error {
-	p.registry.Leave()
+// Detach leaves every sandbox running; see sandbox.Reattacher.
+func (p *Provider) Detach() error {
+	p.registry.Detach()
 	return nil
 }
 
-// Close ends every sandbox, without grace.
+// Close ends every sandbox without a grace period.
 func (p *Provider) Close() error {
 	p.registry.Close()
 	return nil

@@ -7,10 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/docker"
 	"github.com/sluice-dev/sluice/sandbox/docker/dockertest"
@@ -18,38 +16,18 @@ import (
 	"github.com/sluice-dev/sluice/sandbox/sandboxtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testkit.Main(m, nil) }
 
-// patience is how long a test waits for anything before it calls it a hang.
-const patience = time.Minute
-
-// shortDir is a folder with a short path: that of a unix socket is bounded, and the name of a test is not.
-func shortDir(tb testing.TB) string {
-	tb.Helper()
-	dir, err := os.MkdirTemp("", "sl")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			tb.Error(err)
-		}
-	})
-	return dir
-}
-
-func newLocal(tb testing.TB) sandbox.Provider { return localIn(tb, shortDir(tb)) }
+func newLocal(tb testing.TB) sandbox.Provider { return localIn(tb, testkit.ShortDir(tb)) }
 
 func localIn(tb testing.TB, dir string) sandbox.Provider {
 	tb.Helper()
 	p, err := local.New(local.Config{RunDir: filepath.Join(dir, "run"), Warn: func(string) {}})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.Must(tb, err)
 	return p
 }
 
-func newDocker(tb testing.TB) sandbox.Provider { return dockerIn(tb, shortDir(tb)) }
+func newDocker(tb testing.TB) sandbox.Provider { return dockerIn(tb, testkit.ShortDir(tb)) }
 
 func dockerIn(tb testing.TB, dir string) sandbox.Provider {
 	tb.Helper()
@@ -58,28 +36,20 @@ func dockerIn(tb testing.TB, dir string) sandbox.Provider {
 		Worker: strings.NewReplacer("/", ".", "#", ".").Replace(tb.Name()),
 		Warn:   func(err error) { tb.Error(err) },
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.Must(tb, err)
 	return p
 }
 
-// start makes a pool, runs it until the test ends, and waits until it is filled.
+// start runs a pool until the test ends, and waits until it is filled.
 func start(tb testing.TB, config Config) *Pool {
 	tb.Helper()
 	if config.Dir == "" {
-		config.Dir = filepath.Join(shortDir(tb), "pool")
+		config.Dir = filepath.Join(testkit.ShortDir(tb), "pool")
 	}
 	p, err := New(config)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.Must(tb, err)
 	run(tb, p)
-	ctx, cancel := context.WithTimeout(tb.Context(), patience)
-	defer cancel()
-	if err := p.Filled(ctx); err != nil {
-		tb.Fatal(err)
-	}
+	testkit.Must(tb, p.WaitFilled(testkit.Context(tb)))
 	return p
 }
 
@@ -91,23 +61,30 @@ func run(tb testing.TB, p *Pool) {
 	tb.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-			tb.Error(err)
+			tb.Errorf("Run: %v, want context.Canceled", err)
 		}
 		if err := p.Close(); err != nil {
-			tb.Error(err)
+			tb.Errorf("Close: %v", err)
 		}
-		if left, err := os.ReadDir(p.config.Dir); err != nil || len(left) != 0 {
-			tb.Errorf("left in the pool's folder: %v, %v", left, err)
-		}
+		wantEmpty(tb, p.config.Dir)
 	})
 }
 
-// TestConformance runs the suite on sandboxes that were all claimed. With containers, which take their time, it is by default what
-// being claimed could break: where a command runs, and what becomes of the sandbox. SLUICE_LONG makes it everything.
+func wantEmpty(tb testing.TB, dir string) {
+	tb.Helper()
+	files, err := os.ReadDir(dir)
+	testkit.Must(tb, err)
+	if len(files) != 0 {
+		tb.Errorf("files in %s: %v, want none", dir, files)
+	}
+}
+
+// The suite runs on claimed sandboxes. For containers, which are slow, it runs by default the parts that a claim could break: the
+// working directory of a command, and the lifecycle of the sandbox. SLUICE_LONG=1 runs everything.
 func TestConformance(t *testing.T) {
 	for name, inner := range map[string]func(testing.TB, string) sandbox.Provider{"Local": localIn, "Docker": dockerIn} {
 		t.Run(name, func(t *testing.T) {
-			inner(t, shortDir(t))
+			inner(t, testkit.ShortDir(t))
 			var parts []string
 			if name == "Docker" && os.Getenv("SLUICE_LONG") == "" {
 				parts = []string{"Start", "Sandbox", "Attach"}
@@ -115,41 +92,41 @@ func TestConformance(t *testing.T) {
 			sandboxtest.Run(t, sandboxtest.Factory{
 				Parts: parts,
 				New: func(t *testing.T) sandbox.Provider {
-					dir := shortDir(t)
-					return &counted{Pool: start(t, pooling(t, inner(t, dir))), t: t, next: func() Config { return pooling(t, inner(t, dir)) }}
+					dir := testkit.ShortDir(t)
+					return &firstClaimed{Pool: start(t, oneReady(t, inner(t, dir))), t: t, next: func() Config { return oneReady(t, inner(t, dir)) }}
 				},
-				Next: func(t *testing.T, left sandbox.Provider) sandbox.Provider {
-					l, ok := left.(*counted)
+				Next: func(t *testing.T, detached sandbox.Provider) sandbox.Provider {
+					d, ok := detached.(*firstClaimed)
 					if !ok {
-						t.Fatalf("%T", left)
+						t.Fatalf("provider is a %T, want a *firstClaimed", detached)
 					}
-					config := l.next()
-					config.Dir = l.config.Dir
-					return &counted{Pool: start(t, config), t: t, next: l.next, seen: true}
+					config := d.next()
+					config.Dir = d.config.Dir
+					return &firstClaimed{Pool: start(t, config), t: t, next: d.next, checked: true}
 				},
 			})
 		})
 	}
 }
 
-func pooling(t *testing.T, inner sandbox.Provider) Config {
+func oneReady(t *testing.T, inner sandbox.Provider) Config {
 	return Config{Provider: inner, Templates: []Template{{Size: 1}}, Parallel: 1, Warn: func(err error) { t.Error(err) }}
 }
 
-// counted fails the test when the first sandbox was not a claimed one.
-type counted struct {
+// firstClaimed fails the test when the first sandbox was not claimed from the pool.
+type firstClaimed struct {
 	*Pool
-	t    *testing.T
-	seen bool
-	next func() Config // the same again, over a provider on the same folder
+	t       *testing.T
+	checked bool
+	next    func() Config // for another provider on the same folder
 }
 
-func (c *counted) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+func (c *firstClaimed) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	s, err := c.Pool.Create(ctx, spec)
-	if !c.seen {
-		c.seen = true
+	if !c.checked {
+		c.checked = true
 		if stats := c.Stats(); stats.Hits != 1 || stats.Misses != 0 {
-			c.t.Errorf("%+v", stats)
+			c.t.Errorf("hits %d, misses %d, want 1 and 0", stats.Hits, stats.Misses)
 		}
 	}
 	return s, err

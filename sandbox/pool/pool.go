@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -16,42 +17,42 @@ import (
 // Pool is a sandbox.Provider that keeps sandboxes of another one ready.
 type Pool struct {
 	config Config
-	wake   chan struct{} // one token: Run has something to look at
+	wake   chan struct{} // capacity 1; wakes Run
 
 	mu      sync.Mutex
-	shelves map[kind]*shelf
-	used    map[string]sandbox.Sandbox // by Spec.ID; nil while being made
-	changed chan struct{}              // closed, and made anew, at each change
+	queues  map[templateKey]*queue
+	inUse   map[string]sandbox.Sandbox // by Spec.ID; nil while being created
+	changed chan struct{}              // closed and replaced at each change
 	closed  bool
 	stats   Stats
 }
 
-// kind is what a member's session must have asked for.
-type kind struct {
+// templateKey is what a Spec and a Template must have in common.
+type templateKey struct {
 	image  string
 	limits sandbox.Limits
 }
 
-// shelf holds what there is of a kind.
-type shelf struct {
-	size   int
-	ready  []*member
-	making int
-	again  time.Time     // not before then, after a failure
-	wait   time.Duration // after the next failure
+// queue holds the members of one template.
+type queue struct {
+	size     int
+	ready    []*member
+	creating int
+	retryAt  time.Time     // after a failure, nothing is created before
+	backoff  time.Duration // after the next failure
 }
 
-// member is a sandbox that is nobody's yet.
+// member is a sandbox that no session has claimed.
 type member struct {
 	sandbox.Sandbox
 	dir   string
-	taken chan struct{} // closed when it is no longer on its shelf
+	taken chan struct{} // closed when it leaves its queue
 }
 
 var _ sandbox.Reattacher = (*Pool)(nil)
 
-// New makes a Pool, which is empty and does nothing by itself: Run fills it. What a Pool that was killed left in Dir is put
-// back, or removed. Errors: invalid_argument for the configuration, unavailable when Dir cannot be used.
+// New returns an empty Pool; Run fills it. It reverts the claims that a killed Pool left unfinished in Dir, and removes the
+// folders of its members. Errors: invalid_argument for the configuration, unavailable when Dir cannot be used.
 func New(config Config) (*Pool, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -65,15 +66,11 @@ func New(config Config) (*Pool, error) {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "pool: folder: %w", err)
 	}
 	p := &Pool{
-		config: config, wake: make(chan struct{}, 1), shelves: make(map[kind]*shelf),
-		used: make(map[string]sandbox.Sandbox), changed: make(chan struct{}),
+		config: config, wake: make(chan struct{}, 1), queues: make(map[templateKey]*queue),
+		inUse: make(map[string]sandbox.Sandbox), changed: make(chan struct{}),
 	}
 	for _, t := range config.Templates {
-		size := t.Size
-		if size == 0 {
-			size = DefaultSize
-		}
-		p.shelves[kind{t.Image, t.Limits}] = &shelf{size: size, wait: config.Retry}
+		p.queues[templateKey{t.Image, t.Limits}] = &queue{size: cmp.Or(t.Size, DefaultSize), backoff: config.Retry}
 	}
 	return p, nil
 }
@@ -81,8 +78,8 @@ func New(config Config) (*Pool, error) {
 // Name is the inner Provider's.
 func (p *Pool) Name() string { return p.config.Provider.Name() }
 
-// Create gives a member that is ready, or else has the inner Provider make a sandbox; see sandbox.Provider. Errors:
-// pool_exhausted when there are Config.Max sandboxes and none of them is free; conflict for an id that is in use.
+// Create claims a member that is ready, or creates a sandbox with the inner Provider; see sandbox.Provider. Errors: pool_exhausted
+// when there are Config.Max sandboxes and all are in use; conflict for an id in use.
 func (p *Pool) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -95,15 +92,15 @@ func (p *Pool) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, 
 	if err != nil {
 		return nil, err
 	}
-	s, hit, err := p.make(ctx, spec, m)
+	s, hit, err := p.claimOrCreate(ctx, spec, m)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	defer p.change()
+	defer p.notify()
 	if err != nil {
-		delete(p.used, spec.ID)
+		delete(p.inUse, spec.ID)
 		return nil, err
 	}
-	p.used[spec.ID] = s
+	p.inUse[spec.ID] = s
 	wait := time.Since(began)
 	p.stats.Wait += wait
 	p.stats.MaxWait = max(p.stats.MaxWait, wait)
@@ -115,8 +112,8 @@ func (p *Pool) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, 
 	return s, nil
 }
 
-// admit reserves the id and a place, and gives the member that takes it; nil when one is to be made. Where there is no place it
-// waits for a member of this kind that is being made.
+// admit reserves the id and a slot, and returns the member to claim; nil when a sandbox must be created. When there is no slot, it
+// waits for a matching member that is being created.
 func (p *Pool) admit(ctx context.Context, spec sandbox.Spec) (*member, error) {
 	for {
 		m, evicted, wait, err := p.tryAdmit(spec)
@@ -140,33 +137,33 @@ func (p *Pool) admit(ctx context.Context, spec sandbox.Spec) (*member, error) {
 func (p *Pool) tryAdmit(spec sandbox.Spec) (m, evicted *member, wait <-chan struct{}, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.forgetEnded()
+	p.removeEnded()
 	if p.closed {
 		return nil, nil, nil, schemas.Errorf(schemas.CodeUnavailable, "the pool is closed")
 	}
-	if _, ok := p.used[spec.ID]; ok {
-		return nil, nil, nil, schemas.Errorf(schemas.CodeConflict, "sandbox %s is there already", spec.ID)
+	if _, ok := p.inUse[spec.ID]; ok {
+		return nil, nil, nil, schemas.Errorf(schemas.CodeConflict, "sandbox %s already exists", spec.ID)
 	}
-	var own *shelf
+	var matching *queue
 	if spec.Network != schemas.NetworkHost { // a member's network cannot be changed
-		own = p.shelves[kind{spec.Image, spec.Limits}]
+		matching = p.queues[templateKey{spec.Image, spec.Limits}]
 	}
-	if m = own.take(); m == nil && p.config.Max > 0 && p.count() >= p.config.Max {
+	if m = matching.take(); m == nil && p.config.Max > 0 && p.count() >= p.config.Max {
 		if evicted = p.evict(); evicted == nil {
-			if own != nil && own.making > 0 {
+			if matching != nil && matching.creating > 0 {
 				return nil, nil, p.changed, nil
 			}
 			p.stats.Exhausted++
 			return nil, nil, nil, schemas.Errorf(schemas.CodePoolExhausted, "all %d sandboxes are in use", p.config.Max)
 		}
 	}
-	p.used[spec.ID] = nil
-	p.change()
+	p.inUse[spec.ID] = nil
+	p.notify()
 	return m, evicted, nil, nil
 }
 
-// make gives the member to the session, or has a sandbox made for it where there is no member, or it turns out to be of no use.
-func (p *Pool) make(ctx context.Context, spec sandbox.Spec, m *member) (s sandbox.Sandbox, hit bool, err error) {
+// claimOrCreate claims the member. Without a member, or when the claim fails, it creates a sandbox.
+func (p *Pool) claimOrCreate(ctx context.Context, spec sandbox.Spec, m *member) (s sandbox.Sandbox, hit bool, err error) {
 	if m != nil {
 		err = claim(m, spec, p.config.Dir)
 		if err == nil {
@@ -176,81 +173,80 @@ func (p *Pool) make(ctx context.Context, spec sandbox.Spec, m *member) (s sandbo
 		if schemas.CodeOf(err) == schemas.CodeInvalidArgument {
 			return nil, false, err
 		}
-		p.config.Warn(fmt.Errorf("claim a sandbox of the pool: %w", err))
+		p.config.Warn(fmt.Errorf("pool: claim a sandbox: %w", err))
 	}
 	s, err = p.config.Provider.Create(ctx, spec)
 	return s, false, err
 }
 
-// claim makes a member a session's.
+// claim binds a member to a session.
 func claim(m *member, spec sandbox.Spec, dir string) error {
-	if err := place(m.dir, filepath.Clean(spec.Workspace), dir); err != nil {
+	if err := replaceWorkspace(m.dir, filepath.Clean(spec.Workspace), dir); err != nil {
 		return err
 	}
-	// Only Rebinders are kept ready.
+	// Every member is a Rebinder; see createMember.
 	r, _ := m.Sandbox.(Rebinder)
 	return r.Rebind(spec)
 }
 
-// take takes the oldest member that has not ended. The Pool's mu is held.
-func (s *shelf) take() *member {
-	if s == nil {
+// take removes and returns the oldest member that has not ended. The Pool's mu is held.
+func (q *queue) take() *member {
+	if q == nil {
 		return nil
 	}
-	for len(s.ready) > 0 {
-		m := s.ready[0]
-		s.ready[0] = nil
-		s.ready = s.ready[1:]
+	for len(q.ready) > 0 {
+		m := q.ready[0]
+		q.ready[0] = nil
+		q.ready = q.ready[1:]
 		close(m.taken)
-		if !over(m) {
+		if !ended(m) {
 			return m
 		}
-		// Empty; should it stay all the same, the next New removes it.
-		_ = os.Remove(m.dir)
+		_ = os.Remove(m.dir) // an empty folder that remains is removed by the next New
 	}
 	return nil
 }
 
-// evict takes a member of whatever kind there is most of. mu is held.
+// evict takes a member from the longest queue. mu is held.
 func (p *Pool) evict() *member {
-	var most *shelf
-	for _, s := range p.shelves {
-		if most == nil || len(s.ready) > len(most.ready) {
-			most = s
+	var longest *queue
+	for _, q := range p.queues {
+		if longest == nil || len(q.ready) > len(longest.ready) {
+			longest = q
 		}
 	}
-	return most.take()
+	return longest.take()
 }
 
-// discard ends a member that nothing was run in, or will be.
+// discard ends a member in which nothing has run.
 func (p *Pool) discard(m *member) {
-	// The context has no end, so that there is no error.
+	// Terminate fails only when its context ends, and this one does not.
 	_ = m.Terminate(context.Background(), 0)
 	if err := os.Remove(m.dir); err != nil && !os.IsNotExist(err) {
-		p.config.Warn(fmt.Errorf("remove the folder of a sandbox of the pool: %w", err))
+		p.config.Warn(fmt.Errorf("pool: remove the folder of a sandbox: %w", err))
 	}
 }
 
-// forgetEnded drops the sandboxes that have ended. mu is held.
-func (p *Pool) forgetEnded() {
-	for id, s := range p.used {
-		if s != nil && over(s) {
-			delete(p.used, id)
+// removeEnded stops counting the sandboxes that have ended. mu is held.
+func (p *Pool) removeEnded() {
+	for id, s := range p.inUse {
+		if s != nil && ended(s) {
+			delete(p.inUse, id)
 		}
 	}
 }
 
-// count is how many sandboxes there are, or will be. mu is held.
+// count returns the number of sandboxes, including those being created. mu is held.
 func (p *Pool) count() int {
-	n := len(p.used)
-	for _, s := range p.shelves {
-		n += len(s.ready) + s.making
+	n := len(p.inUse)
+	for _, q := range p.queues {
+		n += len(q.ready) + q.creating
 	}
 	return n
 }
 
-// change wakes whoever waits for something to change. mu is held.
-func (p *Pool) change() {
+// notify wakes Run and all waiters after a change. mu is held.
+func (p *Pool) notify() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 	select {
@@ -259,7 +255,7 @@ func (p *Pool) change() {
 	}
 }
 
-func over(s sandbox.Sandbox) bool {
+func ended(s sandbox.Sandbox) bool {
 	select {
 	case <-s.Done():
 		return true
@@ -268,12 +264,66 @@ func over(s sandbox.Sandbox) bool {
 	}
 }
 
+// Attach takes over the sandboxes of an earlier process's sessions; see sandbox.Reattacher. It ends the unclaimed ones, because Run
+// creates new members.
+func (p *Pool) Attach(ctx context.Context) ([]sandbox.Attached, error) {
+	inner, ok := p.config.Provider.(sandbox.Reattacher)
+	if !ok {
+		return nil, nil
+	}
+	found, err := inner.Attach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var unclaimed sync.WaitGroup
+	defer unclaimed.Wait()
+	claimed := found[:0]
+	for _, s := range found {
+		if dir := s.Spec().Workspace; filepath.Dir(dir) == p.config.Dir {
+			unclaimed.Go(func() { p.discard(&member{Sandbox: s, dir: dir}) })
+			continue
+		}
+		claimed = append(claimed, s)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range claimed {
+		p.inUse[s.ID()] = s
+	}
+	p.notify()
+	return claimed, nil
+}
+
+// Detach leaves every sandbox running; see sandbox.Reattacher.
+func (p *Pool) Detach() error {
+	inner, ok := p.config.Provider.(sandbox.Reattacher)
+	if !ok {
+		return p.Close()
+	}
+	p.shut()
+	return inner.Detach()
+}
+
 // Close ends every sandbox and closes the inner Provider. Run returns soon after.
 func (p *Pool) Close() error {
-	rest := p.shut()
+	members := p.shut()
 	err := p.config.Provider.Close()
-	for _, m := range rest {
+	for _, m := range members {
 		p.discard(m)
 	}
 	return err
+}
+
+// shut makes the Pool refuse further calls, and empties its queues.
+func (p *Pool) shut() (members []*member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, q := range p.queues {
+		for m := q.take(); m != nil; m = q.take() {
+			members = append(members, m)
+		}
+	}
+	p.notify()
+	return members
 }

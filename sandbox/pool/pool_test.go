@@ -11,8 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -20,34 +19,30 @@ import (
 func create(t *testing.T, p sandbox.Provider, spec sandbox.Spec) sandbox.Sandbox {
 	t.Helper()
 	if spec.Workspace == "" {
-		spec.Workspace = filepath.Join(shortDir(t), "ws")
+		spec.Workspace = filepath.Join(testkit.ShortDir(t), "ws")
 	}
 	s, err := p.Create(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return s
 }
 
-func end(t *testing.T, s sandbox.Sandbox) {
+func terminate(t *testing.T, s sandbox.Sandbox) {
 	t.Helper()
 	if err := s.Terminate(t.Context(), 0); err != nil {
-		t.Error(err)
+		t.Errorf("terminate %s: %v", s.ID(), err)
 	}
 }
 
-// say runs a script that must succeed and gives what it printed.
-func say(t *testing.T, s sandbox.Sandbox, script string) string {
+// output runs a script that must exit with 0, and returns its output.
+func output(t *testing.T, s sandbox.Sandbox, script string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := testkit.Context(t)
 	p, err := s.Start(ctx, sandbox.Command{ID: fmt.Sprintf("p%x", sha256.Sum256([]byte(script)))[:20], Path: "sh", Args: []string{"-c", script}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	exit, err := p.Wait(ctx)
-	if err != nil || exit.Code != 0 {
-		t.Fatalf("%s: %+v, %v", script, exit, err)
+	testkit.Must(t, err)
+	if exit.Code != 0 {
+		t.Fatalf("%s: exit code %d, want 0 (%+v)", script, exit.Code, exit)
 	}
 	var all strings.Builder
 	for {
@@ -59,24 +54,20 @@ func say(t *testing.T, s sandbox.Sandbox, script string) string {
 	}
 }
 
-func filled(t *testing.T, p *Pool) {
+func waitFilled(t *testing.T, p *Pool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if err := p.Filled(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, p.WaitFilled(testkit.Context(t)))
 }
 
-// counts are the Stats without times.
-func counts(p *Pool) Stats {
-	s := p.Stats()
-	s.Wait, s.MaxWait = 0, 0
-	return s
+// wantStats compares the Stats without their times.
+func wantStats(t *testing.T, p *Pool, want Stats) {
+	t.Helper()
+	got := p.Stats()
+	got.Wait, got.MaxWait = 0, 0
+	testkit.Equal(t, "stats", got, want)
 }
 
-// TestClaim: a session finds its workspace, its environment and its name in a sandbox that was made before, whatever the
-// workspace was.
+// A session gets its workspace, environment and name in a sandbox that was created before, for every kind of workspace.
 func TestClaim(t *testing.T) {
 	for name, inner := range map[string]func(testing.TB) sandbox.Provider{"Local": newLocal, "Docker": newDocker} {
 		t.Run(name, func(t *testing.T) {
@@ -93,29 +84,22 @@ func TestClaim(t *testing.T) {
 				},
 			} {
 				t.Run(what, func(t *testing.T) {
-					filled(t, p)
+					waitFilled(t, p)
 					before := p.Stats()
-					dir := filepath.Join(shortDir(t), "a", "ws")
-					if err := errors.Join(os.MkdirAll(filepath.Dir(dir), 0o755), prepare(dir)); err != nil {
-						t.Fatal(err)
-					}
+					dir := filepath.Join(testkit.ShortDir(t), "a", "ws")
+					testkit.Must(t, errors.Join(os.MkdirAll(filepath.Dir(dir), 0o755), prepare(dir)))
 					s := create(t, p, sandbox.Spec{ID: what, Thread: "thread-1", Workspace: dir, Env: map[string]string{"OWN": "1"}})
-					defer end(t, s)
-					if hits := p.Stats().Hits - before.Hits; hits != 1 || s.ID() != what {
-						t.Errorf("%d hits, id %s", hits, s.ID())
-					}
-					want := map[string]string{"full": ".hidden\nlink\nsub\n", "link": "real\n"}[what]
-					if got := say(t, s, "ls -A"); got != want {
-						t.Errorf("holds %q, want %q", got, want)
-					}
-					if got := say(t, s, `echo "$SLUICE_THREAD $OWN" >out; echo written; [ "$(cd "$HOME" && pwd -P)" = "$(pwd -P)" ]`); got != "written\n" {
-						t.Errorf("%q", got)
-					}
-					if b, err := os.ReadFile(filepath.Join(dir, "out")); err != nil || string(b) != "thread-1 1\n" {
-						t.Errorf("%q, %v", b, err)
-					}
+					defer terminate(t, s)
+					testkit.Equal(t, "new hits", p.Stats().Hits-before.Hits, int64(1))
+					testkit.Equal(t, "sandbox id", s.ID(), what)
+					testkit.Equal(t, "files", output(t, s, "ls -A"), map[string]string{"full": ".hidden\nlink\nsub\n", "link": "real\n"}[what])
+					script := `echo "$SLUICE_THREAD $OWN" >out; echo written; [ "$(cd "$HOME" && pwd -P)" = "$(pwd -P)" ]`
+					testkit.Equal(t, "output", output(t, s, script), "written\n")
+					b, err := os.ReadFile(filepath.Join(dir, "out"))
+					testkit.Must(t, err)
+					testkit.Equal(t, "SLUICE_THREAD and OWN", string(b), "thread-1 1\n")
 					if what == "full" {
-						say(t, s, "[ x = $(cat link) ] && echo y >sub/new")
+						output(t, s, "[ x = $(cat link) ] && echo y >sub/new")
 					}
 				})
 			}
@@ -123,70 +107,57 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestCounts: hits, misses, and what there is; the pool is refilled; other kinds are passed on.
-func TestCounts(t *testing.T) {
+func TestStats(t *testing.T) {
 	p := start(t, Config{Provider: newLocal(t), Templates: []Template{{Size: 2}, {Image: "other", Size: 1}}})
-	if diff := cmp.Diff(Stats{Ready: 3, Size: 3}, counts(p)); diff != "" {
-		t.Error(diff)
-	}
+	wantStats(t, p, Stats{Ready: 3, Size: 3})
 	a := create(t, p, sandbox.Spec{ID: "a"})
 	b := create(t, p, sandbox.Spec{ID: "b", Image: "third"})
 	c := create(t, p, sandbox.Spec{ID: "c", Image: "other"})
-	filled(t, p)
-	if diff := cmp.Diff(Stats{Hits: 2, Misses: 1, Ready: 3, Size: 3, InUse: 3}, counts(p)); diff != "" {
-		t.Error(diff)
+	waitFilled(t, p)
+	wantStats(t, p, Stats{Hits: 2, Misses: 1, Ready: 3, Size: 3, InUse: 3})
+	stats := p.Stats()
+	if stats.Wait <= 0 || stats.MaxWait <= 0 || stats.MaxWait > stats.Wait {
+		t.Errorf("wait %v, longest %v, want 0 < longest <= wait", stats.Wait, stats.MaxWait)
 	}
-	if s := p.Stats(); s.Wait <= 0 || s.MaxWait <= 0 || s.MaxWait > s.Wait || s.HitRate() < 0.66 || s.HitRate() > 0.67 {
-		t.Errorf("%+v, %f", s, s.HitRate())
+	if rate := stats.HitRate(); rate < 0.66 || rate > 0.67 {
+		t.Errorf("hit rate %f, want 2/3", rate)
 	}
 	for _, s := range []sandbox.Sandbox{a, b, c} {
-		end(t, s)
+		terminate(t, s)
 	}
-	if n := p.Stats().InUse; n != 0 {
-		t.Errorf("%d in use", n)
-	}
-	if (Stats{}).HitRate() != 0 {
-		t.Error("a rate of nothing")
-	}
+	testkit.Equal(t, "sandboxes in use", p.Stats().InUse, 0)
+	testkit.Equal(t, "hit rate without requests", (Stats{}).HitRate(), 0.0)
 }
 
-// TestExhausted: no more than Max, of which a kind in need takes from another's; ended ones make room.
-func TestExhausted(t *testing.T) {
+// There are no more sandboxes than Max. A template without a free slot evicts another one's member, and a sandbox that ends frees a slot.
+func TestCreateRespectsMax(t *testing.T) {
 	p := start(t, Config{Provider: newLocal(t), Max: 2, Templates: []Template{{Size: 2}}})
 	a := create(t, p, sandbox.Spec{ID: "a"})
 	b := create(t, p, sandbox.Spec{ID: "b", Image: "other"})
-	_, err := p.Create(t.Context(), sandbox.Spec{ID: "c", Workspace: shortDir(t)})
-	if !errors.Is(err, schemas.ErrPoolExhausted) {
-		t.Error(err)
-	}
-	if diff := cmp.Diff(Stats{Hits: 1, Misses: 1, Exhausted: 1, Size: 2, InUse: 2}, counts(p)); diff != "" {
-		t.Error(diff)
-	}
-	end(t, b)
+	_, err := p.Create(t.Context(), sandbox.Spec{ID: "c", Workspace: testkit.ShortDir(t)})
+	testkit.WantCode(t, err, schemas.CodePoolExhausted)
+	wantStats(t, p, Stats{Hits: 1, Misses: 1, Exhausted: 1, Size: 2, InUse: 2})
+	terminate(t, b)
 	c := create(t, p, sandbox.Spec{ID: "c"})
-	end(t, a)
-	end(t, c)
+	terminate(t, a)
+	terminate(t, c)
 }
 
-// TestMemberEnds: one that ends while it waits is replaced, and never given out.
-func TestMemberEnds(t *testing.T) {
+func TestEndedMemberIsReplaced(t *testing.T) {
 	inner := &recorder{Provider: newLocal(t)}
 	p := start(t, Config{Provider: inner, Templates: []Template{{Size: 1}}})
-	first := inner.last()
-	end(t, first)
+	terminate(t, inner.last())
 	s := create(t, p, sandbox.Spec{ID: "a"})
-	if got := say(t, s, "echo alive"); got != "alive\n" {
-		t.Errorf("%q", got)
-	}
-	end(t, s)
+	testkit.Equal(t, "output", output(t, s, "echo alive"), "alive\n")
+	terminate(t, s)
 }
 
-// recorder remembers what was made, and fails where it is told to.
+// recorder records the sandboxes it creates. The first calls fail: fails is their number.
 type recorder struct {
 	sandbox.Provider
-	mu    sync.Mutex
-	made  []sandbox.Sandbox
-	fails int
+	mu      sync.Mutex
+	created []sandbox.Sandbox
+	fails   int
 }
 
 func (r *recorder) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
@@ -195,12 +166,12 @@ func (r *recorder) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 	r.fails--
 	r.mu.Unlock()
 	if fail {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "not now")
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "test failure")
 	}
 	s, err := r.Provider.Create(ctx, spec)
 	if err == nil {
 		r.mu.Lock()
-		r.made = append(r.made, s)
+		r.created = append(r.created, s)
 		r.mu.Unlock()
 	}
 	return s, err
@@ -209,19 +180,19 @@ func (r *recorder) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 func (r *recorder) last() sandbox.Sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.made[len(r.made)-1]
+	return r.created[len(r.created)-1]
 }
 
-// plain hides that a sandbox can be rebound.
-type plain struct{ sandbox.Provider }
+// notRebindable hides the Rebind of the sandboxes.
+type notRebindable struct{ sandbox.Provider }
 
-func (p plain) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+func (p notRebindable) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	s, err := p.Provider.Create(ctx, spec)
 	return struct{ sandbox.Sandbox }{s}, err
 }
 
-// TestRetry: what fails is tried again, and said; what is not ready is ended.
-func TestRetry(t *testing.T) {
+// A member that cannot be created, or is not ready, is reported and created again.
+func TestFailedMemberIsRetried(t *testing.T) {
 	var mu sync.Mutex
 	var warned []error
 	refuse := true
@@ -244,53 +215,52 @@ func TestRetry(t *testing.T) {
 	})
 	mu.Lock()
 	defer mu.Unlock()
-	if len(warned) != 3 || !strings.Contains(warned[2].Error(), "not ready") || p.Stats().Failed != 3 || p.Stats().Ready != 1 {
-		t.Errorf("%v, %+v", warned, p.Stats())
+	if len(warned) != 3 || !strings.Contains(warned[2].Error(), "not ready") {
+		t.Errorf("warnings %v, want three, the last one with %q", warned, "not ready")
 	}
+	wantStats(t, p, Stats{Failed: 3, Ready: 1, Size: 1})
 }
 
-// TestNotPoolable: a provider whose sandboxes cannot be rebound still works, with nothing kept.
-func TestNotPoolable(t *testing.T) {
+// A provider whose sandboxes cannot be rebound still works, without ready members.
+func TestCreateWithoutRebinder(t *testing.T) {
 	warned := make(chan error, 100)
-	p, err := New(Config{Provider: plain{newLocal(t)}, Dir: filepath.Join(shortDir(t), "pool"), Templates: []Template{{Size: 1}}, Warn: func(err error) {
+	p, err := New(Config{Provider: notRebindable{newLocal(t)}, Dir: filepath.Join(testkit.ShortDir(t), "pool"), Templates: []Template{{Size: 1}}, Warn: func(err error) {
 		select {
 		case warned <- err:
 		default:
 		}
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	run(t, p)
-	if err := <-warned; !errors.Is(err, schemas.ErrInvalidArgument) {
-		t.Error(err)
-	}
-	end(t, create(t, p, sandbox.Spec{ID: "a"}))
+	testkit.WantCode(t, <-warned, schemas.CodeInvalidArgument)
+	terminate(t, create(t, p, sandbox.Spec{ID: "a"}))
 }
 
-// TestMany: sixteen at a time get one each, some ready and some not.
-func TestMany(t *testing.T) {
+// Sixteen concurrent callers get a sandbox each, some ready and some not.
+func TestCreateConcurrently(t *testing.T) {
 	p := start(t, Config{Provider: newLocal(t), Templates: []Template{{Size: 4}}})
-	dir := shortDir(t)
-	var all sync.WaitGroup
+	dir := testkit.ShortDir(t)
+	var callers sync.WaitGroup
 	for i := range 16 {
-		all.Go(func() {
+		callers.Go(func() {
 			for round := range 3 {
 				id := fmt.Sprintf("s%d-%d", i, round)
 				s, err := p.Create(t.Context(), sandbox.Spec{ID: id, Workspace: filepath.Join(dir, id)})
 				if err != nil {
-					t.Error(err)
+					t.Errorf("create %s: %v", id, err)
 					return
 				}
-				if err := s.Terminate(t.Context(), 0); err != nil {
-					t.Error(err)
-				}
+				terminate(t, s)
 			}
 		})
 	}
-	all.Wait()
-	filled(t, p)
-	if s := counts(p); s.Hits+s.Misses != 48 || s.Hits < 4 || s.Ready != 4 || s.InUse != 0 {
-		t.Errorf("%+v", s)
+	callers.Wait()
+	waitFilled(t, p)
+	stats := p.Stats()
+	testkit.Equal(t, "requests", stats.Hits+stats.Misses, int64(48))
+	if stats.Hits < 4 {
+		t.Errorf("hits %d, want at least 4", stats.Hits)
 	}
+	testkit.Equal(t, "ready members", stats.Ready, 4)
+	testkit.Equal(t, "sandboxes in use", stats.InUse, 0)
 }

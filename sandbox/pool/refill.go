@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,27 +14,27 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Run keeps the Pool filled until ctx ends, which is then its error, or the Pool is closed, which is none. What is ready stays
-// ready afterwards.
+// Run keeps the Pool filled. It returns ctx's error when ctx ends, and nil when the Pool is closed. Members that are ready stay
+// ready.
 func (p *Pool) Run(ctx context.Context) error {
-	var all sync.WaitGroup
-	defer all.Wait()
+	var adds sync.WaitGroup
+	defer adds.Wait()
 	for {
-		kinds, next, closed := p.plan(time.Now())
+		keys, next, closed := p.plan(time.Now())
 		if closed {
 			return nil
 		}
-		for _, k := range kinds {
-			all.Go(func() { p.add(ctx, k) })
+		for _, k := range keys {
+			adds.Go(func() { p.add(ctx, k) })
 		}
-		if err := p.rest(ctx, next); err != nil {
+		if err := p.waitForChange(ctx, next); err != nil {
 			return err
 		}
 	}
 }
 
-// rest waits until there is something to look at.
-func (p *Pool) rest(ctx context.Context, next time.Time) error {
+// waitForChange waits until the Pool has changed, or until next unless that is zero.
+func (p *Pool) waitForChange(ctx context.Context, next time.Time) error {
 	var retry <-chan time.Time
 	if !next.IsZero() {
 		timer := time.NewTimer(time.Until(next))
@@ -48,74 +49,74 @@ func (p *Pool) rest(ctx context.Context, next time.Time) error {
 	return ctx.Err()
 }
 
-// plan says which members to make now, and when to look again where a failure has to be waited out.
-func (p *Pool) plan(now time.Time) (kinds []kind, next time.Time, closed bool) {
+// plan returns the templates of the members to create now, and the time of the next retry after a failure.
+func (p *Pool) plan(now time.Time) (keys []templateKey, next time.Time, closed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, next, true
 	}
-	p.forgetEnded()
-	making, total := 0, p.count()
-	for _, s := range p.shelves {
-		making += s.making
+	p.removeEnded()
+	creating, total := 0, p.count()
+	for _, q := range p.queues {
+		creating += q.creating
 	}
 	for grown := true; grown; {
 		grown = false
-		// One of each in turn, so that a large one does not starve the others.
-		for k, s := range p.shelves {
+		// One of each template in turn, so that a large one does not starve the others.
+		for k, q := range p.queues {
 			switch {
-			case len(s.ready)+s.making >= s.size:
-			case making >= p.config.Parallel || p.config.Max > 0 && total >= p.config.Max:
-				return kinds, next, false
-			case now.Before(s.again):
-				if next.IsZero() || s.again.Before(next) {
-					next = s.again
+			case len(q.ready)+q.creating >= q.size:
+			case creating >= p.config.Parallel || p.config.Max > 0 && total >= p.config.Max:
+				return keys, next, false
+			case now.Before(q.retryAt):
+				if next.IsZero() || q.retryAt.Before(next) {
+					next = q.retryAt
 				}
 			default:
-				kinds, grown = append(kinds, k), true
-				s.making++
-				making++
+				keys, grown = append(keys, k), true
+				q.creating++
+				creating++
 				total++
 			}
 		}
 	}
-	return kinds, next, false
+	return keys, next, false
 }
 
-// add makes a member, and watches it until it is taken.
-func (p *Pool) add(ctx context.Context, k kind) {
-	m, err := p.prepare(ctx, k)
+// add creates a member, and watches it until it is taken.
+func (p *Pool) add(ctx context.Context, k templateKey) {
+	m, err := p.createMember(ctx, k)
 	p.mu.Lock()
-	s := p.shelves[k]
-	s.making--
+	q := p.queues[k]
+	q.creating--
 	closed := p.closed
 	switch {
 	case err != nil:
 		if ctx.Err() == nil && !closed {
 			p.stats.Failed++
-			s.again = time.Now().Add(s.wait)
-			s.wait = min(2*s.wait, maxRetry*p.config.Retry)
+			q.retryAt = time.Now().Add(q.backoff)
+			q.backoff = min(2*q.backoff, maxRetry*p.config.Retry)
 		}
 	case !closed:
-		s.wait = p.config.Retry
-		s.ready = append(s.ready, m)
+		q.backoff = p.config.Retry
+		q.ready = append(q.ready, m)
 	}
-	p.change()
+	p.notify()
 	p.mu.Unlock()
 	switch {
 	case err != nil && ctx.Err() == nil && !closed:
-		p.config.Warn(fmt.Errorf("make a sandbox for the pool: %w", err))
+		p.config.Warn(fmt.Errorf("pool: create a sandbox: %w", err))
 	case err == nil && closed:
 		p.discard(m)
 	case err == nil:
-		p.watch(ctx, s, m)
+		p.watch(ctx, q, m)
 	}
 }
 
-// prepare makes a sandbox with an empty workspace, and asks whether it is ready.
-func (p *Pool) prepare(ctx context.Context, k kind) (*member, error) {
-	id := newID()
+// createMember creates a sandbox with an empty workspace, and checks that it is ready.
+func (p *Pool) createMember(ctx context.Context, k templateKey) (*member, error) {
+	id := memberID()
 	m := &member{dir: filepath.Join(p.config.Dir, id), taken: make(chan struct{})}
 	var err error
 	m.Sandbox, err = p.config.Provider.Create(ctx, sandbox.Spec{ID: id, Workspace: m.dir, Image: k.image, Limits: k.limits})
@@ -123,7 +124,7 @@ func (p *Pool) prepare(ctx context.Context, k kind) (*member, error) {
 		return nil, err
 	}
 	if _, ok := m.Sandbox.(Rebinder); !ok {
-		err = schemas.Errorf(schemas.CodeInvalidArgument, "provider %s cannot be pooled", p.Name())
+		err = schemas.Errorf(schemas.CodeInvalidArgument, "provider %s cannot be pooled: its sandboxes cannot be rebound", p.Name())
 	} else {
 		err = p.config.Ready(ctx, m.Sandbox)
 	}
@@ -134,16 +135,14 @@ func (p *Pool) prepare(ctx context.Context, k kind) (*member, error) {
 	return m, nil
 }
 
-// newID names a member.
-func newID() string {
+func memberID() string {
 	var b [8]byte
-	// It never fails, as its documentation says.
-	_, _ = rand.Read(b[:])
+	_, _ = rand.Read(b[:]) // never fails
 	return "pool-" + hex.EncodeToString(b[:])
 }
 
-// watch replaces a member that ends before it is taken.
-func (p *Pool) watch(ctx context.Context, s *shelf, m *member) {
+// watch removes a member that ends before it is taken. Run then creates another one.
+func (p *Pool) watch(ctx context.Context, q *queue, m *member) {
 	select {
 	case <-m.taken:
 		return
@@ -152,17 +151,82 @@ func (p *Pool) watch(ctx context.Context, s *shelf, m *member) {
 	case <-m.Done():
 	}
 	p.mu.Lock()
-	mine := false
-	for i, other := range s.ready {
-		if other == m {
-			s.ready = append(s.ready[:i], s.ready[i+1:]...)
-			mine = true
-			break
-		}
+	i := slices.Index(q.ready, m)
+	if i >= 0 {
+		q.ready = slices.Delete(q.ready, i, i+1)
 	}
-	p.change()
+	p.notify()
 	p.mu.Unlock()
-	if mine {
+	if i >= 0 {
 		p.discard(m)
 	}
+}
+
+// Stats are a Pool's counters since New, and its current content.
+type Stats struct {
+	// Hits counts the sandboxes that were ready when they were requested, Misses those that were created then.
+	Hits, Misses int64
+	// Exhausted counts the requests refused with pool_exhausted, Failed the members that could not be created.
+	Exhausted, Failed int64
+	// Ready is the number of members that wait for a session, Creating of those being created, InUse of sandboxes with a session.
+	Ready, Creating, InUse int
+	// Size is the number of members to keep ready, over all templates.
+	Size int
+	// Wait is the total time of all hits and misses, MaxWait the longest one.
+	Wait, MaxWait time.Duration
+}
+
+// HitRate is the share of requests that were hits, from 0 to 1; 0 before the first request.
+func (s Stats) HitRate() float64 {
+	if s.Hits+s.Misses == 0 {
+		return 0
+	}
+	return float64(s.Hits) / float64(s.Hits+s.Misses)
+}
+
+// Stats returns the current Stats.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.removeEnded()
+	s := p.stats
+	s.InUse = len(p.inUse)
+	for _, q := range p.queues {
+		s.Ready += len(q.ready)
+		s.Creating += q.creating
+		s.Size += q.size
+	}
+	return s
+}
+
+// WaitFilled returns once the templates' number of members is ready, or as many as Config.Max permits. Errors: ctx's; unavailable
+// when the Pool is closed.
+func (p *Pool) WaitFilled(ctx context.Context) error {
+	for {
+		p.mu.Lock()
+		full, closed, changed := p.full(), p.closed, p.changed
+		p.mu.Unlock()
+		switch {
+		case closed:
+			return schemas.Errorf(schemas.CodeUnavailable, "the pool is closed")
+		case full:
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// full reports whether no member is being created or has to be. mu is held.
+func (p *Pool) full() bool {
+	room := p.config.Max == 0 || p.count() < p.config.Max
+	for _, q := range p.queues {
+		if q.creating > 0 || room && len(q.ready) < q.size {
+			return false
+		}
+	}
+	return true
 }

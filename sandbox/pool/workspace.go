@@ -12,11 +12,11 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// place makes a member's folder the workspace: what the workspace holds is moved into the folder, then the folder takes its
-// name. Readers see the old folder or the new one. While things are moved, a note in dir says so; should this process
-// die, recoverDir puts them back. Errors: invalid_argument for a workspace that is no folder; whatever else keeps a folder from being
-// renamed, and then the workspace is as it was.
-func place(from, workspace, dir string) error {
+// replaceWorkspace moves the content of the workspace into a member's folder, and then renames that folder to the workspace. Readers
+// see the old folder or the new one. During the move a claim file in dir names the workspace, so that recoverDir can move the content
+// back after a crash. Errors: invalid_argument for a workspace that is not a folder; the system's, and the workspace is then
+// unchanged.
+func replaceWorkspace(from, workspace, dir string) error {
 	real, info, err := resolve(workspace)
 	if err != nil {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %w", err).With("path", "workspace")
@@ -30,28 +30,28 @@ func place(from, workspace, dir string) error {
 	if err := os.Chmod(from, info.Mode().Perm()); err != nil {
 		return err
 	}
-	// An empty folder can be replaced at once; package os would refuse.
+	// rename(2) replaces an empty folder; os.Rename refuses to.
 	err = syscall.Rename(from, real)
 	if !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.EEXIST) {
 		return err
 	}
-	note := filepath.Join(dir, filepath.Base(from)+noteSuffix)
-	if err := os.WriteFile(note, []byte(real), 0o600); err != nil {
+	claim := filepath.Join(dir, filepath.Base(from)+claimSuffix)
+	if err := os.WriteFile(claim, []byte(real), 0o600); err != nil {
 		return err
 	}
-	err = move(real, from)
+	err = moveContent(real, from)
 	if err == nil {
 		err = syscall.Rename(from, real)
 	}
 	if err != nil {
-		if backErr := move(from, real); backErr != nil {
-			return errors.Join(err, fmt.Errorf("put the workspace back: %w", backErr)) // the note stays, for the next start
+		if backErr := moveContent(from, real); backErr != nil {
+			return errors.Join(err, fmt.Errorf("restore the workspace: %w", backErr)) // the claim file stays for the next New
 		}
 	}
-	return errors.Join(err, os.Remove(note))
+	return errors.Join(err, os.Remove(claim))
 }
 
-// resolve follows the workspace's own links, and describes the folder; nil where there is none yet.
+// resolve follows symbolic links in the workspace's path, and returns the folder's info; nil when it does not exist.
 func resolve(workspace string) (string, fs.FileInfo, error) {
 	real, err := filepath.EvalSymlinks(workspace)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -67,8 +67,8 @@ func resolve(workspace string) (string, fs.FileInfo, error) {
 	return real, info, err
 }
 
-// move moves everything in one folder to another, which has nothing of the same name. Links are moved as they are.
-func move(from, to string) error {
+// moveContent moves everything in one folder to another, which must have no entry of the same name. It does not follow links.
+func moveContent(from, to string) error {
 	entries, err := os.ReadDir(from)
 	if err != nil {
 		return err
@@ -81,18 +81,18 @@ func move(from, to string) error {
 	return nil
 }
 
-// noteSuffix ends the name of the file that tells, while a member is claimed, whose things are in its folder.
-const noteSuffix = ".claim"
+// claimSuffix is the suffix of a claim file: it holds the path of the workspace whose content is being moved into the member's folder.
+const claimSuffix = ".claim"
 
-// recoverDir puts back what claims that were cut short had moved, and removes the folders of members that nobody claimed. A
-// folder that is not empty, and that no note tells of, is left alone.
+// recoverDir moves back the content that interrupted claims had moved, and removes the folders of unclaimed members. It keeps a
+// folder that is not empty and has no claim file.
 func recoverDir(dir string) error {
-	notes, err := filepath.Glob(filepath.Join(dir, "*"+noteSuffix))
+	claims, err := filepath.Glob(filepath.Join(dir, "*"+claimSuffix))
 	if err != nil {
 		return err
 	}
-	for _, note := range notes {
-		if err := putBack(note); err != nil {
+	for _, claim := range claims {
+		if err := revertClaim(claim); err != nil {
 			return err
 		}
 	}
@@ -109,18 +109,18 @@ func recoverDir(dir string) error {
 	return nil
 }
 
-func putBack(note string) error {
-	workspace, err := os.ReadFile(note)
+func revertClaim(claim string) error {
+	workspace, err := os.ReadFile(claim)
 	if err != nil {
 		return err
 	}
-	from := strings.TrimSuffix(note, noteSuffix)
-	// A note cut short names no folder, and was written before anything was moved; a folder that is gone has become the
-	// workspace already.
+	from := strings.TrimSuffix(claim, claimSuffix)
+	// A claim file that was not fully written names no folder, and nothing had been moved then. A member's folder that is gone has
+	// become the workspace already.
 	if _, err := os.Lstat(from); err == nil && filepath.IsAbs(string(workspace)) {
-		if err := move(from, string(workspace)); err != nil {
-			return fmt.Errorf("put %s back: %w", workspace, err)
+		if err := moveContent(from, string(workspace)); err != nil {
+			return fmt.Errorf("restore %s: %w", workspace, err)
 		}
 	}
-	return os.Remove(note)
+	return os.Remove(claim)
 }

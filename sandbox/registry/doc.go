@@ -1,10 +1,10 @@
-// Package registry is what every provider knows of its sandboxes: in memory while it runs, and in a file each for the provider
-// that comes after it.
+// Package registry tracks a provider's sandboxes: in memory while the provider runs, and in one file each for the provider that
+// runs after it.
 //
 //	Create ──► reserve the id ──► launch ──► Save: <run folder>/kept/<name>.json ──► greet the supervisor
-//	Attach ──► the files of no sandbox in memory ──► open again, or clean up
-//	Leave, SIGKILL: the files stay          Forget, Close: they go with their sandboxes
+//	Attach ──► orphans: the files without a sandbox in memory ──► reopen, or clean up
+//	Detach, SIGKILL: the files stay          Remove, Close: the files go with their sandboxes
 //
-// A file is there before its supervisor is greeted, that is, before it can run anything or would stay without a connection: a
-// supervisor of which no file tells ends by itself. The files lie in a folder of mode 0700 that no sandbox sees.
+// A sandbox's file is written before its supervisor is greeted, so before the supervisor can run anything or stay without a
+// connection. A supervisor that was never greeted exits by itself. The files are in a folder of mode 0700 that no sandbox sees.
 package registry

@@ -5,33 +5,26 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/registry"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 )
 
-// What a writer left that was killed at any step goes, and what it had finished stays.
-func TestLeftCleansUp(t *testing.T) {
+func TestOrphansRemovesUnfinishedFiles(t *testing.T) {
 	dir := t.TempDir()
-	g, err := registry.New[*link.Sandbox]("test", dir)
-	if err != nil {
-		t.Fatal(err)
+	g, err := registry.New[*link.Sandbox, registry.Record]("test", dir)
+	testkit.Must(t, err)
+	want := registry.Record{ID: "a", Spec: sandbox.Spec{ID: "a"}, Name: "0123456789abcdef0123"}
+	testkit.Must(t, g.Save(want))
+	path := filepath.Join(dir, "kept", want.Name+".json")
+	for _, file := range []string{path + ".tmp", filepath.Join(dir, "kept", "ffffffffffffffffffff.json.tmp"), filepath.Join(dir, "kept", "eeeeeeeeeeeeeeeeeeee.json")} {
+		testkit.Must(t, os.WriteFile(file, []byte(`{"id":"a`), 0o600))
 	}
-	whole := registry.Record{ID: "a", Spec: sandbox.Spec{ID: "a"}, Name: "0123456789abcdef0123", PID: 1, Start: 2}
-	if err := g.Save(whole); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "kept", whole.Name+".json")
-	for _, name := range []string{path + ".tmp", filepath.Join(dir, "kept", "ffffffffffffffffffff.json.tmp"), filepath.Join(dir, "kept", "eeeeeeeeeeeeeeeeeeee.json")} {
-		if err := os.WriteFile(name, []byte(`{"id":"a`), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	left, err := g.Left()
-	if err != nil || len(left) != 1 || left[0].ID != whole.ID || left[0].Name != whole.Name || left[0].PID != 1 || left[0].Start != 2 {
-		t.Errorf("%+v, %v", left, err)
-	}
-	if there, err := filepath.Glob(filepath.Join(dir, "kept", "*")); err != nil || len(there) != 1 || there[0] != path {
-		t.Error(there, err)
-	}
+	got, err := g.Orphans()
+	testkit.Must(t, err)
+	testkit.Equal(t, "records", got, []registry.Record{want})
+	files, err := filepath.Glob(filepath.Join(dir, "kept", "*"))
+	testkit.Must(t, err)
+	testkit.Equal(t, "files", files, []string{path})
 }

@@ -2,156 +2,183 @@ package registry
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Box is a sandbox as a provider makes it.
-type Box interface {
+// Sandbox is a sandbox as a provider implements it.
+type Sandbox interface {
 	sandbox.Attached
-	// Leave lets go of it without ending it. Done is closed then.
-	Leave()
+	// Detach closes the connection and leaves the sandbox running. Done is closed then.
+	Detach()
 }
 
-// Keeper keeps a provider's sandboxes. All its methods may be called at the same time.
-type Registry[B Box] struct {
+// Registry tracks the sandboxes of one provider: S is the provider's sandbox, R its record. All its methods may be called at the
+// same time.
+type Registry[S Sandbox, R Entry] struct {
 	provider string
-	dir      string // of the files
+	dir      string // of the record files
 
-	mu     sync.Mutex
-	boxes  map[string]*slot // by the id they were made under
-	making sync.WaitGroup
-	closed bool
+	mu       sync.Mutex
+	slots    map[string]*slot // by the id that the sandbox was created under
+	creating sync.WaitGroup
+	closed   bool
 }
 
-// slot is a sandbox, or the room for one that is being made.
+// slot is a sandbox, or the reserved id of one that is being created.
 type slot struct {
-	box  any // a B; nil while it is being made
-	name string
+	sandbox any // an S; nil while it is being created
+	name    string
 }
 
-// New makes the folder in a provider's run folder. Errors: unavailable.
-func New[B Box](provider, runDir string) (*Registry[B], error) {
-	dir := filepath.Join(runDir, "kept")
+// folderName is the folder of the record files in the run folder. Workers of earlier versions use it too: do not change it.
+const folderName = "kept"
+
+// New makes the folder for the record files in a provider's run folder. Errors: unavailable.
+func New[S Sandbox, R Entry](provider, runDir string) (*Registry[S, R], error) {
+	dir := filepath.Join(runDir, folderName)
 	if err := PrivateDir(dir); err != nil {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider %s: folder of sandboxes: %w", provider, err)
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider %s: registry folder: %w", provider, err)
 	}
-	return &Registry[B]{provider: provider, dir: dir, boxes: make(map[string]*slot)}, nil
+	return &Registry[S, R]{provider: provider, dir: dir, slots: make(map[string]*slot)}, nil
 }
 
-// Create makes a sandbox, whose things are called name on this machine, and its workspace where that is missing, which goes again
-// when launch fails. launch must Save a Record before it greets the supervisor, and must not leave anything behind when it fails
-// but that. Errors: conflict for an id that is in use, unavailable when the Keeper is closed, invalid_argument for the workspace;
-// launch's.
-func (g *Registry[B]) Create(spec sandbox.Spec, name string, launch func() (B, error)) (B, error) {
-	return g.add(spec.ID, name, func() (box B, err error) {
-		made, err := makeWorkspace(spec.Workspace)
+// Create reserves the id, makes the workspace when it is missing, and calls launch. name identifies the sandbox's files and
+// sockets on this machine. launch must Save a record before it greets the supervisor; when it fails, it must leave nothing behind
+// but that record. A workspace that Create made is removed again when launch fails. Errors: conflict for an id in use, unavailable
+// when the Registry is closed, invalid_argument for the workspace; launch's.
+func (g *Registry[S, R]) Create(spec sandbox.Spec, name string, launch func() (S, error)) (S, error) {
+	return g.add(spec.ID, name, func() (s S, err error) {
+		created, err := makeWorkspace(spec.Workspace)
 		if err != nil {
-			return box, schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %w", err).With("path", "workspace")
+			return s, schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %w", err).With("path", "workspace")
 		}
-		if box, err = launch(); err != nil && made {
-			// Only what is empty, and only the last folder: the ones above may be others' by now.
+		if s, err = launch(); err != nil && created {
+			// Only when empty, and only the last folder: others may use its parents by now.
 			_ = os.Remove(spec.Workspace)
 		}
-		return box, err
+		return s, err
 	})
 }
 
-// add is the life of a slot until its sandbox is there.
-func (g *Registry[B]) add(id, name string, launch func() (B, error)) (box B, err error) {
+// add reserves the id and the name while launch runs, and tracks the sandbox that it returns.
+func (g *Registry[S, R]) add(id, name string, launch func() (S, error)) (s S, err error) {
 	g.mu.Lock()
 	if g.closed {
 		g.mu.Unlock()
-		return box, schemas.Errorf(schemas.CodeUnavailable, "provider %s is closed", g.provider)
+		return s, schemas.Errorf(schemas.CodeUnavailable, "provider %s is closed", g.provider)
 	}
-	if g.boxes[id] != nil {
+	if g.slots[id] != nil {
 		g.mu.Unlock()
-		return box, schemas.Errorf(schemas.CodeConflict, "sandbox %s is there already", id)
+		return s, schemas.Errorf(schemas.CodeConflict, "sandbox %s already exists", id)
 	}
-	s := &slot{name: name}
-	g.boxes[id] = s
-	g.making.Add(1)
+	reserved := &slot{name: name}
+	g.slots[id] = reserved
+	g.creating.Add(1)
 	g.mu.Unlock()
-	defer g.making.Done()
-	box, err = launch()
+	defer g.creating.Done()
+	s, err = launch()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err != nil {
-		g.drop(s.name)
-		delete(g.boxes, id)
-		return box, err
+		g.removeFile(name)
+		delete(g.slots, id)
+		return s, err
 	}
 	select {
-	case <-box.Done(): // it has been forgotten already
+	case <-s.Done(): // it has ended, and Remove was called already
 	default:
-		s.box = box
+		reserved.sandbox = s
 	}
-	return box, nil
+	return s, nil
 }
 
-// Forget drops a sandbox that has ended, and its file. It is called before its Done is closed.
-func (g *Registry[B]) Forget(id string) {
+// Remove stops tracking a sandbox that has ended, and removes its file. Call it before the sandbox's Done is closed.
+func (g *Registry[S, R]) Remove(id string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if s := g.boxes[id]; s != nil {
-		g.drop(s.name)
-		delete(g.boxes, id)
+	if s := g.slots[id]; s != nil {
+		g.removeFile(s.name)
+		delete(g.slots, id)
 	}
 }
 
-// Boxes are the sandboxes there are.
-func (g *Registry[B]) Boxes() []B {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	boxes := make([]B, 0, len(g.boxes))
-	for _, s := range g.boxes {
-		if b, ok := s.box.(B); ok {
-			boxes = append(boxes, b)
-		}
-	}
-	return boxes
-}
-
-// Close ends every sandbox, without grace, and says whether it was the first to.
-func (g *Registry[B]) Close() (first bool) {
-	return g.shut(func(b B) {
-		// Terminate fails by its context alone, and this one has no end.
-		_ = b.Terminate(context.Background(), 0)
+// Close ends every sandbox without a grace period, and reports whether this was the first call of Close or Detach.
+func (g *Registry[S, R]) Close() (first bool) {
+	return g.shut(func(s S) {
+		// Terminate fails only when its context ends, and this one does not.
+		_ = s.Terminate(context.Background(), 0)
 	})
 }
 
-// Leave lets go of every sandbox, as Box.Leave does, and says whether it was the first to. Their files stay.
-func (g *Registry[B]) Leave() (first bool) {
-	return g.shut(func(b B) { b.Leave() })
+// Detach calls Detach of every sandbox, and reports whether this was the first call of Close or Detach. The files stay.
+func (g *Registry[S, R]) Detach() (first bool) {
+	return g.shut(func(s S) { s.Detach() })
 }
 
-func (g *Registry[B]) shut(each func(B)) (first bool) {
+// shut refuses new sandboxes, and calls end for each that exists.
+func (g *Registry[S, R]) shut(end func(S)) (first bool) {
 	g.mu.Lock()
 	first = !g.closed
 	g.closed = true
 	g.mu.Unlock()
-	g.making.Wait()
-	var all sync.WaitGroup
-	for _, b := range g.Boxes() {
-		all.Go(func() { each(b) })
+	g.creating.Wait()
+	g.mu.Lock()
+	var ends sync.WaitGroup
+	for _, slot := range g.slots {
+		if s, ok := slot.sandbox.(S); ok {
+			ends.Go(func() { end(s) })
+		}
 	}
-	all.Wait()
+	g.mu.Unlock()
+	ends.Wait()
 	return first
 }
 
-// ReattachWindow is what a provider's setting means: the default for 0, none for less.
+// ReattachWindow returns the effective value of a provider's setting: sandbox.ReattachWindow for 0, none when negative.
 func ReattachWindow(setting time.Duration) time.Duration {
-	switch {
-	case setting == 0:
+	if setting == 0 {
 		return sandbox.ReattachWindow
-	case setting < 0:
-		return 0
-	default:
-		return setting
 	}
+	return max(0, setting)
+}
+
+// PrivateDir makes a folder of mode 0700, or changes the mode of an existing one. It refuses a folder that another user owns.
+func PrivateDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || !ok || int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s is not a folder owned by this user", dir)
+	}
+	if info.Mode().Perm() != 0o700 {
+		return os.Chmod(dir, 0o700)
+	}
+	return nil
+}
+
+// makeWorkspace makes the folder when it is missing, and reports whether it did.
+func makeWorkspace(dir string) (created bool, err error) {
+	info, err := os.Stat(dir)
+	switch {
+	case err == nil && info.IsDir():
+		return false, nil
+	case err == nil:
+		return false, fmt.Errorf("%s is not a folder", dir)
+	case !os.IsNotExist(err):
+		return false, err
+	}
+	return true, os.MkdirAll(dir, 0o700)
 }

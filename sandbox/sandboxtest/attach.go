@@ -28,7 +28,7 @@ func (b *box) again(t *testing.T) sandbox.Attached {
 	if !ok {
 		t.Skip("sandboxes of this provider end with it")
 	}
-	if err := left.Leave(); err != nil {
+	if err := left.Detach(); err != nil {
 		t.Fatalf("leave: %v", err)
 	}
 	<-b.Done()

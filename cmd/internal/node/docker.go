@@ -71,7 +71,7 @@ func (n *Node) newDocker() (sandbox.Provider, error) {
 		pulling.say = func(text string) { n.cfg.Log.Info().Str("provider", Docker).Msg(text) }
 	}
 	containers, err := docker.New(docker.Config{
-		RunDir: n.cfg.RunFolder, Image: n.cfg.Image, Worker: n.cfg.Worker, Warn: warn, Pulling: pulling.report,
+		RunDir: n.cfg.RunFolder, Image: n.cfg.Image, Worker: n.cfg.Worker, Warn: warn, OnPull: pulling.report,
 	})
 	if err != nil || n.cfg.PoolSize == 0 {
 		return containers, err
@@ -96,7 +96,7 @@ func poolStats(p *pool.Pool) func() observe.PoolStats {
 		s := p.Stats()
 		return observe.PoolStats{
 			Hits: s.Hits, Misses: s.Misses, Exhausted: s.Exhausted, Failed: s.Failed,
-			Ready: s.Ready, Making: s.Making, InUse: s.InUse, Size: s.Size, Wait: s.Wait,
+			Ready: s.Ready, Making: s.Creating, InUse: s.InUse, Size: s.Size, Wait: s.Wait,
 		}
 	}
 }

@@ -138,7 +138,7 @@ func (n *Node) closeAll(providers map[string]sandbox.Provider) {
 func (n *Node) leaveAll(providers map[string]sandbox.Provider) {
 	for name, p := range providers {
 		if r, ok := p.(sandbox.Reattacher); ok {
-			if err := r.Leave(); err != nil {
+			if err := r.Detach(); err != nil {
 				n.cfg.Log.Warn().Err(err).Str("provider", name).Msg("leave sandboxes")
 			}
 		}

@@ -1,8 +1,7 @@
-// Package dockertest gives tests what they need of a Docker engine where no registry can be reached: the engine itself, or
-// the test's end, and an image made on the spot.
+// Package dockertest gives tests a Docker engine and images, without access to a registry.
 //
-//	test ──► Image(t) ──► engine answers? ──no──► CI: fail; elsewhere: skip, with the command that brings one
-//	                         └──yes──► import of a root that holds busybox alone, or bash, python3 and jq as well
+//	test ──► Image(t) ──► engine answers? ──no──► CI: fail; elsewhere: skip, with the command that installs one
+//	                         └──yes──► import of a root with busybox, or also with bash, python3 and jq
 //
-// Engine is the engine itself for measurements, which are no tests.
+// Engine gives benchmarks the engine without Sluice.
 package dockertest

@@ -17,75 +17,74 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/image"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
-// Bring is the command that brings an engine and busybox to a machine: part of the message to those who have none.
-const Bring = ".ci/docker"
+// InstallCommand installs an engine and busybox.
+const InstallCommand = ".ci/docker"
 
-// ErrMissing says that this machine lacks what is needed, and gives the command that brings it.
+// ErrMissing is in the error of a component that this machine lacks. The text also has the InstallCommand.
 var ErrMissing = errors.New("missing")
 
-// patience is how long the engine may take for a version or an import.
-const patience = time.Minute
+// imageTimeout bounds the engine's answers for one image.
+const imageTimeout = time.Minute
 
-// Image gives the name of an image with busybox and its usual programs, which it makes where it is missing. Without an
-// engine, or a static busybox to make it of, the test fails where CI is "true", and is skipped elsewhere.
+// Image returns the name of an image with busybox and its usual programs, and makes the image when it is missing. Without an engine
+// or a static busybox it calls testkit.Missing.
 func Image(tb testing.TB) string {
 	tb.Helper()
 	return need(tb, func(ctx context.Context, e *Engine) (string, error) { return e.image(ctx, "busybox", nil) })
 }
 
-// Tools gives the name of an image with bash, python3 with its standard library, and jq, besides busybox: this machine's own, with
-// the libraries they need. What is missing is treated as by Image.
+// Tools returns the name of an image with busybox, bash, python3 with its standard library, and jq: this machine's programs, with
+// their libraries. Without one of them it calls testkit.Missing.
 func Tools(tb testing.TB) string {
 	tb.Helper()
 	return need(tb, func(ctx context.Context, e *Engine) (string, error) {
 		content, err := root(addBusybox, addTools)
 		if err != nil {
-			return "", fmt.Errorf("%w: not all of busybox, bash, python3 and jq to make an image of: %w: run %s", ErrMissing, err, Bring)
+			return "", fmt.Errorf("%w: busybox, bash, python3 or jq: %w: run %s", ErrMissing, err, InstallCommand)
 		}
 		return e.load(ctx, "sluice-test-tools", content, nil)
 	})
 }
 
-// Derive makes an image of the same content with changes to its configuration, in the words of a Dockerfile.
+// Derive makes an image with the content of Image and another configuration, given as Dockerfile instructions.
 func Derive(tb testing.TB, name string, changes ...string) string {
 	tb.Helper()
 	return need(tb, func(ctx context.Context, e *Engine) (string, error) { return e.image(ctx, name, changes) })
 }
 
 // need makes an image for a test.
-func need(tb testing.TB, make func(context.Context, *Engine) (string, error)) (ref string) {
+func need(tb testing.TB, build func(context.Context, *Engine) (string, error)) (ref string) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), imageTimeout)
 	defer cancel()
 	e, err := Open(ctx)
 	if err == nil {
-		ref, err = make(ctx, e)
+		ref, err = build(ctx, e)
 		err = errors.Join(err, e.Close())
 	}
-	switch {
-	case err == nil:
-	case errors.Is(err, ErrMissing) && os.Getenv("CI") != "true":
-		tb.Skip(err)
-	default:
-		tb.Fatal(err)
+	if errors.Is(err, ErrMissing) {
+		testkit.Missing(tb, "the Docker test image ("+err.Error()+")", InstallCommand)
 	}
+	testkit.Must(tb, err)
 	return ref
 }
 
-// Image is what the function Image gives. Errors: ErrMissing without a static busybox, and what the engine says.
+// Image returns the same as the function Image. Errors: ErrMissing without a static busybox; the engine's.
 func (e *Engine) Image(ctx context.Context) (string, error) { return e.image(ctx, "busybox", nil) }
 
 func (e *Engine) image(ctx context.Context, name string, changes []string) (string, error) {
-	content, err := busyboxRoot()
+	content, err := root(addBusybox)
 	if err != nil {
-		return "", fmt.Errorf("%w: no static busybox to make an image of: %w: run %s", ErrMissing, err, Bring)
+		return "", fmt.Errorf("%w: static busybox: %w: run %s", ErrMissing, err, InstallCommand)
 	}
 	return e.load(ctx, "sluice-test-"+name, content, changes)
 }
 
-// load imports a root unless the same one is there.
+// load imports a root file system as an image, unless the engine has it. The tag is a hash of the root and the changes.
 func (e *Engine) load(ctx context.Context, name string, root []byte, changes []string) (string, error) {
 	h := sha256.New()
 	h.Write(root)
@@ -98,17 +97,17 @@ func (e *Engine) load(ctx context.Context, name string, root []byte, changes []s
 	if err != nil {
 		return "", err
 	}
-	said, err := io.ReadAll(body)
-	if err := errors.Join(err, body.Close()); err != nil || bytes.Contains(said, []byte(`"error"`)) {
-		return "", fmt.Errorf("import %s: %s, %w", ref, said, err)
+	answer, err := io.ReadAll(body)
+	if err = errors.Join(err, body.Close()); err == nil && bytes.Contains(answer, []byte(`"error"`)) {
+		err = errors.New(string(answer))
+	}
+	if err != nil {
+		return "", fmt.Errorf("import %s: %w", ref, err)
 	}
 	return ref, nil
 }
 
-// busyboxRoot is a root file system, as tar: the same bytes for the same busybox.
-func busyboxRoot() ([]byte, error) { return root(addBusybox) }
-
-// root is the tar of what these add.
+// root returns a root file system as a tar. The same programs give the same bytes.
 func root(parts ...func(w *tar.Writer) error) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
@@ -125,7 +124,7 @@ func addBusybox(w *tar.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := static(path); err != nil {
+	if err := checkStatic(path); err != nil {
 		return err
 	}
 	program, err := os.ReadFile(path)
@@ -151,8 +150,8 @@ func addBusybox(w *tar.Writer) error {
 	return err
 }
 
-// static refuses a program that needs libraries, which the root does not have.
-func static(path string) error {
+// checkStatic refuses a program that needs shared libraries: the root has none.
+func checkStatic(path string) error {
 	f, err := elf.Open(path)
 	if err != nil {
 		return err
@@ -160,7 +159,7 @@ func static(path string) error {
 	defer f.Close()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
-			return errors.New(path + " is not static")
+			return errors.New(path + " is not a static program")
 		}
 	}
 	return nil

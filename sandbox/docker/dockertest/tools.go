@@ -13,14 +13,14 @@ import (
 	"strings"
 )
 
-// tools are the programs of the image Tools. They are looked for where the system's packages put them: what a user has installed
-// beside those may be a script that needs more.
+// tools are the programs of the image Tools, at the paths of the system's packages: one that a user has installed elsewhere may be a
+// script that needs more files.
 var tools = []string{"/bin/bash", "/usr/bin/python3", "/usr/bin/jq"}
 
-// unneeded are folders of Python's library that a test has no use for.
-var unneeded = []string{"test", "tests", "idlelib", "tkinter", "ensurepip", "lib2to3", "pydoc_data", "__pycache__", "dist-packages", "site-packages"}
+// skippedFolders are the folders of Python's library that no test needs.
+var skippedFolders = []string{"test", "tests", "idlelib", "tkinter", "ensurepip", "lib2to3", "pydoc_data", "__pycache__", "dist-packages", "site-packages"}
 
-// addTools adds the tools under their own paths, with the libraries they are linked with.
+// addTools adds the tools at their own paths, with the libraries they are linked with.
 func addTools(w *tar.Writer) error {
 	files := make(map[string]bool)
 	for _, path := range tools {
@@ -34,13 +34,13 @@ func addTools(w *tar.Writer) error {
 	}
 	library, err := exec.Command("/usr/bin/python3", "-c", "import sysconfig; print(sysconfig.get_path('stdlib'))").Output()
 	if err != nil {
-		return fmt.Errorf("ask python3 for its library: %w", err)
+		return fmt.Errorf("find python3's library: %w", err)
 	}
 	err = filepath.WalkDir(strings.TrimSpace(string(library)), func(path string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case e.IsDir() && slices.Contains(unneeded, e.Name()):
+		case e.IsDir() && slices.Contains(skippedFolders, e.Name()):
 			return fs.SkipDir
 		case !e.IsDir():
 			files[path] = true
@@ -58,7 +58,7 @@ func addTools(w *tar.Writer) error {
 	return err
 }
 
-// libraries are what the loader maps for a program, itself included.
+// libraries returns the libraries that the loader maps for a program, and the loader.
 func libraries(path string) ([]string, error) {
 	out, err := exec.Command("ldd", path).Output()
 	if err != nil {
@@ -75,7 +75,7 @@ func libraries(path string) ([]string, error) {
 	return list, nil
 }
 
-// addFile adds what a path leads to, as a file of its own. A link that leads nowhere is left out.
+// addFile adds the file that a path leads to, as a regular file. It skips a broken link.
 func addFile(w *tar.Writer, path string) error {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -12,7 +12,7 @@ import (
 
 // quotaWatcher keeps a sandbox's workspace within its limits: it measures the workspace while a process runs, and after each one.
 type quotaWatcher struct {
-	guard  *workspace.Guard
+	quota  *workspace.Quota
 	limits sandbox.Limits
 
 	mu        sync.Mutex
@@ -23,7 +23,7 @@ type quotaWatcher struct {
 }
 
 func newQuotaWatcher(dir func() string, limits sandbox.Limits) *quotaWatcher {
-	return &quotaWatcher{guard: workspace.NewGuard(dir, limits), limits: limits.WorkspaceDefaults(), running: make(map[*Process]struct{})}
+	return &quotaWatcher{quota: workspace.NewQuota(dir, limits), limits: limits.WorkspaceDefaults(), running: make(map[*Process]struct{})}
 }
 
 // watch watches a process until it has ended. It must be called before any Wait for the process.
@@ -56,16 +56,16 @@ func (q *quotaWatcher) stop() {
 
 // measure measures the workspace while a process runs.
 func (q *quotaWatcher) measure() {
-	timer := time.NewTimer(workspace.Every)
+	timer := time.NewTimer(workspace.CheckInterval)
 	defer timer.Stop()
 	for p := q.anyRunning(); p != nil; p = q.anyRunning() {
 		select {
 		case <-p.ended:
 			continue
 		case <-timer.C:
-			timer.Reset(workspace.Every)
+			timer.Reset(workspace.CheckInterval)
 		}
-		if err := q.guard.Look(); err != nil {
+		if err := q.quota.Check(); err != nil {
 			q.killAll(err)
 		}
 	}
@@ -102,7 +102,7 @@ const fileSizeCode = schemas.ExitSignalBase + int(syscall.SIGXFSZ)
 
 // exceededBy returns the limit that an ended process has exceeded; nil for none.
 func (q *quotaWatcher) exceededBy(p *Process) error {
-	err := q.guard.Ended()
+	err := q.quota.CheckExit()
 	p.mu.Lock()
 	overrun := p.overrun
 	p.mu.Unlock()

@@ -40,12 +40,12 @@ type Config struct {
 
 // Sandbox is a sandbox.Sandbox over a Link.
 type Sandbox struct {
-	config  Config
-	link    *Link
-	quota   *quotaWatcher
-	left    atomic.Bool // Leave was called
-	done    chan struct{}
-	binding atomic.Pointer[binding]
+	config   Config
+	link     *Link
+	quota    *quotaWatcher
+	detached atomic.Bool // Detach was called
+	done     chan struct{}
+	binding  atomic.Pointer[binding]
 
 	changing sync.Mutex // one change of binding at a time
 }
@@ -114,7 +114,7 @@ func (s *Sandbox) awaitEnd() {
 		// The supervisor's last frames may still be on their way; its end of the connection is closed, so the reader ends.
 		<-s.link.Done()
 	case <-s.link.Done():
-		if s.left.Load() {
+		if s.detached.Load() {
 			s.quota.stop()
 			return
 		}
@@ -138,16 +138,16 @@ func (s *Sandbox) awaitExit() {
 	}
 }
 
-// Leave ends only the connection: the supervisor stays for its reattachWindow, with its processes. Done is closed when Leave
+// Detach ends only the connection: the supervisor stays for its reattachWindow, with its processes. Done is closed when Detach
 // returns, and Config.Cleanup is not called.
-func (s *Sandbox) Leave() {
-	s.left.Store(true)
+func (s *Sandbox) Detach() {
+	s.detached.Store(true)
 	_ = s.link.Close() // the connection has ended, whatever the error
 	<-s.done
 }
 
-// Left reports whether Leave was called.
-func (s *Sandbox) Left() bool { return s.left.Load() }
+// Detached reports whether Detach was called.
+func (s *Sandbox) Detached() bool { return s.detached.Load() }
 
 // Spec is the Spec of the last bind.
 func (s *Sandbox) Spec() sandbox.Spec { return s.binding.Load().spec }
@@ -205,7 +205,7 @@ func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Proce
 	if err := checkCommand(&cmd); err != nil {
 		return nil, err
 	}
-	if err := s.quota.guard.Admit(); err != nil {
+	if err := s.quota.quota.Admit(); err != nil {
 		return nil, err
 	}
 	b := s.binding.Load()

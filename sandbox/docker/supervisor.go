@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// placeProgram puts the supervisor into dir, as a program that every user may run: the container's is not the worker's. The
-// folder's own mode keeps everybody else out.
-func placeProgram(dir string) (string, error) {
+// extractSupervisor writes the supervisor to dir as a program that every user may run, because the container's user is not the
+// worker's. The mode of dir keeps other users of the host out.
+func extractSupervisor(dir string) (string, error) {
 	private, err := bin.Extract(dir)
 	switch {
 	case errors.Is(err, bin.ErrNotEmbedded):
@@ -27,7 +27,7 @@ func placeProgram(dir string) (string, error) {
 	}
 	sum := sha256.Sum256(b)
 	path := filepath.Join(dir, "container-"+hex.EncodeToString(sum[:8]))
-	if there, err := os.ReadFile(path); err == nil && sha256.Sum256(there) == sum && executable(path) {
+	if present, err := os.ReadFile(path); err == nil && sha256.Sum256(present) == sum && executable(path) {
 		return path, nil
 	}
 	if err := replace(path, b); err != nil {
@@ -41,7 +41,7 @@ func executable(path string) bool {
 	return err == nil && info.Mode() == 0o555
 }
 
-// replace puts a file in the place of whatever was there, at once.
+// replace writes a file of mode 0555 atomically.
 func replace(path string, b []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "container-*.tmp")
 	if err != nil {

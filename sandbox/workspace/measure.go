@@ -9,40 +9,38 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// maxDepth is how deep folders may be nested, each of which has a descriptor open while it is walked.
+// maxDepth is the nesting of folders that a walk accepts: each level keeps a descriptor open.
 const maxDepth = 256
 
-// errDeep says that folders are nested deeper than that.
-var errDeep = errors.New("folders are nested too deep")
+var errDeep = errors.New("folders are nested more than 256 deep")
 
-// Entry is a thing in a workspace. It may have changed since it was seen.
-type Entry struct {
+// entry is a file, folder or link in a workspace. It may have changed since its stat.
+type entry struct {
 	dir  int // the descriptor of its folder
 	name string
 	stat unix.Stat_t
 }
 
-// Sizes of what names are read into. Most folders hold little, and are looked at after each process: what is read of a larger one is
-// more at a time.
+// Sizes of the buffer for names. Most folders are small, and a walk follows every process; the buffer grows for a large folder.
 const (
-	fewNames  = 1 << 10
-	manyNames = 32 << 10
+	smallBuffer = 1 << 10
+	largeBuffer = 32 << 10
 )
 
-// walker is one walk. It uses bare descriptors: an os.File would cost more than all that is asked of it.
+// walker is one walk. It uses bare descriptors: an os.File would cost more than the calls on it.
 type walker struct {
-	visit func(e *Entry) error
-	names []byte // what is read of a folder; free again once its names are taken out
+	visit func(e *entry) error
+	names []byte // buffer for ReadDirent; free once the names are parsed
 }
 
-// walk visits everything below a folder, the folder itself not included. What vanishes meanwhile is passed over.
-func walk(dir string, visit func(e *Entry) error) error {
+// walk visits everything below a folder, but not the folder itself. It skips what is removed during the walk.
+func walk(dir string, visit func(e *entry) error) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
-		return nil // it was taken away
+		return nil
 	}
 	if err == nil {
-		w := walker{visit: visit, names: make([]byte, fewNames)}
+		w := walker{visit: visit, names: make([]byte, smallBuffer)}
 		err = w.folder(fd, maxDepth)
 	}
 	if err != nil {
@@ -51,7 +49,7 @@ func walk(dir string, visit func(e *Entry) error) error {
 	return nil
 }
 
-// folder visits what is in a folder, whose descriptor it takes over.
+// folder visits the content of a folder, and closes its descriptor.
 func (w *walker) folder(fd, depth int) (err error) {
 	defer func() { err = errors.Join(err, unix.Close(fd)) }()
 	if depth == 0 {
@@ -69,19 +67,19 @@ func (w *walker) folder(fd, depth int) (err error) {
 			return err
 		}
 		_, _, names = unix.ParseDirent(w.names[:n], -1, names[:0])
-		if n > len(w.names)/2 && len(w.names) < manyNames {
-			w.names = make([]byte, manyNames)
+		if n > len(w.names)/2 && len(w.names) < largeBuffer {
+			w.names = make([]byte, largeBuffer)
 		}
 		for _, name := range names {
-			if err := w.look(fd, name, depth); err != nil {
+			if err := w.entry(fd, name, depth); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func (w *walker) look(dir int, name string, depth int) error {
-	e := &Entry{dir: dir, name: name}
+func (w *walker) entry(dir int, name string, depth int) error {
+	e := &entry{dir: dir, name: name}
 	err := unix.Fstatat(dir, name, &e.stat, unix.AT_SYMLINK_NOFOLLOW)
 	if err == nil {
 		err = w.visit(e)
@@ -92,26 +90,26 @@ func (w *walker) look(dir int, name string, depth int) error {
 			return w.folder(sub, depth-1)
 		}
 	}
-	// Removed meanwhile, or replaced by something that is no folder.
+	// Removed during the walk, or replaced by something that is not a folder.
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		return nil
 	}
 	return err
 }
 
-// Usage is what a workspace holds.
+// Usage is the size of a workspace.
 type Usage struct {
-	// Bytes are the sizes of its files together, Largest is that of the largest.
+	// Bytes is the size of all files together, Largest that of the largest file.
 	Bytes, Largest int64
-	// Files are its files, folders and links.
+	// Files is the number of files, folders and links.
 	Files int64
 }
 
-// Measure counts what is in a workspace. Errors: unavailable for a folder that cannot be read, or that is nested more than
-// 256 deep.
+// Measure returns the Usage of a workspace; zero when the folder does not exist. Errors: unavailable for a folder that cannot be
+// read, or whose folders are nested more than 256 deep.
 func Measure(dir string) (Usage, error) {
 	var u Usage
-	err := walk(dir, func(e *Entry) error {
+	err := walk(dir, func(e *entry) error {
 		u.Files++
 		if e.stat.Mode&unix.S_IFMT == unix.S_IFREG {
 			u.Bytes += e.stat.Size
@@ -120,22 +118,22 @@ func Measure(dir string) (Usage, error) {
 		return nil
 	})
 	if err != nil {
-		return u, schemas.Errorf(schemas.CodeUnavailable, "the workspace cannot be measured: %w", err)
+		return u, schemas.Errorf(schemas.CodeUnavailable, "cannot measure the workspace: %w", err)
 	}
 	return u, nil
 }
 
-// Own gives a workspace and all in it to a user, where it is another's. Only root can. Errors: the system's.
-func Own(dir string, uid, gid int) error {
+// Chown changes the owner of a workspace and of everything in it to a user. Only root may call it. Errors: the system's.
+func Chown(dir string, uid, gid int) error {
 	var st unix.Stat_t
 	err := unix.Stat(dir, &st)
 	if err == nil && !owned(&st, uid, gid) {
 		err = unix.Chown(dir, uid, gid)
 	}
 	if err != nil {
-		return &os.PathError{Op: "own", Path: dir, Err: err}
+		return &os.PathError{Op: "chown", Path: dir, Err: err}
 	}
-	return walk(dir, func(e *Entry) error {
+	return walk(dir, func(e *entry) error {
 		if owned(&e.stat, uid, gid) {
 			return nil
 		}

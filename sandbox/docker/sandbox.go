@@ -1,0 +1,249 @@
+package docker
+
+import (
+	"context"
+	"maps"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
+	"github.com/sluice-dev/sluice/sandbox/workspace"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Sandbox is a container with a supervisor in it.
+type Sandbox struct {
+	*link.Sandbox
+	provider    *Provider
+	id          string // the container's
+	image       *imageInfo
+	oom         *oomCounter
+	terminating atomic.Bool   // Terminate was called
+	oomKilled   atomic.Bool   // the memory limit ended the supervisor; valid once examined is closed
+	examined    chan struct{} // closed when the cause of the container's end is known
+	removed     chan struct{} // closed when the container is removed
+}
+
+var _ sandbox.Attached = (*Sandbox)(nil)
+
+// newSandbox returns the sandbox of a container whose supervisor has answered. pid is the supervisor's on the host.
+func (p *Provider) newSandbox(r record, image *imageInfo, l *link.Link, pid int) *Sandbox {
+	s := &Sandbox{
+		provider: p, id: r.Container, image: image, oom: openOOMCounter(pid),
+		examined: make(chan struct{}), removed: make(chan struct{}),
+	}
+	s.Sandbox = link.NewSandbox(l, link.Config{
+		Spec: r.Spec, Home: home, Exited: s.removed, Kill: s.kill,
+		Cleanup: func() {
+			if err := removeFile(p.socket(r.Name)); err != nil {
+				p.config.Warn(err)
+			}
+			p.registry.Remove(r.ID)
+		},
+		SaveSpec: func(spec sandbox.Spec) error {
+			r := r
+			r.Spec = spec
+			return p.registry.Save(r)
+		},
+	})
+	go s.watch(l)
+	return s
+}
+
+// Container is the engine's id of the container.
+func (s *Sandbox) Container() string { return s.id }
+
+// Start starts a command; see sandbox.Sandbox.
+func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Process, error) {
+	// The worker may have written files to the workspace since the last start.
+	if err := s.ChownWorkspace(); err != nil {
+		return nil, err
+	}
+	killed, _ := s.oom.count()
+	p, err := s.Sandbox.Start(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	return s.process(p, killed), nil
+}
+
+// Resume takes over a process; see sandbox.Attached. The OOM kills before its start are not known any more.
+func (s *Sandbox) Resume(ctx context.Context, id string, stdout, stderr int64) (sandbox.Process, error) {
+	p, err := s.Sandbox.Resume(ctx, id, stdout, stderr)
+	if err != nil {
+		return nil, err
+	}
+	return s.process(p, 0), nil
+}
+
+func (s *Sandbox) process(p sandbox.Process, oomBefore int64) sandbox.Process {
+	inner, ok := p.(*link.Process) // always, from a link.Sandbox
+	if !ok {
+		return p
+	}
+	return &Process{Process: inner, sandbox: s, oomBefore: oomBefore}
+}
+
+// Terminate ends every process and removes the container; see sandbox.Sandbox.
+func (s *Sandbox) Terminate(ctx context.Context, grace time.Duration) error {
+	s.terminating.Store(true)
+	return s.Sandbox.Terminate(ctx, grace)
+}
+
+// Rebind binds a sandbox in which nothing has run to another Spec: its id, thread and environment. The Spec's workspace must be the
+// same folder under a new name. Errors: invalid_argument; the sandbox is then unchanged.
+func (s *Sandbox) Rebind(spec sandbox.Spec) error {
+	if err := s.Sandbox.Rebind(s.image.addEnv(spec)); err != nil {
+		return err
+	}
+	return s.ChownWorkspace()
+}
+
+// ChownWorkspace gives everything in the workspace to the container's user. Start calls it; call it for files that the worker writes
+// while a process runs. When the worker is not root, the container has the worker's user, and there is nothing to do. Errors:
+// unavailable.
+func (s *Sandbox) ChownWorkspace() error {
+	if err := s.provider.chown(s.Workspace()); err != nil {
+		return schemas.Errorf(schemas.CodeUnavailable, "workspace: %w", err)
+	}
+	return nil
+}
+
+// chown gives a workspace to the container's user when the worker is root. Processes may run in it: no symbolic link is followed, and
+// nothing outside is reached.
+func (p *Provider) chown(dir string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	return workspace.Chown(dir, p.config.UID, p.config.GID)
+}
+
+// addEnv adds the image's environment to the Spec's, which overrides it.
+func (i *imageInfo) addEnv(spec sandbox.Spec) sandbox.Spec {
+	env := maps.Clone(i.env)
+	maps.Copy(env, spec.Env)
+	spec.Env = env
+	return spec
+}
+
+// watch waits for the end of the supervisor, and then removes the container.
+func (s *Sandbox) watch(l *link.Link) {
+	defer close(s.removed)
+	<-l.Done()
+	if s.Detached() {
+		close(s.examined)
+		s.oom.close()
+		return
+	}
+	s.examine()
+	s.provider.remove(s.id)
+	s.oom.close()
+}
+
+// examineTimeout bounds the requests about a container that has ended. Its removal does not depend on their answers.
+const examineTimeout = 5 * time.Second
+
+// examine determines whether the memory limit ended the supervisor.
+func (s *Sandbox) examine() {
+	defer close(s.examined)
+	if s.terminating.Load() {
+		return
+	}
+	// The kernel's counter exists until the engine has noticed the end.
+	n, counted := s.oom.count()
+	ctx, cancel := context.WithTimeout(context.Background(), examineTimeout)
+	defer cancel()
+	ended, failed := s.provider.client.ContainerWait(ctx, s.id, container.WaitConditionNotRunning)
+	select {
+	case <-ended:
+	case err := <-failed:
+		if err := ignoreNotFound(err); err != nil {
+			s.provider.config.Warn(engineError(s.provider.client, "wait for container "+s.id, err))
+		}
+	}
+	if state, err := s.provider.client.ContainerInspect(ctx, s.id); err == nil && state.State != nil {
+		s.oomKilled.Store(state.State.OOMKilled && (!counted || n > 0) && state.State.ExitCode == killedCode)
+	}
+}
+
+// kill kills the supervisor, and with it the container.
+func (s *Sandbox) kill() {
+	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+	defer cancel()
+	if err := ignoreNotFound(s.provider.client.ContainerKill(ctx, s.id, "KILL")); err != nil {
+		s.provider.config.Warn(engineError(s.provider.client, "kill container "+s.id, err))
+	}
+}
+
+// Process is a process in a container. It adds to the exit record what its supervisor cannot know: an end by the memory limit.
+type Process struct {
+	*link.Process
+	sandbox       *Sandbox
+	oomBefore     int64       // OOM kills before its start
+	killRequested atomic.Bool // by Signal or Kill
+
+	once sync.Once
+	exit sandbox.Exit
+}
+
+var _ sandbox.Process = (*Process)(nil)
+
+// Signal sends a signal to the process group; see sandbox.Process.
+func (p *Process) Signal(sig sandbox.Signal) error {
+	if sig == sandbox.Signal(syscall.SIGKILL) {
+		p.killRequested.Store(true)
+	}
+	return p.Process.Signal(sig)
+}
+
+// Kill ends the whole process tree; see sandbox.Process.
+func (p *Process) Kill(grace time.Duration) error {
+	p.killRequested.Store(true)
+	return p.Process.Kill(grace)
+}
+
+// killedCode is the exit code that a shell returns for a command killed by SIGKILL.
+const killedCode = schemas.ExitSignalBase + int(syscall.SIGKILL)
+
+// Wait returns the exit record; see sandbox.Process. The reason is schemas.ReasonOOM for a process that SIGKILL ended, or a shell
+// whose command it ended, while the kernel killed something for the container's memory limit, unless the kill was requested. It is
+// also the reason of a process that was lost because the memory limit ended the supervisor.
+func (p *Process) Wait(ctx context.Context) (sandbox.Exit, error) {
+	exit, err := p.Process.Wait(ctx)
+	if err != nil {
+		return exit, err
+	}
+	if exit.Reason == schemas.ReasonLost {
+		select {
+		case <-p.sandbox.examined:
+		case <-ctx.Done():
+			return sandbox.Exit{}, ctx.Err()
+		}
+	}
+	p.once.Do(func() {
+		if p.outOfMemory(exit) {
+			exit.Reason, exit.Code = schemas.ReasonOOM, killedCode
+		}
+		p.exit = exit
+	})
+	return p.exit, nil
+}
+
+func (p *Process) outOfMemory(exit sandbox.Exit) bool {
+	switch {
+	case exit.Reason == schemas.ReasonLost:
+		return p.sandbox.oomKilled.Load()
+	case exit.Code != killedCode || p.killRequested.Load() || p.sandbox.terminating.Load():
+		return false
+	case exit.Reason == schemas.ReasonKilled || exit.Reason == schemas.ReasonExited:
+		return p.sandbox.oom.claim(p.oomBefore)
+	default:
+		return false
+	}
+}

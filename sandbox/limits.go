@@ -1,0 +1,97 @@
+package sandbox
+
+import (
+	"cmp"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Limits bound what one sandbox may use, all its processes together. Each field that is zero has its default.
+type Limits struct {
+	// MemoryBytes includes what /tmp and /dev/shm hold. The kernel kills a process above the limit, and its exit has the reason
+	// schemas.ReasonOOM. Default 512 MiB.
+	MemoryBytes int64
+	// CPUs is the CPU time, in CPUs. Default 1.
+	CPUs float64
+	// PIDs is the number of processes and threads at a time. Default 256.
+	PIDs int64
+	// TmpBytes is the size of /tmp, and of /dev/shm; both count as memory. Default 64 MiB; jail allows at most a quarter of
+	// MemoryBytes.
+	TmpBytes int64
+	// WorkspaceBytes is the size of all files of the workspace together. Default 500 MB. This limit and the next are checked, not
+	// enforced: after each process, and every 2 s while one runs; see package workspace.
+	WorkspaceBytes int64
+	// WorkspaceFiles is the number of files and folders in the workspace. Default 1,000.
+	WorkspaceFiles int64
+	// FileBytes is the size of one file. Where the provider isolates, the kernel sends SIGXFSZ to a process that writes more.
+	// Default 100 MB, or WorkspaceBytes when that is less.
+	FileBytes int64
+}
+
+// DefaultLimits returns the defaults that depend on no other limit: all but FileBytes.
+func DefaultLimits() Limits {
+	return Limits{MemoryBytes: 512 << 20, CPUs: 1, PIDs: 256, TmpBytes: 64 << 20, WorkspaceBytes: 500_000_000, WorkspaceFiles: 1000}
+}
+
+// defaultFileBytes is the default of FileBytes where WorkspaceBytes is not less.
+const defaultFileBytes = 100_000_000
+
+// LimitsOf returns the limits that a template sets.
+func LimitsOf(t *schemas.TemplateLimits) Limits {
+	return Limits{
+		MemoryBytes: t.MemoryBytes, CPUs: t.CPUs, PIDs: t.PIDs, TmpBytes: t.TmpBytes,
+		WorkspaceBytes: t.WorkspaceBytes, WorkspaceFiles: t.WorkspaceFiles,
+	}
+}
+
+// Or returns the limits with the fields of fallback in place of zeros, as cmp.Or does for each field.
+func (l Limits) Or(fallback Limits) Limits {
+	return Limits{
+		MemoryBytes: cmp.Or(l.MemoryBytes, fallback.MemoryBytes), CPUs: cmp.Or(l.CPUs, fallback.CPUs),
+		PIDs: cmp.Or(l.PIDs, fallback.PIDs), TmpBytes: cmp.Or(l.TmpBytes, fallback.TmpBytes),
+		WorkspaceBytes: cmp.Or(l.WorkspaceBytes, fallback.WorkspaceBytes), WorkspaceFiles: cmp.Or(l.WorkspaceFiles, fallback.WorkspaceFiles),
+		FileBytes: cmp.Or(l.FileBytes, fallback.FileBytes),
+	}
+}
+
+// WorkspaceDefaults returns the limits with defaults in place of the workspace's zeros; the other limits are unchanged.
+func (l Limits) WorkspaceDefaults() Limits {
+	d := DefaultLimits()
+	l = l.Or(Limits{WorkspaceBytes: d.WorkspaceBytes, WorkspaceFiles: d.WorkspaceFiles})
+	l.FileBytes = cmp.Or(l.FileBytes, min(defaultFileBytes, l.WorkspaceBytes))
+	return l
+}
+
+// Validate returns invalid_argument when a limit is negative.
+func (l Limits) Validate() error {
+	if min(l.MemoryBytes, l.PIDs, l.TmpBytes, l.WorkspaceBytes, l.WorkspaceFiles, l.FileBytes) < 0 || l.CPUs < 0 {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "limits: a limit is negative").With("path", "limits")
+	}
+	return nil
+}
+
+// The least that jail accepts: less is too little to run anything.
+const (
+	minMemoryBytes = 16 << 20
+	minTmpBytes    = 4096
+	minCPUs        = 0.01
+	minPIDs        = 16
+)
+
+// WithDefaults returns the limits with the defaults in place of zeros, and TmpBytes reduced to a quarter of MemoryBytes. Errors:
+// invalid_argument for a limit that is negative, or too small to run anything.
+func (l Limits) WithDefaults() (Limits, error) {
+	if err := l.Validate(); err != nil {
+		return l, err
+	}
+	l = l.Or(DefaultLimits()).WorkspaceDefaults()
+	if l.MemoryBytes < minMemoryBytes {
+		return l, schemas.Errorf(schemas.CodeInvalidArgument, "limits: memory is %d bytes; the minimum is %d", l.MemoryBytes, minMemoryBytes)
+	}
+	l.TmpBytes = min(l.TmpBytes, l.MemoryBytes/4)
+	if l.TmpBytes < minTmpBytes || l.CPUs < minCPUs || l.PIDs < minPIDs {
+		return l, schemas.Errorf(schemas.CodeInvalidArgument,
+			"limits: too small to run anything; the minimum is %d bytes of /tmp, %g CPUs and %d pids", minTmpBytes, minCPUs, minPIDs)
+	}
+	return l, nil
+}

@@ -1,0 +1,40 @@
+package sandbox_test
+
+import (
+	"testing"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+func TestLimitsOrFillsEveryField(t *testing.T) {
+	set := sandbox.Limits{MemoryBytes: 1, CPUs: 2, PIDs: 3, TmpBytes: 4, WorkspaceBytes: 5, WorkspaceFiles: 6, FileBytes: 7}
+	other := sandbox.Limits{MemoryBytes: 11, CPUs: 12, PIDs: 13, TmpBytes: 14, WorkspaceBytes: 15, WorkspaceFiles: 16, FileBytes: 17}
+	testkit.Equal(t, "set or other", set.Or(other), set)
+	testkit.Equal(t, "zero or other", sandbox.Limits{}.Or(other), other)
+}
+
+func TestLimitsWithDefaults(t *testing.T) {
+	standard := sandbox.Limits{
+		MemoryBytes: 512 << 20, CPUs: 1, PIDs: 256, TmpBytes: 64 << 20, WorkspaceBytes: 500_000_000, WorkspaceFiles: 1000, FileBytes: 100_000_000,
+	}
+	small := standard
+	small.MemoryBytes, small.TmpBytes, small.WorkspaceBytes, small.FileBytes = 32<<20, 8<<20, 1000, 1000
+	for what, tt := range map[string]struct{ limits, want sandbox.Limits }{
+		"zero":                              {sandbox.Limits{}, standard},
+		"/tmp and one file follow the rest": {sandbox.Limits{MemoryBytes: 32 << 20, WorkspaceBytes: 1000}, small},
+	} {
+		got, err := tt.limits.WithDefaults()
+		testkit.Must(t, err)
+		testkit.Equal(t, what, got, tt.want)
+	}
+	for what, l := range map[string]sandbox.Limits{
+		"negative memory": {MemoryBytes: -1}, "negative CPUs": {CPUs: -1}, "negative files": {WorkspaceFiles: -1}, "negative file size": {FileBytes: -1},
+		"little memory": {MemoryBytes: 1 << 20}, "little /tmp": {TmpBytes: 1}, "few CPUs": {CPUs: 0.001}, "few pids": {PIDs: 1},
+	} {
+		if _, err := l.WithDefaults(); schemas.CodeOf(err) != schemas.CodeInvalidArgument {
+			t.Errorf("%s: error %v, want code %s", what, err, schemas.CodeInvalidArgument)
+		}
+	}
+}

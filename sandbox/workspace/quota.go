@@ -1,0 +1,146 @@
+package workspace
+
+import (
+	"sync"
+	"time"
+
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// CheckInterval is the time between two calls of Quota.Check while a process runs: 2 s.
+const CheckInterval = 2 * time.Second
+
+// maxStrikes is the number of commands in a row that may make a workspace larger that is over its quota.
+const maxStrikes = 3
+
+// Quota checks one workspace against its limits. Its methods may be called at the same time.
+type Quota struct {
+	mu      sync.Mutex
+	limits  sandbox.Limits
+	dir     func() string
+	over    error     // limit_exceeded while the workspace is over its quota
+	crossed bool      // the quota was crossed during the current command
+	last    Usage     // at the end of the last command, or less
+	least   Usage     // the smallest since the quota was crossed
+	strikes int       // commands that made the workspace larger since then
+	checked time.Time // the last measurement; zero before the first
+}
+
+// NewQuota returns the Quota of a folder. It calls dir before each measurement, because a workspace can be renamed. Limits that are
+// zero have their defaults.
+func NewQuota(dir func() string, limits sandbox.Limits) *Quota {
+	return &Quota{dir: dir, limits: limits.WorkspaceDefaults()}
+}
+
+// Admit checks whether a command may start. Errors: limit_exceeded.
+func (q *Quota) Admit() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	// Usually the end of the last command has just been checked.
+	if q.over == nil && time.Since(q.checked) < CheckInterval {
+		return nil
+	}
+	u := q.measure()
+	if q.over != nil && q.crossed { // files came from outside the sandbox
+		q.cross(u)
+	}
+	if q.over == nil || q.strikes < maxStrikes {
+		return nil
+	}
+	return schemas.Errorf(schemas.CodeLimitExceeded, "%s, and the last %d commands made it larger: no command is started until files are removed on the worker; %s",
+		q.over, q.strikes, advice)
+}
+
+// Check checks whether the running processes must end: they made the workspace cross its quota, or made it larger when it was over
+// the quota already. Errors: limit_exceeded.
+func (q *Quota) Check() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	wasOver := q.over != nil
+	u := q.measure()
+	if q.over == nil || wasOver && !q.crossed && !u.exceeds(q.last) {
+		return nil
+	}
+	return q.exceeded()
+}
+
+// CheckExit checks the workspace after a command has ended: whether the command made it cross its quota, or made it larger when it
+// was over the quota already. Errors: limit_exceeded.
+func (q *Quota) CheckExit() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	u := q.measure()
+	switch {
+	case q.over == nil:
+		return nil
+	case q.crossed:
+		q.cross(u)
+	case u.exceeds(q.last):
+		q.strikes++
+		q.last = u
+	default:
+		return nil
+	}
+	return q.exceeded()
+}
+
+// cross records the usage of a workspace that has just crossed its quota. mu is held.
+func (q *Quota) cross(u Usage) { q.crossed, q.last, q.least = false, u, u }
+
+// advice is the way out of an exceeded quota.
+const advice = "commands that remove files may run; start the worker with larger --workspace-bytes, --workspace-files or --file-bytes to raise the limit"
+
+func (q *Quota) exceeded() error {
+	return schemas.Errorf(schemas.CodeLimitExceeded, "%s: %s", q.over, advice)
+}
+
+// measure measures the workspace and updates the state. mu is held.
+func (q *Quota) measure() Usage {
+	u, err := Measure(q.dir())
+	q.checked = time.Now()
+	wasOver := q.over != nil
+	if q.over = err; err == nil {
+		q.over = q.check(u)
+	}
+	switch {
+	case q.over == nil:
+		q.crossed, q.strikes = false, 0
+	case !wasOver:
+		q.cross(u)
+		q.crossed, q.strikes = true, 0
+	default:
+		if u.below(q.last) {
+			q.last = u
+		}
+		if u.below(q.least) { // smaller than ever since the quota was crossed
+			q.least, q.strikes = u, 0
+		}
+	}
+	return u
+}
+
+// check returns limit_exceeded for the first limit that is exceeded.
+func (q *Quota) check(u Usage) error {
+	for _, l := range []struct {
+		text       string
+		value, max int64
+	}{
+		{"the workspace has %d bytes, limit %d", u.Bytes, q.limits.WorkspaceBytes},
+		{"the workspace has %d files and folders, limit %d", u.Files, q.limits.WorkspaceFiles},
+		{"a file in the workspace has %d bytes, limit %d", u.Largest, q.limits.FileBytes},
+	} {
+		if l.value > l.max {
+			return schemas.Errorf(schemas.CodeLimitExceeded, l.text, l.value, l.max)
+		}
+	}
+	return nil
+}
+
+// below reports whether one number is less and none is more.
+func (u Usage) below(other Usage) bool { return other.exceeds(u) && !u.exceeds(other) }
+
+// exceeds reports whether one number is more.
+func (u Usage) exceeds(other Usage) bool {
+	return u.Bytes > other.Bytes || u.Files > other.Files
+}
