@@ -8,7 +8,7 @@ import (
 
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/schemas"
-	"github.com/sluice-dev/sluice/schemas/answer"
+	"github.com/sluice-dev/sluice/processor/answer"
 )
 
 // The agent of the thread's template answers, and its answer comes as it is printed. A reader leaves out the lines that are for
@@ -24,7 +24,7 @@ func ExampleClient_MessageStream() {
 		return
 	}
 	defer run.Close()
-	out := &answer.Reader{To: os.Stdout}
+	out := answer.NewReader(os.Stdout, "")
 	for event, err := range run.Events(ctx) {
 		switch {
 		case err != nil:

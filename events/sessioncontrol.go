@@ -145,7 +145,7 @@ func (c *Conn) askOnce(ctx context.Context, tenant, thread string, verb Verb, bo
 // LastEnded reads how a thread's newest session that has ended was last. Errors: not_found, unavailable.
 func (c *Conn) LastEnded(ctx context.Context, tenant, thread string) (*schemas.Session, error) {
 	var newest *storedMsg
-	for _, typ := range []schemas.EventType{schemas.TypeSessionEnded, schemas.TypeSessionExpired} {
+	for _, typ := range []schemas.EventType{schemas.TypeSessionTerminated, schemas.TypeSessionExpired} {
 		m, err := c.directLast(ctx, c.names.evt, c.Subjects.Event(tenant, thread, "", typ))
 		if err != nil {
 			return nil, wrap(err, "read the end of the session of thread "+thread)

@@ -1,6 +1,10 @@
 package hooks
 
-import "github.com/sluice-dev/sluice/schemas"
+import (
+	"context"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
 
 func (c *Chains) builtins() map[string]any {
 	return map[string]any{
@@ -9,33 +13,162 @@ func (c *Chains) builtins() map[string]any {
 	}
 }
 
-// builtin finds a hook by its name, and sees to it that it has what it needs.
+// builtin returns a built-in or Go hook by name. Errors: invalid_argument for an unknown hook or a template without sync,
+// unavailable when the worker lacks a part that the hook needs.
 func (c *Chains) builtin(t *schemas.Template, name string) (any, error) {
 	hook, ok := c.named[name]
+	syncs := name == schemas.HookPull || name == schemas.HookPush
 	switch {
 	case !ok:
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "there is no hook %q here: built in are %v", name, schemas.BuiltinHooks())
-	case name != schemas.HookPull && name != schemas.HookPush && name != schemas.HookSave:
-		return hook, nil
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "unknown hook %q: built in are %v", name, schemas.BuiltinHooks())
 	case name == schemas.HookSave && c.cfg.Messages == nil:
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "hook %s: this worker keeps no messages", name)
-	case name == schemas.HookSave:
-		return hook, nil
-	case t.Sync == nil:
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "hook %s: the template has no sync: say where workspaces are kept", name)
-	case c.cfg.Workspace == nil:
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "hook %s: this worker stores no messages", name)
+	case syncs && t.Sync == nil:
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "hook %s: the template has no sync: set sync.location", name)
+	case syncs && c.cfg.Workspace == nil:
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "hook %s: this worker does not sync workspaces", name)
 	}
 	return hook, nil
 }
 
-// counted keeps a count from being made twice where an occasion is delivered again, also after a restart. A thread's occasions
-// come one after the other, so that the last one counted is all that has to be known.
-func counted(s *schemas.Session, call *Call) bool {
-	mark := call.Occasion + "." + string(call.Phase)
-	if s.Counted == mark {
-		return true
+// pullWorkspace is the built-in pull-workspace. It is idempotent: files that are present are not fetched again, and files
+// changed here since stay.
+type pullWorkspace struct{ chains *Chains }
+
+var _ ColdStart = pullWorkspace{}
+
+// OnColdStart pulls the workspace.
+func (h pullWorkspace) OnColdStart(ctx context.Context, call *Call) error {
+	report, err := h.chains.cfg.Workspace.Pull(ctx, call)
+	h.chains.recordSync(ctx, schemas.TypeSyncPulled, call, report, err)
+	return err
+}
+
+// pushWorkspace is the built-in push-workspace. It is idempotent: an unchanged workspace makes no version.
+type pushWorkspace struct{ chains *Chains }
+
+var (
+	_ StreamFinish = pushWorkspace{}
+	_ Terminate    = pushWorkspace{}
+	_ Retrier      = pushWorkspace{}
+)
+
+// OnStreamFinish pushes the workspace.
+func (h pushWorkspace) OnStreamFinish(ctx context.Context, call *Call) error {
+	return h.push(ctx, call)
+}
+
+// OnTerminate pushes the workspace.
+func (h pushWorkspace) OnTerminate(ctx context.Context, call *Call) error { return h.push(ctx, call) }
+
+func (h pushWorkspace) push(ctx context.Context, call *Call) error {
+	report, err := h.chains.cfg.Workspace.Push(ctx, call)
+	h.chains.recordSync(ctx, schemas.TypeSyncPushed, call, report, err)
+	if err != nil || report == nil || report.Version == "" {
+		return err
 	}
-	s.Counted = mark
-	return false
+	return h.chains.changeSession(ctx, call, func(s *schemas.Session) { s.Version = report.Version })
+}
+
+// ShouldRetry reports whether a later push may succeed. It returns false for a session that moved or ended, an invalid request,
+// a conflict, and a workspace that is too large. The thread's next occasion pushes in these cases too.
+func (h pushWorkspace) ShouldRetry(err error) bool {
+	switch code := schemas.CodeOf(err); code {
+	case schemas.CodeLost, schemas.CodeTooLarge:
+		return false
+	case schemas.CodePermissionDenied: // the store's: its credentials may be renewed
+		return true
+	default:
+		return !code.Final()
+	}
+}
+
+// recordSync records a pull or push: its conflicts, resolved or not, and its success.
+func (c *Chains) recordSync(ctx context.Context, typ schemas.EventType, call *Call, report *schemas.SyncReport, err error) {
+	if report == nil {
+		return
+	}
+	if len(report.Conflicts) > 0 {
+		c.record(ctx, schemas.TypeSyncConflict, call, report)
+	}
+	if err == nil {
+		c.record(ctx, typ, call, report)
+	}
+}
+
+// saveMessage is the built-in save-message. It is idempotent: it stores and counts a message once.
+type saveMessage struct{ chains *Chains }
+
+var (
+	_ Message      = saveMessage{}
+	_ StreamFinish = saveMessage{}
+)
+
+// OnMessage saves and counts the prompt.
+func (h saveMessage) OnMessage(ctx context.Context, call *Call) error {
+	if err := h.save(ctx, call); err != nil {
+		return err
+	}
+	return h.chains.countOnce(ctx, call, func(s *schemas.Session) { s.Messages++ })
+}
+
+// OnStreamFinish saves the answer.
+func (h saveMessage) OnStreamFinish(ctx context.Context, call *Call) error { return h.save(ctx, call) }
+
+func (h saveMessage) save(ctx context.Context, call *Call) error {
+	if call.Message == nil {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "phase %s has no message to save", call.Phase)
+	}
+	seq, err := h.chains.cfg.Messages.SaveMessage(ctx, call.Conversation.Tenant, call.Message)
+	if err != nil {
+		return err
+	}
+	saved := *call.Message
+	saved.Text, saved.Seq = "", seq
+	h.chains.record(ctx, schemas.TypeMessageSaved, call, &saved)
+	return nil
+}
+
+// addTokens is the built-in add-tokens. It is idempotent: it counts an occasion once.
+type addTokens struct{ chains *Chains }
+
+var _ StreamFinish = addTokens{}
+
+// OnStreamFinish adds the agent's tokens to those of the session.
+func (h addTokens) OnStreamFinish(ctx context.Context, call *Call) error {
+	if call.Usage == nil || *call.Usage == (schemas.Usage{}) {
+		return nil
+	}
+	return h.chains.countOnce(ctx, call, func(s *schemas.Session) { s.Usage = s.Usage.Add(*call.Usage) })
+}
+
+// cleanUp is the built-in clean-up. It keeps a pending retry of a push, which holds the last state of the workspace.
+type cleanUp struct{ chains *Chains }
+
+var _ Terminate = cleanUp{}
+
+// OnTerminate drops the record of the thread's occasions.
+func (h cleanUp) OnTerminate(_ context.Context, call *Call) error {
+	h.chains.occasions.forget(call.Conversation.Tenant, call.Conversation.Thread)
+	return nil
+}
+
+// changeSession changes the call's session, if the worker keeps sessions.
+func (c *Chains) changeSession(ctx context.Context, call *Call, change func(*schemas.Session)) error {
+	if c.cfg.Sessions == nil {
+		return nil
+	}
+	return c.cfg.Sessions.ChangeSession(ctx, call.Conversation, change)
+}
+
+// countOnce changes the call's session unless it counts the call's occasion already, also before a restart. The occasions of a
+// thread are sequential, so the session stores only the last one.
+func (c *Chains) countOnce(ctx context.Context, call *Call, count func(*schemas.Session)) error {
+	counted := call.Occasion + "." + string(call.Phase)
+	return c.changeSession(ctx, call, func(s *schemas.Session) {
+		if s.Counted != counted {
+			s.Counted = counted
+			count(s)
+		}
+	})
 }

@@ -9,185 +9,184 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/hooks"
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// kept is a workspace's place, the history and the sessions of a test, written into a notebook. Only what must fail on demand is
-// of this kind; the real ones are tested where they are wired.
-type kept struct {
-	n  *notebook
+// fakeStore is the workspace store, the message history and the sessions of a test. It writes each call to a recorder, and fails
+// on demand. Package node tests the real ones.
+type fakeStore struct {
+	r  *recorder
 	mu sync.Mutex
 
 	session schemas.Session
-	fail    error
+	err     error
 	report  *schemas.SyncReport
 }
 
-func (k *kept) failWith(err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.fail = err
+func (s *fakeStore) failWith(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
 }
 
-func (k *kept) sync(what string) (*schemas.SyncReport, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.n.write(what)
-	return k.report, k.fail
+func (s *fakeStore) sync(line string) (*schemas.SyncReport, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.r.write(line)
+	return s.report, s.err
 }
 
-func (k *kept) Pull(context.Context, *hooks.Call) (*schemas.SyncReport, error) { return k.sync("pull") }
-
-func (k *kept) Push(_ context.Context, c *hooks.Call) (*schemas.SyncReport, error) {
-	return k.sync("push " + c.Occasion)
+func (s *fakeStore) Pull(context.Context, *hooks.Call) (*schemas.SyncReport, error) {
+	return s.sync("pull")
 }
 
-func (k *kept) SaveMessage(_ context.Context, tenant string, m *schemas.Message) (uint64, error) {
-	k.n.write("save " + tenant + " " + m.Text)
-	return 7, k.fail
+func (s *fakeStore) Push(_ context.Context, c *hooks.Call) (*schemas.SyncReport, error) {
+	return s.sync("push " + c.Occasion)
 }
 
-func (k *kept) ChangeSession(_ context.Context, _ schemas.Conversation, change func(*schemas.Session)) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	change(&k.session)
+func (s *fakeStore) SaveMessage(_ context.Context, tenant string, m *schemas.Message) (uint64, error) {
+	s.r.write("save " + tenant + " " + m.Text)
+	return 7, s.err
+}
+
+func (s *fakeStore) ChangeSession(_ context.Context, _ schemas.Conversation, change func(*schemas.Session)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.session)
 	return nil
 }
 
-func keeping(t testing.TB, cfg hooks.Config) (*hooks.Chains, *kept, *notebook) {
-	n := newNotebook()
-	k := &kept{n: n, report: &schemas.SyncReport{Version: "v1"}}
-	cfg.Workspace, cfg.Messages, cfg.Sessions = k, k, k
-	return chains(t, n, cfg), k, n
+func newChainsWithStore(t testing.TB, cfg hooks.Config) (*hooks.Chains, *fakeStore, *recorder) {
+	r := newRecorder()
+	s := &fakeStore{r: r, report: &schemas.SyncReport{Version: "v1"}}
+	cfg.Workspace, cfg.Messages, cfg.Sessions = s, s, s
+	return newChains(t, r, cfg), s, r
 }
 
-var full = &schemas.Template{Name: "tpl", Sync: &schemas.TemplateSync{}, Agent: &schemas.TemplateAgent{}}
+var (
+	fullTemplate = &schemas.Template{Name: "tpl", Sync: &schemas.TemplateSync{}, Agent: &schemas.TemplateAgent{}}
+	syncTemplate = &schemas.Template{Name: "tpl", Sync: &schemas.TemplateSync{}}
+)
 
-func TestBuiltinsOfAConversation(t *testing.T) {
-	c, k, n := keeping(t, hooks.Config{})
-	ctx := patient(t)
-	run := func(d schemas.HookData) {
-		t.Helper()
-		if failed, err := c.Run(ctx, full, d, "", nil); err != nil || len(failed) > 0 {
-			t.Fatal(failed, err)
+func TestBuiltinsOfConversation(t *testing.T) {
+	c, s, r := newChainsWithStore(t, hooks.Config{})
+	mustRun(t, c, fullTemplate, data(schemas.PhaseColdStart, "s1.3"))
+	r.wantLines(t, "pull")
+	r.wantEvents(t, "hook.started pull-workspace", "sync.pulled", "hook.finished pull-workspace")
+
+	prompt := data(schemas.PhaseMessage, "p1")
+	prompt.Message = &schemas.Message{Thread: "t1", Process: "p1", Role: schemas.RoleUser, Text: "hello"}
+	mustRun(t, c, fullTemplate, prompt)
+	r.wantLines(t, "save default hello")
+	for _, ev := range r.events {
+		testkit.Equal(t, "process of "+string(ev.Type), ev.Process, "p1")
+		testkit.Equal(t, "subject of "+string(ev.Type), ev.Subject, "p1")
+		if strings.Contains(string(ev.Data), "hello") {
+			t.Errorf("%s contains the prompt: %s", ev.Type, ev.Data)
 		}
 	}
-	run(data(schemas.PhaseColdStart, "s1.3"))
-	n.wantLines(t, "pull")
-	n.wantEvents(t, "hook.started pull-workspace", "sync.pulled", "hook.finished pull-workspace")
-	said := data(schemas.PhaseMessage, "p1")
-	said.Message = &schemas.Message{Thread: "t1", Process: "p1", Role: schemas.RoleUser, Text: "hello"}
-	run(said)
-	n.wantLines(t, "save default hello")
-	for _, ev := range n.events {
-		if ev.Process != "p1" || ev.Subject != "p1" || strings.Contains(string(ev.Data), "hello") {
-			t.Errorf("%+v %s", ev, ev.Data)
-		}
-	}
-	n.wantEvents(t, "hook.started save-message", "message.saved", "hook.finished save-message")
-	done := data(schemas.PhaseStreamFinish, "p1")
-	done.Message = &schemas.Message{Thread: "t1", Process: "p1", Role: schemas.RoleAgent, Text: "answer"}
-	done.Usage = &schemas.Usage{InputTokens: 3, OutputTokens: 4}
-	run(done)
-	n.wantLines(t, "save default answer", "push p1")
-	n.wantEvents(t, "hook.started save-message", "message.saved", "hook.finished save-message", "hook.started add-tokens", "hook.finished add-tokens",
+	r.wantEvents(t, "hook.started save-message", "message.saved", "hook.finished save-message")
+
+	answer := data(schemas.PhaseStreamFinish, "p1")
+	answer.Message = &schemas.Message{Thread: "t1", Process: "p1", Role: schemas.RoleAgent, Text: "answer"}
+	answer.Usage = &schemas.Usage{InputTokens: 3, OutputTokens: 4}
+	mustRun(t, c, fullTemplate, answer)
+	r.wantLines(t, "save default answer", "push p1")
+	r.wantEvents(t, "hook.started save-message", "message.saved", "hook.finished save-message", "hook.started add-tokens", "hook.finished add-tokens",
 		"hook.started push-workspace", "sync.pushed", "hook.finished push-workspace")
-	// A worker that was restarted knows nothing of it: what counts must not count twice.
-	other := chains(t, n, hooks.Config{Workspace: k, Messages: k, Sessions: k})
-	if _, err := other.Run(ctx, full, done, "", nil); err != nil {
-		t.Fatal(err)
-	}
-	if s := k.session; s.Messages != 1 || s.Usage != *done.Usage || s.Version != "v1" {
-		t.Errorf("%+v", s)
-	}
-	_, _ = n.told(t)
-	n.wantLines(t, "save default answer", "push p1")
-	run(data(schemas.PhaseTerminate, "s1.3"))
-	n.wantLines(t, "push s1.3")
-	n.wantEvents(t, "hook.started push-workspace", "sync.pushed", "hook.finished push-workspace", "hook.started clean-up", "hook.finished clean-up")
-	run(said) // it was forgotten
-	n.wantLines(t, "save default hello")
+
+	// A restarted worker runs the hooks again, but counts nothing twice.
+	restarted := newChains(t, r, hooks.Config{Workspace: s, Messages: s, Sessions: s})
+	mustRun(t, restarted, fullTemplate, answer)
+	testkit.Equal(t, "messages", s.session.Messages, int64(1))
+	testkit.Equal(t, "usage", s.session.Usage, *answer.Usage)
+	testkit.Equal(t, "version", s.session.Version, "v1")
+	_, _ = r.take(t)
+	r.wantLines(t, "save default answer", "push p1")
+
+	mustRun(t, c, fullTemplate, data(schemas.PhaseTerminate, "s1.3"))
+	r.wantLines(t, "push s1.3")
+	r.wantEvents(t, "hook.started push-workspace", "sync.pushed", "hook.finished push-workspace", "hook.started clean-up", "hook.finished clean-up")
+	mustRun(t, c, fullTemplate, prompt) // clean-up dropped the occasion
+	r.wantLines(t, "save default hello")
 }
 
-func TestConflictsAndCriticalPulls(t *testing.T) {
-	c, k, n := keeping(t, hooks.Config{})
-	k.report = &schemas.SyncReport{Conflicts: []string{"a"}}
-	k.failWith(schemas.Errorf(schemas.CodeConflict, "a changed on both sides"))
-	_, err := c.Run(patient(t), full, data(schemas.PhaseColdStart, "s1.3"), "", nil)
-	wantCode(t, err, schemas.CodeConflict)
-	n.wantEvents(t, "hook.started pull-workspace", "sync.conflict", "hook.failed pull-workspace")
-	d := data(schemas.PhaseMessage, "p1") // without a message
-	failed, err := c.Run(patient(t), full, d, "", nil)
-	if err != nil || len(failed) != 1 {
-		t.Error(failed, err)
-	}
+func TestPullConflictFailsColdStart(t *testing.T) {
+	c, s, r := newChainsWithStore(t, hooks.Config{})
+	s.report = &schemas.SyncReport{Conflicts: []string{"a"}}
+	s.failWith(schemas.Errorf(schemas.CodeConflict, "a changed on both sides"))
+	_, err := run(t, c, fullTemplate, data(schemas.PhaseColdStart, "s1.3"))
+	testkit.WantCode(t, err, schemas.CodeConflict)
+	r.wantEvents(t, "hook.started pull-workspace", "sync.conflict", "hook.failed pull-workspace")
 }
 
-// retrying runs the loop of retries until the test's end.
-func retrying(t *testing.T, c *hooks.Chains) {
+func TestSaveMessageFailsWithoutMessage(t *testing.T) {
+	c, _, _ := newChainsWithStore(t, hooks.Config{})
+	wantFailed(t, c, fullTemplate, data(schemas.PhaseMessage, "p1"), "save-message")
+}
+
+// startRetry runs the retry loop until the test ends.
+func startRetry(t *testing.T, c *hooks.Chains) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Retry(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Error(err)
+			t.Errorf("Retry = %v, want context.Canceled", err)
 		}
 	})
 }
 
-func TestALaterPushStandsForAFailedOne(t *testing.T) {
-	c, k, n := keeping(t, hooks.Config{RetryFirst: time.Second})
-	tpl := &schemas.Template{Name: "tpl", Sync: &schemas.TemplateSync{}}
-	k.failWith(schemas.Errorf(schemas.CodeUnavailable, "down"))
-	_, err := c.Run(patient(t), tpl, data(schemas.PhaseStreamFinish, "p1"), "", nil)
-	must(t, err)
-	k.failWith(nil)
-	_, err = c.Run(patient(t), tpl, data(schemas.PhaseStreamFinish, "p2"), "", nil)
-	must(t, err)
-	if left := c.Pending(); left != 0 {
-		t.Errorf("%d pushes are still to be tried again", left)
-	}
-	n.wantLines(t, "push p1", "push p2")
+func TestLaterPushReplacesRetry(t *testing.T) {
+	c, s, r := newChainsWithStore(t, hooks.Config{RetryFirst: time.Second})
+	s.failWith(schemas.Errorf(schemas.CodeUnavailable, "down"))
+	wantFailed(t, c, syncTemplate, data(schemas.PhaseStreamFinish, "p1"), "push-workspace")
+	testkit.Equal(t, "pending retries after a failed push", c.Pending(), 1)
+	s.failWith(nil)
+	mustRun(t, c, syncTemplate, data(schemas.PhaseStreamFinish, "p2"))
+	testkit.Equal(t, "pending retries after a push", c.Pending(), 0)
+	r.wantLines(t, "push p1", "push p2")
 }
 
-func TestAFailedPushIsTriedAgain(t *testing.T) {
-	c, k, n := keeping(t, hooks.Config{RetryFirst: time.Millisecond, RetryLongest: 5 * time.Millisecond})
-	retrying(t, c)
-	k.failWith(schemas.Errorf(schemas.CodeUnavailable, "the store is down"))
-	failed, err := c.Run(patient(t), full, data(schemas.PhaseTerminate, "s1.3"), "", nil)
-	if err != nil || len(failed) != 1 {
-		t.Fatal(failed, err)
-	}
-	n.wait(t, func() bool { return len(n.lines) >= 4 })
-	k.failWith(nil)
-	pushed := func() (count int) {
-		for _, ev := range n.events {
+func TestFailedPushIsRetried(t *testing.T) {
+	c, s, r := newChainsWithStore(t, hooks.Config{RetryFirst: time.Millisecond, RetryLongest: 5 * time.Millisecond})
+	startRetry(t, c)
+	s.failWith(schemas.Errorf(schemas.CodeUnavailable, "the store is down"))
+	wantFailed(t, c, fullTemplate, data(schemas.PhaseTerminate, "s1.3"), "push-workspace")
+	r.wait(t, "fourth push", func() bool { return len(r.lines) >= 4 })
+	s.failWith(nil)
+	r.wait(t, "end of a successful push", func() bool {
+		pushed := 0
+		for _, ev := range r.events {
 			if ev.Type == schemas.TypeSyncPushed {
-				count++
+				pushed++
 			}
 		}
-		return count
-	}
-	n.wait(t, func() bool { return pushed() == 1 && n.events[len(n.events)-1].Type == schemas.TypeHookFinished })
-	_, runs := n.told(t)
+		return pushed == 1 && r.events[len(r.events)-1].Type == schemas.TypeHookFinished
+	})
+	_, runs := r.take(t)
 	last := runs[len(runs)-1]
-	if last.Attempt < 5 || last.Hook != schemas.HookPush || last.Occasion != "s1.3" {
-		t.Errorf("%+v", last)
+	testkit.Equal(t, "hook", last.Hook, schemas.HookPush)
+	testkit.Equal(t, "occasion", last.Occasion, "s1.3")
+	if last.Attempt < 5 {
+		t.Errorf("attempt = %d, want at least 5", last.Attempt)
 	}
 }
 
-func TestWhatNoWaitingMendsIsNotTriedAgain(t *testing.T) {
-	c, k, n := keeping(t, hooks.Config{RetryFirst: time.Millisecond})
-	retrying(t, c)
-	tpl := &schemas.Template{Name: "tpl", Sync: &schemas.TemplateSync{}}
-	for _, code := range []schemas.Code{schemas.CodeLost, schemas.CodeConflict, schemas.CodeNotFound, schemas.CodeInvalidArgument} {
-		k.failWith(schemas.Errorf(code, "no"))
-		_, err := c.Run(patient(t), tpl, data(schemas.PhaseStreamFinish, string(code)), "", nil)
-		must(t, err)
+func TestPushIsNotRetriedAfterFinalError(t *testing.T) {
+	for _, tt := range []struct {
+		code schemas.Code
+		want int
+	}{
+		{schemas.CodeLost, 0}, {schemas.CodeConflict, 0}, {schemas.CodeNotFound, 0}, {schemas.CodeInvalidArgument, 0},
+		{schemas.CodeSessionExpired, 0}, {schemas.CodeTooLarge, 0},
+		{schemas.CodeUnavailable, 1}, {schemas.CodeDeadlineExceeded, 1}, {schemas.CodePermissionDenied, 1}, {schemas.CodeLimitExceeded, 1},
+	} {
+		c, s, _ := newChainsWithStore(t, hooks.Config{})
+		s.failWith(schemas.Errorf(tt.code, "no"))
+		wantFailed(t, c, syncTemplate, data(schemas.PhaseStreamFinish, "p1"), "push-workspace")
+		testkit.Equal(t, "pending retries after "+string(tt.code), c.Pending(), tt.want)
 	}
-	k.failWith(nil)
-	_, err := c.Run(patient(t), tpl, data(schemas.PhaseStreamFinish, "p9"), "", nil)
-	must(t, err)
-	n.wantLines(t, "push lost", "push conflict", "push not_found", "push invalid_argument", "push p9")
 }

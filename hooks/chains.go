@@ -9,20 +9,20 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Chains runs the hooks of templates. Its methods may be called at the same time.
+// Chains runs the hooks of templates. Its methods are safe for concurrent use.
 type Chains struct {
-	cfg     Config
-	named   map[string]any
-	post    poster
-	memory  *memory
-	retries *retries
-	running sync.WaitGroup
+	cfg       Config
+	named     map[string]any
+	post      poster
+	occasions *occasions
+	retries   *retryQueue
+	running   sync.WaitGroup
 }
 
-// New checks the hooks. Errors: invalid_argument for one that implements no phase, or has a name of Sluice's own.
+// New validates the Go hooks of cfg. Errors: invalid_argument for a hook that implements no phase, or has the name of a built-in.
 func New(cfg Config) (*Chains, error) {
 	if cfg.Worker == "" || cfg.Record == nil {
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "hooks: a worker and a recorder must be given")
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "hooks: Config.Worker and Config.Record are required")
 	}
 	if cfg.RetryFirst <= 0 {
 		cfg.RetryFirst = retryFirst
@@ -30,15 +30,16 @@ func New(cfg Config) (*Chains, error) {
 	if cfg.RetryLongest <= 0 {
 		cfg.RetryLongest = retryLongest
 	}
-	c := &Chains{cfg: cfg, memory: newMemory(maxOccasions), retries: newRetries(cfg.RetryFirst, cfg.RetryLongest)}
-	c.post = newPoster(cfg.Private)
+	c := &Chains{
+		cfg: cfg, post: newPoster(cfg.Private), occasions: newOccasions(maxOccasions), retries: newRetryQueue(cfg.RetryFirst, cfg.RetryLongest),
+	}
 	c.named = c.builtins()
 	for name, hook := range cfg.Hooks {
 		if err := schemas.CheckID("hook", name); err != nil {
 			return nil, err
 		}
 		if slices.Contains(schemas.BuiltinHooks(), name) {
-			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "hook %s: this name is a built-in's: choose another", name)
+			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "hook %s: a built-in hook has this name: choose another", name)
 		}
 		if err := checkHook(name, hook); err != nil {
 			return nil, err
@@ -48,25 +49,9 @@ func New(cfg Config) (*Chains, error) {
 	return c, nil
 }
 
-// Check says whether every hook of a template can run here. Errors: invalid_argument, naming the phase and the hook.
-func (c *Chains) Check(t *schemas.Template) error {
-	for phase := range t.Hooks {
-		if !slices.Contains(schemas.Phases(), phase) {
-			return schemas.Errorf(schemas.CodeInvalidArgument, "hooks: there is no phase %q: cold_start, message, stream_finish and terminate are", phase)
-		}
-	}
-	for _, phase := range schemas.Phases() {
-		if _, err := c.links(t, phase); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Run runs a template's hooks of data.Phase in their order. dir is the workspace's folder; exec runs a command in the sandbox,
-// nil where there is none. failed names those that failed; err is the first failure of a critical one, after which no
-// other ran. On an occasion that is repeated, only those run that have not run well; one that a critical failure ended is
-// repeated as a whole.
+// Run runs a template's hooks of phase data.Phase in order. dir is the workspace's folder. exec runs a command in the sandbox; it
+// is nil without one. failed names the hooks that failed; err is the failure of a critical hook, which ends the phase. For a
+// repeated occasion, only hooks that have not succeeded run, or all of them if a critical hook failed.
 func (c *Chains) Run(ctx context.Context, t *schemas.Template, data schemas.HookData, dir string,
 	exec func(ctx context.Context, command []string, stdin []byte) error) (failed []string, err error) {
 	links, err := c.links(t, data.Phase)
@@ -75,47 +60,34 @@ func (c *Chains) Run(ctx context.Context, t *schemas.Template, data schemas.Hook
 	}
 	call := &Call{HookData: data, Template: t, Dir: dir, Exec: exec}
 	call.SpecVersion = schemas.Version
-	past, err := c.memory.enter(ctx, occasionOf(&data))
+	o, err := c.occasions.acquire(ctx, keyOfOccasion(&data))
 	if err != nil {
 		return nil, err
 	}
-	defer c.memory.leave(past)
+	defer c.occasions.release(o)
 	for i := range links {
 		l := &links[i]
-		if past.done[l.name] {
+		if o.done[l.name] {
 			continue
 		}
-		past.attempts[l.name]++
-		err := c.attempt(ctx, l, call, past.attempts[l.name])
-		c.settle(l, call, past.attempts[l.name], err)
+		o.attempts[l.name]++
+		err := c.attempt(ctx, l, call, o.attempts[l.name])
+		c.updateRetry(l, call, o.attempts[l.name], err)
 		if err == nil {
-			past.done[l.name] = true
+			o.done[l.name] = true
 			continue
 		}
 		failed = append(failed, l.name)
 		if l.critical {
-			clear(past.done)
+			clear(o.done)
 			return failed, fmt.Errorf("hook %s: %w", l.name, err)
 		}
 	}
 	return failed, nil
 }
 
-// settle notes what is to be tried again later, or no longer.
-func (c *Chains) settle(l *link, call *Call, attempt int, err error) {
-	again, ok := l.hook.(Repeater)
-	if !ok {
-		return
-	}
-	switch {
-	case err == nil:
-		c.retries.drop(l, call)
-	case !l.critical && again.Again(err):
-		c.retries.add(l, call, attempt)
-	}
-}
-
-// Close waits for hooks that went on after their deadline, as long as ctx allows. No hook may be begun after it.
+// Close waits until hooks that ran past their timeout have ended, or ctx has. No hook may start after it. Errors:
+// deadline_exceeded.
 func (c *Chains) Close(ctx context.Context) error {
 	c.post.close()
 	done := make(chan struct{})
@@ -127,6 +99,6 @@ func (c *Chains) Close(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return schemas.Errorf(schemas.CodeDeadlineExceeded, "hooks: some went on after their deadline and still run: they must heed their context")
+		return schemas.Errorf(schemas.CodeDeadlineExceeded, "hooks: some still run after their timeout: they must observe their context")
 	}
 }

@@ -9,67 +9,70 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Workspace carries a session's workspace from and to where its template keeps it. Both are by content: done twice, the second
-// changes nothing. The report is nil where nothing is known; with an error it may tell of conflicts.
+// Workspace pulls and pushes a session's workspace. Both compare content, so that a second call changes nothing. The report may be
+// nil; with an error it may contain conflicts.
 type Workspace interface {
-	// Pull brings what the store has into call.Dir. Errors: conflict, unavailable, not_found.
+	// Pull brings the stored workspace into call.Dir. Errors: conflict, unavailable, not_found.
 	Pull(ctx context.Context, call *Call) (*schemas.SyncReport, error)
-	// Push stores call.Dir as a new version. Errors: those of Pull, and lost where the session is no longer this worker's.
+	// Push stores call.Dir as a new version. Errors: those of Pull, and lost when this worker no longer owns the session.
 	Push(ctx context.Context, call *Call) (*schemas.SyncReport, error)
 }
 
 // Messages is the history of threads.
 type Messages interface {
-	// schemas.HookSave stores a message once, and returns its place. One that is there already is left as it is.
+	// SaveMessage stores a message and returns its sequence. It leaves a message that is stored already as it is.
 	SaveMessage(ctx context.Context, tenant string, m *schemas.Message) (seq uint64, err error)
 }
 
 // Sessions changes the sessions that this worker owns.
 type Sessions interface {
-	// ChangeSession applies change to a conversation's session and saves it, again from the read where somebody else was
-	// first. Errors: lost where the session is no longer this worker's, unavailable.
+	// ChangeSession applies change to a conversation's session and saves it. When another writer was first, it reads the session
+	// and applies change again. Errors: lost when this worker no longer owns the session, unavailable.
 	ChangeSession(ctx context.Context, c schemas.Conversation, change func(*schemas.Session)) error
 }
 
-// Asker asks a NATS subject.
+// Asker sends requests to NATS subjects.
 type Asker interface {
-	// Ask sends a request and returns the answer. Errors: unavailable where nobody listens, deadline_exceeded.
+	// Ask sends a request and returns the reply. Errors: unavailable without a subscriber, deadline_exceeded.
 	Ask(ctx context.Context, subject string, body []byte) ([]byte, error)
 }
 
-// Config says what hooks may use. Worker and Record must be set; a hook that needs a part which is missing is refused.
+// Config configures Chains. Worker and Record are required. A hook that needs a missing part fails with unavailable.
 type Config struct {
 	// Worker is the source of the events.
 	Worker string
-	// Record stores an event. It must keep the order of its calls, and should not wait for the store: a message waits for its
-	// hooks.
+	// Record stores an event. It must keep the order of its calls, and should return before the event is stored: messages wait
+	// for their hooks.
 	Record func(ctx context.Context, ev *schemas.Event)
-	// Workspace, Messages, Asker and Secret are what some kinds of hooks need.
+	// Workspace is needed by the hooks pull-workspace and push-workspace.
 	Workspace Workspace
-	Messages  Messages
-	Asker     Asker
-	// Secret reads a secret that a template names.
+	// Messages is needed by the hook save-message.
+	Messages Messages
+	// Asker is needed by hooks with a subject.
+	Asker Asker
+	// Secret reads a template's secret. It is needed by hooks that sign.
 	Secret func(ref schemas.SecretRef) (string, error)
-	// Sessions keeps the counts. Default: nothing is counted.
+	// Sessions stores the counts of messages and tokens. Default: none are stored.
 	Sessions Sessions
-	// Private lets HTTP hooks reach loopback and private addresses, and by plain HTTP. Default: public ones by HTTPS alone.
+	// Private allows HTTP hooks to use loopback and private addresses, and HTTP without TLS to them. Default: only public
+	// addresses, by HTTPS.
 	Private bool
-	// Hooks are Go hooks by name, for templates to name as built-ins. A name of Sluice's own is refused.
+	// Hooks are Go hooks by name. Templates refer to them as to built-in hooks, whose names they must not have.
 	Hooks map[string]any
-	// RetryFirst and RetryLongest are the waits before a failed push is tried again: the first, and the longest that it grows
-	// to. Default 5 s and 5 min. After a day it is given up until the next occasion.
+	// RetryFirst and RetryLongest are the first and the longest wait before a failed push is retried. Default 5 s and 5 min.
+	// After a day, only the thread's next occasion pushes again.
 	RetryFirst, RetryLongest time.Duration
-	// Log gets a line for each hook that failed. Default: nothing is logged.
+	// Log gets a line for each hook that failed. Default: none.
 	Log zerolog.Logger
 }
 
-// Defaults of a hook, and of retries.
+// Defaults of hooks and retries.
 const (
 	hookTimeout  = 30 * time.Second
 	syncTimeout  = 5 * time.Minute
 	retryFirst   = 5 * time.Second
 	retryLongest = 5 * time.Minute
 	retryFor     = 24 * time.Hour
-	// stragglerGrace is how long a hook may go on after its deadline before it is left behind.
+	// stragglerGrace is how long a hook may run past its timeout before Run goes on without it.
 	stragglerGrace = 2 * time.Second
 )

@@ -14,17 +14,17 @@ import (
 // audit is a Go hook: its methods say in which phases it runs.
 type audit struct{}
 
-// OnMessage tells of each prompt.
+// OnMessage prints each prompt.
 func (audit) OnMessage(_ context.Context, call *hooks.Call) error {
-	fmt.Println("audit:", call.Conversation.Thread, "was told", call.Message.Text)
+	fmt.Println("audit:", call.Conversation.Thread, "received", call.Message.Text)
 	return nil
 }
 
-// A Go hook is registered by name, and a template names it. A message that is delivered again does not run it again.
+// Register a Go hook by name, and refer to it in a template. A message that is delivered again does not run it again.
 func Example() {
 	chains, err := hooks.New(hooks.Config{
 		Worker: "w1", Hooks: map[string]any{"audit": audit{}},
-		Record: func(_ context.Context, ev *schemas.Event) { fmt.Println(ev.Type) }, // in earnest: events.Recorder
+		Record: func(_ context.Context, ev *schemas.Event) { fmt.Println(ev.Type) }, // a worker publishes the event
 	})
 	if err != nil {
 		panic(err)
@@ -41,13 +41,13 @@ func Example() {
 	}
 	// Output:
 	// hook.started
-	// audit: t1 was told hello
+	// audit: t1 received hello
 	// hook.finished
 	// [] <nil>
 	// [] <nil>
 }
 
-// A receiver of an HTTP hook makes the signature too, and compares.
+// A receiver of an HTTP hook computes the signature and compares it.
 func ExampleSign() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)

@@ -6,55 +6,55 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// ColdStart is a hook of the phase cold_start: a sandbox was made on a worker that does not have the workspace yet.
+// ColdStart is a hook of phase cold_start: a sandbox was created on a worker that does not have the workspace.
 type ColdStart interface {
-	// OnColdStart runs before the first command. An error of a critical hook fails the creation.
+	// OnColdStart runs before the first command. The error of a critical hook fails the cold start.
 	OnColdStart(ctx context.Context, call *Call) error
 }
 
-// Message is a hook of the phase message: a prompt came, its agent has not begun.
+// Message is a hook of phase message: a prompt arrived, and its agent has not started.
 type Message interface {
-	// OnMessage runs before the agent. An error of a critical hook refuses the message.
+	// OnMessage runs before the agent. The error of a critical hook refuses the message.
 	OnMessage(ctx context.Context, call *Call) error
 }
 
-// StreamFinish is a hook of the phase stream_finish: the agent has ended, its answer is complete.
+// StreamFinish is a hook of phase stream_finish: the agent has ended, and its answer is complete.
 type StreamFinish interface {
-	// OnStreamFinish runs before the end of the message is told.
+	// OnStreamFinish runs before the event stream.finished.
 	OnStreamFinish(ctx context.Context, call *Call) error
 }
 
-// Terminate is a hook of the phase terminate: the session ends.
+// Terminate is a hook of phase terminate: the session ends.
 type Terminate interface {
-	// OnTerminate runs while the workspace is still there; the sandbox may be gone.
+	// OnTerminate runs before the workspace is removed. The sandbox may be gone.
 	OnTerminate(ctx context.Context, call *Call) error
 }
 
-// Repeater is a hook whose failure is worth another try later, by itself: see [Chains.Retry].
-type Repeater interface {
-	// Again says whether what failed so may work later. The call of the later try has no Exec.
-	Again(err error) bool
+// Retrier is a hook that [Chains.Retry] retries after a failure.
+type Retrier interface {
+	// ShouldRetry reports whether a later attempt may succeed after this error. The later call has no Exec.
+	ShouldRetry(err error) bool
 }
 
-// Exec runs a command in the thread's sandbox, with these bytes on its standard input. Any exit code but 0 is an error.
+// Exec runs a command in the thread's sandbox, with stdin as its standard input. Every exit code but 0 is an error.
 type Exec func(ctx context.Context, command []string, stdin []byte) error
 
-// Call is what a hook is told, with what it may use. It must not be changed.
+// Call is the input of a Go hook. Hooks must not change it.
 type Call struct {
 	schemas.HookData
-	// Template is the recipe the session was made from.
+	// Template is the session's template.
 	Template *schemas.Template
-	// Dir is the workspace's folder on this worker; what is in it is the sandbox's, and so hostile. Go through os.Root.
+	// Dir is the workspace's folder on this worker. Its content comes from the sandbox and is untrusted: use os.Root.
 	Dir string
-	// Exec runs a command in the sandbox; nil where there is none.
+	// Exec runs a command in the sandbox; nil without one.
 	Exec Exec
 }
 
-// run is a hook's method for one phase.
+// run is the method of a hook for one phase.
 type run func(ctx context.Context, call *Call) error
 
-// method finds a hook's method for a phase; nil where it has none.
-func method(hook any, phase schemas.Phase) run {
+// methodFor returns the method of a hook for a phase; nil if the hook has none.
+func methodFor(hook any, phase schemas.Phase) run {
 	switch phase {
 	case schemas.PhaseColdStart:
 		if h, ok := hook.(ColdStart); ok {
@@ -76,10 +76,10 @@ func method(hook any, phase schemas.Phase) run {
 	return nil
 }
 
-// checkHook refuses what implements no phase: it would never run, and nobody would know.
+// checkHook refuses a hook that implements no phase, since it would never run.
 func checkHook(name string, hook any) error {
 	for _, p := range schemas.Phases() {
-		if hook != nil && method(hook, p) != nil {
+		if hook != nil && methodFor(hook, p) != nil {
 			return nil
 		}
 	}
@@ -87,17 +87,17 @@ func checkHook(name string, hook any) error {
 		"hook %s: %T implements no phase: it needs OnColdStart, OnMessage, OnStreamFinish or OnTerminate", name, hook)
 }
 
-// everyPhase is a hook that does the same whatever the phase: what a template writes as a command, a subject or a URL.
+// everyPhase is a hook that does the same in every phase: a template's command, subject or URL.
 type everyPhase func(ctx context.Context, call *Call) error
 
-// OnColdStart runs it.
+// OnColdStart calls f.
 func (f everyPhase) OnColdStart(ctx context.Context, call *Call) error { return f(ctx, call) }
 
-// OnMessage runs it.
+// OnMessage calls f.
 func (f everyPhase) OnMessage(ctx context.Context, call *Call) error { return f(ctx, call) }
 
-// OnStreamFinish runs it.
+// OnStreamFinish calls f.
 func (f everyPhase) OnStreamFinish(ctx context.Context, call *Call) error { return f(ctx, call) }
 
-// OnTerminate runs it.
+// OnTerminate calls f.
 func (f everyPhase) OnTerminate(ctx context.Context, call *Call) error { return f(ctx, call) }

@@ -6,159 +6,161 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/sluice-dev/sluice/hooks"
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testkit.Main(m, nil) }
 
-// patient bounds a wait that a broken program would not end.
-func patient(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	t.Cleanup(cancel)
-	return ctx
+// recorder collects events, and lines that hooks write.
+type recorder struct {
+	mu      sync.Mutex
+	events  []*schemas.Event
+	lines   []string
+	changed chan struct{}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+func newRecorder() *recorder { return &recorder{changed: make(chan struct{}, 1)} }
+
+func (r *recorder) record(_ context.Context, ev *schemas.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, ev)
+	r.signal()
 }
 
-func wantCode(t testing.TB, err error, code schemas.Code) {
-	t.Helper()
-	if got := schemas.CodeOf(err); got != code {
-		t.Fatalf("error %v has the code %q, want %q", err, got, code)
-	}
+func (r *recorder) write(line string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, line)
+	r.signal()
 }
 
-// notebook gathers events, and whatever hooks write into it.
-type notebook struct {
-	mu     sync.Mutex
-	events []*schemas.Event
-	lines  []string
-	more   chan struct{}
-}
-
-func newNotebook() *notebook { return &notebook{more: make(chan struct{}, 1)} }
-
-func (n *notebook) record(_ context.Context, ev *schemas.Event) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.events = append(n.events, ev)
-	n.signal()
-}
-
-func (n *notebook) write(line string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.lines = append(n.lines, line)
-	n.signal()
-}
-
-func (n *notebook) signal() {
+func (r *recorder) signal() {
 	select {
-	case n.more <- struct{}{}:
+	case r.changed <- struct{}{}:
 	default:
 	}
 }
 
-// wait returns once enough says yes.
-func (n *notebook) wait(t testing.TB, enough func() bool) {
+// wait returns once cond, which is called with the lock held, is true. what names the condition.
+func (r *recorder) wait(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	ctx := patient(t)
+	ctx := testkit.Context(t)
 	for {
-		n.mu.Lock()
-		ok := enough()
-		n.mu.Unlock()
+		r.mu.Lock()
+		ok := cond()
+		r.mu.Unlock()
 		if ok {
 			return
 		}
 		select {
-		case <-n.more:
+		case <-r.changed:
 		case <-ctx.Done():
-			t.Fatal("it did not come to pass")
+			t.Fatalf("no %s within %s", what, testkit.Timeout)
 		}
 	}
 }
 
-func (n *notebook) wantLines(t testing.TB, want ...string) {
+// wantLines checks the lines since the last call.
+func (r *recorder) wantLines(t testing.TB, want ...string) {
 	t.Helper()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !slices.Equal(n.lines, want) {
-		t.Errorf("what ran: %q, want %q", n.lines, want)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Equal(r.lines, want) {
+		t.Errorf("lines = %q, want %q", r.lines, want)
 	}
-	n.lines = nil
+	r.lines = nil
 }
 
-// told are the events since the last call, as type and hook.
-func (n *notebook) told(t testing.TB) (out []string, runs []schemas.HookRun) {
+// take returns the events since the last call, each as its type and hook.
+func (r *recorder) take(t testing.TB) (events []string, runs []schemas.HookRun) {
 	t.Helper()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, ev := range n.events {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	type origin struct{ Source, Tenant, Thread, Session string }
+	for _, ev := range r.events {
 		text := string(ev.Type)
-		var r schemas.HookRun
+		var run schemas.HookRun
 		if ev.Type == schemas.TypeHookStarted || ev.Type == schemas.TypeHookFinished || ev.Type == schemas.TypeHookFailed {
-			must(t, ev.Decode(&r))
-			text += " " + r.Hook
+			testkit.Must(t, ev.Decode(&run))
+			text += " " + run.Hook
 		}
-		if ev.Source != "w1" || ev.Thread != "t1" || ev.Session != "s1" || ev.Tenant != "default" || ev.ID == "" {
-			t.Errorf("an event that is not of this session: %+v", ev)
+		testkit.Equal(t, "origin of "+text, origin{ev.Source, ev.Tenant, ev.Thread, ev.Session}, origin{"w1", "default", "t1", "s1"})
+		if ev.ID == "" {
+			t.Errorf("%s has no id", text)
 		}
-		out, runs = append(out, text), append(runs, r)
+		events, runs = append(events, text), append(runs, run)
 	}
-	n.events = nil
-	return out, runs
+	r.events = nil
+	return events, runs
 }
 
-func (n *notebook) wantEvents(t testing.TB, want ...string) []schemas.HookRun {
+func (r *recorder) wantEvents(t testing.TB, want ...string) []schemas.HookRun {
 	t.Helper()
-	got, runs := n.told(t)
+	got, runs := r.take(t)
 	if !slices.Equal(got, want) {
-		t.Errorf("events: %q\nwant    %q", got, want)
+		t.Errorf("events = %q\nwant     %q", got, want)
 	}
 	return runs
 }
 
-// messageHook is a Go hook of the phase message.
+// messageHook is a Go hook of phase message.
 type messageHook func(ctx context.Context, call *hooks.Call) error
 
 func (f messageHook) OnMessage(ctx context.Context, call *hooks.Call) error { return f(ctx, call) }
 
-// all is a Go hook of every phase.
-type all struct{ n *notebook }
+// writeHook is a Go hook of every phase. It writes the phase and the occasion.
+type writeHook struct{ r *recorder }
 
-func (a all) OnColdStart(_ context.Context, c *hooks.Call) error    { return a.on(c) }
-func (a all) OnMessage(_ context.Context, c *hooks.Call) error      { return a.on(c) }
-func (a all) OnStreamFinish(_ context.Context, c *hooks.Call) error { return a.on(c) }
-func (a all) OnTerminate(_ context.Context, c *hooks.Call) error    { return a.on(c) }
+func (h writeHook) OnColdStart(_ context.Context, c *hooks.Call) error    { return h.write(c) }
+func (h writeHook) OnMessage(_ context.Context, c *hooks.Call) error      { return h.write(c) }
+func (h writeHook) OnStreamFinish(_ context.Context, c *hooks.Call) error { return h.write(c) }
+func (h writeHook) OnTerminate(_ context.Context, c *hooks.Call) error    { return h.write(c) }
 
-func (a all) on(c *hooks.Call) error {
-	a.n.write(string(c.Phase) + " " + c.Occasion)
+func (h writeHook) write(c *hooks.Call) error {
+	h.r.write(string(c.Phase) + " " + c.Occasion)
 	return nil
 }
 
-// chains are hooks by name, in a worker of their own.
-func chains(t testing.TB, n *notebook, cfg hooks.Config) *hooks.Chains {
+// newChains returns the Chains of worker w1. They are closed after the test.
+func newChains(t testing.TB, r *recorder, cfg hooks.Config) *hooks.Chains {
 	t.Helper()
-	cfg.Worker, cfg.Record = "w1", n.record
+	cfg.Worker, cfg.Record = "w1", r.record
 	c, err := hooks.New(cfg)
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Timeout)
 		defer cancel()
 		if err := c.Close(ctx); err != nil {
 			t.Error(err)
 		}
 	})
 	return c
+}
+
+// run runs hooks without a workspace and a sandbox.
+func run(t testing.TB, c *hooks.Chains, tpl *schemas.Template, d schemas.HookData) (failed []string, err error) {
+	t.Helper()
+	return c.Run(testkit.Context(t), tpl, d, "", nil)
+}
+
+// mustRun runs hooks, which must all succeed.
+func mustRun(t testing.TB, c *hooks.Chains, tpl *schemas.Template, d schemas.HookData) {
+	t.Helper()
+	wantFailed(t, c, tpl, d)
+}
+
+// wantFailed runs hooks without a critical failure, and checks the names of those that fail.
+func wantFailed(t testing.TB, c *hooks.Chains, tpl *schemas.Template, d schemas.HookData, want ...string) {
+	t.Helper()
+	failed, err := run(t, c, tpl, d)
+	testkit.Must(t, err)
+	if !slices.Equal(failed, want) {
+		t.Fatalf("failed hooks = %q, want %q", failed, want)
+	}
 }
 
 // template has these hooks in one phase.
@@ -168,7 +170,7 @@ func template(phase schemas.Phase, specs ...schemas.HookSpec) *schemas.Template 
 
 func data(phase schemas.Phase, occasion string) schemas.HookData {
 	return schemas.HookData{Phase: phase, Occasion: occasion, Conversation: schemas.Conversation{
-		Tenant: schemas.DefaultTenant, Thread: "t1", Agent: "tpl", Session: "s1", Epoch: 3,
+		Tenant: schemas.DefaultTenant, Thread: "t1", Template: "tpl", Session: "s1", Epoch: 3,
 	}}
 }
 

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// retriesAtOnce is how many failed hooks are tried again at the same time.
-const retriesAtOnce = 4
+// maxRetries is the number of failed hooks that are retried concurrently.
+const maxRetries = 4
 
-// Retry tries failed pushes again, each after a growing wait, until ctx ends; it waits for those it has begun. What it has not
-// got to by then is not lost: the next occasion of the thread pushes the whole workspace.
+// Retry retries failed pushes, each after a growing wait, until ctx ends. It then waits for the retries that run. The thread's
+// next occasion pushes what is still pending.
 func (c *Chains) Retry(ctx context.Context) error {
 	var group errgroup.Group
-	group.SetLimit(retriesAtOnce)
+	group.SetLimit(maxRetries)
 	for {
 		r, err := c.retries.next(ctx)
 		if err != nil {
@@ -24,21 +24,35 @@ func (c *Chains) Retry(ctx context.Context) error {
 			return err
 		}
 		group.Go(func() error {
-			c.again(ctx, r)
+			r.attempt++
+			err := c.attempt(ctx, r.link, r.call, r.attempt)
+			hook, ok := r.link.hook.(Retrier)
+			c.retries.finish(r, err != nil && ok && hook.ShouldRetry(err))
 			return nil
 		})
 	}
 }
 
-// again is one more try.
-func (c *Chains) again(ctx context.Context, r *retry) {
-	r.attempt++
-	err := c.attempt(ctx, r.link, r.call, r.attempt)
-	repeater, ok := r.link.hook.(Repeater)
-	c.retries.tried(r, err != nil && ok && repeater.Again(err))
+// Pending returns the number of failed hooks that wait for a retry.
+func (c *Chains) Pending() int {
+	c.retries.mu.Lock()
+	defer c.retries.mu.Unlock()
+	return len(c.retries.byKey)
 }
 
-// retry is a hook that is to be tried again. A thread has one for each hook: the newest call stands for those before it.
+// updateRetry queues or removes the retry of a hook after an attempt.
+func (c *Chains) updateRetry(l *link, call *Call, attempt int, err error) {
+	hook, ok := l.hook.(Retrier)
+	switch {
+	case !ok:
+	case err == nil:
+		c.retries.remove(l, call)
+	case !l.critical && hook.ShouldRetry(err):
+		c.retries.add(l, call, attempt)
+	}
+}
+
+// retry is a failed hook that is to run again.
 type retry struct {
 	key     retryKey
 	link    *link
@@ -46,83 +60,76 @@ type retry struct {
 	attempt int
 	due     time.Time
 	wait    *backoff.ExponentialBackOff
-	busy    bool
+	running bool
 }
 
 type retryKey struct{ tenant, thread, hook string }
 
-func keyOf(l *link, call *Call) retryKey {
+func keyOfRetry(l *link, call *Call) retryKey {
 	return retryKey{call.Conversation.Tenant, call.Conversation.Thread, l.name}
 }
 
-// retries are what is to be tried again, at most one for each thread and hook of this worker.
-type retries struct {
+// retryQueue holds at most one retry for each thread and hook: the newest call replaces older ones.
+type retryQueue struct {
 	first, longest time.Duration
 
-	mu   sync.Mutex
-	all  map[retryKey]*retry
-	wake chan struct{}
+	mu    sync.Mutex
+	byKey map[retryKey]*retry
+	wake  chan struct{}
 }
 
-func newRetries(first, longest time.Duration) *retries {
-	return &retries{first: first, longest: longest, all: make(map[retryKey]*retry), wake: make(chan struct{}, 1)}
+func newRetryQueue(first, longest time.Duration) *retryQueue {
+	return &retryQueue{first: first, longest: longest, byKey: make(map[retryKey]*retry), wake: make(chan struct{}, 1)}
 }
 
-func (q *retries) add(l *link, call *Call, attempt int) {
+func (q *retryQueue) add(l *link, call *Call, attempt int) {
 	later := *call
 	later.Exec = nil // the sandbox may be gone by then
 	r := &retry{
-		key: keyOf(l, call), link: l, call: &later, attempt: attempt,
+		key: keyOfRetry(l, call), link: l, call: &later, attempt: attempt,
 		wait: backoff.NewExponentialBackOff(backoff.WithInitialInterval(q.first), backoff.WithMaxInterval(q.longest), backoff.WithMaxElapsedTime(retryFor)),
 	}
 	r.due = time.Now().Add(r.wait.NextBackOff())
 	q.mu.Lock()
-	q.all[r.key] = r
+	q.byKey[r.key] = r
 	q.mu.Unlock()
 	q.signal()
 }
 
-func (q *retries) drop(l *link, call *Call) {
+func (q *retryQueue) remove(l *link, call *Call) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.all, keyOf(l, call))
+	delete(q.byKey, keyOfRetry(l, call))
 }
 
-// tried gives a retry back.
-func (q *retries) tried(r *retry, again bool) {
+// finish ends an attempt, and schedules the next one if again is set and the time for retries has not run out.
+func (q *retryQueue) finish(r *retry, again bool) {
 	q.mu.Lock()
 	wait := r.wait.NextBackOff()
 	switch {
-	case q.all[r.key] != r: // a newer one has taken its place, or an occasion of the thread did the work
+	case q.byKey[r.key] != r: // replaced by a newer call, or removed by a success
 	case !again || wait == backoff.Stop:
-		delete(q.all, r.key)
+		delete(q.byKey, r.key)
 	default:
-		r.busy, r.due = false, time.Now().Add(wait)
+		r.running, r.due = false, time.Now().Add(wait)
 	}
 	q.mu.Unlock()
 	q.signal()
 }
 
-func (q *retries) signal() {
+func (q *retryQueue) signal() {
 	select {
 	case q.wake <- struct{}{}:
-	default: // one is enough
+	default: // a signal is pending already
 	}
 }
 
-// next waits for a retry that is due. The error is ctx's.
-func (q *retries) next(ctx context.Context) (*retry, error) {
+// next waits for a retry that is due, and marks it as running. The error is ctx's.
+func (q *retryQueue) next(ctx context.Context) (*retry, error) {
 	for ctx.Err() == nil {
-		first := q.earliest()
-		wait := time.Hour
-		if first != nil {
-			wait = time.Until(first.due)
-		}
-		if first != nil && wait <= 0 {
-			if q.take(first) {
-				return first, nil
-			}
-			continue
+		r, wait := q.takeDue()
+		if r != nil {
+			return r, nil
 		}
 		t := time.NewTimer(wait)
 		select {
@@ -135,30 +142,22 @@ func (q *retries) next(ctx context.Context) (*retry, error) {
 	return nil, ctx.Err()
 }
 
-func (q *retries) earliest() (first *retry) {
+// takeDue marks the earliest retry as running if it is due. Otherwise it returns nil and how long to wait.
+func (q *retryQueue) takeDue() (*retry, time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, r := range q.all {
-		if !r.busy && (first == nil || r.due.Before(first.due)) {
-			first = r
+	var earliest *retry
+	for _, r := range q.byKey {
+		if !r.running && (earliest == nil || r.due.Before(earliest.due)) {
+			earliest = r
 		}
 	}
-	return first
-}
-
-func (q *retries) take(r *retry) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.all[r.key] != r || r.busy {
-		return false
+	if earliest == nil {
+		return nil, time.Hour // a new retry wakes the caller
 	}
-	r.busy = true
-	return true
-}
-
-// Pending is how many failed hooks are to be tried again.
-func (c *Chains) Pending() int {
-	c.retries.mu.Lock()
-	defer c.retries.mu.Unlock()
-	return len(c.retries.all)
+	if wait := time.Until(earliest.due); wait > 0 {
+		return nil, wait
+	}
+	earliest.running = true
+	return earliest, 0
 }

@@ -1,6 +1,8 @@
 package hooks
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"strings"
@@ -18,15 +20,7 @@ type link struct {
 	critical bool
 }
 
-// specs are a template's hooks of a phase: its own, or where it says nothing of the phase, those that its Sync and Agent need.
-func specs(t *schemas.Template, phase schemas.Phase) []schemas.HookSpec {
-	if own, ok := t.Hooks[phase]; ok {
-		return own
-	}
-	return Defaults(t)[phase]
-}
-
-// Defaults are the hooks that a template gets in each phase of which it says nothing.
+// Defaults returns the hooks of a template in each phase for which it lists none: those that its Sync and Agent need.
 func Defaults(t *schemas.Template) map[schemas.Phase][]schemas.HookSpec {
 	out := make(map[schemas.Phase][]schemas.HookSpec)
 	add := func(p schemas.Phase, name string) { out[p] = append(out[p], schemas.HookSpec{Builtin: name}) }
@@ -48,34 +42,40 @@ func Defaults(t *schemas.Template) map[schemas.Phase][]schemas.HookSpec {
 	return out
 }
 
-// links composes a template's chain of a phase. Errors: invalid_argument.
+// links returns a template's hooks of a phase. Errors: invalid_argument, and unavailable when the worker lacks a part.
 func (c *Chains) links(t *schemas.Template, phase schemas.Phase) ([]link, error) {
-	wanted := specs(t, phase)
-	if len(wanted) == 0 {
+	specs, listed := t.Hooks[phase]
+	if !listed {
+		specs = Defaults(t)[phase]
+	}
+	if len(specs) == 0 {
 		return nil, nil
 	}
-	out := make([]link, 0, len(wanted))
-	taken := make(map[string]int, len(wanted))
-	for i := range wanted {
-		l, err := c.link(t, phase, &wanted[i])
-		if err != nil {
-			return nil, fmt.Errorf("template %s: hooks: %s[%d]: %w", t.Name, phase, i, err)
+	out := make([]link, 0, len(specs))
+	used := make(map[string]int, len(specs))
+	for i := range specs {
+		path := fmt.Sprintf("hooks.%s[%d]", phase, i)
+		if err := specs[i].Validate(path); err != nil {
+			return nil, fmt.Errorf("template %s: %w", t.Name, err)
 		}
-		if taken[l.name]++; taken[l.name] > 1 {
-			l.name = fmt.Sprintf("%s#%d", l.name, taken[l.name])
+		l, err := c.link(t, phase, &specs[i])
+		if err != nil {
+			return nil, fmt.Errorf("template %s: %s: %w", t.Name, path, err)
+		}
+		if used[l.name]++; used[l.name] > 1 {
+			l.name = fmt.Sprintf("%s#%d", l.name, used[l.name])
 		}
 		out = append(out, l)
 	}
 	return out, nil
 }
 
+// link builds a hook from a valid spec.
 func (c *Chains) link(t *schemas.Template, phase schemas.Phase, s *schemas.HookSpec) (link, error) {
 	l := link{name: s.Name, timeout: hookTimeout, critical: phase == schemas.PhaseColdStart}
 	var kind string
 	var err error
-	switch count := kinds(s); {
-	case count != 1:
-		return l, schemas.Errorf(schemas.CodeInvalidArgument, "a hook is one of builtin, command, subject and url; this one is %d of them", count)
+	switch {
 	case s.Builtin != "":
 		kind = s.Builtin
 		l.hook, err = c.builtin(t, s.Builtin)
@@ -84,25 +84,22 @@ func (c *Chains) link(t *schemas.Template, phase schemas.Phase, s *schemas.HookS
 		}
 	case len(s.Command) > 0:
 		kind = "command:" + clip(s.Command[0])
-		l.hook, err = commandHook(s)
+		l.hook = commandHook(s.Command)
 	case s.Subject != "":
 		kind = "nats:" + s.Subject
-		l.hook, err = c.subjectHook(s)
+		l.hook, err = c.subjectHook(s.Subject)
 	default:
-		kind = "http:" + shownURL(s.URL)
+		kind = "http:" + withoutQuery(s.URL)
 		l.hook, err = c.urlHook(s)
 	}
 	if err != nil {
 		return l, err
 	}
-	if l.run = method(l.hook, phase); l.run == nil {
-		return l, schemas.Errorf(schemas.CodeInvalidArgument, "hook %s does nothing in the phase %s", kind, phase)
+	if l.run = methodFor(l.hook, phase); l.run == nil {
+		return l, schemas.Errorf(schemas.CodeInvalidArgument, "hook %s does not support phase %s", kind, phase)
 	}
 	if l.name == "" {
 		l.name = kind
-	}
-	if s.TimeoutMS < 0 || s.TimeoutMS > maxTimeout.Milliseconds() {
-		return l, schemas.Errorf(schemas.CodeInvalidArgument, "timeout_ms: %d is not between 0 and %d", s.TimeoutMS, maxTimeout.Milliseconds())
 	}
 	if s.TimeoutMS > 0 {
 		l.timeout = time.Duration(s.TimeoutMS) * time.Millisecond
@@ -113,24 +110,67 @@ func (c *Chains) link(t *schemas.Template, phase schemas.Phase, s *schemas.HookS
 	return l, nil
 }
 
-// maxTimeout is the longest a hook may be given.
-const maxTimeout = 24 * time.Hour
-
-// kinds counts the kinds that a spec is of.
-func kinds(s *schemas.HookSpec) (count int) {
-	for _, set := range []bool{s.Builtin != "", len(s.Command) > 0, s.Subject != "", s.URL != ""} {
-		if set {
-			count++
-		}
-	}
-	return count
-}
-
-// shownURL is a URL without what may be secret in it.
-func shownURL(raw string) string {
+// withoutQuery returns the host and path of a URL. Its query may hold a secret.
+func withoutQuery(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return "…"
 	}
 	return clip(u.Host + strings.TrimSuffix(u.Path, "/"))
+}
+
+// commandHook runs a command in the sandbox, with the data on its standard input.
+func commandHook(command []string) any {
+	return everyPhase(func(ctx context.Context, call *Call) error {
+		if call.Exec == nil {
+			return schemas.Errorf(schemas.CodeUnavailable, "no sandbox to run %s in", clip(command[0]))
+		}
+		body, err := encode(call)
+		if err != nil {
+			return err
+		}
+		return call.Exec(ctx, command, body)
+	})
+}
+
+// subjectHook sends the data as a request to a NATS subject.
+func (c *Chains) subjectHook(subject string) (any, error) {
+	if c.cfg.Asker == nil {
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "subject: this worker sends no NATS requests for hooks")
+	}
+	return everyPhase(func(ctx context.Context, call *Call) error {
+		body, err := encode(call)
+		if err != nil {
+			return err
+		}
+		reply, err := c.cfg.Asker.Ask(ctx, subject, body)
+		if err != nil {
+			return err
+		}
+		return replyError(reply)
+	}), nil
+}
+
+// encode returns the data as hooks outside the worker receive it.
+func encode(call *Call) ([]byte, error) {
+	body, err := json.Marshal(&call.HookData)
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeInternal, "encode the hook's data: %w", err)
+	}
+	return body, nil
+}
+
+// replyError returns the error in a reply; nil for an empty reply.
+func replyError(reply []byte) error {
+	if len(reply) == 0 {
+		return nil
+	}
+	if len(reply) > schemas.MaxControlBytes {
+		return schemas.Errorf(schemas.CodeTooLarge, "the reply is %d bytes: it must be empty, or an error of at most %d bytes", len(reply), schemas.MaxControlBytes)
+	}
+	var e schemas.Error
+	if err := json.Unmarshal(reply, &e); err != nil || e.Code == "" {
+		return schemas.Errorf(schemas.CodeInternal, "the reply is neither empty nor an error of the form {code, message}")
+	}
+	return schemas.Errorf(e.Code, "the hook replied: %s", clip(e.Message))
 }

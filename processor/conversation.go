@@ -8,7 +8,7 @@ import (
 
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
-	"github.com/sluice-dev/sluice/schemas/answer"
+	"github.com/sluice-dev/sluice/processor/answer"
 )
 
 // talk makes a run the answer to a message: it waits for its turn, runs between the hooks of its two phases, and is listened to.
@@ -18,6 +18,7 @@ type talk struct {
 	ahead   <-chan struct{} // closed when the message before is through; nil for none
 	done    chan struct{}   // closed when this one is
 	begun   bool            // its hooks have been told of it
+	output  string          // the format of the agent's standard output
 	reader  *answer.Reader
 	text    clip
 }
@@ -25,8 +26,11 @@ type talk struct {
 // placePrompt is what an argument of an agent's command holds in the prompt's place.
 const placePrompt = "{prompt}"
 
-func newTalk(request *schemas.MessageRequest, user string) *talk {
+func newTalk(t *schemas.Template, request *schemas.MessageRequest, user string) *talk {
 	k := &talk{request: request, user: user, done: make(chan struct{})}
+	if t.Agent != nil {
+		k.output = t.Agent.Output
+	}
 	k.again()
 	return k
 }
@@ -34,7 +38,7 @@ func newTalk(request *schemas.MessageRequest, user string) *talk {
 // again forgets what was heard so far.
 func (k *talk) again() {
 	k.text = clip{}
-	k.reader = &answer.Reader{To: &k.text}
+	k.reader = answer.NewReader(&k.text, k.output)
 }
 
 // hear takes what the agent prints. It is nil for a run that is no talk.
@@ -151,7 +155,7 @@ func (k *talk) prompt(r *run) *schemas.Message {
 func (k *talk) message(r *run, role schemas.Role) *schemas.Message {
 	s := &r.thread.session
 	return &schemas.Message{
-		Thread: r.thread.thread, Session: s.ID, Process: r.process, Role: role, User: k.user, Agent: s.Template, Time: time.Now().UTC(),
+		Thread: r.thread.thread, Session: s.ID, Process: r.process, Role: role, User: k.user, Template: s.Template, Time: time.Now().UTC(),
 	}
 }
 

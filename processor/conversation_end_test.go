@@ -165,7 +165,7 @@ func TestASessionThatEndsEndsItsMessagesFirst(t *testing.T) {
 		if len(all) != 4 || all[2] != schemas.PhaseStreamFinish || all[3] != schemas.PhaseTerminate {
 			t.Errorf("%v", all)
 		}
-		finished, ended := c.awaitType(processOf(one), schemas.TypeStreamFinished), c.awaitTold(schemas.TypeSessionEnded)
+		finished, ended := c.awaitType(processOf(one), schemas.TypeStreamFinished), c.awaitTold(schemas.TypeSessionTerminated)
 		if finished.Seq > ended.Seq {
 			t.Errorf("%d is told after %d", finished.Seq, ended.Seq)
 		}

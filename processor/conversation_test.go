@@ -256,7 +256,7 @@ func TestAPromptIsAnArgumentOrInput(t *testing.T) {
 				t.Fatalf("%+v", calls)
 			}
 			m := calls[0].data.Message
-			if m.Text != prompt || m.Role != schemas.RoleUser || m.User != "ann" || m.Agent != "agent" || m.Process != r.Process || m.Thread != "t" || m.Session == "" {
+			if m.Text != prompt || m.Role != schemas.RoleUser || m.User != "ann" || m.Template != "agent" || m.Process != r.Process || m.Thread != "t" || m.Session == "" {
 				t.Errorf("%+v", m)
 			}
 		})
@@ -354,7 +354,7 @@ E`, "Hello\n", &schemas.Usage{InputTokens: 5, OutputTokens: 6}},
 			}
 			data := calls[0].data
 			m := data.Message
-			if m.Text != k.text || m.Role != schemas.RoleAgent || m.User != "ann" || m.Agent != "agent" || m.Truncated || m.ExitCode != r.ExitCode || m.Reason != r.Reason {
+			if m.Text != k.text || m.Role != schemas.RoleAgent || m.User != "ann" || m.Template != "agent" || m.Truncated || m.ExitCode != r.ExitCode || m.Reason != r.Reason {
 				t.Errorf("%+v", m)
 			}
 			if fmt.Sprint(data.Usage != nil, m.Usage != nil) != fmt.Sprint(k.usage != nil, k.usage != nil) {
@@ -377,5 +377,26 @@ func TestALongAnswerIsCut(t *testing.T) {
 	c.streamFinish(cmd)
 	if m := h.of(schemas.PhaseStreamFinish)[0].data.Message; !m.Truncated || len(m.Text) != schemas.MaxPromptBytes {
 		t.Errorf("%d bytes, cut: %v", len(m.Text), m.Truncated)
+	}
+}
+
+// The template's agent.output decides how the agent's output is parsed: the text before the JSON line hides it unless jsonl is set.
+func TestMessageUsesTemplateOutput(t *testing.T) {
+	const jsonLine = `{"type":"assistant","message":{"content":[{"type":"text","text":"Hello"}]}}` + "\n"
+	for output, want := range map[string]string{
+		"": "loading\n" + jsonLine, schemas.OutputText: "loading\n" + jsonLine, schemas.OutputJSONLines: "loading\nHello\n",
+	} {
+		t.Run(output, func(t *testing.T) {
+			c, h := newCell(t), &hooks{}
+			template := agent("cat <<'E'\nloading\n" + jsonLine + "E")
+			template.Agent.Output = output
+			c.worker("w1", talking(template, h))
+			cmd := message("k", "hello")
+			c.exec(cmd)
+			c.streamFinish(cmd)
+			if got := h.of(schemas.PhaseStreamFinish)[0].data.Message.Text; got != want {
+				t.Errorf("text = %q, want %q", got, want)
+			}
+		})
 	}
 }

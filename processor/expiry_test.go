@@ -141,7 +141,7 @@ func TestACommandFindsNoExpiredSession(t *testing.T) {
 	}
 	c.awaitTold(schemas.TypeSandboxRunning)
 	c.wantTold("t", schemas.TypeSessionCreated, schemas.TypeSessionExpired, schemas.TypeSessionCreated,
-		schemas.TypeSandboxPending, schemas.TypeSandboxCreating, schemas.TypeColdStart, schemas.TypeSandboxRunning)
+		schemas.TypeSandboxPending, schemas.TypeSandboxCreating, schemas.TypeColdStartFinished, schemas.TypeSandboxRunning)
 }
 
 func TestAShutdownHandsItsThreadsOverWithTheirWorkspaces(t *testing.T) {

@@ -28,7 +28,7 @@ func (w *Worker) runHooks(ctx context.Context, t *thread, o occasion) (failed []
 	s := w.info(t)
 	data := schemas.HookData{
 		SpecVersion: schemas.Version, Phase: o.phase, Occasion: or(o.of, fmt.Sprintf("%s.%d", s.ID, s.Epoch)),
-		Conversation: schemas.Conversation{Tenant: t.tenant, Thread: t.thread, Agent: s.Template, User: s.User, Session: s.ID, Epoch: s.Epoch},
+		Conversation: schemas.Conversation{Tenant: t.tenant, Thread: t.thread, Template: s.Template, User: s.User, Session: s.ID, Epoch: s.Epoch},
 		Message:      o.message, Usage: o.usage,
 	}
 	var run func(context.Context, []string, []byte) error

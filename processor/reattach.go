@@ -173,7 +173,7 @@ func newResumed(t *thread, accepted *schemas.Event, a *schemas.Accepted, last *s
 		accepted: accepted, low: accepted.Seq, seq: last.Seq, attempt: 1,
 	}
 	if a.Op == schemas.OpMessage {
-		r.talk = newTalk(nil, a.User)
+		r.talk = newTalk(t.template, nil, a.User)
 		r.talk.begun = true
 	}
 	if a.StdinOpen || a.StdinBytes > 0 {

@@ -46,7 +46,7 @@ func newRun(t *thread, d *schemas.Delivery) *run {
 		fingerprint: d.Fingerprint, epoch: t.session.Epoch, attempt: d.Attempt,
 	}
 	if m := d.Command.Message; m != nil {
-		r.exec, r.talk = agentExec(t.template.Agent, m), newTalk(m, m.User)
+		r.exec, r.talk = agentExec(t.template.Agent, m), newTalk(t.template, m, m.User)
 		r.args, r.cut = schemas.ShownArgs(t.template.Agent.Command[1:]) // the prompt is in the history
 	} else {
 		r.args, r.cut = schemas.ShownArgs(r.exec.Args)

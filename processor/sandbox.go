@@ -278,7 +278,7 @@ func (w *Worker) coldStart(ctx context.Context, t *thread, m *making, sb sandbox
 	t.mu.Lock()
 	t.warm = true
 	t.mu.Unlock()
-	w.note(t, note{event: w.event(schemas.TypeColdStart, t.tenant, t.thread, t.session.ID, "", schemas.ColdStart{
+	w.note(t, note{event: w.event(schemas.TypeColdStartFinished, t.tenant, t.thread, t.session.ID, "", schemas.ColdStart{
 		Sandbox: m.id, SandboxMS: millis(made), HooksMS: millis(time.Since(begin)), Epoch: t.session.Epoch,
 	})})
 	return nil

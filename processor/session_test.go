@@ -63,8 +63,8 @@ func (c *cell) stop(req schemas.StopRequest) (*schemas.Session, error) {
 // wholeLife is what is told of a session with one sandbox that is stopped.
 func wholeLife(begin, end schemas.EventType) []schemas.EventType {
 	return []schemas.EventType{
-		begin, schemas.TypeSandboxPending, schemas.TypeSandboxCreating, schemas.TypeColdStart, schemas.TypeSandboxRunning,
-		schemas.TypeSandboxEnded, end,
+		begin, schemas.TypeSandboxPending, schemas.TypeSandboxCreating, schemas.TypeColdStartFinished, schemas.TypeSandboxRunning,
+		schemas.TypeSandboxTerminated, end,
 	}
 }
 
@@ -164,7 +164,7 @@ func TestAStoppedSessionHasToldItsWholeLifeAndIsGone(t *testing.T) {
 	if r := c.end(call); r.Reason != schemas.ReasonKilled && r.ExitCode != 3 {
 		t.Fatalf("%+v", r)
 	}
-	c.wantTold("t", wholeLife(schemas.TypeSessionCreated, schemas.TypeSessionEnded)...)
+	c.wantTold("t", wholeLife(schemas.TypeSessionCreated, schemas.TypeSessionTerminated)...)
 	<-w.stage.sandboxes()[0].Done()
 	if _, err := c.stop(schemas.StopRequest{}); !errors.Is(err, schemas.ErrNotFound) {
 		t.Fatalf("stopped again: %v", err)
@@ -216,7 +216,7 @@ func TestStopsAtTheSameTimeAreOne(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	got := c.told("t")
-	if n := len(slices.DeleteFunc(slices.Clone(got), func(e schemas.EventType) bool { return e != schemas.TypeSessionEnded })); n != 1 {
+	if n := len(slices.DeleteFunc(slices.Clone(got), func(e schemas.EventType) bool { return e != schemas.TypeSessionTerminated })); n != 1 {
 		t.Fatalf("%d ends: %v", n, got)
 	}
 	if sb := w.stage.sandboxes(); len(sb) == 1 {
@@ -300,7 +300,7 @@ func TestManyThreadsLiveTheirWholeLifeInOrder(t *testing.T) {
 	}
 	all.Wait()
 	for i := range threads {
-		c.wantTold(fmt.Sprint("t", i), wholeLife(schemas.TypeSessionCreated, schemas.TypeSessionEnded)...)
+		c.wantTold(fmt.Sprint("t", i), wholeLife(schemas.TypeSessionCreated, schemas.TypeSessionTerminated)...)
 	}
 	left := 0
 	c.must(c.conn.EachSession(c.ctx, func(*schemas.Session, uint64) error {

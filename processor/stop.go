@@ -26,7 +26,7 @@ type ending struct {
 
 // endingOf is what a stop request asks for.
 func endingOf(req *schemas.StopRequest) *ending {
-	e := &ending{why: schemas.TypeSessionEnded, snapshot: req.Snapshot, remove: req.Delete}
+	e := &ending{why: schemas.TypeSessionTerminated, snapshot: req.Snapshot, remove: req.Delete}
 	if req.GraceMS != nil {
 		grace := time.Duration(*req.GraceMS) * time.Millisecond
 		e.grace = &grace

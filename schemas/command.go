@@ -5,154 +5,150 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"unicode/utf8"
 )
 
-// Version is the contract's version. It is the "v1" of every subject and the specversion of every command.
+// Version is the version of the contract: the "v1" of every subject and the specversion of every command.
 const Version = "1"
 
-// MaxCommandBytes bounds an encoded command. It leaves room for headers and for the copy in the accepted record under
-// NATS's default payload limit of 1 MiB, which Sluice does not ask anyone to raise.
-const MaxCommandBytes = 768 << 10
-
-// Op names what a command asks for. It is the last token of the command's subject.
+// Op is the operation of a command, and the last token of its subject.
 type Op string
 
 // The operations of this version.
 const (
 	OpExec    Op = "exec"    // run a command in the thread's sandbox, in the foreground
-	OpMessage Op = "message" // have the thread's agent answer a prompt
+	OpMessage Op = "message" // send a prompt to the thread's agent
 )
 
-// Ops lists every operation this version knows.
+// Ops lists every operation of this version.
 func Ops() []Op { return []Op{OpExec, OpMessage} }
 
-// Retry says what may be done when a worker dies between accepting a command and its end.
+// Retry says whether a command may run again when its worker dies before the command has ended.
 type Retry string
 
-// The retries.
+// The values of Retry.
 const (
 	RetryNever Retry = "never" // the default: the process is reported as lost
-	RetrySafe  Retry = "safe"  // the caller declares that running it a second time does no harm
+	RetrySafe  Retry = "safe"  // the caller declares that a second run does no harm
 )
 
-// Retries lists every retry.
+// Retries lists every value of Retry.
 func Retries() []Retry { return []Retry{RetryNever, RetrySafe} }
 
-// Command is what a client asks a thread for. It travels on cmd.<thread>.<op> (durable) and rpc.<thread>.<op> (fast).
-// Unknown fields are refused.
+// Command is a client's request to a thread. It is sent on cmd.<thread>.<op> (durable) or rpc.<thread>.<op> (fast). Unknown
+// fields are refused.
 type Command struct {
 	// SpecVersion is [Version]. Required.
 	SpecVersion string `json:"specversion"`
-	// Op says which of the parts below is set. Required, and the same as the subject's last token.
+	// Op is the operation: exec needs the field exec, message the field message. Required, and the same as in the subject.
 	Op Op `json:"op"`
-	// Thread is the conversation. Required, and the same as the subject's; see [ValidID].
+	// Thread is the conversation's id. Required, and the same as in the subject; see [ValidID].
 	Thread string `json:"thread"`
-	// Key makes the command idempotent: the same key in the same thread runs once and answers the same; with another
-	// body it is a conflict. Required; 1 to 256 bytes; a ULID does.
+	// Key is the idempotency key. A command with the same key in the same thread runs once and has one result; the same key with
+	// another body is a conflict. Required; 1 to 256 bytes, such as a ULID.
 	Key string `json:"key"`
-	// Provider asks for a kind of sandbox: local, jail, docker; empty is the worker's own choice. A thread that has a
-	// sandbox of another kind refuses with conflict.
+	// Provider is the sandbox's provider: jail, docker or local. Default: the worker's choice. It is a conflict when the thread
+	// has a sandbox of another provider.
 	Provider string `json:"provider,omitempty"`
-	// Image is what the sandbox's root is made from, where the provider makes it from images; empty is the worker's own
-	// choice. A thread's session keeps the first one: another is a conflict.
+	// Image is the image of the sandbox's root file system, for providers that use images. Default: the worker's choice. A
+	// session keeps its first image; another one is a conflict.
 	Image string `json:"image,omitempty"`
-	// Template is the recipe of the session that the thread gets where it has none; empty is the worker's default. A thread
-	// that has another one refuses with conflict.
+	// Template is the template of a new session. Default: the worker's default template. It is a conflict when the thread's
+	// session has another template.
 	Template string `json:"template,omitempty"`
-	// Session is the id of the session the command is meant for; empty for whichever the thread has, or gets. Where it is
-	// another by now, the command is refused with session_expired.
+	// Session is the id that the thread's session must have; the command is refused with session_expired when it has another.
+	// Default: any session, or a new one.
 	Session string `json:"session,omitempty"`
-	// Exec is set for op exec.
+	// Exec is the command to run, for op exec.
 	Exec *Exec `json:"exec,omitempty"`
-	// Message is set for op message.
+	// Message is the prompt, for op message.
 	Message *MessageRequest `json:"message,omitempty"`
 }
 
-// Exec is a program to run in the foreground: the answer is its [Result].
+// Exec is a program to run in the foreground. Its reply is a [Result].
 type Exec struct {
-	// Command is the program: looked up in the sandbox's PATH unless it holds a slash. Never a shell line. Required; at most
-	// 4096 bytes.
+	// Command is the program: a path, or a name to find in the sandbox's PATH. It is never a shell line. Required; at most 4096
+	// bytes.
 	Command string `json:"command"`
-	// Args are its arguments, without its own name.
+	// Args are the program's arguments, without its name.
 	Args []string `json:"args,omitempty"`
-	// Env is added to the sandbox's environment. Values are not written to any event or log.
+	// Env is added to the sandbox's environment. Events and logs never contain its values.
 	Env map[string]string `json:"env,omitempty"`
-	// Cwd is the working directory, relative to the workspace, at most 4096 bytes. Default: the workspace.
+	// Cwd is the working directory, relative to the workspace; at most 4096 bytes. Default: the workspace.
 	Cwd string `json:"cwd,omitempty"`
-	// TimeoutMS ends the whole process tree after that many milliseconds. Default 0: no timeout.
+	// TimeoutMS is the time after which the process tree is killed, in milliseconds. Default 0: no timeout.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
-	// GraceMS is the time between SIGTERM and SIGKILL when the timeout ends it, in milliseconds. Default 0: SIGKILL at once.
+	// GraceMS is the time between SIGTERM and SIGKILL at the timeout, in milliseconds. Default 0: SIGKILL at once.
 	GraceMS int64 `json:"grace_ms,omitempty"`
-	// Stdin is what the process reads, in base64 on the wire. End of file follows, unless StdinOpen.
+	// Stdin is the standard input, in base64 on the wire. End of file follows, unless StdinOpen is set.
 	Stdin []byte `json:"stdin,omitempty"`
-	// StdinOpen keeps the standard input open: more comes on ctl.<thread>.<process>.stdin.
+	// StdinOpen keeps the standard input open for more input on ctl.<thread>.<process>.stdin.
 	StdinOpen bool `json:"stdin_open,omitempty"`
-	// OutputLimit is how many bytes of each stream the result keeps, from the beginning. Default 1 MiB, 0 keeps none. The
-	// log keeps everything. A record must also fit NATS's payload limit, so that the result on the wire may hold less
-	// and say so; the Go client fills it up from the log.
+	// OutputLimit is the number of bytes of each stream, from its start, that the result keeps. Default 1 MiB; 0 keeps none. The
+	// result may keep less, and says so, to fit into a NATS message; the Go client completes it from the log, which keeps all
+	// output.
 	OutputLimit *int64 `json:"output_limit,omitempty"`
-	// Retry says what may be done when the worker dies. Default never.
+	// Retry says whether the command may run again when its worker dies. Default never.
 	Retry Retry `json:"retry,omitempty"`
 }
 
-// Limits on single fields of a command.
-const (
-	// DefaultOutputLimit is what a result keeps of each stream, in bytes.
-	DefaultOutputLimit int64 = 1 << 20
-	// MaxOutputLimit is the most a caller may ask to keep of each stream, in bytes.
-	MaxOutputLimit int64 = 64 << 20
-	// MaxKeyBytes is the longest idempotency key.
-	MaxKeyBytes = 256
-	// MaxPathBytes is the longest command and the longest cwd: Linux's PATH_MAX. Records repeat the command, and must fit
-	// into a message whatever it holds.
-	MaxPathBytes = 4096
-	// MaxImageBytes is the longest name of an image.
-	MaxImageBytes = 512
-	// MaxTimeoutMS is the longest timeout and the longest grace: 30 days.
-	MaxTimeoutMS int64 = 30 * 24 * 3600 * 1000
-)
+// MessageRequest is a prompt for the thread's agent: op message. Its process is the agent's run: output, end and cancellation are
+// those of any process.
+type MessageRequest struct {
+	// Prompt is the text for the agent. Required; at most [MaxPromptBytes] bytes.
+	Prompt string `json:"prompt"`
+	// User is the name of the sender. It is only recorded.
+	User string `json:"user,omitempty"`
+	// TimeoutMS is the time after which the agent is killed, in milliseconds from its start. Default 0: the template's timeout.
+	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	// OutputLimit is the number of bytes of each stream, from its start, that the result keeps. Default 1 MiB; 0 keeps none.
+	OutputLimit *int64 `json:"output_limit,omitempty"`
+}
 
-// Limit is how many bytes of each stream the result keeps.
-func (e *Exec) Limit() int64 { return limit(e.OutputLimit) }
+// Limit returns the number of bytes of each stream that the result keeps.
+func (e *Exec) Limit() int64 { return outputLimit(e.OutputLimit) }
 
-// Limit is how many bytes of each stream the result of the command keeps.
+// Limit returns the number of bytes of each stream that the result keeps.
+func (m *MessageRequest) Limit() int64 { return outputLimit(m.OutputLimit) }
+
+// Limit returns the number of bytes of each stream that the command's result keeps.
 func (c *Command) Limit() int64 {
 	switch {
 	case c.Exec != nil:
 		return c.Exec.Limit()
 	case c.Message != nil:
-		return limit(c.Message.OutputLimit)
+		return c.Message.Limit()
 	default:
 		return DefaultOutputLimit
 	}
 }
 
-func limit(given *int64) int64 {
+func outputLimit(given *int64) int64 {
 	if given == nil {
 		return DefaultOutputLimit
 	}
 	return *given
 }
 
-// Fingerprint tells whether two commands with the same key are the same command: a hex SHA-256 over all of it. It is kept
-// in the process's record. Environment values and stdin enter it only as part of the hash, and the key, which no
-// record holds, keeps anyone from finding them by trial.
+// Fingerprint returns a hex SHA-256 of the whole command. Two commands with the same key are the same command when their
+// fingerprints are equal. Process records hold it. It reveals no environment value or input: the hash includes the key, which is
+// in no record, so that values cannot be guessed by trial.
 func (c *Command) Fingerprint() string {
-	body, err := json.Marshal(c) // map keys are sorted, so equal commands have equal bytes
+	body, err := json.Marshal(c) // sorts map keys, so equal commands have equal bytes
 	if err != nil {
-		// A Command holds strings, numbers and bytes alone, none of which can fail to encode.
+		// A Command holds only strings, numbers and bytes, which always encode.
 		panic("schemas: encode command: " + err.Error())
 	}
 	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:])
 }
 
-// DecodeCommand reads and validates a command. Every failure is an *Error: too_large over [MaxCommandBytes], else
-// invalid_argument with the detail "path" naming the field where one is to blame.
+// DecodeCommand decodes and validates a command. Every error is an *Error: too_large above [MaxCommandBytes], else
+// invalid_argument, with the detail "path" when a field is at fault.
 func DecodeCommand(body []byte) (*Command, error) {
-	if len(body) > MaxCommandBytes {
-		return nil, Errorf(CodeTooLarge, "the command is %d bytes, the limit is %d: send large input on stdin or as a file",
-			len(body), MaxCommandBytes)
+	if err := checkCommandSize(body); err != nil {
+		return nil, err
 	}
 	var c Command
 	if err := decodeStrict("command", body, &c); err != nil {
@@ -164,22 +160,106 @@ func DecodeCommand(body []byte) (*Command, error) {
 	return &c, nil
 }
 
-// EncodeCommand is the wire form of a valid command. Errors are those of [Command.Validate], and too_large.
+// EncodeCommand validates and encodes a command. Errors: those of [Command.Validate], and too_large.
 func EncodeCommand(c *Command) ([]byte, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	// Escaping what only matters inside HTML would make six bytes of one, and so a command of half the limit too large.
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
+	e.SetEscapeHTML(false) // it turns one byte into six, and half a limit's worth into too much
 	if err := e.Encode(c); err != nil {
 		return nil, Errorf(CodeInternal, "encode command: %w", err)
 	}
 	body := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-	if len(body) > MaxCommandBytes {
-		return nil, Errorf(CodeTooLarge, "the command is %d bytes, the limit is %d: send large input on stdin or as a file",
-			len(body), MaxCommandBytes)
+	if err := checkCommandSize(body); err != nil {
+		return nil, err
 	}
 	return body, nil
+}
+
+func checkCommandSize(body []byte) error {
+	if len(body) <= MaxCommandBytes {
+		return nil
+	}
+	return Errorf(CodeTooLarge, "the command is %d bytes, the limit is %d: send large input on stdin or as a file", len(body), MaxCommandBytes)
+}
+
+// Validate checks every field. The error is invalid_argument with the detail "path", such as exec.args[3].
+func (c *Command) Validate() error {
+	if c.SpecVersion != Version {
+		return invalid("specversion", "%q is not supported: use contract version %q", c.SpecVersion, Version)
+	}
+	if err := first(
+		CheckID("thread", c.Thread), checkKey(c.Key), checkOptionalID("provider", c.Provider), checkImage(c.Image),
+		checkOptionalID("template", c.Template), checkOptionalID("session", c.Session),
+	); err != nil {
+		return err
+	}
+	switch {
+	case c.Exec != nil && c.Op == OpMessage:
+		return invalid("exec", "op message does not use it")
+	case c.Message != nil && c.Op == OpExec:
+		return invalid("message", "op exec does not use it")
+	case c.Op == OpExec && c.Exec != nil:
+		return c.Exec.validate("exec")
+	case c.Op == OpExec:
+		return invalid("exec", "missing: op exec needs it")
+	case c.Op == OpMessage && c.Message != nil:
+		return c.Message.validate("message")
+	case c.Op == OpMessage:
+		return invalid("message", "missing: op message needs it")
+	case c.Op == "":
+		return invalid("op", "missing: one of %v", Ops())
+	default:
+		return invalid("op", "unknown op %q: one of %v", string(c.Op), Ops())
+	}
+}
+
+func checkKey(key string) error {
+	switch {
+	case key == "":
+		return invalid("key", "missing: give each command an idempotency key, such as a ULID")
+	case len(key) > MaxKeyBytes:
+		return invalid("key", "%d bytes, the limit is %d", len(key), MaxKeyBytes)
+	case !utf8.ValidString(key):
+		return invalid("key", "not valid UTF-8")
+	}
+	return nil
+}
+
+func (e *Exec) validate(path string) error {
+	if e.Command == "" {
+		return invalid(path+".command", "missing: name the program to run")
+	}
+	if err := checkPath(path+".command", e.Command); err != nil {
+		return err
+	}
+	for i, a := range e.Args {
+		if err := checkText(fmt.Sprintf("%s.args[%d]", path, i), a); err != nil {
+			return err
+		}
+	}
+	for name, value := range e.Env {
+		if err := checkEnv(path+".env", name, value); err != nil {
+			return err
+		}
+	}
+	if err := first(
+		checkPath(path+".cwd", e.Cwd), checkMillis(path+".timeout_ms", e.TimeoutMS), checkMillis(path+".grace_ms", e.GraceMS),
+		checkOutputLimit(path+".output_limit", e.Limit()),
+	); err != nil {
+		return err
+	}
+	return oneOf(path+".retry", e.Retry, Retries())
+}
+
+func (m *MessageRequest) validate(path string) error {
+	if m.Prompt == "" {
+		return invalid(path+".prompt", "missing: give the agent a prompt")
+	}
+	return first(
+		checkLabel(path+".prompt", m.Prompt, MaxPromptBytes), checkLabel(path+".user", m.User, MaxUserBytes),
+		checkMillis(path+".timeout_ms", m.TimeoutMS), checkOutputLimit(path+".output_limit", m.Limit()),
+	)
 }

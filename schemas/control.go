@@ -2,155 +2,192 @@ package schemas
 
 import "regexp"
 
-// MaxControlBytes bounds the JSON of a control or place request.
-const MaxControlBytes = 64 << 10
-
-// SignalPattern is what the name of a signal looks like. Whether there is such a signal is for the sandbox to say: they
-// differ between systems.
+// SignalPattern is the form of a signal's name. The sandbox decides whether the signal exists, since systems differ.
 const SignalPattern = `^[A-Za-z0-9+-]{1,32}$`
 
 var signalName = regexp.MustCompile(SignalPattern)
 
-// SignalRequest asks for a signal to a process's group. It travels on ctl.<thread>.<process>.signal.
+// SignalRequest sends a signal to a process group. It is sent on ctl.<thread>.<process>.signal.
 type SignalRequest struct {
 	// Signal is the signal's name, such as SIGINT, with or without SIG, or its number.
 	Signal string `json:"signal"`
 }
 
-// DecodeSignalRequest reads and validates a signal request as strictly as [DecodeCommand] reads a command. The errors are the
-// same.
-func DecodeSignalRequest(body []byte) (*SignalRequest, error) {
-	var r SignalRequest
-	if err := decodeControl("signal request", body, &r); err != nil {
-		return nil, err
-	}
-	if !signalName.MatchString(r.Signal) {
-		return nil, invalid("signal", "%.40q is not a signal: name one, such as SIGINT, or give its number", r.Signal)
-	}
-	return &r, nil
-}
-
-// KillRequest asks for the end of a process's whole tree. It travels on ctl.<thread>.<process>.kill.
+// KillRequest ends a process and its whole tree. It is sent on ctl.<thread>.<process>.kill.
 type KillRequest struct {
 	// GraceMS is the time between SIGTERM and SIGKILL, in milliseconds. Default 0: SIGKILL at once.
 	GraceMS int64 `json:"grace_ms,omitempty"`
 }
 
-// DecodeKillRequest reads and validates a kill request as strictly as [DecodeCommand] reads a command. The errors are the same.
-func DecodeKillRequest(body []byte) (*KillRequest, error) {
-	var r KillRequest
-	if err := decodeControl("kill request", body, &r); err != nil {
-		return nil, err
-	}
-	if err := checkMillis("grace_ms", r.GraceMS); err != nil {
-		return nil, err
-	}
-	return &r, nil
+// StdinPiece is input for a running process. It is sent on ctl.<thread>.<process>.stdin, as raw bytes and headers.
+type StdinPiece struct {
+	// Offset is the number of bytes of input before this piece.
+	Offset int64
+	// Data is the input.
+	Data []byte
+	// End closes the process's standard input after this piece.
+	End bool
 }
 
-// PlaceRequest asks for a worker to take a thread. It travels on api.place, which one worker of all answers.
+// Control is a control message as the thread's owner receives it. Exactly one of Signal, Kill and Stdin is set.
+type Control struct {
+	// Tenant, Thread and Process are those of the subject.
+	Tenant, Thread, Process string
+
+	Signal *SignalRequest
+	Kill   *KillRequest
+	Stdin  *StdinPiece
+}
+
+// StopRequest ends a session. It is sent on ctl.<thread>._.stop.
+type StopRequest struct {
+	// Session is the id that the session must have, else the request fails with session_expired. Default: any session.
+	Session string `json:"session,omitempty"`
+	// GraceMS is the time between SIGTERM and SIGKILL for running processes, in milliseconds. Default: the template's, else 10 s.
+	GraceMS *int64 `json:"grace_ms,omitempty"`
+	// Snapshot pushes the workspace as a new version first. When the push fails, the session stays.
+	Snapshot bool `json:"snapshot,omitempty"`
+	// Delete also removes the workspace's folder from the worker. Pushed versions stay.
+	Delete bool `json:"delete,omitempty"`
+}
+
+// RenewRequest extends a session's expiry. It is sent on ctl.<thread>._.renew.
+type RenewRequest struct {
+	// Session is the id that the session must have, else the request fails with session_expired. Default: any session.
+	Session string `json:"session,omitempty"`
+	// IdleTimeoutMS is the new idle timeout, in milliseconds. Default 0: unchanged.
+	IdleTimeoutMS int64 `json:"idle_timeout_ms,omitempty"`
+}
+
+// StartRequest creates a session's sandbox and runs its cold-start hooks, unless the session has one. It is sent on
+// ctl.<thread>._.start.
+type StartRequest struct {
+	// Session is the id that the session must have, else the request fails with session_expired. Default: any session.
+	Session string `json:"session,omitempty"`
+}
+
+// SessionReply is the reply to a request about a session.
+type SessionReply struct {
+	// Session is the session, or its last state.
+	Session *Session `json:"session,omitempty"`
+	// Error is why the request failed.
+	Error *Error `json:"error,omitempty"`
+}
+
+// SessionControl is a request about a session as the thread's owner receives it. Exactly one of Stop, Renew and Start is set.
+type SessionControl struct {
+	// Tenant and Thread are those of the subject.
+	Tenant, Thread string
+
+	Stop  *StopRequest
+	Renew *RenewRequest
+	Start *StartRequest
+}
+
+// PlaceRequest asks the workers to take a thread. It is sent on api.place; one worker replies.
 type PlaceRequest struct {
 	// Thread is the conversation.
 	Thread string `json:"thread"`
-	// Provider is the kind of sandbox it needs; empty for the template's, or the worker's own choice.
+	// Provider is the sandbox's provider. Default: the template's, else the worker's choice.
 	Provider string `json:"provider,omitempty"`
-	// Image is what its sandbox is to be made from, as in [Command].
+	// Image is the sandbox's image, as in [Command].
 	Image string `json:"image,omitempty"`
-	// Template is the recipe of a new session; empty for the worker's default. A session of another one is a conflict.
+	// Template is the template of a new session. Default: the worker's default template. It is a conflict when the thread's
+	// session has another template.
 	Template string `json:"template,omitempty"`
-	// User and Tags are a new session's.
+	// User and Tags are those of a new session.
 	User string            `json:"user,omitempty"`
 	Tags map[string]string `json:"tags,omitempty"`
-	// IdleTimeoutMS and MaxLifetimeMS are a new session's, in milliseconds; 0 for the template's.
+	// IdleTimeoutMS and MaxLifetimeMS are those of a new session, in milliseconds. Default 0: the template's.
 	IdleTimeoutMS int64 `json:"idle_timeout_ms,omitempty"`
 	MaxLifetimeMS int64 `json:"max_lifetime_ms,omitempty"`
-	// Existing makes no session: a thread that has none is not_found.
+	// Existing creates no session: the request fails with not_found when the thread has none.
 	Existing bool `json:"existing,omitempty"`
-	// Start makes the sandbox, with its cold-start hooks, before the answer.
+	// Start creates the sandbox and runs its cold-start hooks before the reply.
 	Start bool `json:"start,omitempty"`
 }
 
-// DecodePlaceRequest reads and validates a place request as strictly as [DecodeCommand] reads a command. The errors are the
-// same.
-func DecodePlaceRequest(body []byte) (*PlaceRequest, error) {
-	var r PlaceRequest
-	if err := decodeControl("place request", body, &r); err != nil {
-		return nil, err
-	}
-	if err := r.Validate(); err != nil {
-		return nil, err
-	}
-	if err := checkImage(r.Image); err != nil {
-		return nil, err
-	}
-	return &r, nil
+// PlaceReply names the owner of a thread.
+type PlaceReply struct {
+	// Worker is the owner.
+	Worker string `json:"worker,omitempty"`
+	// Session is the thread's session. Created says that this request created it.
+	Session *Session `json:"session,omitempty"`
+	Created bool     `json:"created,omitempty"`
+	// Error is why no worker took the thread.
+	Error *Error `json:"error,omitempty"`
 }
 
-// Validate checks every field. The error is invalid_argument with the detail "path".
-func (r *PlaceRequest) Validate() error {
-	if err := CheckID("thread", r.Thread); err != nil {
-		return err
-	}
-	if err := checkProvider(r.Provider); err != nil {
-		return err
-	}
-	if err := checkOptionalID("template", r.Template); err != nil {
-		return err
-	}
-	if err := checkLabel("user", r.User, MaxUserBytes); err != nil {
-		return err
-	}
-	if err := checkTags("tags", r.Tags); err != nil {
-		return err
-	}
-	if err := checkMillis("idle_timeout_ms", r.IdleTimeoutMS); err != nil {
-		return err
-	}
-	return checkMillis("max_lifetime_ms", r.MaxLifetimeMS)
+// DecodeSignalRequest decodes and validates a signal request, as strictly as [DecodeCommand] and with the same errors.
+func DecodeSignalRequest(body []byte) (*SignalRequest, error) {
+	return decodeRequest("signal request", body, (*SignalRequest).validate)
 }
 
-func checkTags(at string, tags map[string]string) error {
-	if len(tags) > MaxTags {
-		return invalid(at, "%d tags, the limit is %d", len(tags), MaxTags)
-	}
-	for name, value := range tags {
-		if name == "" {
-			return invalid(at, "a tag has no name")
-		}
-		if err := checkLabel(at, name, MaxTagBytes); err != nil {
-			return err
-		}
-		if err := checkLabel(at+"."+name, value, MaxTagBytes); err != nil {
-			return err
-		}
+func (r *SignalRequest) validate() error {
+	if !signalName.MatchString(r.Signal) {
+		return invalid("signal", "%.40q is not a signal: use a name, such as SIGINT, or a number", r.Signal)
 	}
 	return nil
 }
 
-func decodeControl(what string, body []byte, into any) error {
-	if len(body) > MaxControlBytes {
-		return Errorf(CodeTooLarge, "the %s is %d bytes, the limit is %d", what, len(body), MaxControlBytes)
+// DecodeKillRequest decodes and validates a kill request, as strictly as [DecodeCommand] and with the same errors.
+func DecodeKillRequest(body []byte) (*KillRequest, error) {
+	return decodeRequest("kill request", body, func(r *KillRequest) error { return checkMillis("grace_ms", r.GraceMS) })
+}
+
+// DecodeStopRequest decodes and validates a stop request, as strictly as [DecodeCommand] and with the same errors.
+func DecodeStopRequest(body []byte) (*StopRequest, error) {
+	return decodeRequest("stop request", body, (*StopRequest).Validate)
+}
+
+// Validate checks every field. The error is invalid_argument with the detail "path".
+func (r *StopRequest) Validate() error {
+	if err := checkOptionalID("session", r.Session); err != nil || r.GraceMS == nil {
+		return err
 	}
-	return decodeStrict(what, body, into)
+	return checkMillis("grace_ms", *r.GraceMS)
 }
 
-// PlaceReply says who owns a thread now.
-type PlaceReply struct {
-	// Worker is the owner.
-	Worker string `json:"worker,omitempty"`
-	// Session is the thread's, and Created says that it was made for this request.
-	Session *Session `json:"session,omitempty"`
-	Created bool     `json:"created,omitempty"`
-	// Error says why nobody could take it.
-	Error *Error `json:"error,omitempty"`
+// DecodeRenewRequest decodes and validates a renew request, as strictly as [DecodeCommand] and with the same errors.
+func DecodeRenewRequest(body []byte) (*RenewRequest, error) {
+	return decodeRequest("renew request", body, (*RenewRequest).Validate)
 }
 
-// StdinPiece is input for a running process. It travels on ctl.<thread>.<process>.stdin as raw bytes and headers.
-type StdinPiece struct {
-	// Offset is how many bytes of input came before.
-	Offset int64
-	// Data is the input.
-	Data []byte
-	// End closes the process's standard input after it.
-	End bool
+// Validate checks every field. The error is invalid_argument with the detail "path".
+func (r *RenewRequest) Validate() error {
+	return first(checkOptionalID("session", r.Session), checkMillis("idle_timeout_ms", r.IdleTimeoutMS))
+}
+
+// DecodeStartRequest decodes and validates a start request, as strictly as [DecodeCommand] and with the same errors.
+func DecodeStartRequest(body []byte) (*StartRequest, error) {
+	return decodeRequest("start request", body, func(r *StartRequest) error { return checkOptionalID("session", r.Session) })
+}
+
+// DecodePlaceRequest decodes and validates a place request, as strictly as [DecodeCommand] and with the same errors.
+func DecodePlaceRequest(body []byte) (*PlaceRequest, error) {
+	return decodeRequest("place request", body, (*PlaceRequest).Validate)
+}
+
+// Validate checks every field. The error is invalid_argument with the detail "path".
+func (r *PlaceRequest) Validate() error {
+	return first(
+		CheckID("thread", r.Thread), checkOptionalID("provider", r.Provider), checkOptionalID("template", r.Template),
+		checkLabel("user", r.User, MaxUserBytes), checkTags("tags", r.Tags), checkMillis("idle_timeout_ms", r.IdleTimeoutMS),
+		checkMillis("max_lifetime_ms", r.MaxLifetimeMS), checkImage(r.Image),
+	)
+}
+
+// decodeRequest decodes and validates a control or place request. what names it in errors.
+func decodeRequest[T any](what string, body []byte, validate func(*T) error) (*T, error) {
+	if len(body) > MaxControlBytes {
+		return nil, Errorf(CodeTooLarge, "the %s is %d bytes, the limit is %d", what, len(body), MaxControlBytes)
+	}
+	r := new(T)
+	if err := decodeStrict(what, body, r); err != nil {
+		return nil, err
+	}
+	if err := validate(r); err != nil {
+		return nil, err
+	}
+	return r, nil
 }

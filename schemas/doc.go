@@ -1,15 +1,15 @@
-// Package schemas is the contract: the Go types of every command, event, result and error that travels, and the checks
-// they must pass. It imports the standard library alone, so that anything may import it.
+// Package schemas is the wire contract: the Go types of all commands, events, results and errors, and their validation. It
+// imports only the standard library, so that every package may import it.
 //
 //	Command ──► Event(process.accepted) ──► Event(process.started) ──► Event(process.exited: Result)
 //	   │                                           │
-//	   └─ refused: Event(process.rejected: Error)  └─ Chunk, Chunk, … (the LOG stream: raw bytes and headers)
+//	   └─ refused: Event(process.rejected: Error)  └─ Chunk, Chunk, … (stream LOG: raw bytes and headers)
 //
-// Unknown fields are refused in commands, since a misspelt limit must not be ignored, and tolerated in events and
-// results, so that an old reader can follow a new worker.
+// Commands must not have unknown fields: a misspelled limit must not be ignored. Events and results may have them, so that an
+// old reader can follow a new worker.
 //
-// The JSON Schemas in this folder's json directory are generated from these types (go generate), asyncapi.yaml names
-// every subject they travel on, and the examples directory holds one golden file for each.
+// The folder json holds JSON Schemas generated from these types (go generate), asyncapi.yaml lists every subject, and the
+// folder examples has a golden file for each type.
 package schemas
 
 //go:generate go run ./internal/schemagen

@@ -3,28 +3,29 @@ package schemas
 import (
 	"errors"
 	"fmt"
+	"maps"
 )
 
-// Code names a kind of failure. The same codes are used on NATS, over HTTP, in MCP and, as [errors.Is]
-// targets, in Go. A caller decides by the code; the message is for people.
+// Code is a kind of failure, the same on NATS, over HTTP, in MCP and as an [errors.Is] target in Go. Programs decide by the code;
+// the message is for people.
 type Code string
 
-// The codes, each with the HTTP status it maps to (see [Code.HTTPStatus]).
+// The codes. The number is the HTTP status that a gateway maps the code to; an unknown code maps to 500.
 const (
-	CodeInvalidArgument  Code = "invalid_argument"  // 400: the request itself is wrong; sending it again will not help
-	CodePolicyDenied     Code = "policy_denied"     // 400: a template's command policy refuses the command
-	CodeUnauthenticated  Code = "unauthenticated"   // 401: no credentials, or wrong ones
-	CodePermissionDenied Code = "permission_denied" // 403: known caller, but not allowed
+	CodeInvalidArgument  Code = "invalid_argument"  // 400: the request is wrong; sending it again does not help
+	CodePolicyDenied     Code = "policy_denied"     // 400: the template's command policy refuses the command
+	CodeUnauthenticated  Code = "unauthenticated"   // 401: credentials are missing or wrong
+	CodePermissionDenied Code = "permission_denied" // 403: the caller is known and may not do this
 	CodeNotFound         Code = "not_found"         // 404: no such thread, process, file or template
-	CodeSessionExpired   Code = "session_expired"   // 404: the session was there and has ended
-	CodeConflict         Code = "conflict"          // 409: the same key with another body, or a lost compare-and-swap
+	CodeSessionExpired   Code = "session_expired"   // 404: the session has ended
+	CodeConflict         Code = "conflict"          // 409: the key was used with another body, or a compare-and-swap was lost
 	CodeTooLarge         Code = "too_large"         // 413: the request or the file is over its limit
 	CodeLimitExceeded    Code = "limit_exceeded"    // 507: a quota of the workspace, the output or the store is used up
-	CodePoolExhausted    Code = "pool_exhausted"    // 503: no free slot or sandbox now
+	CodePoolExhausted    Code = "pool_exhausted"    // 503: no slot or sandbox is free now
 	CodeUnavailable      Code = "unavailable"       // 503: a part of the system cannot be reached
-	CodeDeadlineExceeded Code = "deadline_exceeded" // 504: the time given ran out
-	CodeLost             Code = "lost"              // 502: the worker went away in mid-run; how the process ended is not known
-	CodeInternal         Code = "internal"          // 500: a fault of Sluice itself
+	CodeDeadlineExceeded Code = "deadline_exceeded" // 504: the time limit was reached
+	CodeLost             Code = "lost"              // 502: the worker died during the run; the process's end is unknown
+	CodeInternal         Code = "internal"          // 500: a fault in Sluice
 )
 
 // Targets for errors.Is: errors.Is(err, schemas.ErrConflict) is true for every *Error with that code.
@@ -45,22 +46,8 @@ var (
 	ErrInternal         = &Error{Code: CodeInternal}
 )
 
-var httpStatus = map[Code]int{
-	CodeInvalidArgument: 400, CodePolicyDenied: 400, CodeUnauthenticated: 401, CodePermissionDenied: 403,
-	CodeNotFound: 404, CodeSessionExpired: 404, CodeConflict: 409, CodeTooLarge: 413, CodeLimitExceeded: 507,
-	CodePoolExhausted: 503, CodeUnavailable: 503, CodeDeadlineExceeded: 504, CodeLost: 502, CodeInternal: 500,
-}
-
-// HTTPStatus is the status an HTTP answer carries for this code; 500 for a code this version does not know.
-func (c Code) HTTPStatus() int {
-	if s, ok := httpStatus[c]; ok {
-		return s
-	}
-	return httpStatus[CodeInternal]
-}
-
-// Final reports whether sending the same request again, to any worker, gets the same error. Retry and queue only what is not
-// final.
+// Final reports whether the same request fails with the same error on every worker. Retry and queue only requests that failed
+// with another code.
 func (c Code) Final() bool {
 	switch c {
 	case CodeInvalidArgument, CodePermissionDenied, CodeNotFound, CodeSessionExpired, CodeConflict:
@@ -70,11 +57,11 @@ func (c Code) Final() bool {
 	}
 }
 
-// DetailDeclined is the detail of an error by which one worker says no for itself alone: another one may say yes, and the
-// queue waits for it.
+// DetailDeclined is the detail of an error with which one worker refuses a command for itself only. Another worker may accept
+// the command, so it stays queued.
 const DetailDeclined = "declined"
 
-// Codes lists every code, in the order of the constants above. The JSON Schemas take their enum from it.
+// Codes lists every code.
 func Codes() []Code {
 	return []Code{
 		CodeInvalidArgument, CodePolicyDenied, CodeUnauthenticated, CodePermissionDenied, CodeNotFound,
@@ -83,36 +70,34 @@ func Codes() []Code {
 	}
 }
 
-// Error is a failure as it travels: in an event, in an answer, in a JSON file. It is also a Go error.
+// Error is a failure in an event or a reply.
 type Error struct {
-	// Code is what a program decides by.
+	// Code is the kind of failure. Programs decide by it.
 	Code Code `json:"code"`
-	// Message says what happened, to what, and what to do next. It never holds a secret.
+	// Message says what failed, why, and what to do. It is for people, and never holds a secret.
 	Message string `json:"message"`
-	// Details are further facts by name, such as "path" for a field that did not validate or "limit_bytes".
+	// Details are named facts, such as "path" for the field that is not valid, or "limit_bytes".
 	Details map[string]string `json:"details,omitempty"`
 
 	cause error
 }
 
-// Errorf makes an error with a code. %w keeps a cause for errors.Is and errors.As; the cause itself does not travel.
+// Errorf returns an error with a code. %w keeps a cause for errors.Is and errors.As; the cause is not encoded.
 func Errorf(code Code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Code: code, Message: err.Error(), cause: errors.Unwrap(err)}
 }
 
-// With returns a copy of e that has the further detail name=value.
+// With returns a copy of e with the detail name=value added.
 func (e *Error) With(name, value string) *Error {
 	c := *e
 	c.Details = make(map[string]string, len(e.Details)+1)
-	for k, v := range e.Details {
-		c.Details[k] = v
-	}
+	maps.Copy(c.Details, e.Details)
 	c.Details[name] = value
 	return &c
 }
 
-// Error is the message, or the code where there is none.
+// Error returns the message, or the code of an error without one.
 func (e *Error) Error() string {
 	if e.Message == "" {
 		return string(e.Code)
@@ -120,16 +105,16 @@ func (e *Error) Error() string {
 	return e.Message
 }
 
-// Unwrap is the cause given to [Errorf] by %w; nil once the error has travelled.
+// Unwrap returns the cause that [Errorf] got by %w; nil for a decoded error.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Is makes two errors the same when their codes are, so that the Err… targets match whatever the message.
+// Is reports whether target has the same code and no message, as the Err… targets have.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && t.Code == e.Code && t.Message == ""
 }
 
-// CodeOf is the code of the first *Error in err's chain: "" for nil, CodeInternal where there is none.
+// CodeOf returns the code of the first *Error in err's chain: "" for nil, CodeInternal for a chain without one.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""
@@ -140,7 +125,7 @@ func CodeOf(err error) Code {
 	return CodeInternal
 }
 
-// AsError is err as it would travel: the *Error in its chain, or a CodeInternal one with its text. nil gives nil.
+// AsError returns the first *Error in err's chain, or one with CodeInternal and err's text. It returns nil for nil.
 func AsError(err error) *Error {
 	if err == nil {
 		return nil

@@ -7,116 +7,121 @@ import (
 	"io/fs"
 	"testing"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
 func TestCodes(t *testing.T) {
-	type code struct {
+	want := []struct {
+		code   schemas.Code
 		target *schemas.Error
-		status int
+		final  bool
+	}{
+		{"invalid_argument", schemas.ErrInvalidArgument, true},
+		{"policy_denied", schemas.ErrPolicyDenied, false},
+		{"unauthenticated", schemas.ErrUnauthenticated, false},
+		{"permission_denied", schemas.ErrPermissionDenied, true},
+		{"not_found", schemas.ErrNotFound, true},
+		{"session_expired", schemas.ErrSessionExpired, true},
+		{"conflict", schemas.ErrConflict, true},
+		{"too_large", schemas.ErrTooLarge, false},
+		{"limit_exceeded", schemas.ErrLimitExceeded, false},
+		{"pool_exhausted", schemas.ErrPoolExhausted, false},
+		{"unavailable", schemas.ErrUnavailable, false},
+		{"deadline_exceeded", schemas.ErrDeadlineExceeded, false},
+		{"lost", schemas.ErrLost, false},
+		{"internal", schemas.ErrInternal, false},
 	}
-	want := map[schemas.Code]code{
-		"invalid_argument":  {schemas.ErrInvalidArgument, 400},
-		"policy_denied":     {schemas.ErrPolicyDenied, 400},
-		"unauthenticated":   {schemas.ErrUnauthenticated, 401},
-		"permission_denied": {schemas.ErrPermissionDenied, 403},
-		"not_found":         {schemas.ErrNotFound, 404},
-		"session_expired":   {schemas.ErrSessionExpired, 404},
-		"conflict":          {schemas.ErrConflict, 409},
-		"too_large":         {schemas.ErrTooLarge, 413},
-		"limit_exceeded":    {schemas.ErrLimitExceeded, 507},
-		"pool_exhausted":    {schemas.ErrPoolExhausted, 503},
-		"unavailable":       {schemas.ErrUnavailable, 503},
-		"deadline_exceeded": {schemas.ErrDeadlineExceeded, 504},
-		"lost":              {schemas.ErrLost, 502},
-		"internal":          {schemas.ErrInternal, 500},
-	}
-	if len(schemas.Codes()) != len(want) {
-		t.Errorf("Codes lists %d, want %d", len(schemas.Codes()), len(want))
-	}
-	for _, c := range schemas.Codes() {
-		w, ok := want[c]
-		if !ok {
-			t.Errorf("%s is not in the contract", c)
-			continue
+	var codes []schemas.Code
+	for _, w := range want {
+		codes = append(codes, w.code)
+		if got := w.code.Final(); got != w.final {
+			t.Errorf("%s: Final() = %v, want %v", w.code, got, w.final)
 		}
-		if c.HTTPStatus() != w.status {
-			t.Errorf("%s is HTTP %d, want %d", c, c.HTTPStatus(), w.status)
+		err := fmt.Errorf("around: %w", schemas.Errorf(w.code, "what failed"))
+		if got := schemas.CodeOf(err); got != w.code {
+			t.Errorf("CodeOf(%v) = %s, want %s", err, got, w.code)
 		}
-		err := fmt.Errorf("around: %w", schemas.Errorf(c, "what happened"))
-		for other, o := range want {
-			if errors.Is(err, o.target) != (other == c) {
-				t.Errorf("errors.Is(%s, target of %s) = %v", c, other, other != c)
+		for _, other := range want {
+			if got := errors.Is(err, other.target); got != (other.code == w.code) {
+				t.Errorf("errors.Is(%s, target of %s) = %v", w.code, other.code, got)
 			}
 		}
-		if schemas.CodeOf(err) != c {
-			t.Errorf("CodeOf(%v) = %s", err, schemas.CodeOf(err))
+	}
+	testkit.Equal(t, "Codes()", schemas.Codes(), codes)
+}
+
+func TestErrorKeepsCause(t *testing.T) {
+	err := schemas.Errorf(schemas.CodeNotFound, "open %s: %w", "x", fs.ErrNotExist)
+	for _, target := range []error{fs.ErrNotExist, schemas.ErrNotFound} {
+		if !errors.Is(err, target) {
+			t.Errorf("%v is not %v", err, target)
 		}
 	}
-	if got := schemas.Code("from_the_future").HTTPStatus(); got != 500 {
-		t.Errorf("an unknown code is HTTP %d, want 500", got)
-	}
-}
-
-func TestErrorKeepsItsCause(t *testing.T) {
-	err := schemas.Errorf(schemas.CodeNotFound, "open %s: %w", "x", fs.ErrNotExist)
-	if !errors.Is(err, fs.ErrNotExist) || !errors.Is(err, schemas.ErrNotFound) {
-		t.Errorf("%v has lost its cause or its code", err)
-	}
 	if e := err.With("a", "b"); !errors.Is(e, fs.ErrNotExist) {
-		t.Error("With loses the cause")
+		t.Error("With drops the cause")
 	}
-	var back schemas.Error
-	if e := json.Unmarshal(mustJSON(t, err), &back); e != nil {
-		t.Fatal(e)
+	var decoded schemas.Error
+	testkit.Must(t, json.Unmarshal(mustJSON(t, err), &decoded))
+	if !errors.Is(&decoded, schemas.ErrNotFound) {
+		t.Errorf("decoded error has code %s, want not_found", decoded.Code)
 	}
-	if !errors.Is(&back, schemas.ErrNotFound) || errors.Is(&back, fs.ErrNotExist) || back.Error() != "open x: file does not exist" {
-		t.Errorf("travelled it is %#v", back)
+	if errors.Is(&decoded, fs.ErrNotExist) {
+		t.Error("decoded error has a cause")
+	}
+	if got := decoded.Error(); got != "open x: file does not exist" {
+		t.Errorf("decoded message = %q", got)
 	}
 }
 
-func TestWithLeavesTheOriginalAlone(t *testing.T) {
-	first := schemas.Errorf(schemas.CodeConflict, "m").With("a", "1")
-	second := first.With("a", "2").With("b", "3")
-	if len(first.Details) != 1 || first.Details["a"] != "1" || second.Details["a"] != "2" || second.Details["b"] != "3" {
-		t.Errorf("first %v, second %v", first.Details, second.Details)
-	}
+func TestErrorWithCopies(t *testing.T) {
+	original := schemas.Errorf(schemas.CodeConflict, "m").With("a", "1")
+	changed := original.With("a", "2").With("b", "3")
+	testkit.Equal(t, "details of the original", original.Details, map[string]string{"a": "1"})
+	testkit.Equal(t, "details of the copy", changed.Details, map[string]string{"a": "2", "b": "3"})
 	_ = schemas.ErrConflict.With("a", "1")
-	if schemas.ErrConflict.Details != nil {
-		t.Error("With changed a target")
+	if got := schemas.ErrConflict.Details; got != nil {
+		t.Errorf("With changed a target: its details are %v", got)
 	}
 }
 
 func TestErrorText(t *testing.T) {
 	if got := schemas.ErrLost.Error(); got != "lost" {
-		t.Errorf("without a message: %q", got)
+		t.Errorf("text of an error without a message = %q, want lost", got)
 	}
 	if got := schemas.Errorf(schemas.CodeLost, "gone").Error(); got != "gone" {
-		t.Errorf("with a message: %q", got)
+		t.Errorf("text = %q, want gone", got)
 	}
 }
 
-// A target has no message: two real errors of one code are not the same.
+// Only targets, which have no message, match by code alone.
 func TestErrorsOfOneCodeDiffer(t *testing.T) {
 	a, b := schemas.Errorf(schemas.CodeConflict, "a"), schemas.Errorf(schemas.CodeConflict, "b")
-	if errors.Is(a, b) || !errors.Is(a, a) {
-		t.Error("errors.Is compares messages away")
+	if errors.Is(a, b) {
+		t.Error("errors with different messages are the same")
+	}
+	if !errors.Is(a, a) {
+		t.Error("an error is not itself")
 	}
 }
 
 func TestAsError(t *testing.T) {
-	if schemas.AsError(nil) != nil || schemas.CodeOf(nil) != "" {
-		t.Error("nil is no error")
+	if got := schemas.AsError(nil); got != nil {
+		t.Errorf("AsError(nil) = %v, want nil", got)
+	}
+	if got := schemas.CodeOf(nil); got != "" {
+		t.Errorf("CodeOf(nil) = %s, want none", got)
 	}
 	coded := schemas.Errorf(schemas.CodeConflict, "m")
 	if got := schemas.AsError(fmt.Errorf("around: %w", coded)); got != coded {
-		t.Errorf("AsError = %v", got)
+		t.Errorf("AsError of a wrapped *Error = %v, want the *Error", got)
 	}
 	plain := fs.ErrClosed
-	if got := schemas.AsError(plain); got.Code != schemas.CodeInternal || !errors.Is(got, plain) || got.Message != plain.Error() {
-		t.Errorf("AsError of a plain error = %#v", got)
+	got := schemas.AsError(plain)
+	if !errors.Is(got, plain) {
+		t.Error("AsError of a plain error drops it")
 	}
-	if schemas.CodeOf(plain) != schemas.CodeInternal {
-		t.Error("a plain error is internal")
-	}
+	testkit.Equal(t, "message", got.Message, plain.Error())
+	testkit.Equal(t, "code", got.Code, schemas.CodeInternal)
+	testkit.Equal(t, "CodeOf", schemas.CodeOf(plain), schemas.CodeInternal)
 }

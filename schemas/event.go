@@ -1,102 +1,103 @@
 package schemas
 
 import (
+	"bytes"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 )
 
-// EventSpecVersion is the CloudEvents version whose attribute names events use.
+// EventSpecVersion is the CloudEvents version that the attribute names of events come from.
 const EventSpecVersion = "1.0"
 
-// EventType names what happened, as class.name.
+// EventType is the kind of an event, as class.name.
 type EventType string
 
-// The event types of this version.
+// The event types of this version, each with the type of its data.
 const (
-	TypeProcessAccepted  EventType = "process.accepted"   // data: Accepted
-	TypeProcessStarted   EventType = "process.started"    // data: Started
-	TypeProcessExited    EventType = "process.exited"     // data: Result
-	TypeProcessLost      EventType = "process.lost"       // data: Result with reason lost
-	TypeProcessRejected  EventType = "process.rejected"   // data: Result with reason rejected
-	TypeSessionCreated   EventType = "session.created"    // data: Session
-	TypeSessionReused    EventType = "session.reused"     // data: Session
-	TypeSessionExpired   EventType = "session.expired"    // data: Session
-	TypeSessionEnded     EventType = "session.terminated" // data: Session
-	TypeSandboxPending   EventType = "sandbox.pending"    // data: SandboxInfo
-	TypeSandboxCreating  EventType = "sandbox.creating"   // data: SandboxInfo
-	TypeSandboxRunning   EventType = "sandbox.running"    // data: SandboxInfo
-	TypeSandboxCompleted EventType = "sandbox.completed"  // data: SandboxInfo: it ended by itself, or was parked
-	TypeSandboxFailed    EventType = "sandbox.failed"     // data: SandboxInfo
-	TypeSandboxEnded     EventType = "sandbox.terminated" // data: SandboxInfo
-	TypeHookStarted      EventType = "hook.started"       // data: HookRun
-	TypeHookFinished     EventType = "hook.finished"      // data: HookRun
-	TypeHookFailed       EventType = "hook.failed"        // data: HookRun
-	TypeColdStart        EventType = "coldstart.finished" // data: ColdStart
-	TypeMessageSaved     EventType = "message.saved"      // data: Message, without its text
-	TypeStreamFinished   EventType = "stream.finished"    // data: StreamFinish
-	TypeSyncPulled       EventType = "sync.pulled"        // data: SyncReport
-	TypeSyncPushed       EventType = "sync.pushed"        // data: SyncReport
-	TypeSyncConflict     EventType = "sync.conflict"      // data: SyncReport
-	TypeLogGap           EventType = "log.gap"            // data: LogGap
-	TypeValidationFailed EventType = "validation.failed"  // data: Error
-	TypeLimitExceeded    EventType = "limit.exceeded"     // data: Error
+	TypeProcessAccepted   EventType = "process.accepted"   // data: Accepted
+	TypeProcessStarted    EventType = "process.started"    // data: Started
+	TypeProcessExited     EventType = "process.exited"     // data: Result
+	TypeProcessLost       EventType = "process.lost"       // data: Result with reason lost
+	TypeProcessRejected   EventType = "process.rejected"   // data: Result with reason rejected
+	TypeSessionCreated    EventType = "session.created"    // data: Session
+	TypeSessionReused     EventType = "session.reused"     // data: Session
+	TypeSessionExpired    EventType = "session.expired"    // data: Session
+	TypeSessionTerminated EventType = "session.terminated" // data: Session
+	TypeSandboxPending    EventType = "sandbox.pending"    // data: SandboxInfo
+	TypeSandboxCreating   EventType = "sandbox.creating"   // data: SandboxInfo
+	TypeSandboxRunning    EventType = "sandbox.running"    // data: SandboxInfo
+	TypeSandboxCompleted  EventType = "sandbox.completed"  // data: SandboxInfo: it ended by itself, or was parked
+	TypeSandboxFailed     EventType = "sandbox.failed"     // data: SandboxInfo
+	TypeSandboxTerminated EventType = "sandbox.terminated" // data: SandboxInfo
+	TypeHookStarted       EventType = "hook.started"       // data: HookRun
+	TypeHookFinished      EventType = "hook.finished"      // data: HookRun
+	TypeHookFailed        EventType = "hook.failed"        // data: HookRun
+	TypeColdStartFinished EventType = "coldstart.finished" // data: ColdStart
+	TypeMessageSaved      EventType = "message.saved"      // data: Message, without its text
+	TypeStreamFinished    EventType = "stream.finished"    // data: StreamFinish
+	TypeSyncPulled        EventType = "sync.pulled"        // data: SyncReport
+	TypeSyncPushed        EventType = "sync.pushed"        // data: SyncReport
+	TypeSyncConflict      EventType = "sync.conflict"      // data: SyncReport
+	TypeLogGap            EventType = "log.gap"            // data: LogGap
+	TypeValidationFailed  EventType = "validation.failed"  // data: Error
+	TypeLimitExceeded     EventType = "limit.exceeded"     // data: Error
 )
 
-// EventTypes lists every event type this version publishes.
+// EventTypes lists every event type of this version.
 func EventTypes() []EventType {
 	return []EventType{
 		TypeProcessAccepted, TypeProcessStarted, TypeProcessExited, TypeProcessLost, TypeProcessRejected,
-		TypeSessionCreated, TypeSessionReused, TypeSessionExpired, TypeSessionEnded,
-		TypeSandboxPending, TypeSandboxCreating, TypeSandboxRunning, TypeSandboxCompleted, TypeSandboxFailed, TypeSandboxEnded,
-		TypeHookStarted, TypeHookFinished, TypeHookFailed, TypeColdStart, TypeMessageSaved, TypeStreamFinished,
+		TypeSessionCreated, TypeSessionReused, TypeSessionExpired, TypeSessionTerminated,
+		TypeSandboxPending, TypeSandboxCreating, TypeSandboxRunning, TypeSandboxCompleted, TypeSandboxFailed, TypeSandboxTerminated,
+		TypeHookStarted, TypeHookFinished, TypeHookFailed, TypeColdStartFinished, TypeMessageSaved, TypeStreamFinished,
 		TypeSyncPulled, TypeSyncPushed, TypeSyncConflict,
 		TypeLogGap, TypeValidationFailed, TypeLimitExceeded,
 	}
 }
 
-// Terminal says whether no event of this process may follow.
+// Terminal reports whether it is the last event of a process.
 func (t EventType) Terminal() bool {
 	return t == TypeProcessExited || t == TypeProcessLost || t == TypeProcessRejected
 }
 
-// OfProcess says whether the event belongs to a process's write-once record.
+// OfProcess reports whether the event is part of a process's write-once record.
 func (t EventType) OfProcess() bool { return strings.HasPrefix(string(t), "process.") }
 
-// Event is something that happened, with CloudEvents' attribute names. It travels on evt.<thread>.<process|_>.<type>, is
-// republished on feed.…, and answers a caller's inbox. Unknown fields are tolerated.
+// Event is a fact about a process, a sandbox or a session, with the attribute names of CloudEvents. It is published on
+// evt.<thread>.<process|_>.<type>, republished on feed.…, and sent to the caller's inbox. Readers must accept unknown fields.
 type Event struct {
 	// SpecVersion is [EventSpecVersion].
 	SpecVersion string `json:"specversion"`
 	// ID is a ULID: unique, and sortable by time.
 	ID string `json:"id"`
-	// Source is the worker that published it.
+	// Source is the worker that published the event.
 	Source string `json:"source"`
-	// Type says what happened, and so what Data holds.
+	// Type is the kind of event. It sets the type of Data.
 	Type EventType `json:"type"`
-	// Subject is what it happened to: the process's id, or the thread's.
+	// Subject is the id of the process, else of the thread.
 	Subject string `json:"subject"`
-	// Time is when, by the worker's clock, in UTC. Order comes from Seq, never from clocks.
+	// Time is the worker's clock, in UTC. Seq, not Time, gives the order.
 	Time time.Time `json:"time"`
-	// Tenant is whose thread it is.
+	// Tenant is the thread's tenant.
 	Tenant string `json:"tenant"`
 	// Thread is the conversation.
 	Thread string `json:"thread"`
-	// Session is the session's id; empty before there is one.
+	// Session is the session's id; empty before the thread has one.
 	Session string `json:"session,omitempty"`
-	// Process is the process's id; empty for events of the thread as a whole.
+	// Process is the process's id; empty for events of the whole thread.
 	Process string `json:"process,omitempty"`
-	// Seq is the event's place in the EVT stream. It is set on reading; 0 in the stored bytes.
+	// Seq is the event's sequence in the stream EVT. Readers set it; it is 0 in the stored bytes.
 	Seq uint64 `json:"seq,omitempty"`
-	// Data is the fact itself; its shape follows from Type.
+	// Data holds the facts. Its type depends on Type.
 	Data json.RawMessage `json:"data,omitempty"`
 
-	wire   []byte  // what Encode made
-	result *Result // what SetData made Data from
+	wire   []byte  // the result of Encode
+	result *Result // the argument of SetData
 }
 
-// SetData sets Data to the wire form of v, one of the types named beside the event types, which must not be changed from then on.
-// The error is internal.
+// SetData encodes v into Data. v has the type named beside the event type, and must not change afterwards. The error is internal.
 func (e *Event) SetData(v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -107,18 +108,30 @@ func (e *Event) SetData(v any) error {
 	return nil
 }
 
-// Encode is the event's wire form. It is made once, since an event goes to its stream and to those who wait: the event must
-// not be changed after the first call, and the first call not be made twice at the same time. The error is internal.
+// Decode decodes Data into v, which has the type named beside the event type. The error is invalid_argument.
+func (e *Event) Decode(v any) error {
+	if to, ok := v.(*Result); ok && e.result != nil {
+		*to = *e.result // SetData was called in this process: no need to parse
+		return nil
+	}
+	if err := json.Unmarshal(e.Data, v); err != nil {
+		return Errorf(CodeInvalidArgument, "data of %s %s: %w", e.Type, e.ID, err)
+	}
+	return nil
+}
+
+// Encode returns the event's JSON. It encodes once, since an event goes to its stream and to callers: the event must not change
+// after the first call, and first calls must not run concurrently. The error is internal.
 func (e *Event) Encode() ([]byte, error) {
 	if e.wire != nil {
 		return e.wire, nil
 	}
-	// The fields beside data are short: ids, and a time.
+	// 512 bytes hold the fields other than Data: ids and a time.
 	if body, ok := e.append(make([]byte, 0, 512+len(e.Data))); ok {
 		e.wire = body
 		return body, nil
 	}
-	// Data is JSON already: put in as it is, it need not be read through again.
+	// Data is appended as it is, so that the encoder does not parse it again.
 	bare := *e
 	bare.Data = nil
 	body, err := json.Marshal(&bare)
@@ -126,13 +139,13 @@ func (e *Event) Encode() ([]byte, error) {
 		return nil, Errorf(CodeInternal, "encode event %s: %w", e.Type, err)
 	}
 	if len(e.Data) > 0 {
-		body = append(append(append(body[:len(body)-1], `,"data":`...), e.Data...), '}')
+		body = append(append(append(body[:len(body)-1], dataField...), e.Data...), '}')
 	}
 	e.wire = body
 	return body, nil
 }
 
-// DecodeEvent reads an event, tolerating fields it does not know. The error is invalid_argument.
+// DecodeEvent decodes an event, and accepts unknown fields. The error is invalid_argument.
 func DecodeEvent(body []byte) (*Event, error) {
 	if e, ok := parseEvent(body); ok && e.SpecVersion != "" && e.Type != "" {
 		return e, nil
@@ -147,86 +160,101 @@ func DecodeEvent(body []byte) (*Event, error) {
 	return &e, nil
 }
 
-// Decode reads Data into v, one of the types named beside the event types. The error is invalid_argument.
-func (e *Event) Decode(v any) error {
-	if to, ok := v.(*Result); ok && e.result != nil {
-		*to = *e.result // who made the event need not read it through to know what it says
-		return nil
+// fields returns the event's fields in wire order, without seq and data. Most messages of a command are events. Encoding them by
+// reflection would cost more than all other work on them.
+func (e *Event) fields() [10]eventField {
+	return [...]eventField{
+		{`{"specversion":`, &e.SpecVersion, false}, {`,"id":`, &e.ID, false}, {`,"source":`, &e.Source, false},
+		{`,"type":`, (*string)(&e.Type), false}, {`,"subject":`, &e.Subject, false}, {`,"time":`, nil, false},
+		{`,"tenant":`, &e.Tenant, false}, {`,"thread":`, &e.Thread, false},
+		{`,"session":`, &e.Session, true}, {`,"process":`, &e.Process, true},
 	}
-	if err := json.Unmarshal(e.Data, v); err != nil {
-		return Errorf(CodeInvalidArgument, "data of %s %s: %w", e.Type, e.ID, err)
-	}
-	return nil
 }
 
-// Accepted is the first record of a process: from here on its key is taken.
-type Accepted struct {
-	// Fingerprint is the command's; see Command.Fingerprint.
-	Fingerprint string `json:"fingerprint"`
-	// Command and Args are what was asked to run. Arguments over [MaxShownArgs] bytes in all are cut.
-	Command string   `json:"command"`
-	Args    []string `json:"args,omitempty"`
-	// ArgsTruncated says that Args was cut.
-	ArgsTruncated bool `json:"args_truncated,omitempty"`
-	// TimeoutMS is the command's.
-	TimeoutMS int64 `json:"timeout_ms,omitempty"`
-	// OutputLimit and StdinOpen are the command's, and StdinBytes the size of its own standard input: what a worker that goes on
-	// with the process after a restart has to know.
-	OutputLimit *int64 `json:"output_limit,omitempty"`
-	StdinOpen   bool   `json:"stdin_open,omitempty"`
-	StdinBytes  int64  `json:"stdin_bytes,omitempty"`
-	// Epoch is the session's epoch under which it was accepted.
-	Epoch uint64 `json:"epoch"`
-	// Retry is the command's.
-	Retry Retry `json:"retry,omitempty"`
-	// Op is the command's, where it is not exec, and User a message's.
-	Op   Op     `json:"op,omitempty"`
-	User string `json:"user,omitempty"`
+type eventField struct {
+	name      string
+	text      *string // nil for the time
+	omitempty bool
 }
 
-// Started is the second record of a process.
-type Started struct {
-	// Fingerprint is the command's, so that one record is enough to tell a replay from a conflict.
-	Fingerprint string `json:"fingerprint"`
-	// Command is the program, as in Accepted.
-	Command string `json:"command"`
-	// PID is the process's id as its sandbox sees it.
-	PID int `json:"pid"`
-	// Sandbox is the sandbox's id.
-	Sandbox string `json:"sandbox"`
-	// Epoch is the session's epoch.
-	Epoch uint64 `json:"epoch"`
-	// Retry is the command's.
-	Retry Retry `json:"retry,omitempty"`
-}
+const (
+	seqField  = `,"seq":`
+	dataField = `,"data":`
+)
 
-// LogGap says that output is missing from the log, and why.
-type LogGap struct {
-	// Stream is the output it is missing from.
-	Stream Stream `json:"stream"`
-	// From and To are the byte offsets of what is missing, To not included. To is -1 where nothing after From was stored.
-	From int64 `json:"from"`
-	To   int64 `json:"to"`
-	// Reason says why.
-	Reason string `json:"reason"`
-}
-
-// MaxShownArgs is how many bytes of arguments records and results repeat.
-const MaxShownArgs = 4 << 10
-
-// ShownArgs is args as records and results repeat them, cut after [MaxShownArgs] bytes, and whether it was cut. An argument
-// counts as one byte more than it has, so that empty ones by the thousand are cut too.
-func ShownArgs(args []string) (shown []string, truncated bool) {
-	left := MaxShownArgs
-	for i, a := range args {
-		if left == 0 {
-			return args[:i:i], true
+// append appends the event's JSON, byte for byte as encoding/json writes it. ok is false when a field needs escaping or the time
+// cannot be encoded.
+func (e *Event) append(b []byte) (_ []byte, ok bool) {
+	for _, f := range e.fields() {
+		switch {
+		case f.text == nil:
+			at, err := e.Time.AppendText(append(append(b, f.name...), '"'))
+			if err != nil {
+				return nil, false
+			}
+			b = append(at, '"')
+		case !plain(*f.text):
+			return nil, false
+		case *f.text != "" || !f.omitempty:
+			b = append(append(append(append(b, f.name...), '"'), *f.text...), '"')
 		}
-		left--
-		if len(a) > left {
-			return append(args[:i:i], strings.ToValidUTF8(a[:left], "")), true
-		}
-		left -= len(a)
 	}
-	return args, false
+	if e.Seq != 0 {
+		b = strconv.AppendUint(append(b, seqField...), e.Seq, 10)
+	}
+	if len(e.Data) > 0 {
+		b = append(append(b, dataField...), e.Data...)
+	}
+	return append(b, '}'), true
+}
+
+// parseEvent decodes the exact form that append writes. ok is false for every other form, such as fields in another order, which
+// may be a valid event too.
+func parseEvent(body []byte) (e *Event, ok bool) {
+	e = new(Event)
+	rest := body
+	for _, f := range e.fields() {
+		after, found := bytes.CutPrefix(rest, []byte(f.name))
+		if !found && f.omitempty {
+			continue
+		}
+		if !found || len(after) == 0 || after[0] != '"' {
+			return nil, false
+		}
+		n := bytes.IndexByte(after[1:], '"')
+		if n < 0 {
+			return nil, false
+		}
+		text := string(after[1 : n+1])
+		if !plain(text) || f.omitempty && text == "" {
+			return nil, false
+		}
+		rest = after[n+2:]
+		if f.text != nil {
+			*f.text = text
+		} else if e.Time.UnmarshalText([]byte(text)) != nil {
+			return nil, false
+		}
+	}
+	data, found := bytes.CutPrefix(rest, []byte(dataField))
+	if !found {
+		return e, string(rest) == "}"
+	}
+	data, found = bytes.CutSuffix(data, []byte("}"))
+	// Only an object without blanks around it is kept as it is.
+	if !found || len(data) < 2 || data[0] != '{' || data[len(data)-1] != '}' || !json.Valid(data) {
+		return nil, false
+	}
+	e.Data = bytes.Clone(data)
+	return e, true
+}
+
+// plain reports whether encoding/json writes s without escapes. It escapes HTML characters too.
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
+	}
+	return true
 }

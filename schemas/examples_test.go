@@ -2,6 +2,7 @@ package schemas_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -9,24 +10,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// examples are the golden files by name; the schema's name is the part before the first dot.
+// examples returns the golden files by name. The name before the first dot is that of the JSON Schema.
 func examples(t testing.TB) map[string][]byte {
 	t.Helper()
 	paths, err := filepath.Glob("examples/*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	out := map[string][]byte{}
 	for _, path := range paths {
 		body, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		out[strings.TrimSuffix(filepath.Base(path), ".json")] = body
 	}
 	return out
@@ -37,65 +33,42 @@ func schemaOf(example string) string {
 	return name
 }
 
-// decoded reads an example as Sluice reads it.
-func decoded(schema string, body []byte) (any, error) {
-	plain := func(into any) (any, error) { return into, json.Unmarshal(body, into) }
-	switch schema {
-	case "command":
-		return schemas.DecodeCommand(body)
-	case "event":
-		return schemas.DecodeEvent(body)
-	case "signal":
-		return schemas.DecodeSignalRequest(body)
-	case "kill":
-		return schemas.DecodeKillRequest(body)
-	case "stop":
-		return schemas.DecodeStopRequest(body)
-	case "start":
-		return schemas.DecodeStartRequest(body)
-	case "renew":
-		return schemas.DecodeRenewRequest(body)
-	case "template":
-		t := new(schemas.Template)
-		if err := json.Unmarshal(body, t); err != nil {
-			return nil, err
-		}
-		return t, t.Validate()
-	case "session-reply":
-		return plain(new(schemas.SessionReply))
-	case "message":
-		return plain(new(schemas.Message))
-	case "stream-finish":
-		return plain(new(schemas.StreamFinish))
-	case "hook-data":
-		return plain(new(schemas.HookData))
-	case "hook-run":
-		return plain(new(schemas.HookRun))
-	case "cold-start":
-		return plain(new(schemas.ColdStart))
-	case "sync-report":
-		return plain(new(schemas.SyncReport))
-	case "place-request":
-		return schemas.DecodePlaceRequest(body)
-	case "place-reply":
-		return plain(new(schemas.PlaceReply))
-	case "accepted":
-		return plain(new(schemas.Accepted))
-	case "started":
-		return plain(new(schemas.Started))
-	case "result":
-		return plain(new(schemas.Result))
-	case "session":
-		return plain(new(schemas.Session))
-	case "sandbox":
-		return plain(new(schemas.SandboxInfo))
-	case "log-gap":
-		return plain(new(schemas.LogGap))
-	case "error":
-		return plain(new(schemas.Error))
-	default:
-		return nil, os.ErrNotExist
+// decodeExample decodes an example with the decoder that Sluice uses for its type.
+func decodeExample(schema string, body []byte) (any, error) {
+	strict := map[string]func([]byte) (any, error){
+		"command":       decoder(schemas.DecodeCommand),
+		"event":         decoder(schemas.DecodeEvent),
+		"signal":        decoder(schemas.DecodeSignalRequest),
+		"kill":          decoder(schemas.DecodeKillRequest),
+		"stop":          decoder(schemas.DecodeStopRequest),
+		"start":         decoder(schemas.DecodeStartRequest),
+		"renew":         decoder(schemas.DecodeRenewRequest),
+		"place-request": decoder(schemas.DecodePlaceRequest),
 	}
+	if decode, ok := strict[schema]; ok {
+		return decode(body)
+	}
+	into, ok := map[string]any{
+		"template": new(schemas.Template), "session-reply": new(schemas.SessionReply), "message": new(schemas.Message),
+		"stream-finish": new(schemas.StreamFinish), "hook-data": new(schemas.HookData), "hook-run": new(schemas.HookRun),
+		"cold-start": new(schemas.ColdStart), "sync-report": new(schemas.SyncReport), "place-reply": new(schemas.PlaceReply),
+		"accepted": new(schemas.Accepted), "started": new(schemas.Started), "result": new(schemas.Result), "session": new(schemas.Session),
+		"sandbox": new(schemas.SandboxInfo), "log-gap": new(schemas.LogGap), "error": new(schemas.Error),
+	}[schema]
+	if !ok {
+		return nil, fmt.Errorf("no Go type for schema %s", schema)
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return nil, err
+	}
+	if t, ok := into.(*schemas.Template); ok {
+		return t, t.Validate()
+	}
+	return into, nil
+}
+
+func decoder[T any](decode func([]byte) (*T, error)) func([]byte) (any, error) {
+	return func(body []byte) (any, error) { return decode(body) }
 }
 
 func TestExamples(t *testing.T) {
@@ -106,26 +79,17 @@ func TestExamples(t *testing.T) {
 			if err := bySchema(t, schemaOf(name), body); err != nil {
 				t.Errorf("the JSON Schema refuses it: %v", err)
 			}
-			v, err := decoded(schemaOf(name), body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			again, err := json.Marshal(v)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(anyOf(t, body), anyOf(t, again)); diff != "" {
-				t.Errorf("decoded and encoded again it differs (-file +encoded):\n%s", diff)
-			}
-			if err := bySchema(t, schemaOf(name), again); err != nil {
+			v, err := decodeExample(schemaOf(name), body)
+			testkit.Must(t, err)
+			encoded := mustJSON(t, v)
+			testkit.Equal(t, "example after decoding and encoding", anyOf(t, encoded), anyOf(t, body))
+			if err := bySchema(t, schemaOf(name), encoded); err != nil {
 				t.Errorf("the JSON Schema refuses what Go encodes: %v", err)
 			}
 		})
 	}
 	all, err := compileSchemas()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for name := range all {
 		if !seen[name] {
 			t.Errorf("json/%s.json has no example", name)
@@ -136,13 +100,11 @@ func TestExamples(t *testing.T) {
 func anyOf(t *testing.T, body []byte) any {
 	t.Helper()
 	var v any
-	if err := json.Unmarshal(body, &v); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, json.Unmarshal(body, &v))
 	return v
 }
 
-// dataOf is the Go type of an event's data.
+// dataOf returns a new value of the Go type of an event's data; nil for an unknown event type.
 func dataOf(typ schemas.EventType) any {
 	switch typ {
 	case schemas.TypeProcessAccepted:
@@ -151,14 +113,14 @@ func dataOf(typ schemas.EventType) any {
 		return new(schemas.Started)
 	case schemas.TypeProcessExited, schemas.TypeProcessLost, schemas.TypeProcessRejected:
 		return new(schemas.Result)
-	case schemas.TypeSessionCreated, schemas.TypeSessionReused, schemas.TypeSessionExpired, schemas.TypeSessionEnded:
+	case schemas.TypeSessionCreated, schemas.TypeSessionReused, schemas.TypeSessionExpired, schemas.TypeSessionTerminated:
 		return new(schemas.Session)
 	case schemas.TypeSandboxPending, schemas.TypeSandboxCreating, schemas.TypeSandboxRunning, schemas.TypeSandboxCompleted,
-		schemas.TypeSandboxFailed, schemas.TypeSandboxEnded:
+		schemas.TypeSandboxFailed, schemas.TypeSandboxTerminated:
 		return new(schemas.SandboxInfo)
 	case schemas.TypeHookStarted, schemas.TypeHookFinished, schemas.TypeHookFailed:
 		return new(schemas.HookRun)
-	case schemas.TypeColdStart:
+	case schemas.TypeColdStartFinished:
 		return new(schemas.ColdStart)
 	case schemas.TypeMessageSaved:
 		return new(schemas.Message)
@@ -175,45 +137,37 @@ func dataOf(typ schemas.EventType) any {
 	}
 }
 
-func TestEveryEventTypeHasAnExample(t *testing.T) {
+func TestEventExamples(t *testing.T) {
 	files := examples(t)
 	for _, typ := range schemas.EventTypes() {
-		body, ok := files["event."+strings.ReplaceAll(string(typ), ".", "-")]
-		if !ok {
-			t.Errorf("%s has no example", typ)
-			continue
-		}
-		ev, err := schemas.DecodeEvent(body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ev.Type != typ {
-			t.Errorf("the example of %s is a %s", typ, ev.Type)
-		}
-		data := dataOf(typ)
-		if data == nil {
-			t.Fatalf("the data of %s is not known here", typ)
-		}
-		if err := ev.Decode(data); err != nil {
-			t.Error(err)
-		}
-		if reflect.ValueOf(data).Elem().IsZero() {
-			t.Errorf("the data of %s is empty", typ)
-		}
-		// The schema must look into the data: these are fields of every type of it, each with a value that none may have.
-		wrong, ok := anyOf(t, body).(map[string]any)
-		if !ok {
-			t.Fatalf("the example of %s is not an object", typ)
-		}
-		wrong["data"] = map[string]any{"code": 1, "id": 1, "stream": 1, "fingerprint": 1, "process": 1, "hook": 1, "sandbox": 1, "location": 1}
-		if bySchema(t, "event", mustJSON(t, wrong)) == nil {
-			t.Errorf("json/event.json does not look into the data of %s", typ)
-		}
+		t.Run(string(typ), func(t *testing.T) {
+			body, ok := files["event."+strings.ReplaceAll(string(typ), ".", "-")]
+			if !ok {
+				t.Fatal("the event type has no example")
+			}
+			ev, err := schemas.DecodeEvent(body)
+			testkit.Must(t, err)
+			testkit.Equal(t, "type", ev.Type, typ)
+			data := dataOf(typ)
+			if data == nil {
+				t.Fatal("dataOf does not know the event type")
+			}
+			testkit.Must(t, ev.Decode(data))
+			if reflect.ValueOf(data).Elem().IsZero() {
+				t.Error("the data is empty")
+			}
+			// Each type of data has one of these fields, and no type allows the value.
+			wrong := map[string]any{"code": 1, "id": 1, "stream": 1, "fingerprint": 1, "process": 1, "hook": 1, "sandbox": 1, "location": 1}
+			ev.Data = mustJSON(t, wrong)
+			if bySchema(t, "event", mustJSON(t, ev)) == nil {
+				t.Error("json/event.json does not check the data")
+			}
+		})
 	}
 }
 
-// Unknown fields are tolerated in what a worker sends, at every depth, so that an old reader can follow a new worker.
-func TestEventsTolerateUnknownFields(t *testing.T) {
+// Readers accept unknown fields from a worker at every depth, so that an old reader can follow a new worker.
+func TestUnknownFieldsFromWorkersAreAccepted(t *testing.T) {
 	for name, body := range examples(t) {
 		switch schemaOf(name) {
 		case "command", "signal", "kill", "stop", "start", "renew", "place-request":
@@ -223,20 +177,17 @@ func TestEventsTolerateUnknownFields(t *testing.T) {
 		if !ok {
 			t.Fatalf("%s is not an object", name)
 		}
-		extended, err := json.Marshal(extend(v))
-		if err != nil {
-			t.Fatal(err)
-		}
+		extended := mustJSON(t, extend(v))
 		if err := bySchema(t, schemaOf(name), extended); err != nil {
-			t.Errorf("%s: the JSON Schema refuses a field from the future: %v", name, err)
+			t.Errorf("%s: the JSON Schema refuses an unknown field: %v", name, err)
 		}
-		if _, err := decoded(schemaOf(name), extended); err != nil {
-			t.Errorf("%s: a field from the future is refused: %v", name, err)
+		if _, err := decodeExample(schemaOf(name), extended); err != nil {
+			t.Errorf("%s: the decoder refuses an unknown field: %v", name, err)
 		}
 	}
 }
 
-// extend adds an unknown field to an object and to those in it. In a map, whatever is in it is no field.
+// extend adds an unknown field to an object and to the objects in it, except to maps, which have no fields.
 func extend(v map[string]any) map[string]any {
 	for name, member := range v {
 		if inner, ok := member.(map[string]any); ok && !slices.Contains([]string{"details", "tags", "env", "secrets", "hooks"}, name) {
@@ -247,18 +198,19 @@ func extend(v map[string]any) map[string]any {
 	return v
 }
 
-func TestExampleFingerprint(t *testing.T) {
+// Records of older versions must keep their fingerprints.
+func TestFingerprintOfExample(t *testing.T) {
 	files := examples(t)
 	c, err := schemas.DecodeCommand(files["command.full"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var a schemas.Accepted
-	if err := json.Unmarshal(files["accepted.full"], &a); err != nil {
-		t.Fatal(err)
-	}
-	if c.Fingerprint() != a.Fingerprint {
-		t.Errorf("the fingerprint of command.full.json is %s, accepted.full.json says %s: records of older versions would not match",
-			c.Fingerprint(), a.Fingerprint)
-	}
+	testkit.Must(t, json.Unmarshal(files["accepted.full"], &a))
+	testkit.Equal(t, "fingerprint of command.full.json", c.Fingerprint(), a.Fingerprint)
+}
+
+func mustJSON(t testing.TB, v any) []byte {
+	t.Helper()
+	body, err := json.Marshal(v)
+	testkit.Must(t, err)
+	return body
 }

@@ -5,14 +5,14 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// FuzzDecodeCommand holds the decoder to its word: no panic; what it takes is valid, passes the JSON Schema, and is the same
-// after another round; what it refuses gets an error that can travel.
+// FuzzDecodeCommand checks that the decoder does not panic, that what it accepts is valid for the JSON Schema too and survives
+// encoding, and that its errors fit into an event.
 func FuzzDecodeCommand(f *testing.F) {
 	for name, body := range examples(f) {
 		if schemaOf(name) == "command" {
@@ -29,36 +29,30 @@ func FuzzDecodeCommand(f *testing.F) {
 		if err != nil {
 			e, ok := errors.AsType[*schemas.Error](err)
 			if !ok || (e.Code != schemas.CodeInvalidArgument && e.Code != schemas.CodeTooLarge) || e.Message == "" {
-				t.Fatalf("refused with %#v", err)
+				t.Fatalf("error = %#v, want invalid_argument or too_large with a message", err)
 			}
 			encoded, err := json.Marshal(e)
 			if err != nil || len(encoded) > maxRefusal {
-				t.Fatalf("the error is %d bytes: %v", len(encoded), err)
+				t.Fatalf("the encoded error is %d bytes, want at most %d: %v", len(encoded), maxRefusal, err)
 			}
 			return
 		}
 		if err := c.Validate(); err != nil {
-			t.Fatalf("decoded, but not valid: %v", err)
+			t.Fatalf("the decoded command is not valid: %v", err)
 		}
 		if err := bySchema(t, "command", body); err != nil {
-			t.Fatalf("decoded, but the JSON Schema refuses %s: %v", body, err)
+			t.Fatalf("the JSON Schema refuses %s: %v", body, err)
 		}
-		again, err := schemas.EncodeCommand(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := schemas.DecodeCommand(again)
-		if err != nil {
-			t.Fatalf("decoded, encoded and refused: %v", err)
-		}
-		// What is empty is left out, and means the same.
-		if diff := cmp.Diff(c, back, cmpopts.EquateEmpty()); diff != "" {
-			t.Fatal(diff)
-		}
+		encoded, err := schemas.EncodeCommand(c)
+		testkit.Must(t, err)
+		decoded, err := schemas.DecodeCommand(encoded)
+		testkit.Must(t, err)
+		// Empty fields are omitted.
+		testkit.Equal(t, "command after encoding and decoding", decoded, c, cmpopts.EquateEmpty())
 	})
 }
 
-// FuzzDecodeEvent holds the tolerant reader to its word: no panic, a coded error, and the same event after another round.
+// FuzzDecodeEvent checks that the decoder does not panic, that its errors have a code, and that events survive encoding.
 func FuzzDecodeEvent(f *testing.F) {
 	for name, body := range examples(f) {
 		if schemaOf(name) == "event" {
@@ -69,29 +63,18 @@ func FuzzDecodeEvent(f *testing.F) {
 		ev, err := schemas.DecodeEvent(body)
 		if err != nil {
 			if !errors.Is(err, schemas.ErrInvalidArgument) {
-				t.Fatalf("refused with %v", err)
+				t.Fatalf("error = %v, want invalid_argument", err)
 			}
 			return
 		}
 		if data := dataOf(ev.Type); data != nil {
 			if err := ev.Decode(data); err != nil && !errors.Is(err, schemas.ErrInvalidArgument) {
-				t.Fatalf("data refused with %v", err)
+				t.Fatalf("error of the data = %v, want invalid_argument", err)
 			}
 		}
-		again, err := json.Marshal(ev)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := schemas.DecodeEvent(again)
-		if err != nil {
-			t.Fatalf("decoded, encoded and refused: %v", err)
-		}
-		twice, err := json.Marshal(back)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(again) != string(twice) {
-			t.Fatalf("%s became %s", again, twice)
-		}
+		once := mustJSON(t, ev)
+		decoded, err := schemas.DecodeEvent(once)
+		testkit.Must(t, err)
+		testkit.Equal(t, "event after encoding and decoding", string(mustJSON(t, decoded)), string(once))
 	})
 }

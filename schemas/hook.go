@@ -1,13 +1,13 @@
 package schemas
 
-// Phase is an occasion on which hooks run.
+// Phase is a point in a session's life at which hooks run.
 type Phase string
 
-// The phases, in the order a session meets them.
+// The phases, in the order in which a session reaches them.
 const (
-	PhaseColdStart    Phase = "cold_start"    // a sandbox was made on a worker that did not have the workspace yet
-	PhaseMessage      Phase = "message"       // a message came, its agent has not begun
-	PhaseStreamFinish Phase = "stream_finish" // the agent has ended, its answer is complete
+	PhaseColdStart    Phase = "cold_start"    // a sandbox was created on a worker that does not have the workspace
+	PhaseMessage      Phase = "message"       // a message arrived; its agent has not started
+	PhaseStreamFinish Phase = "stream_finish" // the agent has ended; its answer is complete
 	PhaseTerminate    Phase = "terminate"     // the session ends
 )
 
@@ -16,111 +16,116 @@ func Phases() []Phase {
 	return []Phase{PhaseColdStart, PhaseMessage, PhaseStreamFinish, PhaseTerminate}
 }
 
-// The hooks of Sluice's own.
+// The built-in hooks.
 const (
-	HookPull      = "pull-workspace" // cold_start: get the workspace from where it is kept
-	HookSave      = "save-message"   // message, stream_finish: store what was said, and count it
-	HookPush      = "push-workspace" // stream_finish, terminate: keep the workspace as a version
-	HookAddTokens = "add-tokens"     // stream_finish: add up what the agent used
-	HookCleanUp   = "clean-up"       // terminate: forget what was remembered of the thread
+	HookPull      = "pull-workspace" // cold_start: pull the workspace from its store
+	HookSave      = "save-message"   // message, stream_finish: store the message and count it
+	HookPush      = "push-workspace" // stream_finish, terminate: push the workspace as a new version
+	HookAddTokens = "add-tokens"     // stream_finish: add the agent's tokens to the session's
+	HookCleanUp   = "clean-up"       // terminate: drop the worker's state of the thread
 )
 
-// BuiltinHooks lists the hooks of Sluice's own.
+// BuiltinHooks lists the built-in hooks.
 func BuiltinHooks() []string {
 	return []string{HookPull, HookSave, HookPush, HookAddTokens, HookCleanUp}
 }
 
-// HookSpec is one hook of a template. One of Builtin, Command, Subject and URL is set.
+// HookSpec is one hook of a template. Exactly one of Builtin, Command, Subject and URL is set.
 type HookSpec struct {
-	// Name is what events call it. Default: the built-in's name, or the kind and place.
+	// Name is the hook's name in events. Default: the built-in's name, or the kind and target.
 	Name string `json:"name,omitempty"`
-	// Builtin is a hook of Sluice's own: pull-workspace, save-message, push-workspace, add-tokens, clean-up.
+	// Builtin is a built-in hook: pull-workspace, save-message, push-workspace, add-tokens or clean-up.
 	Builtin string `json:"builtin,omitempty"`
-	// Command runs in the sandbox; it reads HookData on stdin. Any exit code but 0 is a failure.
+	// Command is a program that runs in the sandbox and reads HookData on standard input. Every exit code but 0 is a failure.
 	Command []string `json:"command,omitempty"`
-	// Subject is asked by a NATS request with HookData; the answer is empty, or an Error.
+	// Subject is a NATS subject that gets HookData as a request. The reply is empty, or an Error.
 	Subject string `json:"subject,omitempty"`
-	// URL gets HookData by POST; any status but 2xx is a failure. Secret signs the body: the header Sluice-Signature is
+	// URL gets HookData by POST. Every status but 2xx is a failure. Secret signs the body: the header Sluice-Signature is
 	// "sha256=" and the hex HMAC-SHA256 of the header Sluice-Timestamp, a dot and the body.
 	URL    string     `json:"url,omitempty"`
 	Secret *SecretRef `json:"secret,omitempty"`
-	// TimeoutMS bounds it. Default 30 s; 5 min for pull-workspace and push-workspace.
+	// TimeoutMS is the hook's timeout, in milliseconds; at most 24 h. Default 30 s; 5 min for pull-workspace and push-workspace.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
-	// Critical says whether its failure fails the occasion: the cold start, the message. Default: true for cold_start.
+	// Critical says whether a failure of the hook fails the cold start or the message. Default: true only for cold_start.
 	Critical *bool `json:"critical,omitempty"`
 }
 
-// HookData is what a hook is told. Every hook of an occasion gets the same Occasion, also when the occasion is repeated: a
-// hook that acts once per Occasion is idempotent.
+// HookData is the input of a hook. When a phase is repeated, Occasion is the same: a hook that acts once per Occasion is
+// idempotent.
 type HookData struct {
 	// SpecVersion is [Version].
 	SpecVersion string `json:"specversion"`
-	// Phase and Occasion say what happens: Occasion is the process's id for messages, the session's id and epoch for the rest.
-	Phase    Phase  `json:"phase"`
+	// Phase is the phase that runs.
+	Phase Phase `json:"phase"`
+	// Occasion identifies one run of a phase: the process's id for message and stream_finish, else the session's id and epoch.
 	Occasion string `json:"occasion"`
-	// Conversation is whose it is.
+	// Conversation is the thread that the hook runs for.
 	Conversation Conversation `json:"conversation"`
-	// Sandbox is the thread's sandbox, where there is one.
+	// Sandbox is the thread's sandbox, when it has one.
 	Sandbox *SandboxInfo `json:"sandbox,omitempty"`
-	// Message is the prompt, in the phase message, and the answer, in the phase stream_finish.
+	// Message is the prompt in phase message, and the answer in phase stream_finish.
 	Message *Message `json:"message,omitempty"`
-	// Usage is what the message used, in the phase stream_finish.
+	// Usage is the tokens that the agent used, in phase stream_finish.
 	Usage *Usage `json:"usage,omitempty"`
 }
 
-// Conversation names a thread with what it runs under.
+// Conversation identifies a thread and its session.
 type Conversation struct {
-	// Tenant and Thread are the thread's.
+	// Tenant is the thread's tenant.
 	Tenant string `json:"tenant"`
+	// Thread is the thread's id.
 	Thread string `json:"thread"`
-	// Agent is the template's name, User the session's user.
-	Agent string `json:"agent,omitempty"`
-	User  string `json:"user,omitempty"`
-	// Session is the session's id, Epoch its epoch.
+	// Template is the name of the session's template.
+	Template string `json:"template,omitempty"`
+	// User is the session's user.
+	User string `json:"user,omitempty"`
+	// Session is the session's id.
 	Session string `json:"session"`
-	Epoch   uint64 `json:"epoch"`
-}
-
-// HookRun tells of one hook on one occasion.
-type HookRun struct {
-	// Hook is its name, Phase when it runs.
-	Hook  string `json:"hook"`
-	Phase Phase  `json:"phase"`
-	// Occasion is what it runs for; see HookData.
-	Occasion string `json:"occasion"`
-	// Critical is whether its failure fails the occasion.
-	Critical bool `json:"critical,omitempty"`
-	// Attempt counts from 1; a push that failed is tried again later.
-	Attempt int `json:"attempt"`
-	// DurationMS is how long it ran, in milliseconds; 0 in hook.started.
-	DurationMS float64 `json:"duration_ms,omitempty"`
-	// Error says why it failed.
-	Error *Error `json:"error,omitempty"`
-}
-
-// ColdStart is the end of a cold start that went well.
-type ColdStart struct {
-	// Sandbox is the sandbox it was of.
-	Sandbox string `json:"sandbox"`
-	// SandboxMS and HooksMS are how long making it and its hooks took, in milliseconds.
-	SandboxMS float64 `json:"sandbox_ms"`
-	HooksMS   float64 `json:"hooks_ms"`
-	// Epoch is the session's.
+	// Epoch is the session's epoch.
 	Epoch uint64 `json:"epoch"`
 }
 
-// SyncReport is what a push or pull of a workspace did.
+// HookRun is one run of a hook.
+type HookRun struct {
+	// Hook is the hook's name.
+	Hook string `json:"hook"`
+	// Phase is the phase that it runs in.
+	Phase Phase `json:"phase"`
+	// Occasion identifies the run of the phase; see HookData.
+	Occasion string `json:"occasion"`
+	// Critical says whether a failure fails the phase.
+	Critical bool `json:"critical,omitempty"`
+	// Attempt counts the runs of the hook for this occasion, from 1. A failed push is retried later.
+	Attempt int `json:"attempt"`
+	// DurationMS is how long it ran, in milliseconds; 0 in hook.started.
+	DurationMS float64 `json:"duration_ms,omitempty"`
+	// Error is why it failed.
+	Error *Error `json:"error,omitempty"`
+}
+
+// ColdStart reports a successful cold start.
+type ColdStart struct {
+	// Sandbox is the id of the new sandbox.
+	Sandbox string `json:"sandbox"`
+	// SandboxMS is the time to create the sandbox, HooksMS that of its hooks, in milliseconds.
+	SandboxMS float64 `json:"sandbox_ms"`
+	HooksMS   float64 `json:"hooks_ms"`
+	// Epoch is the session's epoch.
+	Epoch uint64 `json:"epoch"`
+}
+
+// SyncReport is the result of a push or pull of a workspace.
 type SyncReport struct {
-	// Location is where to or from.
+	// Location is where the workspace is stored.
 	Location string `json:"location"`
-	// Version is the version that was made, or pulled.
+	// Version is the version that was created or pulled.
 	Version string `json:"version,omitempty"`
-	// Files and Bytes were carried over, Deleted removed.
+	// Files and Bytes count what was transferred, Deleted the files that were removed.
 	Files   int64 `json:"files"`
 	Bytes   int64 `json:"bytes"`
 	Deleted int64 `json:"deleted,omitempty"`
-	// DurationMS is in milliseconds.
+	// DurationMS is how long it took, in milliseconds.
 	DurationMS float64 `json:"duration_ms"`
-	// Conflicts are the paths that changed on both sides, at most 100 of them.
+	// Conflicts are paths that changed on both sides, at most 100.
 	Conflicts []string `json:"conflicts,omitempty"`
 }

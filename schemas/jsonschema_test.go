@@ -9,9 +9,11 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
-// compileSchemas compiles every checked-in JSON Schema by its file's name, once for all tests.
+// compileSchemas compiles every file in json, once for all tests.
 var compileSchemas = sync.OnceValues(func() (map[string]*jsonschema.Schema, error) {
 	paths, err := filepath.Glob("json/*.json")
 	if err != nil {
@@ -31,7 +33,7 @@ var compileSchemas = sync.OnceValues(func() (map[string]*jsonschema.Schema, erro
 		if err != nil {
 			return nil, err
 		}
-		// Each file must stand by itself: none of the others is known to this compiler.
+		// Each file gets its own compiler: it must be complete without the others.
 		if err := c.AddResource(path, doc); err != nil {
 			return nil, err
 		}
@@ -44,24 +46,17 @@ var compileSchemas = sync.OnceValues(func() (map[string]*jsonschema.Schema, erro
 	return out, nil
 })
 
-func schemaFor(t testing.TB, name string) *jsonschema.Schema {
-	t.Helper()
-	all, err := compileSchemas()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if all[name] == nil {
-		t.Fatalf("there is no json/%s.json", name)
-	}
-	return all[name]
-}
-
-// bySchema is what a JSON Schema says of a body; an error too where the body is no JSON.
+// bySchema returns the error of a JSON Schema for a body, or that of a body that is not JSON.
 func bySchema(t testing.TB, name string, body []byte) error {
 	t.Helper()
+	all, err := compileSchemas()
+	testkit.Must(t, err)
+	if all[name] == nil {
+		t.Fatalf("json/%s.json is missing", name)
+	}
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	return schemaFor(t, name).Validate(v)
+	return all[name].Validate(v)
 }

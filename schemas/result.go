@@ -6,80 +6,80 @@ import (
 	"unicode/utf8"
 )
 
-// Encoding says how bytes stand in a JSON string.
+// Encoding is how a JSON string represents bytes.
 type Encoding string
 
 // The encodings of output in a result.
 const (
 	EncodingUTF8   Encoding = ""       // the string is the output
-	EncodingBase64 Encoding = "base64" // the output is not valid UTF-8, so that the string is its base64
+	EncodingBase64 Encoding = "base64" // the string is the base64 of output that is not valid UTF-8
 )
 
 // Encodings lists every encoding.
 func Encodings() []Encoding { return []Encoding{EncodingUTF8, EncodingBase64} }
 
-// Result is how a process ended and what it printed. A non-zero exit is a result, not an error.
+// Result is the end of a process and its output. A non-zero exit code is a result, not an error.
 type Result struct {
-	// Process and Thread name the process. Process is empty where the command could not be read, Thread is then the subject's.
+	// Process and Thread identify the process. When the command could not be decoded, Process is empty and Thread is the subject's.
 	Process string `json:"process"`
 	Thread  string `json:"thread"`
-	// Success is exit code 0 of a process that ended by itself.
+	// Success says that the process ended by itself with exit code 0.
 	Success bool `json:"success"`
-	// ExitCode is what a shell would show: the process's own, 128+n after signal n, 124 after a timeout, 127 and 126 for a
-	// command that was not found or could not be run, 125 where Sluice failed.
+	// ExitCode is the exit code as a shell shows it: the process's own; 128+n after signal n; 124 after a timeout; 127 when the
+	// command was not found; 126 when it could not run; 125 when Sluice failed.
 	ExitCode int `json:"exit_code"`
-	// Reason says what ended it.
+	// Reason is why the process ended.
 	Reason Reason `json:"reason"`
-	// Signal is the number of the signal that ended it; 0 if none did.
+	// Signal is the number of the signal that ended it; 0 for none.
 	Signal int `json:"signal,omitempty"`
-	// Stdout and Stderr are the beginning of the output, up to the command's output_limit and what a record can hold.
+	// Stdout and Stderr are the start of the output, up to the command's output_limit and what fits into the record.
 	Stdout string `json:"stdout"`
 	Stderr string `json:"stderr"`
-	// StdoutEncoding and StderrEncoding are "base64" where the output is not valid UTF-8.
+	// StdoutEncoding and StderrEncoding are "base64" for output that is not valid UTF-8.
 	StdoutEncoding Encoding `json:"stdout_encoding,omitempty"`
 	StderrEncoding Encoding `json:"stderr_encoding,omitempty"`
-	// StdoutBytes and StderrBytes are how much was printed, whether kept here or not.
+	// StdoutBytes and StderrBytes are the number of bytes that the process printed.
 	StdoutBytes int64 `json:"stdout_bytes"`
 	StderrBytes int64 `json:"stderr_bytes"`
-	// StdoutTruncated and StderrTruncated say that less is here than was printed. The log has all of it.
+	// StdoutTruncated and StderrTruncated say that the output here is cut. The log has all of it.
 	StdoutTruncated bool `json:"stdout_truncated,omitempty"`
 	StderrTruncated bool `json:"stderr_truncated,omitempty"`
-	// Log says where the whole output is; absent when nothing was printed.
+	// Log is where the log has the whole output; absent when nothing was printed.
 	Log *LogRange `json:"log,omitempty"`
-	// Command and Args are what ran. Arguments over [MaxShownArgs] bytes in all are cut, which ArgsTruncated says.
+	// Command and Args are those of the command. Arguments beyond [MaxShownArgs] bytes in total are cut; ArgsTruncated says so.
 	Command       string   `json:"command"`
 	Args          []string `json:"args,omitempty"`
 	ArgsTruncated bool     `json:"args_truncated,omitempty"`
-	// Timestamp is when the process started, or would have, by the worker's clock, in UTC.
+	// Timestamp is when the process started, or would have started, by the worker's clock, in UTC.
 	Timestamp time.Time `json:"timestamp"`
-	// DurationMS is how long it ran, in milliseconds.
+	// DurationMS is how long the process ran, in milliseconds.
 	DurationMS float64 `json:"duration_ms"`
-	// UserMS and SystemMS are its CPU time and MaxRSSBytes its largest resident set.
+	// UserMS and SystemMS are its CPU time, in milliseconds. MaxRSSBytes is its largest resident set.
 	UserMS      float64 `json:"user_ms,omitempty"`
 	SystemMS    float64 `json:"system_ms,omitempty"`
 	MaxRSSBytes int64   `json:"max_rss_bytes,omitempty"`
-	// Killed counts processes of its tree that were still there when it ended, and were killed then.
+	// Killed is the number of descendants that still ran when the process ended, and were then killed.
 	Killed int `json:"killed,omitempty"`
-	// Error says why, where the reason is lost or rejected, or where output could not be stored. Beside any other end its code is
-	// limit_exceeded: the process ran into a limit of the workspace, or left it with more than it may hold.
+	// Error is why the process was lost or rejected, or why output could not be stored. With any other reason, its code is
+	// limit_exceeded: the process reached a limit of the workspace, or left more in it than allowed.
 	Error *Error `json:"error,omitempty"`
-	// Fingerprint is the command's, so that a replay is told from a conflict.
+	// Fingerprint is the command's fingerprint. It separates a replay from a conflict.
 	Fingerprint string `json:"fingerprint,omitempty"`
-	// Worker ran it, under the session's Epoch.
+	// Worker is the worker that ran it, Epoch the session's epoch.
 	Worker string `json:"worker,omitempty"`
 	Epoch  uint64 `json:"epoch,omitempty"`
 }
 
-// LogRange is where a process's output stands in the LOG stream. Other processes' chunks lie between.
+// LogRange is the range of the stream LOG that holds a process's output. The range may also hold output of other processes.
 type LogRange struct {
 	// FirstSeq and LastSeq are the stream sequences of its first and last chunk.
 	FirstSeq uint64 `json:"first_seq"`
 	LastSeq  uint64 `json:"last_seq"`
-	// Chunks is how many there are.
+	// Chunks is the number of the process's chunks.
 	Chunks int64 `json:"chunks"`
 }
 
-// EncodeOutput is p as a JSON string can hold it.
+// EncodeOutput returns p as a JSON string can hold it.
 func EncodeOutput(p []byte) (string, Encoding) {
 	if utf8.Valid(p) {
 		return string(p), EncodingUTF8
@@ -87,7 +87,7 @@ func EncodeOutput(p []byte) (string, Encoding) {
 	return base64.StdEncoding.EncodeToString(p), EncodingBase64
 }
 
-// DecodeOutput undoes [EncodeOutput]. The error is invalid_argument.
+// DecodeOutput is the inverse of [EncodeOutput]. The error is invalid_argument.
 func DecodeOutput(s string, e Encoding) ([]byte, error) {
 	switch e {
 	case EncodingUTF8:
@@ -99,11 +99,11 @@ func DecodeOutput(s string, e Encoding) ([]byte, error) {
 		}
 		return p, nil
 	default:
-		return nil, Errorf(CodeInvalidArgument, "output has the unknown encoding %q", string(e))
+		return nil, Errorf(CodeInvalidArgument, "output: unknown encoding %q", string(e))
 	}
 }
 
-// Output is the kept output of a stream as bytes. The error is invalid_argument.
+// Output returns a stream's output in the result, as bytes. The error is invalid_argument.
 func (r *Result) Output(s Stream) ([]byte, error) {
 	if s == Stderr {
 		return DecodeOutput(r.Stderr, r.StderrEncoding)
@@ -111,11 +111,10 @@ func (r *Result) Output(s Stream) ([]byte, error) {
 	return DecodeOutput(r.Stdout, r.StdoutEncoding)
 }
 
-// SetOutput sets a stream's kept output, total being the bytes printed on it.
+// SetOutput sets a stream's output in the result. total is the number of bytes printed on the stream.
 func (r *Result) SetOutput(s Stream, kept []byte, total int64) {
-	// A cut in the middle of a character must not turn a text into base64.
 	if int64(len(kept)) < total {
-		kept = trimPartialRune(kept)
+		kept = trimPartialRune(kept) // else a cut within a character makes base64 of a text
 	}
 	text, enc := EncodeOutput(kept)
 	truncated := int64(len(kept)) < total

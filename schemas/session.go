@@ -2,17 +2,17 @@ package schemas
 
 import "time"
 
-// SandboxState is where a sandbox stands in its life; package processor draws the machine.
+// SandboxState is the state of a sandbox. Package processor has the state machine.
 type SandboxState string
 
-// The states. From each one that is not final, the sandbox can be terminated.
+// The states. A sandbox can be terminated from every state that is not final.
 const (
-	SandboxPending    SandboxState = "pending"    // asked for, nothing made yet
-	SandboxCreating   SandboxState = "creating"   // its provider makes it, cold-start hooks run
-	SandboxRunning    SandboxState = "running"    // commands run in it
-	SandboxCompleted  SandboxState = "completed"  // ended by itself, or parked; final
-	SandboxFailed     SandboxState = "failed"     // could not be made, or broke; final
-	SandboxTerminated SandboxState = "terminated" // ended by somebody's wish; final
+	SandboxPending    SandboxState = "pending"    // requested, not yet created
+	SandboxCreating   SandboxState = "creating"   // its provider creates it, or its cold-start hooks run
+	SandboxRunning    SandboxState = "running"    // it runs commands
+	SandboxCompleted  SandboxState = "completed"  // it ended by itself, or was parked; final
+	SandboxFailed     SandboxState = "failed"     // it could not be created, or broke; final
+	SandboxTerminated SandboxState = "terminated" // it was stopped on request; final
 )
 
 // SandboxStates lists every state.
@@ -20,182 +20,72 @@ func SandboxStates() []SandboxState {
 	return []SandboxState{SandboxPending, SandboxCreating, SandboxRunning, SandboxCompleted, SandboxFailed, SandboxTerminated}
 }
 
-// Final says whether no other state may follow.
+// Final reports whether no other state can follow.
 func (s SandboxState) Final() bool {
 	return s == SandboxCompleted || s == SandboxFailed || s == SandboxTerminated
 }
 
-// Session is a thread's claim on a sandbox and a workspace. It is kept in KV and changed by compare-and-swap alone.
+// Session binds a thread to a sandbox and a workspace. It is stored in KV and changes only by compare-and-swap.
 type Session struct {
-	// ID is a ULID.
+	// ID is the session's id, a ULID.
 	ID string `json:"id"`
-	// Tenant and Thread are its key.
+	// Tenant and Thread identify the thread.
 	Tenant string `json:"tenant"`
 	Thread string `json:"thread"`
-	// User is whom the caller named as its user; empty where nobody did. It is a label, not a right.
+	// User is the user's name as the caller gave it. It is a label and grants no rights.
 	User string `json:"user,omitempty"`
-	// Tags are the caller's labels, to find it again by: at most [MaxTags].
+	// Tags are the caller's labels for finding the session, at most [MaxTags].
 	Tags map[string]string `json:"tags,omitempty"`
-	// Template is the recipe it was made from; empty for the worker's own default.
+	// Template is the name of its template. Default: the worker's default template.
 	Template string `json:"template,omitempty"`
-	// Owner is the worker that runs it.
+	// Owner is the worker that runs the session.
 	Owner string `json:"owner"`
-	// Epoch grows by one with each change of owner, and with each restart of one: what an older epoch publishes is refused.
+	// Epoch grows by one with each change of owner and with each restart of the owner. Writes of an older epoch are refused.
 	Epoch uint64 `json:"epoch"`
-	// Provider is the kind of its sandbox.
+	// Provider is the provider of its sandboxes.
 	Provider string `json:"provider"`
-	// Image is what the sandbox's root is made from, where the first command asked for one.
+	// Image is the image of its sandboxes, when the first command named one.
 	Image string `json:"image,omitempty"`
-	// State is its sandbox's; empty before the first one is asked for.
+	// State is the state of its newest sandbox; empty before the first one is requested.
 	State SandboxState `json:"state,omitempty"`
-	// Sandbox is the newest sandbox's id.
+	// Sandbox is the id of its newest sandbox.
 	Sandbox string `json:"sandbox,omitempty"`
-	// Parked says that the sandbox was stopped because nothing ran in it: the workspace is kept, and the next command makes
-	// another.
+	// Parked says that the sandbox was stopped because it was idle. The workspace is kept, and the next command creates a new
+	// sandbox.
 	Parked bool `json:"parked,omitempty"`
-	// Workspace is the folder on the owner's disk.
+	// Workspace is the workspace's folder on the owner's disk.
 	Workspace string `json:"workspace,omitempty"`
 	// Version is the last version of the workspace that was pushed.
 	Version string `json:"version,omitempty"`
-	// Messages counts the messages it was sent, and Usage what their agents said they used.
+	// Messages is the number of messages sent to it.
 	Messages int64 `json:"messages,omitempty"`
-	Usage    Usage `json:"usage,omitzero"`
-	// Counted is the occasion that was counted last in them, so that one which is delivered again is not counted twice.
+	// Usage is the sum of the tokens that its agents reported.
+	Usage Usage `json:"usage,omitzero"`
+	// Counted is the last occasion that Messages or Usage counts. An occasion that is repeated is not counted again.
 	Counted string `json:"counted,omitempty"`
-	// Created and LastActivity are by the owner's clock, in UTC.
+	// Created and LastActivity are times by the owner's clock, in UTC.
 	Created      time.Time `json:"created"`
 	LastActivity time.Time `json:"last_activity"`
-	// Expires is when it ends if nothing runs until then, in UTC; zero for never.
+	// Expires is when the session ends unless a command runs before, in UTC; zero for never.
 	Expires time.Time `json:"expires,omitzero"`
-	// Deadline is when it ends whatever runs, in UTC; zero for never.
+	// Deadline is when the session ends even if a command runs, in UTC; zero for never.
 	Deadline time.Time `json:"deadline,omitzero"`
-	// IdleTimeoutMS is what Expires is reckoned from, in milliseconds; 0 for the template's or the worker's.
+	// IdleTimeoutMS is the time from LastActivity to Expires, in milliseconds. Default 0: the template's, else the worker's.
 	IdleTimeoutMS int64 `json:"idle_timeout_ms,omitempty"`
 }
 
-// Limits on what a caller says of a session.
-const (
-	// MaxTags is how many tags a session may have, and MaxTagBytes how long each name and value may be.
-	MaxTags     = 32
-	MaxTagBytes = 256
-	// MaxUserBytes is the longest user.
-	MaxUserBytes = 256
-)
-
-// Usage is what an agent said it used, in tokens.
-type Usage struct {
-	// InputTokens were read, OutputTokens written.
-	InputTokens  int64 `json:"input_tokens"`
-	OutputTokens int64 `json:"output_tokens"`
-}
-
-// Add is the sum of both.
-func (u Usage) Add(v Usage) Usage {
-	return Usage{InputTokens: u.InputTokens + v.InputTokens, OutputTokens: u.OutputTokens + v.OutputTokens}
-}
-
-// SandboxInfo tells of a sandbox in events, and to hooks.
+// SandboxInfo describes a sandbox to readers of events and to hooks.
 type SandboxInfo struct {
 	// ID is the sandbox's id.
 	ID string `json:"id"`
-	// Provider is its kind.
+	// Provider is the provider that created it.
 	Provider string `json:"provider"`
-	// State is where it stands.
+	// State is its state.
 	State SandboxState `json:"state,omitempty"`
-	// Workspace is the folder the processes see.
+	// Workspace is the workspace's folder as processes in the sandbox see it.
 	Workspace string `json:"workspace,omitempty"`
-	// StartMS is how long making it took, in milliseconds.
+	// StartMS is the time to create it, in milliseconds.
 	StartMS float64 `json:"start_ms,omitempty"`
-	// Error says why it failed.
-	Error *Error `json:"error,omitempty"`
-}
-
-// StopRequest asks for the end of a session. It travels on ctl.<thread>._.stop.
-type StopRequest struct {
-	// Session is the id it must have; empty for whichever the thread has. Another one is session_expired.
-	Session string `json:"session,omitempty"`
-	// GraceMS is the time between SIGTERM and SIGKILL for what runs, in milliseconds. Default, for a missing one: 10 s.
-	GraceMS *int64 `json:"grace_ms,omitempty"`
-	// Snapshot pushes the workspace as a version before the end. A push that fails keeps the session.
-	Snapshot bool `json:"snapshot,omitempty"`
-	// Delete removes the workspace's folder from the worker too. What was pushed stays.
-	Delete bool `json:"delete,omitempty"`
-}
-
-// RenewRequest moves a session's expiry on. It travels on ctl.<thread>._.renew.
-type RenewRequest struct {
-	// Session is as in StopRequest.
-	Session string `json:"session,omitempty"`
-	// IdleTimeoutMS is the new idle timeout, in milliseconds; 0 leaves it as it is.
-	IdleTimeoutMS int64 `json:"idle_timeout_ms,omitempty"`
-}
-
-// DecodeStopRequest reads and validates a stop request as strictly as [DecodeCommand] reads a command. The errors are the same.
-func DecodeStopRequest(body []byte) (*StopRequest, error) {
-	var r StopRequest
-	if err := decodeControl("stop request", body, &r); err != nil {
-		return nil, err
-	}
-	if err := r.Validate(); err != nil {
-		return nil, err
-	}
-	return &r, nil
-}
-
-// Validate checks every field. The error is invalid_argument with the detail "path".
-func (r *StopRequest) Validate() error {
-	if err := checkOptionalID("session", r.Session); err != nil {
-		return err
-	}
-	if r.GraceMS == nil {
-		return nil
-	}
-	return checkMillis("grace_ms", *r.GraceMS)
-}
-
-// DecodeRenewRequest reads and validates a renew request as strictly as [DecodeCommand] reads a command. The errors are the same.
-func DecodeRenewRequest(body []byte) (*RenewRequest, error) {
-	var r RenewRequest
-	if err := decodeControl("renew request", body, &r); err != nil {
-		return nil, err
-	}
-	if err := r.Validate(); err != nil {
-		return nil, err
-	}
-	return &r, nil
-}
-
-// Validate checks every field. The error is invalid_argument with the detail "path".
-func (r *RenewRequest) Validate() error {
-	if err := checkOptionalID("session", r.Session); err != nil {
-		return err
-	}
-	return checkMillis("idle_timeout_ms", r.IdleTimeoutMS)
-}
-
-// StartRequest asks for a session's sandbox to be made, with its cold-start hooks, where it has none. It travels on
-// ctl.<thread>._.start.
-type StartRequest struct {
-	// Session is as in StopRequest.
-	Session string `json:"session,omitempty"`
-}
-
-// DecodeStartRequest reads and validates a start request as strictly as [DecodeCommand] reads a command. The errors are the same.
-func DecodeStartRequest(body []byte) (*StartRequest, error) {
-	var r StartRequest
-	if err := decodeControl("start request", body, &r); err != nil {
-		return nil, err
-	}
-	if err := checkOptionalID("session", r.Session); err != nil {
-		return nil, err
-	}
-	return &r, nil
-}
-
-// SessionReply answers a request about a session.
-type SessionReply struct {
-	// Session is the session, as it is now or last was.
-	Session *Session `json:"session,omitempty"`
-	// Error says why it was not done.
+	// Error is why it failed.
 	Error *Error `json:"error,omitempty"`
 }

@@ -2,15 +2,16 @@ package schemas_test
 
 import (
 	"encoding/json"
-	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func TestBadTemplates(t *testing.T) {
+func TestTemplateValidateRefusesInvalid(t *testing.T) {
 	no := false
 	long := func(n int) string { return strings.Repeat("x", n) }
 	hook := func(h schemas.HookSpec) func(*schemas.Template) {
@@ -101,7 +102,9 @@ func TestBadTemplates(t *testing.T) {
 		{"hooks.cold_start[1].url", hook(schemas.HookSpec{URL: "https://u:p@host/"})},
 		{"hooks.cold_start[1].secret", hook(schemas.HookSpec{Subject: "a", Secret: &schemas.SecretRef{File: "/a"}})},
 		{"hooks.cold_start[1].secret.env", hook(schemas.HookSpec{URL: "http://x", Secret: &schemas.SecretRef{Env: "HOME"}})},
+		{"hooks.cold_start[1].subject", hook(schemas.HookSpec{Subject: "_INBOX.x"})},
 		{"hooks.cold_start[1].timeout_ms", hook(schemas.HookSpec{Builtin: "clean-up", TimeoutMS: -1})},
+		{"hooks.cold_start[1].timeout_ms", hook(schemas.HookSpec{Builtin: "clean-up", TimeoutMS: schemas.MaxHookTimeoutMS + 1})},
 		{"agent.command", func(t *schemas.Template) { t.Agent = &schemas.TemplateAgent{} }},
 		{"agent.command[0]", func(t *schemas.Template) { t.Agent = &schemas.TemplateAgent{Command: []string{"{prompt}"}} }},
 		{"agent.command[2]", func(t *schemas.Template) {
@@ -115,70 +118,65 @@ func TestBadTemplates(t *testing.T) {
 		{"policy.deny[0]", func(t *schemas.Template) { t.Policy = &schemas.TemplatePolicy{Deny: []string{"a\x00"}} }},
 	}
 	for _, tt := range tests {
-		var v schemas.Template
-		if err := json.Unmarshal(examples(t)["template.minimal"], &v); err != nil {
-			t.Fatal(err)
-		}
-		if err := v.Validate(); err != nil {
-			t.Fatal(err)
-		}
-		tt.change(&v)
-		err := v.Validate()
-		t.Run(tt.path, func(t *testing.T) { checkRefusal(t, err, tt.path) })
+		t.Run(tt.path, func(t *testing.T) {
+			var v schemas.Template
+			testkit.Must(t, json.Unmarshal(examples(t)["template.minimal"], &v))
+			testkit.Must(t, v.Validate())
+			tt.change(&v)
+			checkRefusal(t, v.Validate(), tt.path)
+		})
 	}
 }
 
-func TestSyncLocation(t *testing.T) {
-	good := []struct{ location, tenant, agent, thread, want string }{
+func TestSyncThreadLocation(t *testing.T) {
+	for _, tt := range []struct{ location, tenant, template, thread, want string }{
 		{"s3://b/{thread}", "default", "a", "t", "s3://b/t"},
 		{"s3://b/x/{tenant}/{agent}/{thread}/", "acme", "writer", "t_1-x", "s3://b/x/acme/writer/t_1-x/"},
 		{"file:///srv/w/t-{thread}", "default", "a", "t", "file:///srv/w/t-t"},
 		{"s3://b/{thread}/{agent}", "default", "thread", "agent", "s3://b/agent/thread"},
+	} {
+		got, err := (&schemas.TemplateSync{Location: tt.location}).ThreadLocation(tt.tenant, tt.template, tt.thread)
+		testkit.Must(t, err)
+		testkit.Equal(t, "location of "+tt.location, got, tt.want)
 	}
-	for _, tt := range good {
-		s := &schemas.TemplateSync{Location: tt.location}
-		if got, err := s.For(tt.tenant, tt.agent, tt.thread); err != nil || got != tt.want {
-			t.Errorf("%+v gives %q, %v", tt, got, err)
-		}
-	}
-	bad := []struct{ tenant, agent, thread string }{
-		{"..", "a", "t"}, {"acme", "..", "t"}, {"acme", "a", ".."}, {"acme", "a", "t/../../other"}, {"acme", "a", ""},
-		{"acme", "a", "{tenant}"}, {"acme", "a/b", "t"}, {"", "a", "t"}, {"acme", "a", "t\n"}, {"acme", "a", "%2e%2e"},
-	}
-	s := &schemas.TemplateSync{Location: "s3://b/{tenant}/{agent}/{thread}"}
-	for _, tt := range bad {
-		if got, err := s.For(tt.tenant, tt.agent, tt.thread); !errors.Is(err, schemas.ErrInvalidArgument) {
-			t.Errorf("%+v gives %q, %v", tt, got, err)
-		}
-	}
-	if got, err := (&schemas.TemplateSync{Location: "s3://b/{thread}"}).For("acme", "a", "t"); !errors.Is(err, schemas.ErrInvalidArgument) {
-		t.Errorf("tenants share a workspace: %q, %v", got, err)
+	for _, tt := range []struct{ location, tenant, template, thread string }{
+		{"s3://b/{tenant}/{agent}/{thread}", "..", "a", "t"}, {"s3://b/{tenant}/{agent}/{thread}", "acme", "..", "t"},
+		{"s3://b/{tenant}/{agent}/{thread}", "acme", "a", ".."}, {"s3://b/{tenant}/{agent}/{thread}", "acme", "a", "t/../../other"},
+		{"s3://b/{tenant}/{agent}/{thread}", "acme", "a", ""}, {"s3://b/{tenant}/{agent}/{thread}", "acme", "a", "{tenant}"},
+		{"s3://b/{tenant}/{agent}/{thread}", "acme", "a/b", "t"}, {"s3://b/{tenant}/{agent}/{thread}", "", "a", "t"},
+		{"s3://b/{tenant}/{agent}/{thread}", "acme", "a", "t\n"}, {"s3://b/{tenant}/{agent}/{thread}", "acme", "a", "%2e%2e"},
+		{"s3://b/{thread}", "acme", "a", "t"}, // tenants would share a workspace
+	} {
+		t.Run(fmt.Sprint(tt), func(t *testing.T) {
+			_, err := (&schemas.TemplateSync{Location: tt.location}).ThreadLocation(tt.tenant, tt.template, tt.thread)
+			testkit.WantCode(t, err, schemas.CodeInvalidArgument)
+		})
 	}
 }
 
-// FuzzSyncLocation: whatever the location and names are, what comes out is under the fixed part, and two threads differ.
-func FuzzSyncLocation(f *testing.F) {
+// FuzzSyncThreadLocation checks that every location is below its fixed part, and that two threads never share one.
+func FuzzSyncThreadLocation(f *testing.F) {
 	f.Add("s3://b/{tenant}/{agent}/{thread}", "acme", "writer", "t", "acme", "u")
 	f.Add("file:///srv/x-{thread}/{tenant}", "default", "a", "b-c", "a-b", "c")
 	f.Fuzz(func(t *testing.T, location, tenant, agent, thread, tenant2, thread2 string) {
 		s := &schemas.TemplateSync{Location: location}
-		one, err := s.For(tenant, agent, thread)
+		one, err := s.ThreadLocation(tenant, agent, thread)
 		if err != nil {
 			return
 		}
 		fixed, _, _ := strings.Cut(location, "{")
 		if !strings.HasPrefix(one, fixed) || strings.Contains(one, "/../") || strings.HasSuffix(one, "/..") || strings.ContainsAny(one, "{}\x00") {
-			t.Fatalf("%q with %q %q %q gives %q", location, tenant, agent, thread, one)
+			t.Fatalf("location %q of tenant %q, template %q, thread %q = %q", location, tenant, agent, thread, one)
 		}
 		if tenant == tenant2 && thread == thread2 {
 			return
 		}
-		two, err := s.For(tenant2, agent, thread2)
+		two, err := s.ThreadLocation(tenant2, agent, thread2)
 		if err != nil {
 			return
 		}
 		if (thread != thread2 || strings.Contains(location, "{tenant}")) && strings.TrimSuffix(one, "/")+"/" == strings.TrimSuffix(two, "/")+"/" {
-			t.Fatalf("%q: two threads have %q", location, one)
+			t.Fatalf("location %q: two threads share %q", location, one)
 		}
 	})
 }

@@ -1,15 +1,60 @@
 package schemas
 
-// WorkerInfo is what is known of a worker, dead ones too. It is kept in the registry bucket.
+// WorkerInfo describes a worker, alive or dead. It is stored in the registry bucket.
 type WorkerInfo struct {
-	// ID is the worker's.
+	// ID is the worker's id.
 	ID string `json:"id"`
-	// Incarnation is new at each start.
+	// Incarnation is new at each start of the worker.
 	Incarnation string `json:"incarnation"`
-	// LowSeq is a sequence of EVT before which the worker left nothing unfinished: a recovery begins there.
+	// LowSeq is a sequence of EVT. The worker has no unfinished process before it, so a recovery starts there.
 	LowSeq uint64 `json:"low_seq"`
-	// Providers are the kinds of sandbox it can make.
+	// Providers are the names of the providers that the worker supports.
 	Providers []string `json:"providers"`
-	// Templates are the names of the templates it has.
+	// Templates are the names of the worker's templates.
 	Templates []string `json:"templates,omitempty"`
 }
+
+// Delivery is a command as a worker receives it.
+type Delivery struct {
+	// Tenant, Thread and Op are those of the subject.
+	Tenant, Thread string
+	Op             Op
+	// Command is the decoded command; nil when Invalid is set. Set it with SetCommand.
+	Command *Command
+	// Invalid is why the command cannot be decoded.
+	Invalid *Error
+	// Process is the command's process id, Fingerprint its [Command.Fingerprint]. Both are empty without a command. They are
+	// computed once, where the command is decoded.
+	Process, Fingerprint string
+	// Inbox is the subject for the command's events; empty when no caller waits.
+	Inbox string
+	// Durable says that the command comes from CMD, which delivers it again unless the verdict ends it.
+	Durable bool
+	// Attempt counts the deliveries of the command, from 1.
+	Attempt int
+}
+
+// SetCommand sets Command, and computes Process and Fingerprint. Tenant and Thread must be set.
+func (d *Delivery) SetCommand(c *Command) {
+	d.Command, d.Process, d.Fingerprint = c, ProcessID(d.Tenant, d.Thread, c.Key), c.Fingerprint()
+}
+
+// Verdict says what to do with a delivery.
+type Verdict struct {
+	Action Action
+	// To is the worker to forward to, for ActionForward.
+	To string
+	// Reason is why the command is a dead letter, for ActionDead.
+	Reason *Error
+}
+
+// Action is what to do with a durable delivery. A fast one has its reply already.
+type Action int
+
+// The actions.
+const (
+	ActionDone    Action = iota // accepted, answered or refused for good: do not deliver it again
+	ActionRetry                 // deliver it again, later or to another worker
+	ActionForward               // send it to the thread's owner
+	ActionDead                  // no worker can ever accept it: store it as a dead letter
+)

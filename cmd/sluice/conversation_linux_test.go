@@ -234,7 +234,7 @@ func TestManyConversationsAtOnce(t *testing.T) {
 // lived looks at all that was told of a thread.
 func (f *fleet) lived(thread string, commands, messages int) {
 	f.t.Helper()
-	f.awaitEvent(thread, "", schemas.TypeSessionEnded)
+	f.awaitEvent(thread, "", schemas.TypeSessionTerminated)
 	var life []schemas.EventType
 	processes, ran := map[string][]schemas.EventType{}, map[string]int{}
 	talking := ""
@@ -261,8 +261,8 @@ func (f *fleet) lived(thread string, commands, messages int) {
 	})
 	f.must(err)
 	if want := []schemas.EventType{
-		schemas.TypeSessionCreated, schemas.TypeSandboxPending, schemas.TypeSandboxCreating, schemas.TypeColdStart, schemas.TypeSandboxRunning,
-		schemas.TypeSandboxEnded, schemas.TypeSessionEnded,
+		schemas.TypeSessionCreated, schemas.TypeSandboxPending, schemas.TypeSandboxCreating, schemas.TypeColdStartFinished, schemas.TypeSandboxRunning,
+		schemas.TypeSandboxTerminated, schemas.TypeSessionTerminated,
 	}; !slices.Equal(life, want) {
 		f.t.Errorf("%s: %v, want %v", thread, life, want)
 	}

@@ -130,7 +130,7 @@ func eventDetail(ev *schemas.Event) string {
 		if ev.Decode(&r) == nil {
 			return fmt.Sprintf("%s  %s, exit code %d, %.0f ms", ev.Process, r.Reason, r.ExitCode, r.DurationMS)
 		}
-	case schemas.TypeSandboxRunning, schemas.TypeSandboxFailed, schemas.TypeSandboxEnded:
+	case schemas.TypeSandboxRunning, schemas.TypeSandboxFailed, schemas.TypeSandboxTerminated:
 		var s schemas.SandboxInfo
 		if ev.Decode(&s) == nil {
 			return fmt.Sprintf("%s  %s, %.0f ms", s.ID, s.Provider, s.StartMS)

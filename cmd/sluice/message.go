@@ -9,7 +9,7 @@ import (
 
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/schemas"
-	"github.com/sluice-dev/sluice/schemas/answer"
+	"github.com/sluice-dev/sluice/processor/answer"
 )
 
 func (m *Main) messageCommand(g *globals) *cobra.Command {
@@ -38,7 +38,7 @@ What was said is kept: ` + "`sluice messages --thread THREAD`" + ` shows it.`,
 			if raw || asJSON {
 				return m.attend(cmd.Context(), g, t)
 			}
-			r := &answer.Reader{To: m.Stdout}
+			r := answer.NewReader(m.Stdout, "")
 			t.stdout = r
 			err = m.attend(cmd.Context(), g, t)
 			_ = r.Close() // the output was told already that its reader has gone

@@ -56,7 +56,7 @@ func speaker(msg *schemas.Message) string {
 	s := string(msg.Role)
 	name := msg.User
 	if msg.Role == schemas.RoleAgent {
-		name = msg.Agent
+		name = msg.Template
 	}
 	if name != "" {
 		s += " " + name

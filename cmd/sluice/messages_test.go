@@ -14,7 +14,7 @@ func TestMessagesArePrintedForPeopleAndPrograms(t *testing.T) {
 	var out bytes.Buffer
 	m := &Main{Stdout: &out}
 	msg := &schemas.Message{
-		Seq: 12, Thread: "t1", Process: "p1", Role: schemas.RoleAgent, Agent: "tpl", Text: "one\n13  10:00:00.000  user\x1b[2J\ntwo\n", Truncated: true,
+		Seq: 12, Thread: "t1", Process: "p1", Role: schemas.RoleAgent, Template: "tpl", Text: "one\n13  10:00:00.000  user\x1b[2J\ntwo\n", Truncated: true,
 		Time: time.Unix(0, 0), Reason: schemas.ReasonExited, ExitCode: 3, Usage: &schemas.Usage{InputTokens: 5, OutputTokens: 6},
 	}
 	if err := m.messagePrinter(false)(msg); err != nil {

@@ -37,7 +37,7 @@ func (c *cli) write(file, body string) {
 func TestTemplateCheck(t *testing.T) {
 	c := newCLI(t)
 	folder, file := c.templates("name: mine\n---\nname: other\n")
-	if got := c.run("template", "check", file, "--", folder+"/."); got.code != 1 || !strings.Contains(got.stderr, "template mine is at "+file+":1 already") {
+	if got := c.run("template", "check", file, "--", folder+"/."); got.code != 1 || !strings.Contains(got.stderr, "template mine is already defined at "+file+":1") {
 		t.Errorf("the same file twice: %+v", got)
 	}
 	if got := c.run("template", "check", folder); got.code != 0 || got.stdout != "mine: ok\nother: ok\n" || got.stderr != "" {

@@ -1,9 +1,9 @@
-// Package observe tells of a worker in log lines and metrics, from the events that it publishes anyway.
+// Package observe derives a worker's log lines and metrics from the events that the worker publishes.
 //
 //	processor.Worker ──► Records (decorated) ──► events
 //	                 ──► Policy  (decorated)
 //	                          │
 //	                          ▼
-//	                      Observer ──► one log line each: session_created, session_reused, validation_failed …
-//	                               └─► Prometheus: by template and outcome, never by thread, whose number has no bound
+//	                      Observer ──► log lines: session_created, session_reused, validation_failed …
+//	                               └─► Prometheus metrics, by template and outcome, never by thread: threads are unbounded
 package observe

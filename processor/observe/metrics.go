@@ -8,10 +8,10 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// unknown is the template of what concerns no session that this worker has.
+// unknown is the template label of events of sessions that this worker does not own.
 const unknown = "unknown"
 
-// label is a template's name as metrics have it.
+// label returns the template label of metrics.
 func label(template string) string {
 	switch {
 	case template == "":
@@ -22,7 +22,7 @@ func label(template string) string {
 	return template
 }
 
-// metrics are a worker's. docs/templates.md lists them.
+// metrics are a worker's metrics. docs/templates.md lists them.
 type metrics struct {
 	sessions, sandboxes, commands, violations, validation, limits, tokens, syncs, syncBytes *prometheus.CounterVec
 	lifetime, duration, starts, hooks                                                       *prometheus.HistogramVec
@@ -32,24 +32,24 @@ func newMetrics() *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_" + name, Help: help}, labels)
 	}
-	// From a millisecond to more than a day.
+	// 10 buckets, each 4 times the one before: from 1 ms they reach 4 min, from 1 s 3 days.
 	histogram := func(name, help string, least float64, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "sluice_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(least, 4, 10)}, labels)
 	}
 	return &metrics{
-		sessions:   counter("sessions_total", "Sessions, by what became of them: created, reused, expired, terminated.", "template", "outcome"),
-		sandboxes:  counter("sandboxes_total", "Sandboxes that ran, and that failed.", "template", "outcome"),
-		commands:   counter("commands_total", "Commands that were accepted, by how they ended: success, failure, killed, timed_out, oom, lost, rejected.", "template", "outcome"),
-		violations: counter("policy_violations_total", "Commands that a template's policy refused.", "template"),
-		validation: counter("validation_failures_total", "Commands that could never be accepted, by the code of the error.", "template", "outcome"),
-		limits:     counter("limits_exceeded_total", "Limits that were reached, by the code of the error.", "template", "outcome"),
-		tokens:     counter("tokens_total", "Tokens that agents said they used.", "template", "direction"),
-		syncs:      counter("syncs_total", "Workspaces pulled, pushed, and in conflict.", "template", "outcome"),
-		syncBytes:  counter("sync_bytes_total", "Bytes that syncs carried over.", "template", "outcome"),
-		lifetime:   histogram("session_lifetime_seconds", "How long sessions lived.", 1, "template"),
-		duration:   histogram("command_duration_seconds", "How long commands ran.", 0.001, "template", "outcome"),
-		starts:     histogram("cold_start_seconds", "How long cold starts took: making the sandbox, and its hooks.", 0.001, "template", "part"),
-		hooks:      histogram("hook_duration_seconds", "How long hooks ran.", 0.001, "template", "phase", "outcome"),
+		sessions:   counter("sessions_total", "Sessions by outcome: created, reused, expired, terminated.", "template", "outcome"),
+		sandboxes:  counter("sandboxes_total", "Sandboxes by outcome: running, failed.", "template", "outcome"),
+		commands:   counter("commands_total", "Accepted commands by outcome: success, failure, killed, timed_out, oom, lost, rejected.", "template", "outcome"),
+		violations: counter("policy_violations_total", "Commands that the template's policy refused.", "template"),
+		validation: counter("validation_failures_total", "Invalid commands by error code.", "template", "outcome"),
+		limits:     counter("limits_exceeded_total", "Limits reached by error code.", "template", "outcome"),
+		tokens:     counter("tokens_total", "Tokens that agents reported.", "template", "direction"),
+		syncs:      counter("syncs_total", "Workspace syncs by outcome: pulled, pushed, conflict.", "template", "outcome"),
+		syncBytes:  counter("sync_bytes_total", "Bytes transferred by syncs.", "template", "outcome"),
+		lifetime:   histogram("session_lifetime_seconds", "Lifetime of sessions.", 1, "template"),
+		duration:   histogram("command_duration_seconds", "Duration of commands.", 0.001, "template", "outcome"),
+		starts:     histogram("cold_start_seconds", "Duration of cold starts by part: sandbox, hooks.", 0.001, "template", "part"),
+		hooks:      histogram("hook_duration_seconds", "Duration of hooks.", 0.001, "template", "phase", "outcome"),
 	}
 }
 
@@ -64,11 +64,11 @@ func (m *metrics) register(registry prometheus.Registerer) error {
 	return nil
 }
 
-// active counts the sessions that this worker owns, by template.
+// active collects the number of sessions that this worker owns, by template.
 type active struct{ observer *Observer }
 
 func (active) desc() *prometheus.Desc {
-	return prometheus.NewDesc("sluice_sessions_active", "Sessions that this worker owns.", []string{"template"}, nil)
+	return prometheus.NewDesc("sluice_sessions_active", "Sessions owned by this worker.", []string{"template"}, nil)
 }
 
 // Describe implements prometheus.Collector.
@@ -87,17 +87,19 @@ func (a active) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// PoolStats are the counts of a pool of ready sandboxes.
+// PoolStats are the statistics of a sandbox pool.
 type PoolStats struct {
-	// Hits found a sandbox ready, Misses waited for one, Exhausted were refused; Failed could not be made. All since the start.
+	// Hits counts requests that got a ready sandbox, Misses those that waited for one, Exhausted those that were refused. Failed
+	// counts sandboxes that could not be created. All count from the worker's start.
 	Hits, Misses, Exhausted, Failed int64
-	// Ready, Making and InUse are how many there are now, Size how many are to be ready.
+	// Ready, Making and InUse are the current numbers of sandboxes that are ready, being created and in use. Size is the target
+	// number of ready sandboxes.
 	Ready, Making, InUse, Size int
-	// Wait is how long hits and misses took, all together.
+	// Wait is the total time of hits and misses.
 	Wait time.Duration
 }
 
-// Pool adds the metrics of a pool. Errors: those of registering twice.
+// Pool registers the metrics of a pool. Errors: those of the registry, for a second registration.
 func Pool(registry prometheus.Registerer, provider string, stats func() PoolStats) error {
 	return registry.Register(pool{provider, stats})
 }
@@ -120,15 +122,15 @@ func (p pool) Collect(out chan<- prometheus.Metric) {
 		value      float64
 		outcome    string
 	}{
-		{"pool_requests_total", "Sandboxes asked of the pool: hit, miss, exhausted.", prometheus.CounterValue, float64(s.Hits), "hit"},
-		{"pool_requests_total", "Sandboxes asked of the pool: hit, miss, exhausted.", prometheus.CounterValue, float64(s.Misses), "miss"},
-		{"pool_requests_total", "Sandboxes asked of the pool: hit, miss, exhausted.", prometheus.CounterValue, float64(s.Exhausted), "exhausted"},
-		{"pool_failures_total", "Members that could not be made.", prometheus.CounterValue, float64(s.Failed), ""},
-		{"pool_wait_seconds_total", "Time that requests took, all together.", prometheus.CounterValue, s.Wait.Seconds(), ""},
-		{"pool_size", "Sandboxes that are to be ready.", prometheus.GaugeValue, float64(s.Size), ""},
-		{"pool_ready", "Sandboxes that are ready.", prometheus.GaugeValue, float64(s.Ready), ""},
-		{"pool_making", "Sandboxes on their way.", prometheus.GaugeValue, float64(s.Making), ""},
-		{"pool_in_use", "Sandboxes that belong to sessions.", prometheus.GaugeValue, float64(s.InUse), ""},
+		{"pool_requests_total", "Pool requests by outcome: hit, miss, exhausted.", prometheus.CounterValue, float64(s.Hits), "hit"},
+		{"pool_requests_total", "Pool requests by outcome: hit, miss, exhausted.", prometheus.CounterValue, float64(s.Misses), "miss"},
+		{"pool_requests_total", "Pool requests by outcome: hit, miss, exhausted.", prometheus.CounterValue, float64(s.Exhausted), "exhausted"},
+		{"pool_failures_total", "Sandboxes that the pool could not create.", prometheus.CounterValue, float64(s.Failed), ""},
+		{"pool_wait_seconds_total", "Total duration of pool requests.", prometheus.CounterValue, s.Wait.Seconds(), ""},
+		{"pool_size", "Target number of ready sandboxes.", prometheus.GaugeValue, float64(s.Size), ""},
+		{"pool_ready", "Ready sandboxes.", prometheus.GaugeValue, float64(s.Ready), ""},
+		{"pool_making", "Sandboxes being created.", prometheus.GaugeValue, float64(s.Making), ""},
+		{"pool_in_use", "Sandboxes in use by sessions.", prometheus.GaugeValue, float64(s.InUse), ""},
 	} {
 		names, values := []string(nil), []string(nil)
 		if v.outcome != "" {

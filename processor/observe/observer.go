@@ -12,23 +12,23 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Observer sees what a worker does. Its methods may be called from any goroutine.
+// Observer logs and counts a worker's events. Its methods are safe for concurrent use.
 type Observer struct {
 	log     zerolog.Logger
 	metrics *metrics
 
 	mu       sync.Mutex
-	sessions map[string]session // by id: those this worker owns
+	sessions map[string]session // by id; those that this worker owns
 }
 
-// session is what events of a session do not repeat.
+// session holds the facts of a session that its later events do not repeat.
 type session struct {
 	template string
 	user     string
 	created  time.Time
 }
 
-// New is an observer that writes to log, and whose metrics are in the registry. Errors: those of registering twice.
+// New returns an Observer that writes to log and registers its metrics. Errors: those of the registry, for a second registration.
 func New(log zerolog.Logger, registry prometheus.Registerer) (*Observer, error) {
 	o := &Observer{log: log, metrics: newMetrics(), sessions: map[string]session{}}
 	if err := o.metrics.register(registry); err != nil {
@@ -40,14 +40,14 @@ func New(log zerolog.Logger, registry prometheus.Registerer) (*Observer, error) 
 	return o, nil
 }
 
-// Begin forgets the sessions of a worker that has lost them.
-func (o *Observer) Begin() {
+// Reset drops all sessions. Call it when the worker has lost them.
+func (o *Observer) Reset() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	clear(o.sessions)
 }
 
-// Records are a worker's records, seen as they are written.
+// Records returns a decorator of inner that observes the events written to it.
 func (o *Observer) Records(inner processor.Records) processor.Records { return records{inner, o} }
 
 type records struct {
@@ -64,11 +64,11 @@ func (r records) Append(ctx context.Context, ev *schemas.Event, after uint64) (u
 }
 
 func (r records) Publish(ctx context.Context, ev *schemas.Event) error {
-	r.observer.Event(ev) // it happened, whether the event can be stored or not
+	r.observer.Event(ev) // the fact is true even if the event cannot be stored
 	return r.Records.Publish(ctx, ev)
 }
 
-// Policy is a policy, of which every refusal is counted.
+// Policy returns a decorator of inner that counts its refusals.
 func (o *Observer) Policy(inner processor.Policy) processor.Policy { return policy{inner, o} }
 
 type policy struct {
@@ -84,14 +84,14 @@ func (p policy) Check(t *schemas.Template, command string, args []string) error 
 	return err
 }
 
-// Event takes note of an event that was published.
+// Event logs and counts a published event.
 func (o *Observer) Event(ev *schemas.Event) {
 	switch ev.Type {
-	case schemas.TypeSessionCreated, schemas.TypeSessionReused, schemas.TypeSessionExpired, schemas.TypeSessionEnded:
+	case schemas.TypeSessionCreated, schemas.TypeSessionReused, schemas.TypeSessionExpired, schemas.TypeSessionTerminated:
 		o.session(ev)
 	case schemas.TypeProcessExited, schemas.TypeProcessLost, schemas.TypeProcessRejected:
 		o.process(ev)
-	case schemas.TypeColdStart:
+	case schemas.TypeColdStartFinished:
 		o.coldStart(ev)
 	case schemas.TypeSandboxFailed:
 		o.metrics.sandboxes.WithLabelValues(o.template(ev), "failed").Inc()
@@ -116,33 +116,31 @@ func (o *Observer) session(ev *schemas.Event) {
 		return
 	}
 	template := label(s.Template)
-	line := func(name string) {
-		o.log.Info().Str("user", s.User).Str("thread", ev.Thread).Str("session_id", s.ID).Str("template", template).Uint64("epoch", s.Epoch).Msg(name)
+	started := func(outcome string) {
+		o.log.Info().Str("user", s.User).Str("thread", ev.Thread).Str("session_id", s.ID).Str("template", template).Uint64("epoch", s.Epoch).Msg("session_" + outcome)
+		o.metrics.sessions.WithLabelValues(template, outcome).Inc()
+		o.addSession(&s)
 	}
 	switch ev.Type {
 	case schemas.TypeSessionCreated:
-		line("session_created")
-		o.metrics.sessions.WithLabelValues(template, "created").Inc()
-		o.keep(&s)
+		started("created")
 	case schemas.TypeSessionReused:
-		line("session_reused")
-		o.metrics.sessions.WithLabelValues(template, "reused").Inc()
-		o.keep(&s)
+		started("reused")
 	case schemas.TypeSessionExpired:
-		o.ended(&s, "expired", ev.Time)
+		o.endSession(&s, "expired", ev.Time)
 	default:
-		o.ended(&s, "terminated", ev.Time)
+		o.endSession(&s, "terminated", ev.Time)
 	}
 }
 
-func (o *Observer) keep(s *schemas.Session) {
+func (o *Observer) addSession(s *schemas.Session) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sessions[s.ID] = session{template: label(s.Template), user: s.User, created: s.Created}
 }
 
-// ended takes note of a session's end, for which the worker has a log line of its own.
-func (o *Observer) ended(s *schemas.Session, outcome string, at time.Time) {
+// endSession counts a session's end. The worker itself logs it.
+func (o *Observer) endSession(s *schemas.Session, outcome string, at time.Time) {
 	o.mu.Lock()
 	delete(o.sessions, s.ID)
 	o.mu.Unlock()
@@ -151,8 +149,8 @@ func (o *Observer) ended(s *schemas.Session, outcome string, at time.Time) {
 	o.metrics.lifetime.WithLabelValues(template).Observe(max(0, at.Sub(s.Created).Seconds()))
 }
 
-// of is what is known of an event's session.
-func (o *Observer) of(ev *schemas.Event) session {
+// sessionOf returns the session of an event.
+func (o *Observer) sessionOf(ev *schemas.Event) session {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s, ok := o.sessions[ev.Session]
@@ -162,7 +160,7 @@ func (o *Observer) of(ev *schemas.Event) session {
 	return s
 }
 
-func (o *Observer) template(ev *schemas.Event) string { return o.of(ev).template }
+func (o *Observer) template(ev *schemas.Event) string { return o.sessionOf(ev).template }
 
 func (o *Observer) process(ev *schemas.Event) {
 	var r schemas.Result
@@ -226,7 +224,7 @@ func (o *Observer) failure(ev *schemas.Event, name string, counter *prometheus.C
 	if ev.Decode(&e) != nil {
 		return
 	}
-	s := o.of(ev)
+	s := o.sessionOf(ev)
 	o.log.Warn().Str("user", s.user).Str("thread", ev.Thread).Str("session_id", ev.Session).Str("command_id", ev.Process).Str("code", string(e.Code)).Str("reason", e.Message).Msg(name)
 	counter.WithLabelValues(s.template, string(e.Code)).Inc()
 }

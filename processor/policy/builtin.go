@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// isBuiltin says whether a shell does it itself, so that no leave is needed, or only for what it runs in turn.
+// isBuiltin reports whether a shell runs the command itself. A builtin needs no allow pattern, only the commands that it runs do.
 func isBuiltin(name string) bool {
 	switch name {
 	case ":", "true", "false", "test", "[", "[[", "cd", "pwd", "exit", "return", "break", "continue", "shift", "set", "unset", "export",
@@ -17,25 +17,25 @@ func isBuiltin(name string) bool {
 	return false
 }
 
-// builtin checks what a shell does itself.
-func (c *checker) builtin(name string, words []word, at place) *denial {
+// builtin checks a shell builtin.
+func (c *checker) builtin(name string, words []word, s scope) *denial {
 	args := words[1:]
 	switch name {
 	case "eval":
-		return c.eval(args, at)
+		return c.eval(args, s)
 	case "trap":
-		return c.trap(args, at)
+		return c.trap(args, s)
 	case ".", "source", "alias", "enable", "bind", "fc", "complete", "compgen", "compopt":
 		if len(args) == 0 || c.lists.names(name) {
 			return nil
 		}
-		return deny(name, "what it runs, or makes others run, cannot be seen: name it in allow, if anything may")
+		return deny(name, "cannot determine statically what it runs: to permit everything, name it in allow")
 	case "hash":
-		return refuseOption(name, args, "p", "it gives a program another one's name")
+		return refuseOption(name, args, "p", "it maps a name to another program")
 	case "unset":
-		return refuseOption(name, args, "f", "functions are checked where they are written, and must stay")
+		return refuseOption(name, args, "f", "the check of a line relies on its functions")
 	case "mapfile", "readarray":
-		if d := refuseOption(name, args, "C", "what it calls cannot be seen"); d != nil {
+		if d := refuseOption(name, args, "C", "cannot determine statically what it calls"); d != nil {
 			return d
 		}
 	case "read", "printf", "getopts", "let":
@@ -44,42 +44,42 @@ func (c *checker) builtin(name string, words []word, at place) *denial {
 	}
 	for _, a := range args {
 		if a.known && isDangerous(strings.TrimPrefix(a.text, "-v")) {
-			return deny(name, "%s decides which programs run", a.text)
+			return deny(name, "%s controls which programs run", a.text)
 		}
 	}
 	return nil
 }
 
-// eval checks the line that its words make.
-func (c *checker) eval(args []word, at place) *denial {
+// eval checks the line that the arguments form.
+func (c *checker) eval(args []word, s scope) *denial {
 	texts := make([]string, len(args))
 	for i, a := range args {
 		if !a.known {
-			return deny("eval", "its line is put together only when it runs: %s", shown(a.text))
+			return deny("eval", dynamicLine, clip(a.text))
 		}
 		texts[i] = a.text
 	}
 	if len(texts) > 0 && texts[0] == "--" {
 		texts = texts[1:]
 	}
-	return c.line("", strings.Join(texts, " "), at.within())
+	return c.line("", strings.Join(texts, " "), s.nested())
 }
 
-// trap checks the line of a trap.
-func (c *checker) trap(args []word, at place) *denial {
+// trap checks the command line of a trap.
+func (c *checker) trap(args []word, s scope) *denial {
 	if len(args) > 0 && args[0].known && args[0].text == "--" {
 		args = args[1:]
 	}
 	if len(args) < 2 {
-		return nil // it resets a signal, or lists them
+		return nil // resets a signal, or lists traps
 	}
 	if !args[0].known {
-		return deny("trap", "its line is put together only when it runs: %s", shown(args[0].text))
+		return deny("trap", dynamicLine, clip(args[0].text))
 	}
 	if slices.Contains([]string{"-", "-p", "-l", ""}, args[0].text) {
 		return nil
 	}
-	return c.line("", args[0].text, at.within())
+	return c.line("", args[0].text, s.nested())
 }
 
 func refuseOption(name string, args []word, letter, why string) *denial {
@@ -91,7 +91,7 @@ func refuseOption(name string, args []word, letter, why string) *denial {
 	return nil
 }
 
-// isDangerous says whether a variable decides which programs run, or is run itself.
+// isDangerous reports whether a variable controls which programs run, or contains a command.
 func isDangerous(name string) bool {
 	switch name {
 	case "PATH", "ENV", "BASH_ENV", "SHELLOPTS", "BASHOPTS", "PROMPT_COMMAND", "PS0", "PS1", "PS2", "PS4", "IFS", "EXECIGNORE", "BASH_CMDS", "BASH_ALIASES",
@@ -101,11 +101,11 @@ func isDangerous(name string) bool {
 	return strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "DYLD_") || strings.HasPrefix(name, "BASH_FUNC_")
 }
 
-// checkAssigned checks a word NAME=value.
-func checkAssigned(w word) *denial {
+// checkAssignment checks a word NAME=value.
+func checkAssignment(w word) *denial {
 	name, _, _ := strings.Cut(w.text, "=")
 	if isDangerous(name) {
-		return deny(name+"=", "it decides which programs run")
+		return deny(name+"=", "it controls which programs run")
 	}
 	return nil
 }

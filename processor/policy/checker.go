@@ -8,158 +8,160 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// maxDepth is how many commands within commands are looked into.
+// maxDepth is the deepest nesting of commands in commands.
 const maxDepth = 24
 
-// place is where a command stands.
-type place struct {
+// scope is the context in which a command runs.
+type scope struct {
 	depth int
-	// shell says that a shell runs it, whose builtins it may be; functions are those that are sure to be there.
+	// shell is true when a shell runs the command, which may then be a builtin. functions are the functions that are certainly
+	// defined.
 	shell     bool
 	functions []string
-	// lang is how the shell reads a line, where that is known.
+	// lang is the shell's syntax; 0 when unknown.
 	lang syntax.LangVariant
 }
 
-func (p place) within() place {
-	p.depth++
-	return p
+// nested returns the scope of a command inside the command, run by the same shell.
+func (s scope) nested() scope {
+	s.depth++
+	return s
 }
 
-// program is the place of what another program runs: no builtin, no function.
-func (p place) program() place { return place{depth: p.depth + 1} }
+// program returns the scope of a command that another program runs: without builtins and functions.
+func (s scope) program() scope { return scope{depth: s.depth + 1} }
 
-// checker checks one command, and all that is in it.
+// checker checks one command and all commands inside it.
 type checker struct {
 	lists *lists
-	read  int // bytes of shell lines read so far, each once for each way to read it
-	lines int
+	bytes int // bytes of shell lines parsed so far, counted once per syntax
+	lines int // shell lines parsed so far, counted likewise
 }
 
-// command checks a command and what it runs in turn.
-func (c *checker) command(words []word, at place) *denial {
+// command checks a command and the commands that it runs.
+func (c *checker) command(words []word, s scope) *denial {
 	if len(words) == 0 {
 		return nil
 	}
-	if at.depth > maxDepth {
-		return deny(words[0].text, "it stands deeper than %d commands within each other", maxDepth)
+	if s.depth > maxDepth {
+		return deny(words[0].text, "more than %d commands are nested", maxDepth)
 	}
 	if !words[0].known {
-		return deny(words[0].text, "its name is put together only when it runs: write it out")
+		return deny(words[0].text, "the shell computes its name: write it literally")
 	}
 	given := words[0].text
 	if given == "" {
-		return deny(given, "it has no name")
+		return deny(given, "the name is empty")
 	}
 	if p := c.lists.denies(given); p != "" {
-		return &denial{command: given, pattern: p, why: "deny has the pattern " + p}
+		return &denial{command: given, pattern: p, why: "pattern " + p + " in deny matches it"}
 	}
 	name := path.Base(path.Clean(given))
 	switch {
-	case at.shell && given == name && slices.Contains(at.functions, given):
-		return nil // its body is checked where it stands
-	case at.shell && given == name && isBuiltin(name):
-		return c.builtin(name, words, at)
+	case s.shell && given == name && slices.Contains(s.functions, given):
+		return nil // its body is checked at its definition
+	case s.shell && given == name && isBuiltin(name):
+		return c.builtin(name, words, s)
 	case isShell(name):
-		return c.shell(name, given, words[1:], at)
+		return c.shell(name, given, words[1:], s)
 	case opaque(name):
 		if c.lists.names(given) {
 			return nil
 		}
-		return deny(given, "what it runs cannot be seen: name it in allow, if all of that may run")
+		return deny(given, "cannot determine statically what it runs: to permit everything, name it in allow")
 	}
 	w, wraps := wrappers()[name]
-	wraps = wraps && (!w.builtin || at.shell)
+	wraps = wraps && (!w.builtin || s.shell)
 	if !(wraps && w.builtin) && !c.lists.allows(given) {
-		return deny(given, "no pattern of allow matches it")
+		return deny(given, "no pattern in allow matches it")
 	}
 	switch {
 	case wraps:
-		return c.wrapped(given, &w, words[1:], at)
+		return c.wrapped(given, &w, words[1:], s)
 	case name == "find":
-		return c.find(given, words[1:], at)
+		return c.find(given, words[1:], s)
 	}
 	return nil
 }
 
-// wrapped checks the command that another one's arguments hold.
-func (c *checker) wrapped(given string, w *wrapper, words []word, at place) *denial {
+// wrapped checks the command in the arguments of another one.
+func (c *checker) wrapped(given string, w *wrapper, words []word, s scope) *denial {
 	inner, options, assigned, d := w.inner(given, words)
 	if d != nil {
 		return d
 	}
 	for _, a := range assigned {
-		if d := checkAssigned(a); d != nil {
+		if d := checkAssignment(a); d != nil {
 			return d
 		}
 	}
-	_, tells := options["v"]
+	_, prints := options["v"]
 	_, describes := options["V"]
-	if len(inner) == 0 || given == "command" && (tells || describes) {
-		return nil // nothing is run
+	if len(inner) == 0 || given == "command" && (prints || describes) {
+		return nil // runs nothing
 	}
-	if w.adds {
-		inner = replaced(inner, options)
+	if w.addsArgs {
+		inner = withXargsInput(inner, options)
 	}
 	if w.builtin {
-		at.functions = nil // it looks past them
-		return c.command(inner, at.within())
+		s.functions = nil // it ignores functions
+		return c.command(inner, s.nested())
 	}
-	return c.command(inner, at.program())
+	return c.command(inner, s.program())
 }
 
-// replaced is what xargs makes of its command: words that hold the replaced text are not known, and more are added.
-func replaced(inner []word, options map[string]string) []word {
-	mark := ""
+// withXargsInput returns the command that xargs runs. Its input replaces a placeholder in the words, or adds words.
+func withXargsInput(inner []word, options map[string]string) []word {
+	placeholder := ""
 	for _, name := range []string{"I", "i", "replace"} {
 		if value, given := options[name]; given {
-			mark = value
-			if mark == "" {
-				mark = "{}"
+			placeholder = value
+			if placeholder == "" {
+				placeholder = "{}"
 			}
 		}
 	}
-	if mark == "" {
-		return append(slices.Clone(inner), unknown("what xargs reads"))
+	if placeholder == "" {
+		return append(slices.Clone(inner), unknownWords("input of xargs"))
 	}
-	return marked(inner, mark)
+	return withPlaceholder(inner, placeholder)
 }
 
-// marked is a command in which each word with the mark in it is known only when it runs.
-func marked(words []word, mark string) []word {
+// withPlaceholder returns a command in which words that contain the placeholder are unknown.
+func withPlaceholder(words []word, placeholder string) []word {
 	out := slices.Clone(words)
 	for i := range out {
-		if strings.Contains(out[i].text, mark) {
+		if strings.Contains(out[i].text, placeholder) {
 			out[i].known = false
 		}
 	}
 	return out
 }
 
-// find checks what find is asked to run, and -delete, which is rm by another name.
-func (c *checker) find(given string, words []word, at place) *denial {
+// find checks the commands that find runs, and -delete, which does the same as rm.
+func (c *checker) find(given string, words []word, s scope) *denial {
 	for i := 0; i < len(words); i++ {
 		switch {
 		case words[i].many:
-			return deny(given, "whether it runs anything cannot be told: %s is not known yet", shown(words[i].text))
+			return deny(given, "cannot determine statically whether it runs a command: the value of %s is unknown", clip(words[i].text))
 		case !words[i].known:
-			// It might be -exec: then what follows is a command.
+			// If it is -exec, a command follows.
 			if i+1 < len(words) && words[i+1].known && c.lists.denies(words[i+1].text) != "" {
-				return c.command(words[i+1:], at.program())
+				return c.command(words[i+1:], s.program())
 			}
 			continue
 		}
 		switch words[i].text {
 		case "-delete":
 			if p := c.lists.denies("rm"); p != "" {
-				return &denial{command: given + " -delete", pattern: p, why: "it removes files, and deny has the pattern " + p}
+				return &denial{command: given + " -delete", pattern: p, why: "it removes files, and pattern " + p + " in deny matches rm"}
 			}
 		case "-exec", "-execdir", "-ok", "-okdir":
 			end := i + 1
 			for end < len(words) && words[end].text != ";" && words[end].text != "+" {
 				end++
 			}
-			if d := c.command(marked(words[i+1:end], "{}"), at.program()); d != nil {
+			if d := c.command(withPlaceholder(words[i+1:end], "{}"), s.program()); d != nil {
 				return d
 			}
 			i = end
@@ -176,45 +178,45 @@ func isShell(name string) bool {
 	return false
 }
 
-// shell checks a shell. With -c the line counts, and the shell's own name need not be allowed.
-func (c *checker) shell(name, given string, words []word, at place) *denial {
+// shell checks a shell. With -c, the line is checked, and allow need not name the shell.
+func (c *checker) shell(name, given string, words []word, s scope) *denial {
 	line, found, d := shellLine(given, words)
 	switch {
 	case d != nil:
 		return d
 	case found:
-		return c.line(name, line, at.program())
+		return c.line(name, line, s.program())
 	case c.lists.names(given):
 		return nil
 	default:
-		return deny(given, "what it runs cannot be seen: use it with -c, or name it in allow, if anything may run")
+		return deny(given, "cannot determine statically what it runs: use -c, or, to permit everything, name it in allow")
 	}
 }
 
-// shellLine is the line of a shell's option -c.
+// shellLine returns the line of a shell's option -c.
 func shellLine(given string, words []word) (line string, found bool, d *denial) {
 	for i := 0; i < len(words); i++ {
 		w := words[i]
 		if !w.known {
-			return "", false, deny(given, "what it runs cannot be told before it does: %s is not known yet", shown(w.text))
+			return "", false, deny(given, unknownValue, clip(w.text))
 		}
 		switch {
 		case w.text == "--" || w.text == "-":
 			if found && i+1 < len(words) {
-				return known(given, words[i+1])
+				return literalLine(given, words[i+1])
 			}
 			return "", false, nil
 		case slices.Contains([]string{"--norc", "--noprofile", "--posix", "--login", "--restricted", "--verbose"}, w.text):
 		case strings.HasPrefix(w.text, "--"):
-			return "", false, deny(given, "its option %s is not known here, so that what it runs cannot be told", shown(w.text))
+			return "", false, deny(given, unknownOption, clip(w.text))
 		case len(w.text) > 1 && (w.text[0] == '-' || w.text[0] == '+'):
 			if strings.ContainsAny(w.text, "si") {
-				return "", false, deny(given, "with %s it reads more than its line", shown(w.text))
+				return "", false, deny(given, "with %s it reads commands from standard input", clip(w.text))
 			}
 			found = found || w.text[0] == '-' && strings.Contains(w.text, "c")
-			i += strings.Count(w.text, "o") + strings.Count(w.text, "O") // each takes a word
+			i += strings.Count(w.text, "o") + strings.Count(w.text, "O") // each takes one word
 		case found:
-			return known(given, w)
+			return literalLine(given, w)
 		default:
 			return "", false, nil // a script
 		}
@@ -222,9 +224,9 @@ func shellLine(given string, words []word) (line string, found bool, d *denial) 
 	return "", false, nil
 }
 
-func known(given string, w word) (string, bool, *denial) {
+func literalLine(given string, w word) (string, bool, *denial) {
 	if !w.known {
-		return "", false, deny(given, "its line is put together only when it runs: %s", shown(w.text))
+		return "", false, deny(given, dynamicLine, clip(w.text))
 	}
 	return w.text, true, nil
 }

@@ -1,15 +1,15 @@
-// Package policy says which commands a template lets callers ask for.
+// Package policy decides which commands a template lets callers run.
 //
 //	command, args ──► name ──► deny, then allow
-//	      │  sh -c LINE ──(syntax tree)──► every command of the line: pipelines, substitutions, subshells, functions, traps
-//	      └─ env, xargs, find -exec, timeout … ──► the command inside, and so on
+//	      │  sh -c LINE ──(syntax tree)──► each command in the line: pipelines, substitutions, subshells, functions, traps
+//	      └─ env, xargs, find -exec, timeout … ──► the command inside, recursively
 //
-// It is no boundary; the sandbox is. It sees the names of the commands that are written down. It does not see what an allowed
-// program does by itself: awk, sed, python, tar, git and many others run commands of their own, a script in the workspace may have
-// an allowed name, and a program may be copied or linked to another name. Use it to keep well-meaning agents to their work, and to
-// be told early; not to keep a hostile one in.
+// A policy is not a security boundary; the sandbox is. The policy checks the names of commands that are written in the request.
+// It does not check what an allowed program does: awk, sed, python, tar, git and many others run commands themselves, a script in
+// the workspace may have an allowed name, and a program may be copied or linked to another name. Use a policy to keep
+// well-meaning agents to their task and to report mistakes early, not to contain a hostile agent.
 //
-// What it cannot see through it refuses rather than lets pass: names that are put together when the line runs, shells that read
-// a file or their standard input, options it does not know of a program that runs another one. A program of the last kind that
-// is not known here is refused under every policy, until allow names it.
+// The policy refuses what it cannot determine statically: names that the shell computes, shells that read a file or standard
+// input, and unknown options of programs that run other programs. A program that runs others in ways that the policy does not
+// analyze is refused under every policy, unless allow names it.
 package policy

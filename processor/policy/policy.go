@@ -8,14 +8,14 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Policy checks commands by the lists of their session's template.
+// Policy checks commands against the allow and deny lists of their session's template.
 type Policy struct{}
 
-// New is a policy. It holds no state: templates hold the lists.
+// New returns a Policy. It has no state: templates hold the lists.
 func New() *Policy { return &Policy{} }
 
-// Check says whether a template lets a command run. A template without a policy allows everything. Errors: policy_denied,
-// with the details "command", the name that is refused, and "pattern", what refuses it; empty where nothing allows it.
+// Check returns nil if a template allows a command. A template without a policy allows all commands. Errors: policy_denied, with
+// the details "command", the refused name, and "pattern", the pattern in deny that matches it; empty if there is none.
 func (*Policy) Check(t *schemas.Template, command string, args []string) error {
 	l := listsOf(t.Policy)
 	if l == nil {
@@ -27,34 +27,41 @@ func (*Policy) Check(t *schemas.Template, command string, args []string) error {
 		words = append(words, literal(a))
 	}
 	c := checker{lists: l}
-	if d := c.command(words, place{}); d != nil {
-		return schemas.Errorf(schemas.CodePolicyDenied, "the policy of template %s refuses %s: %s", t.Name, shown(d.command), d.why).
-			With("command", shown(d.command)).With("pattern", d.pattern)
+	if d := c.command(words, scope{}); d != nil {
+		return schemas.Errorf(schemas.CodePolicyDenied, "the policy of template %s refuses %s: %s", t.Name, clip(d.command), d.why).
+			With("command", clip(d.command)).With("pattern", d.pattern)
 	}
 	return nil
 }
 
-// denial says why a command is refused.
+// Reasons of denials. The argument is the word that is at fault.
+const (
+	dynamicLine   = "the shell computes its line: write %s literally"
+	unknownValue  = "cannot determine statically what it runs: the value of %s is unknown"
+	unknownOption = "cannot determine statically what it runs: its option %s is unknown"
+)
+
+// denial is why a command is refused.
 type denial struct{ command, pattern, why string }
 
 func deny(command, format string, args ...any) *denial {
 	return &denial{command: command, why: fmt.Sprintf(format, args...)}
 }
 
-// maxShown is how much of a command an error repeats, in bytes.
+// maxShown is the number of bytes of a command that an error repeats.
 const maxShown = 200
 
-func shown(command string) string {
+func clip(command string) string {
 	if len(command) > maxShown {
 		command = command[:maxShown] + "…"
 	}
 	return strings.ToValidUTF8(command, "\uFFFD")
 }
 
-// lists are what may be run and what may not.
+// lists are the patterns of allowed and denied programs.
 type lists struct{ allow, deny []string }
 
-// documents is the policy for work on documents.
+// documents returns the built-in policy for work on documents.
 func documents() lists {
 	return lists{
 		allow: []string{
@@ -64,7 +71,7 @@ func documents() lists {
 	}
 }
 
-// listsOf is nil where everything is allowed.
+// listsOf returns the lists of a policy; nil if it allows everything.
 func listsOf(p *schemas.TemplatePolicy) *lists {
 	if p == nil {
 		return nil
@@ -80,7 +87,7 @@ func listsOf(p *schemas.TemplatePolicy) *lists {
 	return &l
 }
 
-// denies is the pattern that denies a program, by its name or by the path that was given; empty for none.
+// denies returns the pattern that denies a program by its name or its given path; empty for none.
 func (l *lists) denies(program string) string {
 	base := path.Base(path.Clean(program))
 	for _, p := range l.deny {
@@ -91,11 +98,11 @@ func (l *lists) denies(program string) string {
 	return ""
 }
 
-// allows says whether a program may run, unless it is denied. A path that was given is taken for the program of its name only in
-// the folders that hold the system's: anyone can call a script in the workspace ls.
+// allows reports whether a program that is not denied may run. A path matches the pattern of its name only in the system's
+// folders, since a script in the workspace may have any name.
 func (l *lists) allows(program string) bool { return len(l.allow) == 0 || l.names(program) }
 
-// names says whether an allow pattern is about this program.
+// names reports whether a pattern in allow matches the program.
 func (l *lists) names(program string) bool {
 	clean := path.Clean(program)
 	known := !strings.Contains(program, "/")
@@ -115,7 +122,7 @@ func (l *lists) names(program string) bool {
 	return false
 }
 
-// matches compares a name with a pattern, in which * stands for any characters.
+// matches reports whether a name matches a pattern, in which * matches any characters.
 func matches(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")
 	if len(parts) == 1 {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/processor/policy"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -17,8 +18,8 @@ func documents() *schemas.Template {
 	return template(&schemas.TemplatePolicy{Name: schemas.PolicyDocuments})
 }
 
-// noRm allows everything but rm and curl.
-func noRm() *schemas.Template {
+// withoutRm allows everything but rm and curl.
+func withoutRm() *schemas.Template {
 	return template(&schemas.TemplatePolicy{Deny: []string{"rm", "curl*"}})
 }
 
@@ -26,17 +27,29 @@ func check(t *schemas.Template, words ...string) error {
 	return policy.New().Check(t, words[0], words[1:])
 }
 
-func TestDefaultAllowsEverything(t *testing.T) {
+func wantAllowed(t *testing.T, tpl *schemas.Template, words ...string) {
+	t.Helper()
+	if err := check(tpl, words...); err != nil {
+		t.Errorf("%q is refused: %v", words, err)
+	}
+}
+
+func wantDenied(t *testing.T, tpl *schemas.Template, words ...string) {
+	t.Helper()
+	if err := check(tpl, words...); !errors.Is(err, schemas.ErrPolicyDenied) {
+		t.Errorf("%q: error = %v, want policy_denied", words, err)
+	}
+}
+
+func TestNoPolicyAllowsEverything(t *testing.T) {
 	for _, one := range []*schemas.Template{template(nil), template(&schemas.TemplatePolicy{})} {
 		for _, words := range [][]string{{"rm", "-rf", "/"}, {"sh", "-c", "$x; ((("}, {""}, {"./x"}} {
-			if err := check(one, words...); err != nil {
-				t.Errorf("%q: %v", words, err)
-			}
+			wantAllowed(t, one, words...)
 		}
 	}
 }
 
-func TestDocuments(t *testing.T) {
+func TestDocumentsPolicy(t *testing.T) {
 	good := [][]string{
 		{"jq", "."}, {"/usr/bin/grep", "-r", "x"}, {"python3", "x.py"}, {"ls"}, {"find", ".", "-name", "*.md"},
 		{"bash", "-c", "cat a.txt | sort | uniq -c | sort -rn | head -5 > top.txt"},
@@ -54,9 +67,7 @@ func TestDocuments(t *testing.T) {
 		{"sh", "-c", ""},
 	}
 	for _, words := range good {
-		if err := check(documents(), words...); err != nil {
-			t.Errorf("%q is refused: %v", words, err)
-		}
+		wantAllowed(t, documents(), words...)
 	}
 	bad := []struct {
 		words            []string
@@ -73,32 +84,31 @@ func TestDocuments(t *testing.T) {
 		{[]string{"sh", "-c", "git status"}, "git", ""},
 	}
 	for _, tt := range bad {
-		err := check(documents(), tt.words...)
-		e, ok := errors.AsType[*schemas.Error](err)
-		if !ok || e.Code != schemas.CodePolicyDenied || e.Details["command"] != tt.command || e.Details["pattern"] != tt.pattern {
-			t.Errorf("%q gives %v (%+v)", tt.words, err, e)
-		}
-		if ok && (!strings.Contains(e.Message, tt.command) || !strings.Contains(e.Message, tt.pattern)) {
-			t.Errorf("the message does not say what and why: %s", e.Message)
-		}
+		t.Run(strings.Join(tt.words, " "), func(t *testing.T) {
+			err := check(documents(), tt.words...)
+			testkit.WantCode(t, err, schemas.CodePolicyDenied)
+			e := schemas.AsError(err)
+			testkit.Equal(t, "details", e.Details, map[string]string{"command": tt.command, "pattern": tt.pattern})
+			for _, want := range []string{tt.command, tt.pattern} {
+				if !strings.Contains(e.Message, want) {
+					t.Errorf("message = %q, want it to name %q", e.Message, want)
+				}
+			}
+		})
 	}
 }
 
-func TestLists(t *testing.T) {
+func TestAllowAndDenyLists(t *testing.T) {
 	one := template(&schemas.TemplatePolicy{Name: schemas.PolicyDocuments, Allow: []string{"git-*", "git", "/opt/tools/*", "env", "bash"}, Deny: []string{"git-push", "cat"}})
 	for _, words := range [][]string{{"git", "status"}, {"git-log"}, {"/opt/tools/x/y"}, {"env", "ls"}, {"bash", "script.sh"}} {
-		if err := check(one, words...); err != nil {
-			t.Errorf("%q: %v", words, err)
-		}
+		wantAllowed(t, one, words...)
 	}
 	for _, words := range [][]string{{"git-push"}, {"cat"}, {"/opt/tools/../../bin/x"}, {"/opt/tool"}, {"env", "cat"}, {"rm"}, {"env", "-S", "ls"}} {
-		if err := check(one, words...); !errors.Is(err, schemas.ErrPolicyDenied) {
-			t.Errorf("%q: %v", words, err)
-		}
+		wantDenied(t, one, words...)
 	}
 }
 
-// evasions are ways to run rm; each must be refused where rm is denied.
+// evasions returns shell lines that run rm, or might. A policy that denies rm must refuse each.
 func evasions() []string {
 	return []string{
 		"rm x", "/bin/rm x", "/bin/../bin/rm x", "//bin//rm x", "./rm x", "\\rm x", "r\\m x", "'rm' x", "\"rm\" x", "r'm' x", "r\"\"m x", "r\\\nm x", "$'rm' x", "$'\\x72m' x", "$\"rm\" x",
@@ -123,69 +133,61 @@ func evasions() []string {
 	}
 }
 
-func TestEvasions(t *testing.T) {
+func TestPolicyRefusesEvasions(t *testing.T) {
 	for _, line := range evasions() {
 		for _, shell := range []string{"sh", "bash"} {
 			if shell == "bash" && line == "((rm x))" {
-				continue // arithmetic there; a subshell in a subshell elsewhere
+				continue // arithmetic in bash, nested subshells elsewhere
 			}
-			if err := check(noRm(), shell, "-c", line); !errors.Is(err, schemas.ErrPolicyDenied) {
-				t.Errorf("%s lets %q pass: %v", shell, line, err)
-			}
-			// A list of what is allowed lets nothing pass that a list of what is denied refuses.
-			if err := check(documents(), shell, "-c", line); !errors.Is(err, schemas.ErrPolicyDenied) {
-				t.Errorf("documents: %s lets %q pass: %v", shell, line, err)
-			}
+			wantDenied(t, withoutRm(), shell, "-c", line)
+			wantDenied(t, documents(), shell, "-c", line)
 		}
 	}
 }
 
-func TestNotRefused(t *testing.T) {
+func TestPolicyAllowsHarmlessLines(t *testing.T) {
 	for _, line := range []string{
 		"ls", "make -j4 && ./run", "git commit -m 'rm x; curl y'", "echo rm", "grep rm file", "find . -name rm", "find \"$dir\" -name '*.o' -print", "xargs ls", "xargs -I{} cp {} /tmp/{}",
 		"env A=1 ls", "env", "timeout 5 make", "nice -n 5 make", "x=rm; echo $x", "for f in *; do echo \"$f\"; done", "f() { ls; }; f; f", "python3 - <<'E'\nimport os\nE", "command -v rm", "type rm",
 		"trap 'echo bye' EXIT", "trap - EXIT", "eval 'ls; ls'", "sh -c 'ls \"$1\"' x y", "ls > out 2>&1", "echo {a,b} *", "a=(1 2 3); echo ${a[@]}", "[[ $x == rm* ]]", "case rm in rm) ls;; esac", "cat < in > out",
 	} {
-		if err := check(noRm(), "bash", "-c", line); err != nil {
-			t.Errorf("%q: %v", line, err)
-		}
+		wantAllowed(t, withoutRm(), "bash", "-c", line)
 	}
 }
 
-// A function may be called where it is sure to be there; elsewhere a program of its name would run.
-func TestFunctions(t *testing.T) {
+// A function may be called where it is certainly defined. Elsewhere, a program with its name would run.
+func TestPolicyChecksFunctions(t *testing.T) {
 	for line, good := range map[string]bool{
 		"f() { ls; }; f": true, "f() { ls; }; ls | f": true, "f() { ls; }; (f)": true, "f() { f; }; f": true, "f; f() { ls; }": false, "false && f() { ls; }; f": false,
 		"(f() { ls; }); f": false, "if ls; then f() { ls; }; fi; f": false, "f() { ls; } & f": false, "f() { ls; }; env f": false, "f() { ls; }; sh -c f": false,
 		"f() { ls; }; unset -f f; f": false, "f() { ls; }; exec f": false,
 	} {
-		err := check(documents(), "bash", "-c", line)
-		if good != (err == nil) {
-			t.Errorf("%q: %v", line, err)
+		if good {
+			wantAllowed(t, documents(), "bash", "-c", line)
+		} else {
+			wantDenied(t, documents(), "bash", "-c", line)
 		}
 	}
 }
 
-// What a caller sends must not keep a worker busy, nor end it.
-func TestHostileLines(t *testing.T) {
+// No input may crash a worker or keep it busy.
+func TestPolicyBoundsHostileLines(t *testing.T) {
 	for _, unit := range []string{
 		"(", "((", "{ ", "$(", "`", "if ", "while ", "[", "[[ (", "${x:-", "\"$(", "<(", "eval ", "f() {", "f() { ls; }\n", "case x in x) ", "a[", "$((", "!", "ls|", "sh -c '", "x=$(", "\\", "<<E\n", "\x00", "\xff", "{a,", "!( ",
 	} {
 		for _, size := range []int{90, 1000, 16_000} {
-			_ = check(noRm(), "sh", "-c", strings.Repeat(unit, max(1, size/len(unit)))) // that it comes back is all
+			_ = check(withoutRm(), "sh", "-c", strings.Repeat(unit, max(1, size/len(unit)))) // it must only return
 		}
 	}
-	if err := check(noRm(), "sh", "-c", strings.Repeat("ls;", 64<<10)); !errors.Is(err, schemas.ErrPolicyDenied) {
-		t.Errorf("an endless line: %v", err)
-	}
-	err := check(noRm(), strings.Repeat("\xff", 100_000)+"/rm")
-	e, ok := errors.AsType[*schemas.Error](err)
-	if !ok || len(e.Message) > 2000 {
-		t.Errorf("a long name: %v", err)
+	testkit.WantCode(t, check(withoutRm(), "sh", "-c", strings.Repeat("ls;", 64<<10)), schemas.CodePolicyDenied)
+	err := check(withoutRm(), strings.Repeat("\xff", 100_000)+"/rm")
+	testkit.WantCode(t, err, schemas.CodePolicyDenied)
+	if n := len(err.Error()); n > 2000 {
+		t.Errorf("the error of a long name is %d bytes, want at most 2000", n)
 	}
 }
 
-// FuzzCheck holds the policy to its word: no panic, and a denied command is refused however it is wrapped.
+// FuzzCheck checks that the policy does not panic, and that it refuses a denied command however it is wrapped.
 func FuzzCheck(f *testing.F) {
 	for i, line := range evasions() {
 		f.Add(line, uint64(i))
@@ -195,35 +197,35 @@ func FuzzCheck(f *testing.F) {
 		if len(line) > 4096 {
 			return
 		}
-		for _, one := range []*schemas.Template{noRm(), documents()} {
+		for _, one := range []*schemas.Template{withoutRm(), documents()} {
 			if err := check(one, "sh", "-c", line); err != nil && !errors.Is(err, schemas.ErrPolicyDenied) {
-				t.Fatalf("%v", err)
+				t.Fatalf("error of %q = %v, want policy_denied", line, err)
 			}
 			if len(line) > 0 {
 				_ = check(one, line)
 			}
 		}
-		// Whatever stands beside it, rm as a command by itself is refused.
+		// rm is refused next to any other line.
 		hidden := wrap("rm x", seed)
 		for _, together := range []string{hidden, line + "\n" + hidden, hidden + "\n" + line} {
-			if err := check(noRm(), "sh", "-c", hidden); !errors.Is(err, schemas.ErrPolicyDenied) {
-				t.Fatalf("%q is let through", hidden)
+			if err := check(withoutRm(), "sh", "-c", hidden); !errors.Is(err, schemas.ErrPolicyDenied) {
+				t.Fatalf("%q is allowed", hidden)
 			}
-			if check(noRm(), "bash", "-c", line) != nil {
+			if check(withoutRm(), "bash", "-c", line) != nil {
 				continue
 			}
-			// A line that reads whole by itself has no quote or heredoc open.
+			// These may change how the shell parses the line after them.
 			if strings.ContainsAny(line, "\\<#") || strings.Contains(line, "__END__") {
 				continue
 			}
-			if err := check(noRm(), "bash", "-c", together); !errors.Is(err, schemas.ErrPolicyDenied) {
-				t.Fatalf("%q is let through", together)
+			if err := check(withoutRm(), "bash", "-c", together); !errors.Is(err, schemas.ErrPolicyDenied) {
+				t.Fatalf("%q is allowed", together)
 			}
 		}
 	})
 }
 
-// wrap puts a command into others, as the digits of seed say.
+// wrap nests a command in others. The hexadecimal digits of seed select them.
 func wrap(command string, seed uint64) string {
 	for range 6 {
 		quoted := "'" + strings.ReplaceAll(command, "'", `'\''`) + "'"

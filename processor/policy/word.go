@@ -6,24 +6,24 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// word is one word of a command, as far as it can be told before the command runs.
+// word is one word of a command, as far as it can be determined statically.
 type word struct {
 	text string
-	// known says that the word will be text, and nothing else. Where it is not, text is what the line says.
+	// known is true when the word is exactly text. Otherwise text is its source.
 	known bool
-	// many says that the word may become several, or none.
+	// many is true when the word may expand to several words, or none.
 	many bool
 }
 
 func literal(text string) word { return word{text: text, known: true} }
 
-// unknown is a word that comes from elsewhere: what xargs reads, for one.
-func unknown(text string) word { return word{text: text, many: true} }
+// unknownWords stands for words from another source, such as the input of xargs.
+func unknownWords(text string) word { return word{text: text, many: true} }
 
-// wordOf reads a word of a shell line.
+// wordOf converts a word of a shell line.
 func wordOf(w *syntax.Word) word {
 	out := word{known: true}
-	var b, bare strings.Builder // the word's text, and what of it a shell might expand
+	var b, bare strings.Builder // the word's text, and its unquoted part, which a shell may expand
 	for i, part := range w.Parts {
 		switch part := part.(type) {
 		case *syntax.Lit:
@@ -31,7 +31,7 @@ func wordOf(w *syntax.Word) word {
 			out.known = out.known && (i > 0 || !strings.HasPrefix(part.Value, "~"))
 		case *syntax.SglQuoted:
 			b.WriteString(part.Value)
-			// $'…' has escapes, which not every shell reads.
+			// $'…' has escapes that not every shell supports.
 			out.known = out.known && !part.Dollar
 		case *syntax.DblQuoted:
 			out.quoted(part, &b)
@@ -47,7 +47,7 @@ func wordOf(w *syntax.Word) word {
 	return out
 }
 
-// expands says whether a shell makes something else of an unquoted text: a pattern, or braces with a choice in them.
+// expands reports whether a shell expands an unquoted text: a pattern, or braces with alternatives.
 func expands(bare string) bool {
 	if bare == "[" || bare == "[[" { // test
 		return false
@@ -55,20 +55,20 @@ func expands(bare string) bool {
 	if strings.ContainsAny(bare, "*?[") {
 		return true
 	}
-	_, choice, braces := strings.Cut(bare, "{")
-	return braces && (strings.Contains(choice, ",") || strings.Contains(choice, ".."))
+	_, rest, braces := strings.Cut(bare, "{")
+	return braces && (strings.Contains(rest, ",") || strings.Contains(rest, ".."))
 }
 
-// quoted adds what stands in double quotes.
+// quoted adds the content of double quotes.
 func (out *word) quoted(q *syntax.DblQuoted, b *strings.Builder) {
-	out.known = out.known && !q.Dollar // $"…" is looked up in a catalogue
+	out.known = out.known && !q.Dollar // $"…" is translated
 	for _, part := range q.Parts {
 		switch part := part.(type) {
 		case *syntax.Lit:
 			b.WriteString(unescapeQuoted(part.Value))
 		case *syntax.ParamExp:
 			out.known = false
-			// "$@" and "${a[@]}" are several words even in quotes.
+			// "$@" and "${a[@]}" expand to several words even in quotes.
 			out.many = out.many || strings.Contains(source(part), "@")
 		default:
 			out.known = false
@@ -76,7 +76,7 @@ func (out *word) quoted(q *syntax.DblQuoted, b *strings.Builder) {
 	}
 }
 
-// unescape takes the backslashes out of an unquoted text. What they made plain does not go to bare.
+// unescape removes the backslashes from an unquoted text. Escaped characters are not added to bare.
 func unescape(s string, text, bare *strings.Builder) {
 	for i := 0; i < len(s); i++ {
 		if s[i] != '\\' {
@@ -105,7 +105,7 @@ func unescapeQuoted(s string) string {
 	return b.String()
 }
 
-// source is a node as the line has it.
+// source returns the source of a node.
 func source(n syntax.Node) string {
 	var b strings.Builder
 	if err := syntax.NewPrinter(syntax.SingleLine(true)).Print(&b, n); err != nil {

@@ -1,24 +1,25 @@
 package policy
 
 import (
+	"slices"
 	"strings"
 )
 
-// wrapper is a program that runs the command in its arguments.
+// wrapper describes a program that runs the command in its arguments.
 type wrapper struct {
-	flags    string   // letters of options that take nothing
-	values   string   // letters of options that take the next word, or the rest of theirs
-	attached string   // letters of options that take the rest of their word, if anything
-	long     []string // long options that take nothing, or what follows = alone
-	longVal  []string // long options that take the next word, or what follows =
-	before   int      // words that stand before the command
-	assigns  bool     // NAME=value may stand before the command
+	flags    string   // letters of options without a value
+	values   string   // letters of options whose value is the rest of their word, or the next word
+	attached string   // letters of options whose optional value is the rest of their word
+	long     []string // long options without a value, or with one after =
+	longVal  []string // long options with a value after =, or in the next word
+	before   int      // number of words before the command
+	assigns  bool     // NAME=value may come before the command
 	numbers  bool     // -5 is an option
-	adds     bool     // words from elsewhere are added to the command
-	builtin  bool     // of the shell: it needs no leave of its own
+	addsArgs bool     // adds arguments from its input to the command
+	builtin  bool     // a shell builtin, which needs no allow pattern
 }
 
-// wrappers are the programs that can be seen through, by name.
+// wrappers returns the programs whose command the policy can determine, by name.
 func wrappers() map[string]wrapper {
 	return map[string]wrapper{
 		"env":     {flags: "i0v", values: "uC", long: []string{"ignore-environment", "null", "debug"}, longVal: []string{"unset", "chdir"}, assigns: true},
@@ -30,7 +31,7 @@ func wrappers() map[string]wrapper {
 		"stdbuf":  {values: "ioe", longVal: []string{"input", "output", "error"}},
 		"time":    {flags: "pvqa", values: "fo", long: []string{"portability", "verbose", "quiet", "append"}, longVal: []string{"format", "output"}},
 		"xargs": {
-			flags: "0rtpxo", values: "adEILnPs", attached: "eil", adds: true,
+			flags: "0rtpxo", values: "adEILnPs", attached: "eil", addsArgs: true,
 			long:    []string{"null", "no-run-if-empty", "verbose", "interactive", "exit", "open-tty", "eof", "replace", "max-lines"},
 			longVal: []string{"arg-file", "delimiter", "max-args", "max-procs", "max-chars", "process-slot-var"},
 		},
@@ -41,8 +42,8 @@ func wrappers() map[string]wrapper {
 	}
 }
 
-// inner is the command inside, and the values of the options before it by letter or name. It is refused where an option is not
-// known, for what follows might be its value, or the command.
+// inner returns the command inside, and the values of the options before it by letter or name. It refuses an unknown option, since
+// the next word may be its value or the command.
 func (w *wrapper) inner(name string, words []word) (command []word, options map[string]string, assigned []word, d *denial) {
 	options = map[string]string{}
 	before := w.before
@@ -54,22 +55,22 @@ func (w *wrapper) inner(name string, words []word) (command []word, options map[
 				words = words[1:]
 				continue
 			}
-			return nil, nil, nil, deny(name, "what it runs cannot be told before it does: %s is not known yet", shown(at.text))
+			return nil, nil, nil, deny(name, unknownValue, clip(at.text))
 		}
 		rest := words[1:]
 		switch {
 		case at.text == "--":
-			w = &wrapper{before: w.before, assigns: w.assigns, adds: w.adds}
+			w = &wrapper{before: w.before, assigns: w.assigns, addsArgs: w.addsArgs}
 			words = rest
 			continue
 		case len(at.text) > 1 && at.text[0] == '-' && !(w.flags == "" && w.values == "" && w.attached == "" && len(w.long) == 0 && len(w.longVal) == 0):
 			taken, ok := w.option(at.text, rest, options)
 			if !ok {
-				return nil, nil, nil, deny(name, "its option %s is not known here, so that what it runs cannot be told", shown(at.text))
+				return nil, nil, nil, deny(name, unknownOption, clip(at.text))
 			}
 			if taken && len(rest) > 0 {
 				if rest[0].many {
-					return nil, nil, nil, deny(name, "what it runs cannot be told before it does: %s is not known yet", shown(rest[0].text))
+					return nil, nil, nil, deny(name, unknownValue, clip(rest[0].text))
 				}
 				rest = rest[1:]
 			}
@@ -84,14 +85,14 @@ func (w *wrapper) inner(name string, words []word) (command []word, options map[
 			words = rest
 			continue
 		case at.text[:min(1, len(at.text))] == "-":
-			return nil, nil, nil, deny(name, "its option %s is not known here, so that what it runs cannot be told", shown(at.text))
+			return nil, nil, nil, deny(name, unknownOption, clip(at.text))
 		}
 		return words, options, assigned, nil
 	}
 	return nil, options, assigned, nil
 }
 
-// option reads one word of options. taken says that the next word is the last one's value.
+// option parses one word of options. taken is true when the next word is the value of the last one.
 func (w *wrapper) option(text string, rest []word, options map[string]string) (taken, ok bool) {
 	next := ""
 	if len(rest) > 0 {
@@ -100,20 +101,13 @@ func (w *wrapper) option(text string, rest []word, options map[string]string) (t
 	if long, isLong := strings.CutPrefix(text, "--"); isLong {
 		name, value, given := strings.Cut(long, "=")
 		options[name] = value
-		for _, l := range w.long {
-			if l == name {
-				return false, true
+		if slices.Contains(w.longVal, name) {
+			if !given {
+				options[name] = next
 			}
+			return !given, true
 		}
-		for _, l := range w.longVal {
-			if l == name {
-				if !given {
-					options[name] = next
-				}
-				return !given, true
-			}
-		}
-		return false, false
+		return false, slices.Contains(w.long, name)
 	}
 	letters := text[1:]
 	if w.numbers && strings.Trim(letters, "0123456789-+") == "" {
@@ -140,8 +134,8 @@ func (w *wrapper) option(text string, rest []word, options map[string]string) (t
 	return false, true
 }
 
-// opaque are programs that run others in ways that are not looked into. Under any policy they are refused, unless allow names
-// them: then whatever they run is allowed.
+// opaque reports whether a program runs others in ways that the policy does not analyze. Every policy refuses it, unless allow
+// names it: then everything that it runs is allowed.
 func opaque(name string) bool {
 	switch name {
 	case "su", "sudo", "doas", "runuser", "setpriv", "capsh", "chroot", "unshare", "nsenter", "pkexec", "sg", "newgrp",

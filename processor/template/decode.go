@@ -8,17 +8,17 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// place is where a field stands.
+// place is the position of a field in a file.
 type place struct {
 	line int
 	path string // as the file spells it
 }
 
-// decoder reads one YAML document into a Go value, and keeps where each field of it stood.
+// decoder decodes one YAML document into a Go value, and records the position of each field.
 type decoder struct {
 	file     string
 	problems Problems
-	places   map[string]place // by the field's path in JSON, which errors of validation name
+	places   map[string]place // by the field's JSON path, as in validation errors
 }
 
 func (d *decoder) problem(n *yaml.Node, path, format string, args ...any) {
@@ -27,7 +27,7 @@ func (d *decoder) problem(n *yaml.Node, path, format string, args ...any) {
 	}
 }
 
-// at is the path of a field in the file and in JSON.
+// at is the path of a field, in the file and in JSON.
 type at struct{ file, json string }
 
 func (a at) field(file, json string) at {
@@ -42,15 +42,15 @@ func (a at) item(i int) at {
 	return at{a.file + index, a.json + index}
 }
 
-// value reads a node into v. It goes no deeper than v's type does.
+// value decodes a node into v. Its depth is bounded by v's type.
 func (d *decoder) value(n *yaml.Node, v reflect.Value, a at) {
 	d.places[a.json] = place{n.Line, a.file}
 	switch {
 	case n.Kind == yaml.AliasNode:
-		d.problem(n, a.file, "an alias, which is not read here: write it out")
+		d.problem(n, a.file, "aliases are not supported: repeat the value")
 		return
 	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
-		d.problem(n, a.file, "empty: give it a value, or leave it out")
+		d.problem(n, a.file, "empty: set a value, or remove the field")
 		return
 	}
 	if v.Kind() == reflect.Pointer {
@@ -69,7 +69,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, a at) {
 	}
 }
 
-// object reads a mapping whose keys are a struct's fields.
+// object decodes a mapping into a struct.
 func (d *decoder) object(n *yaml.Node, v reflect.Value, a at) {
 	seen := map[string]bool{}
 	d.pairs(n, a, func(key, value *yaml.Node) {
@@ -77,7 +77,7 @@ func (d *decoder) object(n *yaml.Node, v reflect.Value, a at) {
 		here := a.field(key.Value, name)
 		switch {
 		case name == "":
-			d.problem(key, a.field(key.Value, key.Value).file, "unknown field: %s", knownFields(v.Type()))
+			d.problem(key, a.field(key.Value, key.Value).file, "unknown field: use one of %s", knownFields(v.Type()))
 		case seen[name]:
 			d.problem(key, here.file, "given twice")
 		case read != nil:
@@ -89,16 +89,16 @@ func (d *decoder) object(n *yaml.Node, v reflect.Value, a at) {
 	})
 }
 
-// pairs goes through a mapping.
+// pairs calls each for every key and value of a mapping.
 func (d *decoder) pairs(n *yaml.Node, a at, each func(key, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
-		d.problem(n, a.file, "%s: want fields with values", kindOf(n))
+		d.problem(n, a.file, "got %s, want fields", kindOf(n))
 		return
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i]
 		if key.Kind != yaml.ScalarNode || key.Tag == "!!merge" {
-			d.problem(key, a.file, "%s cannot be a field's name", kindOf(key))
+			d.problem(key, a.file, "%s is not a field name", kindOf(key))
 			continue
 		}
 		each(key, n.Content[i+1])
@@ -122,7 +122,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, a at) {
 
 func (d *decoder) list(n *yaml.Node, v reflect.Value, a at) {
 	if n.Kind != yaml.SequenceNode {
-		d.problem(n, a.file, "%s: want a list", kindOf(n))
+		d.problem(n, a.file, "got %s, want a list", kindOf(n))
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
@@ -133,13 +133,13 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, a at) {
 
 func (d *decoder) scalar(n *yaml.Node, v reflect.Value, a at) {
 	want := map[reflect.Kind]struct{ tags, text string }{
-		reflect.String:  {"!!str", "text; put it in quotes if it is"},
+		reflect.String:  {"!!str", "text: put it in quotes"},
 		reflect.Bool:    {"!!bool", "true or false"},
 		reflect.Int64:   {"!!int", "a whole number"},
 		reflect.Float64: {"!!float !!int", "a number"},
 	}[v.Kind()]
 	if n.Kind != yaml.ScalarNode || !strings.Contains(want.tags, n.Tag) {
-		d.problem(n, a.file, "%s: want %s", kindOf(n), want.text)
+		d.problem(n, a.file, "got %s, want %s", kindOf(n), want.text)
 		return
 	}
 	if v.Kind() == reflect.String {
@@ -147,15 +147,15 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, a at) {
 		return
 	}
 	if err := n.Decode(v.Addr().Interface()); err != nil {
-		d.problem(n, a.file, "%.40q: want %s", n.Value, want.text)
+		d.problem(n, a.file, "got %.40q, want %s", n.Value, want.text)
 	}
 }
 
-// unit reads a duration or a size.
+// unit decodes a duration or a size.
 func (d *decoder) unit(n *yaml.Node, v reflect.Value, a at, read func(string) (int64, error)) {
 	d.places[a.json] = place{n.Line, a.file}
 	if n.Kind != yaml.ScalarNode {
-		d.problem(n, a.file, "%s: want one value", kindOf(n))
+		d.problem(n, a.file, "got %s, want one value", kindOf(n))
 		return
 	}
 	value, err := read(n.Value)
@@ -166,7 +166,7 @@ func (d *decoder) unit(n *yaml.Node, v reflect.Value, a at, read func(string) (i
 	v.SetInt(value)
 }
 
-// findField is the field of a struct that is called so in a file, its name in JSON, and how it is read where that takes a unit.
+// findField returns the field of a struct by its name in a file, its JSON name, and the parser of its unit; nil without a unit.
 func findField(t reflect.Type, called string) (field int, name string, read func(string) (int64, error)) {
 	for i := range t.NumField() {
 		switch name := jsonName(t.Field(i)); name {
@@ -186,7 +186,7 @@ func jsonName(f reflect.StructField) string {
 	return name
 }
 
-// spelled is a field's name as files have it.
+// spelled returns the name of a field in files.
 func spelled(name string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(name, millisSuffix), bytesSuffix)
 }
@@ -196,13 +196,13 @@ func knownFields(t reflect.Type) string {
 	for f := range t.Fields() {
 		names = append(names, spelled(jsonName(f)))
 	}
-	return "there are " + strings.Join(names, ", ")
+	return strings.Join(names, ", ")
 }
 
 func kindOf(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
-		return "fields with values"
+		return "fields"
 	case n.Kind == yaml.SequenceNode:
 		return "a list"
 	case n.Kind == yaml.AliasNode:
@@ -210,7 +210,7 @@ func kindOf(n *yaml.Node) string {
 	case n.Tag == "!!str":
 		return fmt.Sprintf("the text %.40q", n.Value)
 	case n.Tag == "!!bool", n.Tag == "!!int", n.Tag == "!!float":
-		return fmt.Sprintf("%.40s, which is %s", n.Value, map[string]string{"!!bool": "true or false", "!!int": "a number", "!!float": "a number"}[n.Tag])
+		return fmt.Sprintf("%s %.40s", map[string]string{"!!bool": "the boolean", "!!int": "the number", "!!float": "the number"}[n.Tag], n.Value)
 	default:
 		return fmt.Sprintf("a value of kind %.20s", n.Tag)
 	}

@@ -16,11 +16,11 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// maxFileBytes bounds a file. Every template of it then fits into one message, whatever JSON makes of its characters.
+// maxFileBytes is the largest file, in bytes. Its templates then fit into a NATS message, whatever JSON escapes in them.
 const maxFileBytes = 128 << 10
 
-// Parse reads the templates of a YAML file, one for each document. name is the file's, for errors, which are Problems; the
-// templates without a problem are given even so.
+// Parse parses a YAML file with one template per document. name is the file's name in errors. The error is Problems; the valid
+// templates are returned with it.
 func Parse(name string, body []byte) ([]*schemas.Template, error) {
 	found, problems := parse(name, body)
 	if len(problems) > 0 {
@@ -29,7 +29,7 @@ func Parse(name string, body []byte) ([]*schemas.Template, error) {
 	return templatesOf(found), nil
 }
 
-// parsed is a template with the line it begins on.
+// parsed is a template and the place where it begins.
 type parsed struct {
 	*schemas.Template
 	file string
@@ -66,7 +66,7 @@ func parse(name string, body []byte) (found []parsed, problems Problems) {
 			root = root.Content[0]
 		}
 		if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
-			continue // nothing between two ---
+			continue // an empty document
 		}
 		t, p := parseOne(name, root)
 		problems = append(problems, p...)
@@ -90,20 +90,20 @@ func parseOne(file string, root *yaml.Node) (*schemas.Template, Problems) {
 	return t, nil
 }
 
-// locate finds the line that an error of validation is about: that of the field, or of the nearest one around it.
+// locate returns the problem of a validation error, on the line of the field, or of the innermost field around it.
 func (d *decoder) locate(err error) Problem {
 	e := schemas.AsError(err)
 	path := e.Details["path"]
 	p := Problem{File: d.file, Path: spelled(path), Text: strings.TrimPrefix(e.Message, path+": ")}
-	for around := path; ; around = around[:max(0, strings.LastIndexAny(around, ".["))] {
-		if found, ok := d.places[around]; ok {
+	for outer := path; ; outer = outer[:max(0, strings.LastIndexAny(outer, ".["))] {
+		if found, ok := d.places[outer]; ok {
 			p.Line = found.line
-			if around == path {
+			if outer == path {
 				p.Path = found.path
 			}
 			return p
 		}
-		if around == "" {
+		if outer == "" {
 			return p
 		}
 	}
@@ -113,9 +113,51 @@ var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
 func syntaxProblem(file string, err error) Problem {
 	text := err.Error()
-	p := Problem{File: file, Text: "not the YAML it should be: " + yamlLine.ReplaceAllString(text, "")}
+	p := Problem{File: file, Text: "not valid YAML: " + yamlLine.ReplaceAllString(text, "")}
 	if m := yamlLine.FindStringSubmatch(text); m != nil && m[1] != "" {
-		p.Line, _ = strconv.Atoi(m[1]) // digits, as the pattern says
+		p.Line, _ = strconv.Atoi(m[1]) // the pattern matches only digits
 	}
 	return p
 }
+
+// Problem is one error in a file.
+type Problem struct {
+	// File is the file's name. Line counts from 1; 0 for the whole file.
+	File string
+	Line int
+	// Path is the field, as the file spells it; empty for none.
+	Path string
+	// Text says what is wrong.
+	Text string
+}
+
+// Error returns file:line: path: text.
+func (p Problem) Error() string {
+	var b strings.Builder
+	b.WriteString(p.File)
+	if p.Line > 0 {
+		fmt.Fprintf(&b, ":%d", p.Line)
+	}
+	if p.Path != "" {
+		b.WriteString(": " + p.Path)
+	}
+	return b.String() + ": " + p.Text
+}
+
+// maxProblems is the number of problems reported per file.
+const maxProblems = 50
+
+// Problems lists the errors in files, in the order of their lines. As an error, its code is invalid_argument.
+type Problems []Problem
+
+// Error returns one line per problem.
+func (p Problems) Error() string {
+	lines := make([]string, len(p))
+	for i, one := range p {
+		lines[i] = one.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap returns an error with the code.
+func (p Problems) Unwrap() error { return schemas.Errorf(schemas.CodeInvalidArgument, "%s", p.Error()) }

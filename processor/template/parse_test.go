@@ -6,21 +6,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/processor/template"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
 func TestParse(t *testing.T) {
 	body, err := os.ReadFile("testdata/full.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found, err := template.Parse("full.yaml", body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	got, err := template.Parse("full.yaml", body)
+	testkit.Must(t, err)
 	yes, no := true, false
 	want := []*schemas.Template{
 		{
@@ -44,77 +41,70 @@ func TestParse(t *testing.T) {
 		},
 		{Name: "plain"},
 	}
-	if diff := cmp.Diff(want, found); diff != "" {
-		t.Error(diff)
-	}
+	testkit.Equal(t, "templates", got, want)
 }
 
-func TestBadFiles(t *testing.T) {
+func TestParseReportsProblem(t *testing.T) {
 	tests := []struct{ name, body, want string }{
 		{"no name", "description: x\n", "f.yaml:1: name: "},
-		{"unknown field", "name: a\nimag: x\n", "f.yaml:2: imag: unknown field: there are name, description, "},
+		{"unknown field", "name: a\nimag: x\n", "f.yaml:2: imag: unknown field: use one of name, description, "},
 		{"unknown deep field", "name: a\nhooks:\n  cold_start:\n    - builtin: clean-up\n      retries: 3\n", "f.yaml:5: hooks.cold_start[0].retries: unknown field"},
 		{"unknown phase", "name: a\nhooks:\n  warm_start: []\n", "f.yaml:3: hooks.warm_start: no such phase"},
 		{"bad duration", "name: a\nhooks:\n  cold_start:\n    - builtin: clean-up\n      timeout: soon\n", `f.yaml:5: hooks.cold_start[0].timeout: "soon": not a duration`},
-		{"bare number for a duration", "name: a\nsession: {idle_timeout: 30}\n", `f.yaml:2: session.idle_timeout: "30": not a duration`},
+		{"duration without a unit", "name: a\nsession: {idle_timeout: 30}\n", `f.yaml:2: session.idle_timeout: "30": not a duration`},
 		{"duration too long", "name: a\nsession:\n  idle_timeout: 9000h\n", "f.yaml:3: session.idle_timeout: 32400000000 is not between"},
 		{"negative duration", "name: a\nagent:\n  command: [a]\n  timeout: -1s\n", "f.yaml:4: agent.timeout: -1000 is not between"},
-		{"duration too fine", "name: a\nsession: {stop_grace: 1us}\n", "f.yaml:2: session.stop_grace: \"1us\": finer"},
-		{"millis as text", "name: a\nsession: {stop_grace_ms: 1s}\n", `f.yaml:2: session.stop_grace_ms: the text "1s": want a whole number`},
+		{"duration too fine", "name: a\nsession: {stop_grace: 1us}\n", "f.yaml:2: session.stop_grace: \"1us\": not a whole number of milliseconds"},
+		{"millis as text", "name: a\nsession: {stop_grace_ms: 1s}\n", `f.yaml:2: session.stop_grace_ms: got the text "1s", want a whole number`},
 		{"both spellings", "name: a\nsession:\n  stop_grace: 1s\n  stop_grace_ms: 1000\n", "f.yaml:4: session.stop_grace_ms: given twice"},
 		{"bad size", "name: a\nlimits:\n  memory: 512 Mebibytes\n", `f.yaml:3: limits.memory: "512 Mebibytes": not a size`},
 		{"size over int64", "name: a\nlimits: {memory: 9000000TiB}\n", "f.yaml:2: limits.memory: \"9000000TiB\": not a size"},
 		{"negative size", "name: a\nlimits: {memory: -1GB}\n", "f.yaml:2: limits.memory: \"-1GB\": not a size"},
-		{"number for text", "name: 5\n", "f.yaml:1: name: 5, which is a number: want text; put it in quotes"},
-		{"number in env", "name: a\nenv:\n  CI: 1\n", "f.yaml:3: env.CI: 1, which is a number: want text"},
-		{"boolean in env", "name: a\nenv: {CI: true}\n", "f.yaml:2: env.CI: true, which is true or false: want text"},
-		{"text for a list", "name: a\nagent: {command: claude}\n", `f.yaml:2: agent.command: the text "claude": want a list`},
-		{"list for a field", "name: a\nagent: [claude]\n", "f.yaml:2: agent: a list: want fields with values"},
-		{"list for text", "name: [a]\n", "f.yaml:1: name: a list: want text"},
+		{"number for text", "name: 5\n", "f.yaml:1: name: got the number 5, want text: put it in quotes"},
+		{"number in env", "name: a\nenv:\n  CI: 1\n", "f.yaml:3: env.CI: got the number 1, want text"},
+		{"boolean in env", "name: a\nenv: {CI: true}\n", "f.yaml:2: env.CI: got the boolean true, want text"},
+		{"text for a list", "name: a\nagent: {command: claude}\n", `f.yaml:2: agent.command: got the text "claude", want a list`},
+		{"list for a field", "name: a\nagent: [claude]\n", "f.yaml:2: agent: got a list, want fields"},
+		{"list for text", "name: [a]\n", "f.yaml:1: name: got a list, want text"},
 		{"null", "name: a\nagent:\n", "f.yaml:2: agent: empty"},
 		{"null in a list", "name: a\nagent:\n  command:\n    - claude\n    -\n", "f.yaml:5: agent.command[1]: empty"},
 		{"null for a duration", "name: a\nsession: {stop_grace: }\n", "f.yaml:2: session.stop_grace: "},
 		{"given twice", "name: a\nname: b\n", "f.yaml:2: name: given twice"},
 		{"env given twice", "name: a\nenv:\n  A: x\n  A: y\n", "f.yaml:4: env.A: given twice"},
-		{"fraction", "name: a\nlimits: {pids: 1.5}\n", "f.yaml:2: limits.pids: 1.5, which is a number: want a whole number"},
+		{"fraction", "name: a\nlimits: {pids: 1.5}\n", "f.yaml:2: limits.pids: got the number 1.5, want a whole number"},
 		{"number over int64", "name: a\nlimits: {pids: 99999999999999999999}\n", "f.yaml:2: limits.pids: "},
 		{"not a number", "name: a\nlimits: {cpus: .nan}\n", "f.yaml:2: limits.cpus: NaN is not between"},
-		{"endless number", "name: a\nlimits: {cpus: .inf}\n", "f.yaml:2: limits.cpus: +Inf is not between"},
-		{"an alias", "name: &n a\ndescription: *n\n", "f.yaml:2: description: an alias"},
-		{"a bomb", bomb(), ": an alias"},
+		{"infinite number", "name: a\nlimits: {cpus: .inf}\n", "f.yaml:2: limits.cpus: +Inf is not between"},
+		{"an alias", "name: &n a\ndescription: *n\n", "f.yaml:2: description: aliases are not supported"},
+		{"an alias bomb", aliasBomb(), ": aliases are not supported"},
 		{"a merge", "name: a\nenv: &e {A: x}\nlimits:\n  <<: *e\n", "f.yaml:4: limits: "},
-		{"a tag", "name: !!binary YQ==\n", "f.yaml:1: name: a value of kind !!binary"},
-		{"a key that is a list", "name: a\nenv:\n  ? [a]\n  : b\n", "f.yaml:3: env: a list cannot be"},
-		{"a scalar", "just text\n", `f.yaml:1: the text "just text": want fields`},
-		{"a tab", "name: a\n\tdescription: b\n", "f.yaml:2: not the YAML it should be: "},
-		{"not YAML", "name: [a\n", "not the YAML it should be: "},
+		{"a tag", "name: !!binary YQ==\n", "f.yaml:1: name: got a value of kind !!binary"},
+		{"a key that is a list", "name: a\nenv:\n  ? [a]\n  : b\n", "f.yaml:3: env: a list is not a field name"},
+		{"a scalar", "just text\n", `f.yaml:1: got the text "just text", want fields`},
+		{"a tab", "name: a\n\tdescription: b\n", "f.yaml:2: not valid YAML: "},
+		{"not YAML", "name: [a\n", "not valid YAML: "},
 		{"not UTF-8", "name: \xff\n", "f.yaml: not valid UTF-8"},
 		{"too large", "description: " + strings.Repeat("x", 128<<10), "f.yaml: 131085 bytes, the limit is 131072"},
 		{"second document", "name: a\n---\n\nname: b\nprovider: dokcer\n", `f.yaml:5: provider: unknown "dokcer": one of`},
-		{"validation inside", "name: a\nsync:\n  location: s3://b/all\n", "f.yaml:3: sync.location: no {thread} in it"},
-		{"validation of what is not there", "name: a\nsync:\n  layout: packed\n", "f.yaml:3: sync.location: missing"},
-		{"hook of no kind", "name: a\nhooks:\n  message:\n    - name: x\n", "f.yaml:4: hooks.message[0]: set one of"},
-		{"secret in the clear", "name: a\nsecrets:\n  KEY: hunter2\n", `f.yaml:3: secrets.KEY: the text "hunter2": want fields`},
+		{"invalid location", "name: a\nsync:\n  location: s3://b/all\n", "f.yaml:3: sync.location: no {thread} in it"},
+		{"missing location", "name: a\nsync:\n  layout: packed\n", "f.yaml:3: sync.location: missing"},
+		{"hook without a kind", "name: a\nhooks:\n  message:\n    - name: x\n", "f.yaml:4: hooks.message[0]: set exactly one of"},
+		{"secret in plain text", "name: a\nsecrets:\n  KEY: hunter2\n", `f.yaml:3: secrets.KEY: got the text "hunter2", want fields`},
 		{"secret of the worker", "name: a\nsecrets:\n  KEY:\n    env: HOME\n", `f.yaml:4: secrets.KEY.env: "HOME" does not begin with SLUICE_SECRET_`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := template.Parse("f.yaml", []byte(tt.body))
-			if err == nil {
-				t.Fatal("it is taken")
-			}
+			testkit.WantCode(t, err, schemas.CodeInvalidArgument)
 			if !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%s\nwant it to hold %s", err, tt.want)
-			}
-			if !errors.Is(err, schemas.ErrInvalidArgument) {
-				t.Errorf("the code is %s", schemas.CodeOf(err))
+				t.Errorf("error = %s\nwant it to contain %s", err, tt.want)
 			}
 		})
 	}
 }
 
-// bomb is a file in which each line is ten times the one before.
-func bomb() string {
+// aliasBomb returns a file in which each line expands to ten times the one before.
+func aliasBomb() string {
 	var b strings.Builder
 	b.WriteString("name: a\nenv:\n  A0: &a0 [lol]\n")
 	for i := range 20 {
@@ -125,41 +115,36 @@ func bomb() string {
 	return b.String() + "description: *b0\n"
 }
 
-func TestEveryProblemIsTold(t *testing.T) {
+func TestParseReportsEveryProblem(t *testing.T) {
 	_, err := template.Parse("f.yaml", []byte("name: a\nimag: x\nlimits:\n  memory: lots\n---\nname: b\n---\nname: ../c\n"))
 	want := []string{"f.yaml:2: imag: ", "f.yaml:4: limits.memory: ", "f.yaml:8: name: "}
 	problems, ok := errors.AsType[template.Problems](err)
 	if !ok || len(problems) != len(want) {
-		t.Fatalf("%v", err)
+		t.Fatalf("error = %v, want %d problems", err, len(want))
 	}
 	for i, p := range problems {
 		if !strings.HasPrefix(p.Error(), want[i]) {
-			t.Errorf("%s, want %s", p.Error(), want[i])
+			t.Errorf("problem %d = %s, want %s", i, p.Error(), want[i])
 		}
 	}
 }
 
 func FuzzParse(f *testing.F) {
 	full, err := os.ReadFile("testdata/full.yaml")
-	if err != nil {
-		f.Fatal(err)
-	}
+	testkit.Must(f, err)
 	f.Add(full)
 	f.Add([]byte("name: a\nenv: {A: \"\\u2028\", B: '0x1', C: \"~\", D: \" x\\n\"}\n"))
 	f.Add([]byte("name: a\nlimits: {cpus: 1e-9, memory: 1.5GiB}\n---\n---\nname: b\n"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		found, err := template.Parse("f.yaml", body)
 		if err != nil && !errors.Is(err, schemas.ErrInvalidArgument) {
-			t.Fatalf("%v", err)
+			t.Fatalf("error = %v, want invalid_argument", err)
 		}
 		for _, one := range found {
 			if err := one.Validate(); err != nil {
-				t.Fatalf("parsed, but not valid: %v", err)
+				t.Fatalf("the parsed template is not valid: %v", err)
 			}
-			again := printed(t, one)
-			if diff := cmp.Diff(one, again, equateEmpty()); diff != "" {
-				t.Fatalf("printed and read again it differs:\n%s", diff)
-			}
+			testkit.Equal(t, "template after printing and parsing", printed(t, one), one, cmpopts.EquateEmpty())
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// YAML is a template as a file has it: Parse gives the same one back.
+// YAML returns a template as a YAML document, from which Parse returns the same template.
 func YAML(t *schemas.Template) ([]byte, error) {
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
@@ -24,7 +24,7 @@ func YAML(t *schemas.Template) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// node is a value as YAML; nil for what is left out.
+// node returns a value as a YAML node.
 func node(v reflect.Value) *yaml.Node {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -70,7 +70,7 @@ func structNode(v reflect.Value) *yaml.Node {
 	return n
 }
 
-// mapNode has a map's members by name, and the phases in the order in which they happen.
+// mapNode sorts the members of a map by name, and phases by their order.
 func mapNode(v reflect.Value) *yaml.Node {
 	members := map[string]reflect.Value{}
 	for key, value := range v.Seq2() {
@@ -92,7 +92,7 @@ func mapNode(v reflect.Value) *yaml.Node {
 	return n
 }
 
-// text is a string that is read as one, whatever it looks like.
+// text returns a node that parses as a string, whatever it looks like.
 func text(s string) *yaml.Node {
 	n := new(yaml.Node)
 	n.SetString(s)

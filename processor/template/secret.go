@@ -10,11 +10,11 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// maxSecretBytes bounds a secret.
+// maxSecretBytes is the longest secret, in bytes.
 const maxSecretBytes = 64 << 10
 
-// Secrets are the values of a template's secrets, by the names of the variables they become. getenv reads the worker's
-// environment. No error repeats a value. Errors: unavailable, naming the variable and where its secret should be.
+// Secrets returns the values of a template's secrets by the names of their variables. getenv reads the worker's environment.
+// Errors, which never contain a value: unavailable, with the variable and the place of its secret.
 func Secrets(t *schemas.Template, getenv func(string) string) (map[string]string, error) {
 	if len(t.Secrets) == 0 {
 		return nil, nil
@@ -30,21 +30,21 @@ func Secrets(t *schemas.Template, getenv func(string) string) (map[string]string
 	return out, nil
 }
 
-// Secret is what one reference leads to. Errors: unavailable.
+// Secret returns the value of a reference. Errors: unavailable, and invalid_argument for a variable without the prefix.
 func Secret(ref schemas.SecretRef, getenv func(string) string) (string, error) {
 	if ref.File != "" {
 		return secretFile(ref.File)
 	}
-	// Checked here too: a reference that was never validated must not be a way to the rest of the environment.
+	// Checked here too, in case the reference was not validated: the rest of the environment must stay hidden.
 	if !strings.HasPrefix(ref.Env, schemas.SecretPrefix) {
 		return "", schemas.Errorf(schemas.CodeInvalidArgument, "variable %q does not begin with %s", ref.Env, schemas.SecretPrefix)
 	}
 	value := getenv(ref.Env)
 	switch {
 	case value == "":
-		return "", schemas.Errorf(schemas.CodeUnavailable, "variable %s is not set where the worker runs", ref.Env)
+		return "", schemas.Errorf(schemas.CodeUnavailable, "variable %s is not set in the worker's environment", ref.Env)
 	case len(value) > maxSecretBytes || strings.IndexByte(value, 0) >= 0:
-		return "", schemas.Errorf(schemas.CodeUnavailable, "variable %s holds no secret: it is too long", ref.Env)
+		return "", schemas.Errorf(schemas.CodeUnavailable, "variable %s is not usable as a secret: it is longer than %d bytes or contains a NUL byte", ref.Env, maxSecretBytes)
 	}
 	return value, nil
 }
@@ -54,8 +54,8 @@ func secretFile(path string) (string, error) {
 	if err != nil {
 		return "", unreadable(path, err)
 	}
-	if !info.Mode().IsRegular() { // a pipe would keep the worker waiting
-		return "", schemas.Errorf(schemas.CodeUnavailable, "%s is not a file", path)
+	if !info.Mode().IsRegular() { // reading a pipe could block the worker
+		return "", schemas.Errorf(schemas.CodeUnavailable, "%s is not a regular file", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -68,7 +68,7 @@ func secretFile(path string) (string, error) {
 	}
 	line = strings.TrimRight(line, "\r\n")
 	if line == "" || len(line) > maxSecretBytes || strings.IndexByte(line, 0) >= 0 {
-		return "", schemas.Errorf(schemas.CodeUnavailable, "the first line of %s is no secret: it is empty, longer than %d bytes or no text", path, maxSecretBytes)
+		return "", schemas.Errorf(schemas.CodeUnavailable, "the first line of %s is not usable as a secret: it is empty, longer than %d bytes or contains a NUL byte", path, maxSecretBytes)
 	}
 	return line, nil
 }

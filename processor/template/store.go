@@ -1,6 +1,7 @@
 package template
 
 import (
+	"embed"
 	"errors"
 	"fmt"
 	"io"
@@ -14,23 +15,51 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Default is the name of the template of sessions that name none.
+// Default is the name of the default template.
 const Default = "default"
 
-// maxTemplates bounds a folder's templates, and maxFiles its files.
+// Limits of a folder.
 const (
 	maxTemplates = 1000
 	maxFiles     = 1000
 )
 
-// Store holds a worker's templates. It is safe for many goroutines; the templates it gives are not to be changed.
+//go:embed builtin
+var builtin embed.FS
+
+// echoAgentScript is the script of the template echo-agent. YAML cannot include files, so Builtin adds this template.
+const echoAgentScript = "builtin/echo-agent.sh"
+
+// Builtin returns the templates that every worker has: default, echo-agent, and those of common agent programs. Errors: internal,
+// for embedded files that are not valid.
+func Builtin() ([]*schemas.Template, error) {
+	const file = "builtin/builtin.yaml"
+	body, err := builtin.ReadFile(file)
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeInternal, "built-in templates: %w", err)
+	}
+	script, err := builtin.ReadFile(echoAgentScript)
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeInternal, "built-in templates: %w", err)
+	}
+	out, err := Parse(file, body)
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeInternal, "built-in templates: %w", err)
+	}
+	return append(out, &schemas.Template{
+		Name: "echo-agent", Description: "Answers each prompt with the prompt's own words; for first steps and tests.",
+		Agent: &schemas.TemplateAgent{Command: []string{"sh", "-c", string(script), "echo-agent"}},
+	}), nil
+}
+
+// Store holds a worker's templates. It is safe for concurrent use. Callers must not change its templates.
 type Store struct {
 	dir    string
 	byName atomic.Pointer[map[string]*schemas.Template]
 }
 
-// New is a store with what is built in and what is in the folder, which may be empty for none. A template of the folder takes
-// the place of a built-in one of its name. Errors: Problems, unavailable for a folder that cannot be read.
+// New returns a Store with the built-in templates and those in the folder dir; empty for no folder. A template in the folder
+// replaces the built-in one with its name. Errors: Problems, and unavailable for a folder that cannot be read.
 func New(dir string) (*Store, error) {
 	s := &Store{dir: dir}
 	if err := s.Reload(); err != nil {
@@ -39,19 +68,19 @@ func New(dir string) (*Store, error) {
 	return s, nil
 }
 
-// Template is the one of this name, the one called default for an empty name. Errors: not_found.
+// Template returns the template with this name, or the default template for an empty name. Errors: not_found.
 func (s *Store) Template(name string) (*schemas.Template, error) {
 	if name == "" {
 		name = Default
 	}
 	t, ok := (*s.byName.Load())[name]
 	if !ok {
-		return nil, schemas.Errorf(schemas.CodeNotFound, "there is no template %q here: `sluice template list` shows those there are", name)
+		return nil, schemas.Errorf(schemas.CodeNotFound, "unknown template %q: `sluice template list` shows the templates", name)
 	}
 	return t, nil
 }
 
-// List is every template, by name.
+// List returns all templates, sorted by name.
 func (s *Store) List() []*schemas.Template {
 	all := *s.byName.Load()
 	out := make([]*schemas.Template, 0, len(all))
@@ -61,7 +90,7 @@ func (s *Store) List() []*schemas.Template {
 	return out
 }
 
-// Reload reads the folder anew. After an error everything is as it was. Errors: as of New.
+// Reload reads the folder again. After an error, the store is unchanged. Errors: those of New.
 func (s *Store) Reload() error {
 	builtin, err := Builtin()
 	if err != nil {
@@ -88,8 +117,8 @@ func (s *Store) Reload() error {
 	return nil
 }
 
-// Check reads files, and those of folders, as Store does, and finds what is wrong with each and with all of them together.
-// Errors: Problems, unavailable for what cannot be read.
+// Check reads files, and the files in folders, as Store does. It reports all problems, such as two templates with one name. Errors:
+// Problems, and unavailable for a file that cannot be read.
 func Check(paths ...string) ([]*schemas.Template, error) {
 	var all []parsed
 	var problems Problems
@@ -112,7 +141,7 @@ func Check(paths ...string) ([]*schemas.Template, error) {
 	first := map[string]parsed{}
 	for _, p := range all {
 		if other, twice := first[p.Name]; twice {
-			text := fmt.Sprintf("template %s is at %s:%d already", p.Name, other.file, other.line)
+			text := fmt.Sprintf("template %s is already defined at %s:%d", p.Name, other.file, other.line)
 			problems = append(problems, Problem{File: p.file, Line: p.line, Path: "name", Text: text})
 			continue
 		}
@@ -127,11 +156,11 @@ func Check(paths ...string) ([]*schemas.Template, error) {
 	return templatesOf(all), nil
 }
 
-// filesIn lists the YAML files of a folder, by name.
+// filesIn returns the YAML files in a folder, sorted by name.
 func filesIn(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "read the templates: %w", err)
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "read templates: %w", err)
 	}
 	var out []string
 	for _, e := range entries {
@@ -141,16 +170,16 @@ func filesIn(dir string) ([]string, error) {
 		}
 	}
 	if len(out) > maxFiles {
-		return nil, schemas.Errorf(schemas.CodeTooLarge, "%s has %d YAML files, the limit is %d: is it a folder of templates?", dir, len(out), maxFiles)
+		return nil, schemas.Errorf(schemas.CodeTooLarge, "%s has %d YAML files, the limit is %d: name a folder of templates", dir, len(out), maxFiles)
 	}
 	return out, nil
 }
 
-// readFile reads no more of a file than parse takes. What is no file could keep the worker waiting.
+// readFile reads a regular file, up to one byte more than parse accepts. Reading a pipe could block the worker.
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is not a file")
+		err = errors.New("not a regular file")
 	}
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "read template %s: %w", path, err)

@@ -1,65 +1,61 @@
 package template_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/processor/template"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func equateEmpty() cmp.Option { return cmpopts.EquateEmpty() }
-
-// printed is a template after it was printed and read again.
+// printed returns a template after printing and parsing.
 func printed(t *testing.T, one *schemas.Template) *schemas.Template {
 	t.Helper()
 	body, err := template.YAML(one)
-	if err != nil {
-		t.Fatal(err)
+	testkit.Must(t, err)
+	parsed, err := template.Parse("printed.yaml", body)
+	if err != nil || len(parsed) != 1 {
+		t.Fatalf("%d templates, want 1 (error: %v) in\n%s", len(parsed), err, body)
 	}
-	again, err := template.Parse("printed.yaml", body)
-	if err != nil || len(again) != 1 {
-		t.Fatalf("%v in\n%s", err, body)
-	}
-	return again[0]
+	return parsed[0]
 }
 
 func write(t *testing.T, dir, name, body string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte(body), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(path, []byte(body), 0o600))
 	return path
+}
+
+// wantError checks the code and a part of the text of an error.
+func wantError(t *testing.T, err error, code schemas.Code, part string) {
+	t.Helper()
+	testkit.WantCode(t, err, code)
+	if !strings.Contains(err.Error(), part) {
+		t.Errorf("error = %q, want it to contain %q", err, part)
+	}
 }
 
 func TestBuiltin(t *testing.T) {
 	all, err := template.Builtin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	names := map[string]bool{}
 	for _, one := range all {
 		names[one.Name] = true
 		if err := one.Validate(); err != nil {
 			t.Errorf("%s: %v", one.Name, err)
 		}
-		if diff := cmp.Diff(one, printed(t, one)); diff != "" {
-			t.Errorf("%s printed and read again differs:\n%s", one.Name, diff)
-		}
-		if (one.Network == schemas.NetworkHost) != (len(one.Secrets) > 0) {
-			t.Errorf("%s: an agent that asks a model needs network and a key, and nothing else does", one.Name)
+		testkit.Equal(t, one.Name+" after printing and parsing", printed(t, one), one)
+		if hasNetwork, hasKey := one.Network == schemas.NetworkHost, len(one.Secrets) > 0; hasNetwork != hasKey {
+			t.Errorf("%s: network %v, secrets %v: agents that call a model need both, others none", one.Name, hasNetwork, hasKey)
 		}
 	}
 	for _, name := range []string{template.Default, "echo-agent", "claude-code", "codex", "gemini-cli", "aider", "opencode"} {
 		if !names[name] {
-			t.Errorf("there is no %s", name)
+			t.Errorf("template %s is missing", name)
 		}
 	}
 }
@@ -71,69 +67,53 @@ func TestStore(t *testing.T) {
 	write(t, dir, ".hidden.yaml", "nonsense")
 	write(t, dir, "README.md", "nonsense")
 	s, err := template.New(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for name, want := range map[string]string{"": "default", "default": "default", "mine": "mine", "other": "other", "echo-agent": "echo-agent"} {
-		if got, err := s.Template(name); err != nil || got.Name != want {
-			t.Errorf("%q gives %v, %v", name, got, err)
-		}
+		got, err := s.Template(name)
+		testkit.Must(t, err)
+		testkit.Equal(t, "name of template "+name, got.Name, want)
 	}
-	if own, err := s.Template(""); err != nil || own.Description != "of this place" {
-		t.Errorf("the folder's default is not taken: %v, %v", own, err)
-	}
-	if _, err := s.Template("../a"); !errors.Is(err, schemas.ErrNotFound) {
-		t.Errorf("%v", err)
-	}
-	before := s.List()
+	defaults, err := s.Template("")
+	testkit.Must(t, err)
+	testkit.Equal(t, "description of the folder's default", defaults.Description, "of this place")
+	_, err = s.Template("../a")
+	testkit.WantCode(t, err, schemas.CodeNotFound)
 
+	before := s.List()
 	write(t, dir, "b.yml", "name: other\nprovider: none\n")
-	if err := s.Reload(); err == nil || !strings.Contains(err.Error(), "b.yml:2: provider: ") {
-		t.Errorf("a broken file is taken: %v", err)
-	}
-	if diff := cmp.Diff(before, s.List()); diff != "" {
-		t.Errorf("a broken file changed something:\n%s", diff)
-	}
+	wantError(t, s.Reload(), schemas.CodeInvalidArgument, "b.yml:2: provider: ")
+	testkit.Equal(t, "templates after a failed reload", s.List(), before)
 
 	write(t, dir, "b.yml", "name: another\n")
-	if err := s.Reload(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Template("other"); !errors.Is(err, schemas.ErrNotFound) {
-		t.Errorf("a template that is gone is still there: %v", err)
-	}
-	if _, err := s.Template("another"); err != nil {
-		t.Error(err)
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Reload(); !errors.Is(err, schemas.ErrUnavailable) {
-		t.Errorf("a folder that is gone: %v", err)
-	}
-	if _, err := s.Template("another"); err != nil {
-		t.Error(err)
-	}
+	testkit.Must(t, s.Reload())
+	_, err = s.Template("other")
+	testkit.WantCode(t, err, schemas.CodeNotFound)
+	_, err = s.Template("another")
+	testkit.Must(t, err)
+
+	testkit.Must(t, os.RemoveAll(dir))
+	testkit.WantCode(t, s.Reload(), schemas.CodeUnavailable)
+	_, err = s.Template("another")
+	testkit.Must(t, err)
 }
 
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	a := write(t, dir, "a.yaml", "name: one\n---\nname: two\n")
 	b := write(t, dir, "b.yaml", "\nname: two\n")
-	if found, err := template.Check(a); err != nil || len(found) != 2 {
-		t.Errorf("%v, %v", found, err)
-	}
-	if _, err := template.Check(dir); err == nil || !strings.Contains(err.Error(), b+":2: name: template two is at "+a+":3 already") {
-		t.Errorf("two of one name: %v", err)
-	}
-	if _, err := template.Check(filepath.Join(dir, "none.yaml")); !errors.Is(err, schemas.ErrUnavailable) {
-		t.Errorf("no file: %v", err)
-	}
-	if _, err := template.Check("/dev/zero"); !errors.Is(err, schemas.ErrUnavailable) {
-		t.Errorf("an endless file: %v", err)
-	}
-	if _, err := template.Check(write(t, dir, "large.yaml", strings.Repeat("#", 1<<20))); !errors.Is(err, schemas.ErrInvalidArgument) {
-		t.Errorf("a large file: %v", err)
+	found, err := template.Check(a)
+	testkit.Must(t, err)
+	testkit.Equal(t, "number of templates", len(found), 2)
+	_, err = template.Check(dir)
+	wantError(t, err, schemas.CodeInvalidArgument, b+":2: name: template two is already defined at "+a+":3")
+	for path, code := range map[string]schemas.Code{
+		filepath.Join(dir, "none.yaml"): schemas.CodeUnavailable, "/dev/zero": schemas.CodeUnavailable,
+		write(t, t.TempDir(), "large.yaml", strings.Repeat("#", 1<<20)): schemas.CodeInvalidArgument,
+	} {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			_, err := template.Check(path)
+			testkit.WantCode(t, err, code)
+		})
 	}
 }
 
@@ -145,20 +125,22 @@ func TestSecrets(t *testing.T) {
 	got, err := template.Secrets(&schemas.Template{Name: "t", Secrets: map[string]schemas.SecretRef{
 		"A": {Env: "SLUICE_SECRET_A"}, "B": {File: file},
 	}}, getenv)
-	if diff := cmp.Diff(map[string]string{"A": "from-env", "B": "from-file"}, got); err != nil || diff != "" {
-		t.Error(err, diff)
-	}
-	if got, err := template.Secrets(&schemas.Template{Name: "t"}, getenv); err != nil || len(got) != 0 {
-		t.Errorf("%v, %v", got, err)
-	}
+	testkit.Must(t, err)
+	testkit.Equal(t, "secrets", got, map[string]string{"A": "from-env", "B": "from-file"})
+	got, err = template.Secrets(&schemas.Template{Name: "t"}, getenv)
+	testkit.Must(t, err)
+	testkit.Equal(t, "number of secrets of a template without any", len(got), 0)
 	for name, ref := range map[string]schemas.SecretRef{
 		"not set": {Env: "SLUICE_SECRET_B"}, "not a secret": {Env: "HOME"}, "nothing": {}, "no file": {File: filepath.Join(dir, "none")},
 		"folder": {File: dir}, "device": {File: "/dev/zero"}, "empty": {File: write(t, dir, "empty", "\n")},
 		"long": {File: write(t, dir, "long", strings.Repeat("k", 65<<10))}, "NUL": {File: write(t, dir, "nul", "a\x00b\n")},
 	} {
-		_, err := template.Secrets(&schemas.Template{Name: "t", Secrets: map[string]schemas.SecretRef{"KEY": ref}}, getenv)
-		if err == nil || !strings.Contains(err.Error(), "template t: secret KEY: ") || strings.Contains(err.Error(), "kkkk") {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			_, err := template.Secrets(&schemas.Template{Name: "t", Secrets: map[string]schemas.SecretRef{"KEY": ref}}, getenv)
+			wantError(t, err, schemas.CodeUnavailable, "template t: secret KEY: ")
+			if strings.Contains(err.Error(), "kkkk") {
+				t.Errorf("the error contains the secret: %v", err)
+			}
+		})
 	}
 }

@@ -131,11 +131,10 @@ func TestAConversationsHooksOverNATSAndAFolder(t *testing.T) {
 	}
 	yaml := "name: default\nsync: {location: '" + tpl.Sync.Location + "'}\nagent: {command: [agent]}\n"
 	first, stop := c.worker("w1", yaml)
-	must(t, first.Check(tpl))
 	sh("echo one > a")
 	info, err := cl.SessionInfo(c.ctx, "t1")
 	must(t, err)
-	who := schemas.Conversation{Tenant: info.Tenant, Thread: "t1", Agent: "default", Session: info.ID, Epoch: info.Epoch}
+	who := schemas.Conversation{Tenant: info.Tenant, Thread: "t1", Template: "default", Session: info.ID, Epoch: info.Epoch}
 	dir := info.Workspace
 	run := func(chains *hooks.Chains, d schemas.HookData, dir string) {
 		t.Helper()

@@ -146,7 +146,7 @@ func (n *Node) leaveAll(providers map[string]sandbox.Provider) {
 }
 
 func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Provider, ready func()) error {
-	n.observer.Begin()
+	n.observer.Reset()
 	incarnation := ulid.Make().String()
 	inlet := n.conn.NewInlet(n.cfg.Worker)
 	lease, err := n.conn.AcquireLease(ctx, n.cfg.Worker, incarnation)

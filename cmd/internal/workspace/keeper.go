@@ -75,7 +75,7 @@ func (k *Keeper) run(ctx context.Context, call *hooks.Call, op func(*syncer.Sync
 	if call.Template.Sync == nil {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "template %s keeps no workspaces: its sync.location is missing", call.Template.Name)
 	}
-	location, err := call.Template.Sync.For(conversation.Tenant, call.Template.Name, conversation.Thread)
+	location, err := call.Template.Sync.ThreadLocation(conversation.Tenant, call.Template.Name, conversation.Thread)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,6 @@
-# An agent that needs no model. It answers a prompt, read from its standard input, with the prompt's own words, one write for
-# each, and says first how often it was asked in this workspace. ECHO_AGENT_DELAY is a time to wait before each word, as sleep
-# takes it. The last line tells the tokens, of which each word is one.
+# An agent that needs no model. It reads a prompt on standard input, and prints the number of prompts in this workspace, then the
+# words of the prompt, each in a separate write. ECHO_AGENT_DELAY is the delay before each word, in the form of sleep(1). The
+# last line reports the tokens; each word is one.
 set -f
 prompt=$(cat)
 
@@ -9,7 +9,7 @@ case $asked in
 '' | *[!0-9]* | 0?* | ??????????*) asked=0 ;;
 esac
 asked=$((asked + 1))
-# A reader must never see half of it.
+# Renamed, so that no reader sees a partial file.
 printf '%s\n' "$asked" >.echo-agent.new && mv -f .echo-agent.new .echo-agent
 
 input=0

@@ -20,18 +20,18 @@ const (
 	urnPrefix = "urn:sluice:v" + schemas.Version + ":"
 )
 
-// builder makes the schema of each struct of the contract once.
+// builder creates the schema of each struct of the contract once.
 type builder struct {
 	docs   *docs
 	leaves map[reflect.Type]*jsonschema.Schema
 	rules  map[string]rule
 	closed map[reflect.Type]bool
-	used   map[string]bool // rules that found their field
+	used   map[string]bool // by rule: its field exists
 	defs   map[string]*jsonschema.Schema
 }
 
-// Generate makes every file of schemas/json by name, from the source in this folder. Each file is complete in itself, so that
-// a client in another language needs just the one. It fails where a field has no comment, or a rule no field.
+// Generate returns the files of schemas/json by name, from the Go source in the folder src. Each file is complete: a client in
+// another language needs only one. It fails for a field without a comment and for a rule without a field.
 func Generate(src string) (map[string][]byte, error) {
 	d, err := readDocs(src)
 	if err != nil {
@@ -59,14 +59,14 @@ func Generate(src string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// define makes the schema of a struct, and of those it holds.
+// define creates the schema of a struct and of the structs in it.
 func (b *builder) define(t reflect.Type) error {
 	if b.defs[t.Name()] != nil {
 		return nil
 	}
 	overrides := maps.Clone(b.leaves)
 	for f := range t.Fields() {
-		if s, ok := b.held(f); ok {
+		if s, ok := b.structIn(f); ok {
 			overrides[s] = &jsonschema.Schema{Ref: defsRef + s.Name()}
 			if err := b.define(s); err != nil {
 				return err
@@ -95,8 +95,8 @@ func (b *builder) define(t reflect.Type) error {
 	return nil
 }
 
-// held is the struct of the contract that a field holds, if it does: itself, or as members.
-func (b *builder) held(f reflect.StructField) (reflect.Type, bool) {
+// structIn returns the struct of the contract that a field holds, directly or as elements.
+func (b *builder) structIn(f reflect.StructField) (reflect.Type, bool) {
 	t := f.Type
 	for b.leaves[t] == nil && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map) {
 		t = t.Elem()
@@ -122,7 +122,7 @@ func (b *builder) field(t reflect.Type, f reflect.StructField, s *jsonschema.Sch
 	return nil
 }
 
-// notNull takes back that a pointer or a slice may be null: Go leaves such a field out.
+// notNull removes null from the types of a pointer or a slice: Go omits such a field.
 func notNull(s *jsonschema.Schema) {
 	types := slices.DeleteFunc(slices.Clone(s.Types), func(t string) bool { return t == "null" })
 	switch len(types) {
@@ -133,12 +133,12 @@ func notNull(s *jsonschema.Schema) {
 	}
 }
 
-// file is one root with the definitions it needs.
+// file encodes a root with the definitions that it needs.
 func (b *builder) file(r root) ([]byte, error) {
 	s := b.defs[r.typ.Name()].CloneSchemas()
 	switch r.typ {
 	case reflect.TypeFor[schemas.Command]():
-		s.AllOf = opNeedsItsPart()
+		s.AllOf = fieldByOp()
 	case reflect.TypeFor[schemas.Event]():
 		allOf, err := b.dataByType()
 		if err != nil {
@@ -153,7 +153,7 @@ func (b *builder) file(r root) ([]byte, error) {
 	if len(s.Defs) == 0 {
 		s.Defs = nil
 	}
-	// What a file is comes before what it says.
+	// The head comes first in the file.
 	head, err := json.Marshal(struct {
 		Schema      string `json:"$schema"`
 		ID          string `json:"$id"`
@@ -173,12 +173,12 @@ func (b *builder) file(r root) ([]byte, error) {
 	if err := json.Indent(&out, body, "", "  "); err != nil {
 		return nil, err
 	}
-	// The encoder escapes characters that only matter inside HTML; people read these files.
+	// The encoder escapes HTML characters, which are hard to read.
 	text := strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(out.String())
 	return []byte(text + "\n"), nil
 }
 
-// collect copies the definitions that s refers to, and those that they refer to.
+// collect copies the definitions that s refers to, directly or through others.
 func (b *builder) collect(s *jsonschema.Schema, into map[string]*jsonschema.Schema) error {
 	body, err := json.Marshal(s)
 	if err != nil {
@@ -196,8 +196,8 @@ func (b *builder) collect(s *jsonschema.Schema, into map[string]*jsonschema.Sche
 	return nil
 }
 
-// opNeedsItsPart says that the part named by op must be there, and no other one.
-func opNeedsItsPart() []*jsonschema.Schema {
+// fieldByOp requires the field that op names, and forbids those of other ops.
+func fieldByOp() []*jsonschema.Schema {
 	var out []*jsonschema.Schema
 	for _, op := range schemas.Ops() {
 		then := &jsonschema.Schema{Required: []string{string(op)}, Properties: map[string]*jsonschema.Schema{}}
@@ -211,7 +211,7 @@ func opNeedsItsPart() []*jsonschema.Schema {
 	return out
 }
 
-// dataByType says what an event's data is, by its type.
+// dataByType sets the schema of an event's data by the event's type.
 func (b *builder) dataByType() ([]*jsonschema.Schema, error) {
 	var out []*jsonschema.Schema
 	for _, t := range schemas.EventTypes() {

@@ -22,7 +22,7 @@ type docs struct {
 	data   map[string]string            // by event type: the Go type of its data
 }
 
-// readDocs parses the package's source. The compiled program has no comments, so that they are read from the files.
+// readDocs reads the comments of the package's source.
 func readDocs(dir string) (*docs, error) {
 	d := &docs{types: map[string]string{}, fields: map[string]map[string]string{}, data: map[string]string{}}
 	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -71,7 +71,8 @@ func (d *docs) read(g *ast.GenDecl) {
 	}
 }
 
-// readFields gives a field without a comment that of the field above it when that names it too, as in "From and To are …".
+// readFields returns the comment of each field. A field without one gets that of the field above, if that names it too, as in
+// "User and Tags are …".
 func readFields(s *ast.StructType) map[string]string {
 	out := map[string]string{}
 	above := ""
@@ -88,7 +89,7 @@ func readFields(s *ast.StructType) map[string]string {
 	return out
 }
 
-// readData learns what an event type carries from the comment beside it: "// data: Result with reason lost".
+// readData reads the type of an event's data from the comment beside the event type: "// data: Result with reason lost".
 func (d *docs) readData(spec *ast.ValueSpec) {
 	typ, ok := spec.Type.(*ast.Ident)
 	if !ok || typ.Name != "EventType" || len(spec.Values) != 1 {
@@ -110,8 +111,8 @@ func (d *docs) readData(spec *ast.ValueSpec) {
 
 func wordPattern(word string) *regexp.Regexp { return regexp.MustCompile(`\b` + word + `\b`) }
 
-// describe turns a Go comment into a description: doc links lose their brackets, constants become their values, and a Go
-// field's name becomes the one it has in JSON, which is the only one a reader in another language knows.
+// describe turns a Go comment into a description for readers in other languages: doc links lose their brackets, constants become
+// their values, and Go field names become JSON names.
 func describe(text string, owner reflect.Type) string {
 	text = strings.Join(strings.Fields(text), " ")
 	text = strings.NewReplacer(
@@ -133,7 +134,7 @@ func describe(text string, owner reflect.Type) string {
 	return text
 }
 
-// jsonName is the field's name on the wire; empty for a field that does not travel.
+// jsonName returns the field's JSON name; empty for a field that is not encoded.
 func jsonName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	if !f.IsExported() || name == "-" {

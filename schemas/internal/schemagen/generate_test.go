@@ -5,21 +5,19 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
-// What is checked in must be what the types, their comments and the rules say now, and the same every time.
-func TestGeneratedFilesAreUpToDate(t *testing.T) {
+// The generated files must match the types, their comments and the rules, and be the same on each run.
+func TestGenerateMatchesCheckedInFiles(t *testing.T) {
 	files, err := Generate("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	again, err := Generate("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for name, body := range files {
 		if !bytes.Equal(body, again[name]) {
-			t.Errorf("%s differs from one run to the next", name)
+			t.Errorf("%s differs between two runs", name)
 		}
 		have, err := os.ReadFile(filepath.Join("../../json", name))
 		if err != nil {
@@ -30,33 +28,26 @@ func TestGeneratedFilesAreUpToDate(t *testing.T) {
 		}
 	}
 	have, err := filepath.Glob("../../json/*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if len(have) != len(files) {
-		t.Errorf("%d files in json, %d types: run go generate ./schemas", len(have), len(files))
+		t.Errorf("json has %d files, want %d: run go generate ./schemas", len(have), len(files))
 	}
 }
 
 func TestRunRemovesStaleFiles(t *testing.T) {
 	out := t.TempDir()
 	stale := filepath.Join(out, "gone.json")
-	if err := os.WriteFile(stale, []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := run("../..", out); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(stale, []byte("{}"), 0o600))
+	testkit.Must(t, run("../..", out))
 	if _, err := os.Stat(stale); !os.IsNotExist(err) {
-		t.Errorf("a file of no type was left: %v", err)
+		t.Errorf("the stale file was not removed: %v", err)
 	}
-	if _, err := os.Stat(filepath.Join(out, "command.json")); err != nil {
-		t.Error(err)
-	}
+	_, err := os.Stat(filepath.Join(out, "command.json"))
+	testkit.Must(t, err)
 }
 
-func TestSourceThatIsNotThere(t *testing.T) {
+func TestGenerateRefusesEmptyFolder(t *testing.T) {
 	if _, err := Generate(t.TempDir()); err == nil {
-		t.Error("an empty folder gave schemas")
+		t.Error("Generate returned no error for an empty folder")
 	}
 }

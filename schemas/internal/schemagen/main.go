@@ -1,5 +1,5 @@
-// Command schemagen writes the JSON Schemas of the contract from its Go types, their doc comments and the limits that
-// validation uses, so that none of the three can drift from the others unseen. It runs by `go generate ./schemas`.
+// Command schemagen generates the JSON Schemas of the contract from its Go types, their doc comments and the limits that
+// validation uses, so that these three stay consistent. `go generate ./schemas` runs it.
 //
 //	schemas/*.go ──(go/ast)──► doc comments ─┐
 //	schemas types ──(reflect)──► shapes ─────┼──► schemas/json/*.json
@@ -23,7 +23,7 @@ func main() {
 	}
 }
 
-// run writes every schema and removes files of types that are no longer in the contract.
+// run writes every schema, and removes files of types that the contract no longer has.
 func run(src, out string) error {
 	files, err := Generate(src)
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// root is a type that travels by itself, and so has a file.
+// root is a type of the contract that has a file.
 type root struct {
 	file string
 	typ  reflect.Type
 }
 
-// roots lists the files. The name of each example begins with the file's.
+// roots lists the files. Each example's name begins with that of its file.
 func roots() []root {
 	return []root{
 		{"command", reflect.TypeFor[schemas.Command]()},
@@ -48,7 +48,7 @@ func roots() []root {
 	}
 }
 
-// closed are the types that come from a caller: a misspelt field in them must not be ignored.
+// closed returns the types that callers send, in which a misspelled field must not be ignored.
 func closed() map[reflect.Type]bool {
 	return map[reflect.Type]bool{
 		reflect.TypeFor[schemas.Command]():        true,
@@ -63,8 +63,8 @@ func closed() map[reflect.Type]bool {
 	}
 }
 
-// leaves are the schemas of types that reflection alone would get wrong: a time without its format, bytes as an array of
-// integers, a named string without its values.
+// leaves returns the schemas that reflection cannot derive: the format of a time, the base64 of bytes, the values of a named
+// string.
 func leaves() map[reflect.Type]*jsonschema.Schema {
 	return map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[time.Time]():         {Type: "string", Format: "date-time"},
@@ -75,7 +75,7 @@ func leaves() map[reflect.Type]*jsonschema.Schema {
 		reflect.TypeFor[schemas.EventType](): enum(schemas.EventTypes()),
 		reflect.TypeFor[schemas.Stream]():    enum(schemas.Streams()),
 		reflect.TypeFor[schemas.Reason]():    enum(schemas.Reasons()),
-		// An empty string is what leaving the field out means, and validation takes it as that.
+		// Validation accepts an empty string as the default.
 		reflect.TypeFor[schemas.Retry]():    enum(append([]schemas.Retry{""}, schemas.Retries()...)),
 		reflect.TypeFor[schemas.Encoding](): enum(schemas.Encodings()),
 
@@ -94,35 +94,41 @@ func enum[T ~string](values []T) *jsonschema.Schema {
 	return s
 }
 
-// rule adds to a field's schema what its Go type does not say.
+// rule adds to a field's schema what its Go type does not express.
 type rule func(*jsonschema.Schema)
 
-// rules are the limits that schemas checks, by Type.Field. \x00 is the one way to write NUL that the patterns of both
-// ECMAScript and RE2 understand.
+// rules returns the limits that package schemas checks, by Type.Field. In patterns, \x00 is the form of NUL that both ECMAScript
+// and RE2 accept.
 func rules() map[string]rule {
 	out := map[string]rule{}
-	for _, some := range []map[string]rule{callerRules(), workerRules(), templateRules()} {
-		maps.Copy(out, some)
+	for _, part := range []map[string]rule{callerRules(), workerRules(), templateRules()} {
+		maps.Copy(out, part)
 	}
 	return out
 }
 
 func text(s *jsonschema.Schema) { s.Pattern = `^[^\x00]*$` }
 
-// label is a text of at most so many characters.
-func label(most int) rule {
+// label limits a text to so many characters.
+func label(limit int) rule {
 	return func(s *jsonschema.Schema) {
 		text(s)
-		length(0, most)(s)
+		length(0, limit)(s)
 	}
 }
 
-// environment is the names and values of variables.
+// environment restricts the names of variables.
 func environment(s *jsonschema.Schema) {
 	s.PropertyNames = &jsonschema.Schema{Pattern: `^[^=\x00]+$`, Not: &jsonschema.Schema{Pattern: `^SLUICE_`}}
 }
 
-// callerRules are those of what a caller sends.
+// image allows the names that checkImage in package schemas allows.
+func image(s *jsonschema.Schema) {
+	s.Pattern = `^[!-~]*$`
+	length(0, schemas.MaxImageBytes)(s)
+}
+
+// callerRules returns the rules of what callers send.
 func callerRules() map[string]rule {
 	millis := between(0, schemas.MaxTimeoutMS)
 	limit := func(s *jsonschema.Schema) {
@@ -134,6 +140,7 @@ func callerRules() map[string]rule {
 		"Command.Thread":      id(1),
 		"Command.Key":         length(1, schemas.MaxKeyBytes),
 		"Command.Provider":    id(0),
+		"Command.Image":       image,
 		"Command.Template":    id(0),
 		"Command.Session":     id(0),
 		"Exec.Command": func(s *jsonschema.Schema) {
@@ -167,6 +174,7 @@ func callerRules() map[string]rule {
 		"RenewRequest.IdleTimeoutMS": millis,
 		"PlaceRequest.Thread":        id(1),
 		"PlaceRequest.Provider":      id(0),
+		"PlaceRequest.Image":         image,
 		"PlaceRequest.Template":      id(0),
 		"PlaceRequest.User":          label(schemas.MaxUserBytes),
 		"PlaceRequest.Tags": func(s *jsonschema.Schema) {
@@ -182,7 +190,7 @@ func callerRules() map[string]rule {
 	}
 }
 
-// workerRules are those of what a worker sends.
+// workerRules returns the rules of what workers send.
 func workerRules() map[string]rule {
 	fingerprint := func(s *jsonschema.Schema) { s.Pattern = `^[0-9a-f]{64}$` }
 	positive := between(0, -1)
@@ -225,12 +233,12 @@ func workerRules() map[string]rule {
 		"Message.Thread":        id(1),
 		"Message.Session":       id(1),
 		"Message.Process":       id(1),
-		"Message.Agent":         id(1),
+		"Message.Template":      id(1),
 		"StreamFinish.Process":  id(1),
 		"HookData.SpecVersion":  constant(schemas.Version),
 		"Conversation.Tenant":   id(1),
 		"Conversation.Thread":   id(1),
-		"Conversation.Agent":    id(1),
+		"Conversation.Template": id(1),
 		"Conversation.Session":  id(1),
 		"HookRun.Attempt":       between(1, -1),
 		"HookRun.DurationMS":    positive,
@@ -244,8 +252,8 @@ func workerRules() map[string]rule {
 	}
 }
 
-// templateRules are those of templates, which come as YAML and are then checked by Template.Validate alone: what is said here
-// is for those who read them from KV.
+// templateRules returns the rules of templates, for those who read templates from KV. Workers read YAML, and check it with
+// Template.Validate alone.
 func templateRules() map[string]rule {
 	millis := between(0, schemas.MaxTimeoutMS)
 	positive := between(0, -1)
@@ -255,7 +263,9 @@ func templateRules() map[string]rule {
 		text(s.Items)
 	}
 	return map[string]rule{
-		"Template.Name": id(1),
+		"Template.Name":     id(1),
+		"Template.Provider": values(schemas.TemplateProviders()),
+		"Template.Image":    image,
 		"Template.Env": func(s *jsonschema.Schema) {
 			environment(s)
 			text(s.AdditionalProperties)
@@ -282,28 +292,28 @@ func templateRules() map[string]rule {
 		"TemplatePolicy.Name":            values(schemas.PolicyNames()),
 		"HookSpec.Builtin":               values(schemas.BuiltinHooks()),
 		"HookSpec.Command":               words,
-		"HookSpec.TimeoutMS":             millis,
+		"HookSpec.TimeoutMS":             between(0, schemas.MaxHookTimeoutMS),
 	}
 }
 
-// values are all that a text may be.
+// values lists the allowed values of a text.
 func values(of []string) rule {
 	return func(s *jsonschema.Schema) { s.Enum = enum(of).Enum }
 }
 
-// id is the pattern of [schemas.ValidID]; with least 0 the field may be empty, too.
+// id is the pattern of [schemas.ValidID]. With least 0, the field may be empty.
 func id(least int) rule {
 	return func(s *jsonschema.Schema) {
 		s.Pattern = `^[A-Za-z0-9_-]{` + strconv.Itoa(least) + `,` + strconv.Itoa(schemas.MaxIDLength) + `}$`
 	}
 }
 
-// length bounds characters. Validation counts bytes, which no JSON Schema can: what is too long here is too long there.
+// length limits the number of characters. Validation counts bytes, which JSON Schema cannot; it is never less strict.
 func length(least, most int) rule {
 	return func(s *jsonschema.Schema) { s.MinLength, s.MaxLength = &least, &most }
 }
 
-// between bounds a number; a negative most is none.
+// between limits a number. A negative most is no limit.
 func between(least, most int64) rule {
 	return func(s *jsonschema.Schema) {
 		low, high := float64(least), float64(most)

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Suffixes of the names of fields that may be written with a unit, and then without the suffix.
+// Suffixes of field names. With a unit, the field is written without its suffix.
 const (
 	millisSuffix = "_ms"
 	bytesSuffix  = "_bytes"
 )
 
-// units are those of sizes, the largest first.
+// units are the units of sizes, the largest first.
 var units = []struct {
 	name  string
 	bytes int64
@@ -22,7 +22,7 @@ var units = []struct {
 	{"TiB", 1 << 40}, {"TB", 1e12}, {"GiB", 1 << 30}, {"GB", 1e9}, {"MiB", 1 << 20}, {"MB", 1e6}, {"KiB", 1 << 10}, {"kB", 1e3}, {"B", 1},
 }
 
-// parseSize reads 512MiB, 1.5GB, 100.
+// parseSize parses a size, such as 512MiB, 1.5GB or 100, into bytes.
 func parseSize(s string) (int64, error) {
 	bad := errors.New("not a size: write 512MiB, 1GB or a number of bytes")
 	factor, number := int64(1), s
@@ -49,7 +49,7 @@ func parseSize(s string) (int64, error) {
 	return int64(f * float64(factor)), nil
 }
 
-// formatSize is n in the largest unit that leaves no fraction.
+// formatSize returns n in the largest unit without a fraction.
 func formatSize(n int64) string {
 	for _, u := range units {
 		if n >= u.bytes && n%u.bytes == 0 {
@@ -59,19 +59,19 @@ func formatSize(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// parseMillis reads 30m, 1h30m, 250ms as milliseconds.
+// parseMillis parses a duration, such as 30m, 1h30m or 250ms, into milliseconds.
 func parseMillis(s string) (int64, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil {
 		return 0, errors.New("not a duration: write 30s, 5m or 1h30m")
 	}
 	if d%time.Millisecond != 0 {
-		return 0, errors.New("finer than a millisecond")
+		return 0, errors.New("not a whole number of milliseconds")
 	}
 	return d.Milliseconds(), nil
 }
 
-// formatMillis is what parseMillis reads.
+// formatMillis is the inverse of parseMillis.
 func formatMillis(ms int64) string {
 	if ms > math.MaxInt64/int64(time.Millisecond) || ms < math.MinInt64/int64(time.Millisecond) {
 		return strconv.FormatInt(ms, 10) + "ms"

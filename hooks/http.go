@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,13 +23,13 @@ import (
 
 // Headers of an HTTP hook.
 const (
-	HeaderTimestamp = "Sluice-Timestamp" // seconds since 1970
+	HeaderTimestamp = "Sluice-Timestamp" // Unix time in seconds
 	HeaderSignature = "Sluice-Signature" // see [Sign]
-	HeaderOccasion  = "Sluice-Occasion"  // that of the data: what a receiver tells repetitions by
+	HeaderOccasion  = "Sluice-Occasion"  // the occasion of the data, to recognize repetitions
 )
 
-// Sign is the header Sluice-Signature for a body: "sha256=" and the hex HMAC-SHA256, by the secret, of the timestamp, a dot and the
-// body. A receiver makes it too, compares the two by [hmac.Equal], and refuses a timestamp that is minutes off.
+// Sign returns the header Sluice-Signature for a body: "sha256=" and the hex HMAC-SHA256, with the secret, of the timestamp, a dot
+// and the body. A receiver computes it too, compares both by [hmac.Equal], and refuses a timestamp that is minutes off.
 func Sign(secret, timestamp string, body []byte) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte(timestamp + "."))
@@ -36,16 +37,11 @@ func Sign(secret, timestamp string, body []byte) string {
 	return "sha256=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// urlHook posts the data.
+// urlHook posts the data to a URL.
 func (c *Chains) urlHook(s *schemas.HookSpec) (any, error) {
-	u, err := url.Parse(s.URL)
 	switch {
-	case err != nil || u.Host == "" || u.Opaque != "" || (u.Scheme != "https" && u.Scheme != "http"):
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "url: %q is not of the form https://host/path", shownURL(s.URL))
-	case u.User != nil:
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "url: no user and password in it: sign by secret instead")
-	case u.Scheme == "http" && !c.cfg.Private:
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "url: http is for private addresses alone, which this worker's hooks may not reach: use https, or allow private hooks")
+	case strings.HasPrefix(strings.ToLower(s.URL), "http:") && !c.cfg.Private:
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "url: http is for private addresses, which this worker does not allow: use https, or allow private hooks")
 	case s.Secret != nil && c.cfg.Secret == nil:
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "url: this worker reads no secrets")
 	}
@@ -57,7 +53,7 @@ func (c *Chains) urlHook(s *schemas.HookSpec) (any, error) {
 		}
 		var secret string
 		if ref != nil {
-			// Read each time: a secret that is changed counts from the next call on.
+			// Read on each call, so that a changed secret takes effect.
 			if secret, err = c.cfg.Secret(*ref); err != nil {
 				return err
 			}
@@ -66,33 +62,34 @@ func (c *Chains) urlHook(s *schemas.HookSpec) (any, error) {
 	}), nil
 }
 
-// maxAnswer is how much of an answer is read, in bytes: enough to use the connection again.
-const maxAnswer = 64 << 10
+// maxReply is how much of a reply is read, in bytes, so that the connection can be used again.
+const maxReply = 64 << 10
 
-// poster makes HTTP requests to addresses that it checks: one client for each scheme, since what may go to an address depends on it.
+// poster sends HTTP requests to allowed addresses. It has a client for each scheme, since the scheme decides which addresses are
+// allowed.
 type poster struct{ secure, plain *http.Client }
 
 func newPoster(private bool) poster {
-	return poster{secure: newClient(checker(private, true)), plain: newClient(checker(private, false))}
+	return poster{secure: newClient(addressCheck(private, true)), plain: newClient(addressCheck(private, false))}
 }
 
 func newClient(check func(netip.Addr) error) *http.Client {
-	// The address is checked after its name was resolved, so that no name can lead elsewhere later.
+	// Checked after name resolution, so that a name cannot resolve to another address later.
 	dialer := &net.Dialer{Timeout: 10 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
 		at, err := netip.ParseAddrPort(address)
 		if err != nil {
-			return schemas.Errorf(schemas.CodeInvalidArgument, "address %s is not understood", address)
+			return schemas.Errorf(schemas.CodeInvalidArgument, "%s is not a valid address", address)
 		}
 		return check(at.Addr())
 	}}
 	return &http.Client{
-		// A redirect would carry the signed body to where nobody said it should go.
+		// A redirect would send the signed body to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
-			Proxy:           nil, // a proxy would be what is checked, instead of the place
+			Proxy:           nil, // with a proxy, the check would see the proxy's address
 			DialContext:     dialer.DialContext,
 			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: 10 * time.Second,
-			ForceAttemptHTTP2: true, MaxResponseHeaderBytes: maxAnswer, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute,
+			ForceAttemptHTTP2: true, MaxResponseHeaderBytes: maxReply, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute,
 		},
 	}
 }
@@ -105,7 +102,7 @@ func (p poster) close() {
 func (p poster) send(ctx context.Context, target, secret, occasion string, body []byte) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
 	if err != nil {
-		return schemas.Errorf(schemas.CodeInvalidArgument, "url: %s makes no request", shownURL(target))
+		return schemas.Errorf(schemas.CodeInvalidArgument, "url: %s is not valid", withoutQuery(target))
 	}
 	stamp := strconv.FormatInt(time.Now().Unix(), 10)
 	req.Header.Set("Content-Type", "application/json")
@@ -121,7 +118,7 @@ func (p poster) send(ctx context.Context, target, secret, occasion string, body 
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		// The client's own text repeats the URL, and with it what may be secret in its query.
+		// The client's error contains the URL, whose query may hold a secret.
 		if failed, ok := errors.AsType[*url.Error](err); ok {
 			err = failed.Err
 		}
@@ -132,35 +129,36 @@ func (p poster) send(ctx context.Context, target, secret, occasion string, body 
 		if own, ok := errors.AsType[*schemas.Error](err); ok {
 			code = own.Code
 		}
-		return schemas.Errorf(code, "POST to %s: %w", shownURL(target), err)
+		return schemas.Errorf(code, "POST to %s: %w", withoutQuery(target), err)
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)) // the status says it all
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxReply)) // only the status counts
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return schemas.Errorf(schemas.CodeUnavailable, "POST to %s: status %d, and only 2xx is a success", shownURL(target), resp.StatusCode)
+		return schemas.Errorf(schemas.CodeUnavailable, "POST to %s: status %d, want 2xx", withoutQuery(target), resp.StatusCode)
 	}
 	return nil
 }
 
-// checker refuses what a hook must not reach. Link-local addresses are where clouds hand out credentials: never.
-func checker(private, secure bool) func(netip.Addr) error {
+// addressCheck returns a function that refuses addresses which hooks must not reach. Link-local addresses are always refused:
+// clouds serve credentials there.
+func addressCheck(private, secure bool) func(netip.Addr) error {
 	return func(at netip.Addr) error {
 		at = at.Unmap()
 		inner := at.IsLoopback() || at.IsPrivate() || translated(at)
 		switch {
 		case !at.IsValid(), at.IsUnspecified(), at.IsMulticast(), at.IsLinkLocalUnicast():
-			return schemas.Errorf(schemas.CodePermissionDenied, "%s is not an address that a hook may reach", at)
+			return schemas.Errorf(schemas.CodePermissionDenied, "hooks must not reach %s", at)
 		case inner && !private:
-			return schemas.Errorf(schemas.CodePermissionDenied, "%s is a private address, which this worker's hooks may not reach: allow private hooks to change that", at)
+			return schemas.Errorf(schemas.CodePermissionDenied, "%s is a private address, which this worker does not allow: allow private hooks", at)
 		case !inner && !secure:
-			return schemas.Errorf(schemas.CodePermissionDenied, "%s is a public address, which hooks reach by https alone", at)
+			return schemas.Errorf(schemas.CodePermissionDenied, "%s is a public address: use https", at)
 		}
 		return nil
 	}
 }
 
-// translated says whether an address is one of a provider's own network (RFC 6598), or leads to IPv4 ones by translation (RFC 6052,
-// RFC 3056).
+// translated reports whether an address is in a provider's shared network (RFC 6598), or is translated to IPv4 (RFC 6052, RFC
+// 3056).
 func translated(at netip.Addr) bool {
 	for _, p := range []string{"100.64.0.0/10", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "0.0.0.0/8"} {
 		if netip.MustParsePrefix(p).Contains(at) {

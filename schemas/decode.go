@@ -14,67 +14,69 @@ import (
 	"unicode/utf8"
 )
 
-// decodeStrict reads one JSON object into a struct, and refuses what encoding/json would let pass. Each of these would have
-// something run that was not asked for, or that another reader of the same bytes takes for something else:
+// decodeStrict decodes one JSON object into a struct. It refuses input that encoding/json accepts but that would run something
+// the caller did not ask for, or that another JSON parser reads differently:
 //
-//   - a field that is not known, which includes one that differs in case alone;
-//   - a field given twice, of which the last would count;
-//   - null, which would count as the default;
-//   - invalid UTF-8 and half a surrogate pair, both of which would become U+FFFD;
+//   - an unknown field, which includes one that differs only in case;
+//   - a field given twice, of which encoding/json uses the last;
+//   - null, which encoding/json reads as the default;
+//   - invalid UTF-8 and half a surrogate pair, which encoding/json replaces by U+FFFD;
 //   - bytes after the end.
 //
 // what names the object in errors.
 func decodeStrict(what string, body []byte, into any) error {
 	if !utf8.Valid(body) {
-		return Errorf(CodeInvalidArgument, "the %s is not valid UTF-8: bytes that are not text go to stdin, in base64", what)
+		return Errorf(CodeInvalidArgument, "the %s is not valid UTF-8: send binary data on stdin, in base64", what)
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
-	w := walk{what: what, d: d}
+	w := walker{what: what, d: d}
 	if err := w.value(reflect.TypeOf(into).Elem(), ""); err != nil {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return Errorf(CodeInvalidArgument, "the %s has more after its end: send one JSON object a message", what)
+		return Errorf(CodeInvalidArgument, "the %s is followed by more data: send one JSON object per message", what)
 	}
 	if halfSurrogate(body) {
-		return Errorf(CodeInvalidArgument, "the %s holds half of a UTF-16 surrogate pair, which is no character: "+
-			"bytes that are not text go to stdin, in base64", what)
+		return Errorf(CodeInvalidArgument, "the %s contains half of a UTF-16 surrogate pair: send binary data on stdin, in base64", what)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
 		if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && t.Field != "" {
-			return w.misfit(t.Field, t.Value, "want "+wanted(t.Type))
+			return w.wrongType(t.Field, t.Value, t.Type)
 		}
-		return w.unreadable(err)
+		return w.notJSON(err)
 	}
 	return nil
 }
 
-// walk goes through a JSON value token by token beside the Go type it is meant for.
-type walk struct {
+// walker checks JSON tokens against the Go type that they are for.
+type walker struct {
 	what string
 	d    *json.Decoder
 }
 
-func (w *walk) unreadable(err error) error {
+func (w *walker) notJSON(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = errors.New("it ends too early")
+		err = errors.New("unexpected end")
 	}
-	return Errorf(CodeInvalidArgument, "the %s is not the JSON it should be: %s", w.what, brief(err.Error(), maxShownMessage))
+	return Errorf(CodeInvalidArgument, "the %s is not valid JSON: %s", w.what, brief(err.Error(), maxErrorMessage))
 }
 
-// value checks the next value. It goes no deeper than t does, so that no input can exhaust the stack.
-func (w *walk) value(t reflect.Type, path string) error {
+// value checks the next value. Its depth is bounded by t's, so that no input can exhaust the stack.
+func (w *walker) value(t reflect.Type, path string) error {
 	token, err := w.d.Token()
 	if err != nil {
-		return w.unreadable(err)
+		return w.notJSON(err)
 	}
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	bytes := t == reflect.TypeFor[[]byte]()
+	isBytes := t == reflect.TypeFor[[]byte]()
 	switch token := token.(type) {
 	case nil:
-		return w.misfit(path, "null", "leave the field out instead")
+		if path == "" {
+			return w.wrongType(path, "null", t)
+		}
+		return invalid(path, "null is not allowed: omit the field")
 	case json.Delim:
 		if token == '[' {
 			return w.array(t, path)
@@ -82,26 +84,26 @@ func (w *walk) value(t reflect.Type, path string) error {
 		return w.object(t, path)
 	case string:
 		switch {
-		case bytes && !validBase64(token):
+		case isBytes && !validBase64(token):
 			return invalid(path, "not base64: use the standard alphabet, with padding")
-		case !bytes && t.Kind() != reflect.String:
-			return w.misfit(path, "string", "want "+wanted(t))
+		case !isBytes && t.Kind() != reflect.String:
+			return w.wrongType(path, "string", t)
 		}
 	case bool:
 		if t.Kind() != reflect.Bool {
-			return w.misfit(path, "boolean", "want "+wanted(t))
+			return w.wrongType(path, "boolean", t)
 		}
 	default:
-		if t.Kind() != reflect.Int64 { // whether it fits is for encoding/json to say
-			return w.misfit(path, "number", "want "+wanted(t))
+		if t.Kind() != reflect.Int64 { // encoding/json checks the range
+			return w.wrongType(path, "number", t)
 		}
 	}
 	return nil
 }
 
-func (w *walk) array(t reflect.Type, path string) error {
+func (w *walker) array(t reflect.Type, path string) error {
 	if t.Kind() != reflect.Slice || t == reflect.TypeFor[[]byte]() {
-		return w.misfit(path, "array", "want "+wanted(t))
+		return w.wrongType(path, "array", t)
 	}
 	for i := 0; w.d.More(); i++ {
 		if err := w.value(t.Elem(), fmt.Sprintf("%s[%d]", path, i)); err != nil {
@@ -111,19 +113,19 @@ func (w *walk) array(t reflect.Type, path string) error {
 	return w.end()
 }
 
-func (w *walk) object(t reflect.Type, path string) error {
+func (w *walker) object(t reflect.Type, path string) error {
 	if t.Kind() != reflect.Struct && t.Kind() != reflect.Map {
-		return w.misfit(path, "object", "want "+wanted(t))
+		return w.wrongType(path, "object", t)
 	}
 	seen := map[string]bool{}
 	for w.d.More() {
 		token, err := w.d.Token()
 		if err != nil {
-			return w.unreadable(err)
+			return w.notJSON(err)
 		}
 		name, ok := token.(string)
 		if !ok {
-			return w.unreadable(fmt.Errorf("a field's name is %v", token))
+			return w.notJSON(fmt.Errorf("%v is not a field name", token))
 		}
 		at := join(path, name)
 		if seen[name] {
@@ -132,7 +134,7 @@ func (w *walk) object(t reflect.Type, path string) error {
 		seen[name] = true
 		member, ok := memberType(t, name)
 		if !ok {
-			return invalid(at, "unknown field: check its spelling, and that the worker's version has it")
+			return invalid(at, "unknown field: check its spelling and the worker's version")
 		}
 		if err := w.value(member, at); err != nil {
 			return err
@@ -141,24 +143,23 @@ func (w *walk) object(t reflect.Type, path string) error {
 	return w.end()
 }
 
-// end reads a closing bracket.
-func (w *walk) end() error {
+// end reads the closing bracket.
+func (w *walker) end() error {
 	if _, err := w.d.Token(); err != nil {
-		return w.unreadable(err)
+		return w.notJSON(err)
 	}
 	return nil
 }
 
-// misfit is a JSON value of the wrong kind.
-func (w *walk) misfit(path, kind, advice string) error {
+func (w *walker) wrongType(path, got string, want reflect.Type) error {
 	if path == "" {
-		return Errorf(CodeInvalidArgument, "the %s is a JSON %s: send one JSON object", w.what, kind)
+		return Errorf(CodeInvalidArgument, "the %s is a JSON %s: send one JSON object", w.what, got)
 	}
-	return invalid(path, "a JSON %s cannot be used here: %s", kind, advice)
+	return invalid(path, "got a JSON %s, want %s", got, jsonType(want))
 }
 
-// wanted is what JSON calls the values of a Go type.
-func wanted(t reflect.Type) string {
+// jsonType returns the JSON name of a Go type's values.
+func jsonType(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[[]byte]():
 		return "a string of base64"
@@ -175,7 +176,7 @@ func wanted(t reflect.Type) string {
 	}
 }
 
-// memberType is the type of an object's member: a struct knows only its fields, by their exact names.
+// memberType returns the type of an object's member. A struct has only its fields, by their exact names.
 func memberType(t reflect.Type, name string) (reflect.Type, bool) {
 	if t.Kind() == reflect.Map {
 		return t.Elem(), true
@@ -195,14 +196,14 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// validBase64 says whether encoding/json will read s as bytes.
+// validBase64 reports whether encoding/json decodes s into bytes.
 func validBase64(s string) bool {
 	_, err := base64.StdEncoding.DecodeString(s)
 	return err == nil
 }
 
-// halfSurrogate looks for an escape such as \ud800 that is not one of a pair. body must be valid JSON, where a backslash
-// stands in strings alone.
+// halfSurrogate reports whether body has an escape such as \ud800 that is not part of a pair. body must be valid JSON, which has
+// backslashes only in strings.
 func halfSurrogate(body []byte) bool {
 	for {
 		i := bytes.IndexByte(body, '\\')
@@ -223,7 +224,7 @@ func halfSurrogate(body []byte) bool {
 	}
 }
 
-// escapedRune is the number in a \uXXXX that p begins with.
+// escapedRune decodes the \uXXXX at the start of p.
 func escapedRune(p []byte) (rune, bool) {
 	var two [2]byte
 	if len(p) < 6 || p[0] != '\\' || p[1] != 'u' {

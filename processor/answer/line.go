@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// line is a JSON line of an agent, as far as it is understood: the shapes of Claude Code's stream-json and Codex's --json.
+// line holds the known fields of a JSON line: those of Claude Code's stream-json and of Codex's --json.
 type line struct {
 	Type    string       `json:"type"`
 	Result  string       `json:"result"`
@@ -30,30 +30,30 @@ type lineItem struct {
 	Text string `json:"text"`
 }
 
-// maxTokens is the most tokens that an agent is believed to have used.
+// maxTokens is the largest token count that is accepted from an agent, per line and in total.
 const maxTokens = 1 << 40
 
-// parse reads a line. false: it is not a JSON object with a type.
+// parse reads a line. ok is false unless it is a JSON object with a type.
 func parse(b []byte) (l line, ok bool) {
-	// A field of another shape than expected leaves the rest of the line as it is.
-	if err := json.Unmarshal(b, &l); err != nil {
-		var mark struct {
+	if json.Unmarshal(b, &l) != nil {
+		// A field may have an unknown shape. The type alone still identifies result lines.
+		var typed struct {
 			Type string `json:"type"`
 		}
-		if json.Unmarshal(b, &mark) != nil {
+		if json.Unmarshal(b, &typed) != nil {
 			return line{}, false
 		}
-		l = line{Type: mark.Type}
+		l = line{Type: typed.Type}
 	}
 	return l, l.Type != ""
 }
 
-// final says whether the line is an agent's last word.
-func (l *line) final() bool { return l.Type == "result" || l.Type == "turn.completed" }
+// isResult reports whether the line ends a turn of the agent.
+func (l *line) isResult() bool { return l.Type == "result" || l.Type == "turn.completed" }
 
-// usage is what the line reports, if that can be believed.
+// usage returns the tokens that a result line reports. ok is false when it reports none, or counts out of range.
 func (l *line) usage() (u schemas.Usage, ok bool) {
-	if !l.final() || l.Usage == nil {
+	if !l.isResult() || l.Usage == nil {
 		return u, false
 	}
 	u = schemas.Usage(*l.Usage)
@@ -61,8 +61,8 @@ func (l *line) usage() (u schemas.Usage, ok bool) {
 	return u, ok
 }
 
-// said is the text in the line.
-func (l *line) said() string {
+// text returns the part of the answer that the line holds.
+func (l *line) text() string {
 	var texts []string
 	switch {
 	case l.Type == "assistant" && l.Message != nil:

@@ -6,10 +6,12 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
-// slowly is an event as encoding/json writes it.
-func slowly(t testing.TB, e *Event) []byte {
+// marshaled is the event as encoding/json writes it.
+func marshaled(t testing.TB, e *Event) []byte {
 	t.Helper()
 	body, err := json.Marshal(e)
 	if err != nil {
@@ -18,37 +20,43 @@ func slowly(t testing.TB, e *Event) []byte {
 	return body
 }
 
-func wireEvent() *Event {
+func exitedEvent() *Event {
 	return &Event{
 		SpecVersion: EventSpecVersion, ID: "01J", Source: "w", Type: TypeProcessExited, Subject: "p", Time: time.Unix(1, 5000).UTC(),
 		Tenant: "default", Thread: "t", Session: "s", Process: "p", Data: json.RawMessage(`{"exit_code":0,"stdout":"a}\"b"}`),
 	}
 }
 
-// TestEventWireHasEveryField fails when a field is added to Event and not to its wire form.
-func TestEventWireHasEveryField(t *testing.T) {
-	full := wireEvent()
+// TestEventAppendWritesEveryField fails when a field is added to Event and not to append.
+func TestEventAppendWritesEveryField(t *testing.T) {
+	full := exitedEvent()
 	full.Seq = 7
 	v := reflect.ValueOf(full).Elem()
 	for i := range v.NumField() {
-		if f := v.Type().Field(i); f.IsExported() && v.Field(i).IsZero() {
-			t.Fatalf("the test sets no %s", f.Name)
-		}
-	}
-	for i := range v.NumField() {
-		if !v.Type().Field(i).IsExported() {
+		f := v.Type().Field(i)
+		if !f.IsExported() {
 			continue
+		}
+		if v.Field(i).IsZero() {
+			t.Fatalf("the test event has no %s", f.Name)
 		}
 		e := *full
 		reflect.ValueOf(&e).Elem().Field(i).SetZero()
-		if got, ok := e.append(nil); !ok || !bytes.Equal(got, slowly(t, &e)) {
-			t.Errorf("without %s: %s, %v", v.Type().Field(i).Name, got, ok)
+		got, ok := e.append(nil)
+		if !ok {
+			t.Errorf("append failed without %s", f.Name)
+		}
+		if want := marshaled(t, &e); !bytes.Equal(got, want) {
+			t.Errorf("without %s: append = %s\nwant %s", f.Name, got, want)
 		}
 	}
-	stored := wireEvent()
-	got, ok := parseEvent(slowly(t, stored))
-	if !ok || !reflect.DeepEqual(got, stored) {
-		t.Errorf("%+v, %v", got, ok)
+}
+
+func TestEventParse(t *testing.T) {
+	want := exitedEvent()
+	got, ok := parseEvent(marshaled(t, want))
+	if !ok || !reflect.DeepEqual(got, want) {
+		t.Errorf("parseEvent = %+v, %v\nwant %+v", got, ok, want)
 	}
 }
 
@@ -65,14 +73,14 @@ func FuzzEventEncode(f *testing.F) {
 		}
 		if got, ok := e.append(nil); ok {
 			if want, err := json.Marshal(e); err != nil || !bytes.Equal(got, want) {
-				t.Errorf("%s\n%s, %v", got, want, err)
+				t.Errorf("append = %s\nwant %s (error: %v)", got, want, err)
 			}
 		}
 	})
 }
 
 func FuzzEventDecode(f *testing.F) {
-	f.Add(slowly(f, wireEvent()))
+	f.Add(marshaled(f, exitedEvent()))
 	f.Add([]byte(`{"specversion":"1.0","id":"i","source":"w","type":"a.b","subject":"s","time":"2026-01-01T00:00:00Z","tenant":"t","thread":"t","data":{}}`))
 	f.Add([]byte(`{"specversion":"1.0","id":"i","source":"w","type":"a.b","subject":"s","time":"2026-01-01T00:00:00,5Z","tenant":"t","thread":"t","data":{},"id":{}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -82,18 +90,19 @@ func FuzzEventDecode(f *testing.F) {
 		}
 		var want Event
 		if err := json.Unmarshal(body, &want); err != nil || !reflect.DeepEqual(got, &want) {
-			t.Errorf("%s\n%+v\n%+v, %v", body, got, want, err)
+			t.Errorf("parseEvent(%s) = %+v\nwant %+v (error: %v)", body, got, want, err)
 		}
 	})
 }
 
-func TestEventOfAResult(t *testing.T) {
-	e := wireEvent()
+// A Result is the same for its publisher, which skips decoding, and for a reader.
+func TestEventDecodesResult(t *testing.T) {
+	published := exitedEvent()
 	want := Result{Process: "p", ExitCode: 3, Reason: ReasonExited, Args: []string{"a"}, Timestamp: time.Unix(1, 0).UTC()}
-	if err := e.SetData(&want); err != nil {
+	if err := published.SetData(&want); err != nil {
 		t.Fatal(err)
 	}
-	body, err := e.Encode()
+	body, err := published.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,14 +110,16 @@ func TestEventOfAResult(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var made, got Result
-	if err := e.Decode(&made); err != nil || !reflect.DeepEqual(made, want) {
-		t.Errorf("%+v, %v", made, err)
+	for name, e := range map[string]*Event{"publisher": published, "reader": read} {
+		var got Result
+		if err := e.Decode(&got); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("result of the %s differs (-want +got):\n%s", name, diff)
+		}
 	}
-	if err := read.Decode(&got); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, %v", got, err)
-	}
-	if err := e.SetData(func() {}); CodeOf(err) != CodeInternal {
-		t.Error(err)
+	if got := CodeOf(published.SetData(func() {})); got != CodeInternal {
+		t.Errorf("SetData of a function: code = %q, want internal", got)
 	}
 }
