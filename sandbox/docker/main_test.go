@@ -144,7 +144,7 @@ func TestConformance(t *testing.T) {
 	dockertest.Image(t)
 	sandboxtest.Run(t, sandboxtest.Factory{
 		New: func(t *testing.T) sandbox.Provider { return newProvider(t, nil) },
-		Next: func(t *testing.T, detached sandbox.Provider) sandbox.Provider {
+		Restart: func(t *testing.T, detached sandbox.Provider) sandbox.Provider {
 			d, ok := detached.(*Provider)
 			if !ok {
 				t.Fatalf("provider is a %T, want a *Provider", detached)
@@ -158,9 +158,9 @@ func TestConformance(t *testing.T) {
 func TestAttack(t *testing.T) {
 	dockertest.Image(t)
 	attack.Run(t, attack.Factory{
-		New:   func(t *testing.T) sandbox.Provider { return newProvider(t, nil) },
-		Hard:  os.Getenv("SLUICE_ATTACK") != "",
-		Root:  []string{".dockerenv", "bin", "dev", "etc", "proc", "root", "sluice", "sys", "tmp", "workspace"},
-		Spare: supervisorPIDs, Sockets: []string{"sl*/run/docker/*.sock"},
+		New:            func(t *testing.T) sandbox.Provider { return newProvider(t, nil) },
+		Load:           os.Getenv("SLUICE_ATTACK") != "",
+		Root:           []string{".dockerenv", "bin", "dev", "etc", "proc", "root", "sluice", "sys", "tmp", "workspace"},
+		SupervisorPIDs: supervisorPIDs, Sockets: []string{"sl*/run/docker/*.sock"},
 	})
 }

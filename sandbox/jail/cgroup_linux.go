@@ -18,58 +18,55 @@ import (
 	"github.com/sluice-dev/sluice/sandbox"
 )
 
-// A library would speak to both versions of cgroups too, but drags in eBPF, D-Bus and protocol buffers for what are a dozen
-// writes to files here: a jail has no devices to control (its mounts forbid them) and no statistics to read.
+// The cgroup libraries support both versions too, but depend on eBPF, D-Bus and protocol buffers. A jail needs a dozen writes to
+// files: it has no devices to control (its mounts forbid them), and no statistics are read.
 
-// cgroups are the folders below which jails get theirs: one in v2, one per controller in v1.
-type cgroups struct {
+// cgroupTree is where a provider creates the cgroups of its jails: below one folder in v2, below one per controller in v1.
+type cgroupTree struct {
 	v2      bool
-	parents map[string]string // by controller; with v2, all the same
+	parents map[string]string // by controller; with v2 they are the same
 }
 
-// controllers are those a jail's limits need.
+// controllers are those that a jail's limits need.
 var controllers = []string{"memory", "pids", "cpu"}
 
-// none says that there are no cgroups to use, and why not.
-type none struct{ why string }
-
-func (e *none) Error() string { return e.why }
-
-// findCgroups looks for cgroups that this user may make folders in. As root they lie at the top, beside the worker's own and not
-// in it: a service manager that restarts the worker ends whatever is in its cgroup, and jails may outlive their worker. Other users
-// have what has been delegated to them, which is beside their own too, since with v2 processes live in leaves alone.
-func findCgroups(runDir string) (*cgroups, error) {
+// findCgroups finds the folders in which this user can create cgroups, and fails with the reason when there are none. For root they
+// are at the top, beside the worker's cgroup and not in it: a service manager that restarts the worker kills everything in the worker's
+// cgroup, and jails may outlive their worker. Other users need a delegated cgroup, and theirs are beside the worker's too, because v2
+// permits processes in leaves alone.
+func findCgroups(runDir string) (*cgroupTree, error) {
 	mounts, err := cgroupMounts("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
 	}
-	own, err := os.ReadFile("/proc/self/cgroup")
+	selfCgroup, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return nil, err
 	}
 	sum := sha256.Sum256([]byte(runDir))
 	name := "sluice-" + hex.EncodeToString(sum[:6])
-	c := &cgroups{parents: make(map[string]string)}
-	if err := c.find(mounts, string(own), name); err != nil {
+	c := &cgroupTree{parents: make(map[string]string)}
+	if err := c.find(mounts, string(selfCgroup), name); err != nil {
 		return nil, err
 	}
 	for _, dir := range c.folders() {
 		if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
-			return nil, &none{"no cgroup can be made: " + err.Error() + "; run as root, or in a delegated cgroup: systemd-run --user --scope -p Delegate=yes"}
+			return nil, fmt.Errorf("cannot create a cgroup: %w; run as root, or in a delegated cgroup: systemd-run --user --scope -p Delegate=yes", err)
 		}
 	}
 	if c.v2 {
-		return c, c.enable()
+		return c, c.enableControllers()
 	}
 	return c, nil
 }
 
-func (c *cgroups) find(mounts map[string]string, own, name string) error {
+// find sets the parents. selfCgroup is the content of /proc/self/cgroup.
+func (c *cgroupTree) find(mounts map[string]string, selfCgroup, name string) error {
 	if _, ok := mounts["memory"]; ok {
 		for _, controller := range controllers {
 			root, ok := mounts[controller]
 			if !ok {
-				return &none{"cgroups v1 without the controller " + controller}
+				return fmt.Errorf("cgroups v1 without the controller %s", controller)
 			}
 			c.parents[controller] = filepath.Join(root, name)
 		}
@@ -77,12 +74,12 @@ func (c *cgroups) find(mounts map[string]string, own, name string) error {
 	}
 	root, ok := mounts["2"]
 	if !ok {
-		return &none{"no cgroups are mounted"}
+		return errors.New("no cgroups are mounted")
 	}
 	c.v2 = true
 	dir := filepath.Join(root, name)
 	if os.Geteuid() != 0 {
-		for line := range strings.Lines(own) {
+		for line := range strings.Lines(selfCgroup) {
 			if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
 				dir = filepath.Join(root, filepath.Dir(path), name)
 			}
@@ -95,32 +92,32 @@ func (c *cgroups) find(mounts map[string]string, own, name string) error {
 }
 
 // version is 1 or 2.
-func (c *cgroups) version() string {
+func (c *cgroupTree) version() string {
 	if c.v2 {
 		return "2"
 	}
 	return "1"
 }
 
-// enable hands the controllers down to the jails' folders.
-func (c *cgroups) enable() error {
+// enableControllers delegates the v2 controllers to the jails' cgroups.
+func (c *cgroupTree) enableControllers() error {
 	dir := c.parents["memory"]
 	for _, d := range []string{filepath.Dir(dir), dir} {
 		err := os.WriteFile(filepath.Join(d, "cgroup.subtree_control"), []byte("+memory +pids +cpu"), 0)
 		if err == nil {
 			continue
 		}
-		on, readErr := os.ReadFile(filepath.Join(d, "cgroup.subtree_control"))
+		enabled, readErr := os.ReadFile(filepath.Join(d, "cgroup.subtree_control"))
 		for _, controller := range controllers {
-			if readErr != nil || !slices.Contains(strings.Fields(string(on)), controller) {
-				return &none{fmt.Sprintf("the cgroup controller %s is not delegated: %v", controller, err)}
+			if readErr != nil || !slices.Contains(strings.Fields(string(enabled)), controller) {
+				return fmt.Errorf("the cgroup controller %s is not delegated: %w", controller, err)
 			}
 		}
 	}
 	return nil
 }
 
-// cgroupMounts tells where each v1 controller is mounted, and v2 under "2".
+// cgroupMounts returns the mount point of each v1 controller, and that of v2 under "2".
 func cgroupMounts(path string) (map[string]string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -149,8 +146,8 @@ func cgroupMounts(path string) (map[string]string, error) {
 	return mounts, lines.Err()
 }
 
-// folders are the parents, each once.
-func (c *cgroups) folders() []string {
+// folders lists the parents, each once.
+func (c *cgroupTree) folders() []string {
 	var list []string
 	for _, controller := range controllers {
 		if dir := c.parents[controller]; !slices.Contains(list, dir) {
@@ -160,63 +157,62 @@ func (c *cgroups) folders() []string {
 	return list
 }
 
-// group is one jail's cgroups.
-type group struct {
-	join   []string // the files that a process writes 0 to
-	counts string   // where its kills for memory are counted
-	dirs   []string
+// cgroup is one jail's cgroup: with v1, one per controller.
+type cgroup struct {
+	join     []string // the files to which a process writes 0 to join
+	oomCount string   // the file that counts the OOM kills
+	dirs     []string
 }
 
-// cpuPeriod is how often the share of the CPU is counted, in microseconds: the kernel's own default.
+// cpuPeriod is the period of the CPU quota in microseconds: the kernel's default.
 const cpuPeriod = 100_000
 
-// supervisorThreads is how many threads the supervisor may need besides the processes: a fork bomb that takes all the jail's
-// pids must leave it some.
+// supervisorThreads is added to the pids limit for the supervisor's threads, so that a fork bomb leaves it some.
 const supervisorThreads = 32
 
-// of is what the cgroups of a jail are, or were.
-func (c *cgroups) of(name string) *group {
-	g := &group{}
+// existing is the cgroup of a jail that an earlier process left.
+func (c *cgroupTree) existing(name string) *cgroup {
+	g := &cgroup{}
 	for _, parent := range c.folders() {
 		g.dirs = append(g.dirs, filepath.Join(parent, name))
 	}
 	return g
 }
 
-// make creates a jail's cgroups and sets its limits.
-func (c *cgroups) make(name string, limits sandbox.Limits) (*group, error) {
-	g := &group{}
-	for _, dir := range c.of(name).dirs {
+// create creates a jail's cgroup and sets its limits.
+func (c *cgroupTree) create(name string, limits sandbox.Limits) (*cgroup, error) {
+	g := &cgroup{}
+	for _, dir := range c.existing(name).dirs {
 		err := os.Mkdir(dir, 0o755)
-		if os.IsExist(err) { // of a jail whose worker was killed
-			if err = removeGroup(dir); err == nil {
+		if os.IsExist(err) { // left by a jail whose worker was killed
+			if err = removeCgroup(dir); err == nil {
 				err = os.Mkdir(dir, 0o755)
 			}
 		}
-		if os.IsNotExist(err) { // another provider of this folder has ended, and taken the parent along
+		if os.IsNotExist(err) { // another provider of this run folder has closed and removed the parent
 			err = os.MkdirAll(dir, 0o755)
 		}
 		if err != nil {
 			return nil, errors.Join(err, g.remove())
 		}
 		g.dirs = append(g.dirs, dir)
-		file := "tasks" // a join through cgroup.procs takes a lock that may take long to get
+		file := "tasks" // a write to cgroup.procs waits for a lock, possibly for long
 		if c.v2 {
 			file = "cgroup.procs"
 		}
 		g.join = append(g.join, filepath.Join(dir, file))
 	}
-	if err := c.limit(name, limits); err != nil {
+	if err := c.setLimits(name, limits); err != nil {
 		return nil, errors.Join(err, g.remove())
 	}
-	g.counts = filepath.Join(c.parents["memory"], name, "memory.oom_control")
+	g.oomCount = filepath.Join(c.parents["memory"], name, "memory.oom_control")
 	if c.v2 {
-		g.counts = filepath.Join(c.parents["memory"], name, "memory.events")
+		g.oomCount = filepath.Join(c.parents["memory"], name, "memory.events")
 	}
 	return g, nil
 }
 
-func (c *cgroups) limit(name string, l sandbox.Limits) error {
+func (c *cgroupTree) setLimits(name string, l sandbox.Limits) error {
 	memory, quota, pids := strconv.FormatInt(l.MemoryBytes, 10), strconv.Itoa(int(l.CPUs*cpuPeriod)), strconv.FormatInt(l.PIDs+supervisorThreads, 10)
 	type setting struct {
 		controller, file, value string
@@ -224,7 +220,7 @@ func (c *cgroups) limit(name string, l sandbox.Limits) error {
 	}
 	files := []setting{
 		{"memory", "memory.limit_in_bytes", memory, false},
-		{"memory", "memory.memsw.limit_in_bytes", memory, true}, // where swap is counted
+		{"memory", "memory.memsw.limit_in_bytes", memory, true}, // exists only with swap accounting
 		{"cpu", "cpu.cfs_period_us", strconv.Itoa(cpuPeriod), false},
 		{"cpu", "cpu.cfs_quota_us", quota, false},
 		{"pids", "pids.max", pids, false},
@@ -246,8 +242,8 @@ func (c *cgroups) limit(name string, l sandbox.Limits) error {
 	return nil
 }
 
-// open opens the files to enter by, and the counts after them.
-func (g *group) open() (files []*os.File, err error) {
+// open opens the files by which to join, and then the count of OOM kills.
+func (g *cgroup) open() (files []*os.File, err error) {
 	for _, path := range g.join {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
@@ -255,29 +251,29 @@ func (g *group) open() (files []*os.File, err error) {
 		}
 		files = append(files, f)
 	}
-	f, err := os.Open(g.counts)
+	f, err := os.Open(g.oomCount)
 	if err == nil {
 		files = append(files, f)
 	}
 	return files, err
 }
 
-// remove takes a jail's cgroups away, once its processes are gone.
-func (g *group) remove() error {
+// remove removes the cgroup once the jail's processes have ended.
+func (g *cgroup) remove() error {
 	var err error
 	for _, dir := range g.dirs {
-		err = errors.Join(err, removeGroup(dir))
+		err = errors.Join(err, removeCgroup(dir))
 	}
 	return err
 }
 
 const (
-	// removeTries and removeWait: a cgroup stays busy for a moment after its last process has ended.
+	// A cgroup stays busy for a moment after its last process has ended.
 	removeTries = 200
-	removeWait  = 5 * time.Millisecond
+	removeDelay = 5 * time.Millisecond
 )
 
-func removeGroup(dir string) error {
+func removeCgroup(dir string) error {
 	for try := 0; ; try++ {
 		err := unix.Rmdir(dir)
 		if err == nil || errors.Is(err, unix.ENOENT) {
@@ -286,12 +282,12 @@ func removeGroup(dir string) error {
 		if !errors.Is(err, unix.EBUSY) || try >= removeTries {
 			return fmt.Errorf("remove cgroup %s: %w", dir, err)
 		}
-		time.Sleep(removeWait)
+		time.Sleep(removeDelay)
 	}
 }
 
-// sweep removes what killed workers left: every group in the folders that has no process. Then the folders, if asked.
-func (c *cgroups) sweep(all bool) {
+// sweep removes the cgroups that killed workers left: those without a process. With parents, it removes the parent folders too.
+func (c *cgroupTree) sweep(parents bool) {
 	for _, parent := range c.folders() {
 		entries, err := os.ReadDir(parent)
 		if err != nil {
@@ -299,10 +295,10 @@ func (c *cgroups) sweep(all bool) {
 		}
 		for _, e := range entries {
 			if e.IsDir() {
-				_ = unix.Rmdir(filepath.Join(parent, e.Name())) // busy: a jail that lives on
+				_ = unix.Rmdir(filepath.Join(parent, e.Name())) // fails for a jail that still runs
 			}
 		}
-		if all {
+		if parents {
 			_ = unix.Rmdir(parent)
 		}
 	}

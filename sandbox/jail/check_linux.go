@@ -7,29 +7,31 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// checkPatience is how long a first jail may take before this machine counts as unable: it takes milliseconds.
-const checkPatience = 10 * time.Second
+// checkTimeout bounds the start of Check's jail, which takes milliseconds where it works.
+const checkTimeout = 10 * time.Second
 
-// Check starts a jail, runs nothing in it, and says which limits hold here. Errors: unavailable, with what is missing and the
-// command that brings it.
+// Check starts a jail, runs nothing in it, and returns the limits that this machine enforces. Errors: unavailable, with what is
+// missing and the command that provides it.
 func Check() (limits string, err error) {
 	dir, err := os.MkdirTemp("", "sluice-check-*")
 	if err != nil {
 		return "", schemas.Errorf(schemas.CodeUnavailable, "provider jail: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	p, err := New(Config{RunDir: filepath.Join(dir, "run"), bare: true, Warn: func(text string) { limits = text }})
+	p, err := New(Config{RunDir: filepath.Join(dir, "run"), withoutEtc: true, Warn: func(text string) { limits = text }})
 	if err != nil {
 		return "", err
 	}
 	if p.cgroups != nil {
 		limits = "memory, CPU and pids limited by cgroups v" + p.cgroups.version()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), checkPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()
 	s, err := p.Create(ctx, sandbox.Spec{ID: "check", Workspace: filepath.Join(dir, "workspace")})
 	if err == nil {
@@ -38,17 +40,37 @@ func Check() (limits string, err error) {
 	return limits, errors.Join(err, p.Close())
 }
 
-// hintNamespaces looks for the setting that keeps this user from making namespaces.
-func hintNamespaces() string {
-	for _, f := range []struct{ path, bad, command string }{
-		{"/proc/sys/user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=15000"},
-		{"/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"},
-		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"},
+// withHint adds the way out to the error of a start that failed.
+func withHint(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	hint := ""
+	switch failed, ok := errors.AsType[*callError](err); {
+	case ok && errors.Is(failed.err, unix.ENOSYS):
+		hint = ": provider jail needs Linux 5.12 or newer; use docker, or a newer kernel"
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS):
+		hint = namespaceHint()
+	}
+	return schemas.Errorf(schemas.CodeUnavailable, "start a jail: %w%s", err, hint)
+}
+
+// namespaceHint names the kernel setting that denies this user new namespaces.
+func namespaceHint() string {
+	const maxNamespaces = "/proc/sys/user/max_user_namespaces"
+	for _, f := range []struct {
+		path    string
+		denying int
+		command string
+	}{
+		{maxNamespaces, 0, "sysctl -w user.max_user_namespaces=15000"},
+		{"/proc/sys/kernel/unprivileged_userns_clone", 0, "sysctl -w kernel.unprivileged_userns_clone=1"},
+		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", 1, "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"},
 	} {
 		n, err := readNumber(f.path)
-		if err == nil && (n == 0) == (f.bad == "0") && (os.Geteuid() != 0 || f.path == "/proc/sys/user/max_user_namespaces") {
-			return ": this kernel does not let this user make user namespaces; as root, run `" + f.command + "`, or start the worker as root, or use docker"
+		if err == nil && (n == 0) == (f.denying == 0) && (os.Geteuid() != 0 || f.path == maxNamespaces) {
+			return ": this kernel denies this user new user namespaces; as root, run `" + f.command + "`, or start the worker as root, or use docker"
 		}
 	}
-	return ": inside a container, it has to be started with the right to make namespaces (docker run --privileged); elsewhere start the worker as root, or use docker"
+	return ": inside a container, start that container with the right to create namespaces (docker run --privileged); elsewhere start the worker as root, or use docker"
 }

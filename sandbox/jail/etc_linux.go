@@ -13,15 +13,15 @@ import (
 	"strings"
 )
 
-// etcNames are the files and folders of the host's /etc that a jail gets a copy of: what the loader, TLS, time zones and
-// Debian's alternatives need, and nothing that says who uses this machine.
+// etcNames are the files and folders of the host's /etc that jails get a copy of: what the loader, TLS, time zones and Debian's
+// alternatives need, and nothing that identifies the users of this machine.
 var etcNames = []string{
 	"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ssl/certs", "ssl/openssl.cnf", "ca-certificates.conf", "pki/tls/certs", "pki/ca-trust/extracted",
 	"alternatives", "localtime", "timezone", "mime.types", "protocols", "services", "debian_version", "os-release",
 	"inputrc", "terminfo", "python3", "java-17-openjdk", "java-21-openjdk",
 }
 
-// etcFiles are written for the jail. passwd and group are links, since each jail has its own.
+// etcFiles are the files that differ from the host's. passwd and group are links, because each jail has its own.
 var etcFiles = map[string]string{
 	"hosts":         "127.0.0.1 localhost sandbox\n::1 localhost\n",
 	"hostname":      "sandbox\n",
@@ -30,8 +30,8 @@ var etcFiles = map[string]string{
 	"host.conf":     "multi on\n",
 }
 
-// hostEtcFiles are those of a jail in the host's network: it finds names where the host does.
-func hostEtcFiles() (map[string]string, error) {
+// hostNetworkEtc is etcFiles for a jail in the host's network, which resolves names as the host does.
+func hostNetworkEtc() (map[string]string, error) {
 	files := maps.Clone(etcFiles)
 	files["nsswitch.conf"] = "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"
 	for _, name := range []string{"resolv.conf", "hosts"} {
@@ -47,29 +47,29 @@ func hostEtcFiles() (map[string]string, error) {
 	return files, nil
 }
 
-// maxEtcFile keeps what is copied bounded, should somebody's /etc hold a large file under one of the names.
+// maxEtcFile bounds the size of a copied file.
 const maxEtcFile = 16 << 20
 
-// thing is a file, folder or link of the host's /etc.
-type thing struct {
+// etcFile is a file, folder or link of the host's /etc.
+type etcFile struct {
 	path string // below /etc
-	link string
+	link string // a link's target
 	info fs.FileInfo
 }
 
-// etc makes the /etc of jails below dir. The folder is named by what it was made of, so that it never changes under a jail, and is
-// made once for as long as the host's stays the same: some hundred files are slow to copy.
-func etc(dir string, files map[string]string) (string, error) {
-	var things []thing
+// copyEtc creates the /etc of jails below dir. The folder's name is a hash of its sources: it never changes under a jail, and is
+// copied once while the host's /etc stays the same, because some hundred files are slow to copy.
+func copyEtc(dir string, files map[string]string) (string, error) {
+	var copies []etcFile
 	for _, name := range etcNames {
 		var err error
-		if things, err = gather(things, name); err != nil {
+		if copies, err = appendEtc(copies, name); err != nil {
 			return "", err
 		}
 	}
 	sum := sha256.New()
-	for _, t := range things {
-		fmt.Fprintln(sum, t.path, t.link, t.info.Mode(), t.info.Size(), t.info.ModTime().UnixNano())
+	for _, f := range copies {
+		fmt.Fprintln(sum, f.path, f.link, f.info.Mode(), f.info.Size(), f.info.ModTime().UnixNano())
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		fmt.Fprintln(sum, name, files[name])
@@ -78,30 +78,35 @@ func etc(dir string, files map[string]string) (string, error) {
 	if _, err := os.Lstat(path); err == nil {
 		return path, nil
 	}
-	tmp, err := os.MkdirTemp(dir, "etc-*.tmp")
-	if err != nil {
-		return "", err
+	err := createFolder(path, func(tmp string) error { return fillEtc(tmp, copies, files) })
+	// The rename fails when another provider was faster: a folder with content cannot be replaced.
+	if _, statErr := os.Lstat(filepath.Join(path, "passwd")); statErr == nil {
+		return path, nil
 	}
-	err = fillEtc(tmp, things, files)
-	if err == nil {
+	return "", err
+}
+
+// createFolder creates a folder that has its name only once it is filled.
+func createFolder(path string, fill func(tmp string) error) error {
+	tmp, err := os.MkdirTemp(filepath.Dir(path), "*.tmp")
+	if err != nil {
+		return err
+	}
+	if err = fill(tmp); err == nil {
 		err = os.Chmod(tmp, 0o755)
 	}
 	if err == nil {
 		err = os.Rename(tmp, path)
-		// A folder that has something in it cannot be replaced, and is the one that is wanted.
-		if _, there := os.Lstat(filepath.Join(path, "passwd")); err != nil && there == nil {
-			return path, os.RemoveAll(tmp)
-		}
 	}
 	if err != nil {
-		return "", errors.Join(err, os.RemoveAll(tmp))
+		err = errors.Join(err, os.RemoveAll(tmp))
 	}
-	return path, nil
+	return err
 }
 
-// gather lists what everybody may read. Links are kept as they are: they lead into /usr, or nowhere. Those to manuals are left
-// out: they are most of Debian's alternatives.
-func gather(things []thing, name string) ([]thing, error) {
+// appendEtc adds the files below name that every user may read. Links stay links: they lead into /usr, or nowhere. It skips links
+// to manuals, which are most of Debian's alternatives.
+func appendEtc(list []etcFile, name string) ([]etcFile, error) {
 	err := filepath.WalkDir(filepath.Join("/etc", name), func(path string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 			return nil
@@ -109,28 +114,28 @@ func gather(things []thing, name string) ([]thing, error) {
 		if err != nil || strings.HasSuffix(path, ".gz") {
 			return err
 		}
-		t := thing{path: strings.TrimPrefix(path, "/etc/")}
-		if t.info, err = e.Info(); err != nil {
+		f := etcFile{path: strings.TrimPrefix(path, "/etc/")}
+		if f.info, err = e.Info(); err != nil {
 			return err
 		}
-		switch mode := t.info.Mode(); {
+		switch mode := f.info.Mode(); {
 		case mode&fs.ModeSymlink != 0:
-			if t.link, err = os.Readlink(path); err != nil {
+			if f.link, err = os.Readlink(path); err != nil {
 				return err
 			}
 		case mode.IsDir():
-		case !mode.IsRegular(), mode.Perm()&0o004 == 0, t.info.Size() > maxEtcFile:
+		case !mode.IsRegular(), mode.Perm()&0o004 == 0, f.info.Size() > maxEtcFile:
 			return nil
 		}
-		things = append(things, t)
+		list = append(list, f)
 		return nil
 	})
-	return things, err
+	return list, err
 }
 
-func fillEtc(dir string, things []thing, files map[string]string) error {
-	for _, t := range things {
-		if err := t.copy(dir); err != nil {
+func fillEtc(dir string, copies []etcFile, files map[string]string) error {
+	for _, f := range copies {
+		if err := f.copy(dir); err != nil {
 			return err
 		}
 	}
@@ -147,19 +152,19 @@ func fillEtc(dir string, things []thing, files map[string]string) error {
 	return nil
 }
 
-func (t *thing) copy(dir string) error {
-	target := filepath.Join(dir, t.path)
-	if t.info.IsDir() {
+func (f *etcFile) copy(dir string) error {
+	target := filepath.Join(dir, f.path)
+	if f.info.IsDir() {
 		return os.MkdirAll(target, 0o755)
 	}
-	// The names are nested, and their own folders are not among what was gathered.
+	// Names like ssl/certs are nested, and the list does not hold their parents.
 	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 		return err
 	}
-	if t.link != "" {
-		return os.Symlink(t.link, target)
+	if f.link != "" {
+		return os.Symlink(f.link, target)
 	}
-	b, err := os.ReadFile(filepath.Join("/etc", t.path))
+	b, err := os.ReadFile(filepath.Join("/etc", f.path))
 	if err != nil {
 		return err
 	}

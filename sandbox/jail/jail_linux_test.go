@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,224 +14,163 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/bin"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func closing(t *testing.T, p *Provider) {
-	t.Helper()
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-func makeBox(t *testing.T, p *Provider, spec sandbox.Spec) sandbox.Sandbox {
-	t.Helper()
-	s, err := p.Create(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// output runs a command to its end.
-func output(t *testing.T, s sandbox.Sandbox, id, path string, args ...string) (string, sandbox.Exit) {
-	t.Helper()
-	p, err := s.Start(t.Context(), sandbox.Command{ID: id, Path: path, Args: args})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var text strings.Builder
-	for {
-		out, err := p.Read(t.Context())
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		text.Write(out.Data)
-	}
-	exit, err := p.Wait(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text.String(), exit
-}
-
-// TestOwners: what a jail makes in its workspace is the worker's on the host, and what the worker puts there is the jail's inside.
-func TestOwners(t *testing.T) {
+// TestJailMapsOwners: on the host, the worker owns what a jail creates in its workspace; in the jail, sandboxuser owns what the worker
+// creates there.
+func TestJailMapsOwners(t *testing.T) {
 	p := newProvider(t)
-	defer closing(t, p)
 	ws := t.TempDir()
-	s := makeBox(t, p, sandbox.Spec{ID: "a", Workspace: ws})
-	if err := os.WriteFile(filepath.Join(ws, "given"), []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out, exit := output(t, s, "p", "sh", "-c", "id -un; echo y >>given && mkdir -p made/below && echo z >made/below/file && stat -c %U given made")
-	if exit.Code != 0 || out != "sandboxuser\nsandboxuser\nsandboxuser\n" {
-		t.Errorf("%+v %q", exit, out)
-	}
+	s := create(t, p, sandbox.Spec{ID: "a", Workspace: ws})
+	testkit.Must(t, os.WriteFile(filepath.Join(ws, "given"), []byte("x"), 0o600))
+	wantRun(t, s, "sandboxuser\nsandboxuser\nsandboxuser\n", "p", "sh", "-c",
+		"id -un; echo y >>given && mkdir -p made/below && echo z >made/below/file && stat -c %U given made")
 	for _, name := range []string{"given", "made", "made/below/file"} {
 		info, err := os.Stat(filepath.Join(ws, name))
-		if err != nil {
-			t.Fatal(err)
+		testkit.Must(t, err)
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if !ok {
+			t.Fatalf("%s: stat is a %T", name, info.Sys())
 		}
-		if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() {
-			t.Errorf("%s belongs to %+v", name, info.Sys())
+		if int(st.Uid) != os.Geteuid() {
+			t.Errorf("%s: owner = %d, want the worker's %d", name, st.Uid, os.Geteuid())
 		}
 	}
 }
 
-// TestOwnersNotMapped: a file system that cannot map owners has its files given to the jail's user.
-func TestOwnersNotMapped(t *testing.T) {
+// TestJailOwnsUnmappedWorkspace: where a file system cannot map owners, the jail's user owns the files.
+func TestJailOwnsUnmappedWorkspace(t *testing.T) {
 	ws := t.TempDir()
 	if err := unix.Mount("none", ws, "ramfs", 0, ""); err != nil {
-		t.Skipf("mounting needs root: %v", err)
+		t.Skipf("mount a ramfs: %v; run the test as root", err)
 	}
-	defer func() {
-		if err := unix.Unmount(ws, 0); err != nil {
-			t.Error(err)
-		}
-	}()
-	p := newProvider(t)
-	defer closing(t, p)
-	if err := os.WriteFile(filepath.Join(ws, "given"), []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := makeBox(t, p, sandbox.Spec{ID: "a", Workspace: ws})
-	if out, exit := output(t, s, "p", "sh", "-c", "echo y >>given && cat given && echo z >made"); exit.Code != 0 || out != "xy\n" {
-		t.Errorf("%+v %q", exit, out)
-	}
-	if err := os.WriteFile(filepath.Join(ws, "later"), []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, exit := output(t, s, "q", "cat", "later"); exit.Code != 0 || out != "x" {
-		t.Errorf("%+v %q", exit, out)
-	}
+	defer func() { testkit.Must(t, unix.Unmount(ws, 0)) }()
+	p := openProvider(t)
+	defer func() { testkit.Must(t, p.Close()) }()
+	testkit.Must(t, os.WriteFile(filepath.Join(ws, "given"), []byte("x"), 0o600))
+	s := create(t, p, sandbox.Spec{ID: "a", Workspace: ws})
+	wantRun(t, s, "xy\n", "p", "sh", "-c", "echo y >>given && cat given && echo z >made")
+	testkit.Must(t, os.WriteFile(filepath.Join(ws, "later"), []byte("x"), 0o600))
+	wantRun(t, s, "x", "q", "cat", "later")
 }
 
-// TestRootfs: a folder is the root, read-only, with what every jail has.
-func TestRootfs(t *testing.T) {
+// TestJailRootfsIsFolder: a folder is the read-only root, with what every jail has.
+func TestJailRootfsIsFolder(t *testing.T) {
 	p := newProvider(t)
-	defer closing(t, p)
 	rootfs := t.TempDir()
 	program, err := bin.Extract(rootfs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(filepath.Base(program), filepath.Join(rootfs, "prog")); err != nil {
-		t.Fatal(err)
-	}
-	s := makeBox(t, p, sandbox.Spec{ID: "a", Workspace: t.TempDir(), Rootfs: rootfs})
-	out, exit := output(t, s, "p", "/prog", "nonsense")
-	if exit.Code != 125 || !strings.Contains(out, "unknown arguments") {
-		t.Errorf("%+v %q", exit, out)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, os.Symlink(filepath.Base(program), filepath.Join(rootfs, "prog")))
+	s := create(t, p, sandbox.Spec{ID: "a", Workspace: t.TempDir(), Rootfs: rootfs})
+	wantSupervisorUsage(t, s, "/prog")
 	if _, err := s.Start(t.Context(), sandbox.Command{ID: "q", Path: "/bin/sh"}); err == nil {
-		t.Error("the host's shell is there")
+		t.Error("start /bin/sh: no error, want one: the host's shell must not be visible")
 	}
 	_, err = p.Create(t.Context(), sandbox.Spec{ID: "b", Workspace: t.TempDir(), Rootfs: "/no/such/folder"})
-	if !errors.Is(err, schemas.ErrInvalidArgument) {
-		t.Error(err)
+	testkit.WantCode(t, err, schemas.CodeInvalidArgument)
+}
+
+// wantSupervisorUsage runs the supervisor's program with arguments that it rejects: it is a program that needs no other file.
+func wantSupervisorUsage(t *testing.T, s sandbox.Sandbox, path string) {
+	t.Helper()
+	out, exit := run(t, s, "p"+filepath.Base(path), path, "nonsense")
+	if exit.Code != 125 {
+		t.Errorf("%s: exit = %+v, want code 125", path, exit)
+	}
+	if want := "unknown arguments"; !strings.Contains(out, want) {
+		t.Errorf("%s: output = %q, want it to contain %q", path, out, want)
 	}
 }
 
-// TestLeavesNothing: neither sockets nor cgroups nor mounts nor processes.
-func TestLeavesNothing(t *testing.T) {
-	p := newProvider(t)
+// TestCloseRemovesEverything: no socket, cgroup, mount or process is left.
+func TestCloseRemovesEverything(t *testing.T) {
+	p := openProvider(t)
 	for i := range 3 {
-		s := makeBox(t, p, sandbox.Spec{ID: fmt.Sprint("a", i), Workspace: t.TempDir()})
-		output(t, s, "p", "sh", "-c", "(setsid sleep 300 &)")
+		s := create(t, p, sandbox.Spec{ID: fmt.Sprint("a", i), Workspace: t.TempDir()})
+		run(t, s, "p", "sh", "-c", "(setsid sleep 300 &)")
 		if i > 0 {
-			if err := s.Terminate(t.Context(), 0); err != nil {
-				t.Error(err)
-			}
+			testkit.Must(t, s.Terminate(t.Context(), 0))
 		}
 	}
-	closing(t, p)
-	sockets, err := filepath.Glob(filepath.Join(p.dir, "*.sock"))
-	if err != nil || len(sockets) > 0 {
-		t.Error(sockets, err)
-	}
+	testkit.Must(t, p.Close())
+	wantNoFiles(t, filepath.Join(p.dir, "*.sock"))
 	if p.cgroups != nil {
 		for _, dir := range p.cgroups.folders() {
 			if _, err := os.Stat(dir); !os.IsNotExist(err) {
-				t.Errorf("%s: %v", dir, err)
+				t.Errorf("cgroup %s: stat error = %v, want not found", dir, err)
 			}
 		}
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil || strings.Contains(string(mounts), p.dir) {
-		t.Errorf("a mount is left: %v", err)
+	testkit.Must(t, err)
+	if strings.Contains(string(mounts), p.dir) {
+		t.Errorf("a mount of %s is left, want none", p.dir)
 	}
 }
 
-// TestWorkerKilled: the worker dies of SIGKILL. Its jail waits for the next one, keeps its user to itself, and ends with that one,
-// with all that it has on the host.
-func TestWorkerKilled(t *testing.T) {
-	dir := runDir(t)
+// TestJailOutlivesKilledWorker: a jail waits for the next worker after SIGKILL, keeps its user id, and ends with that worker, with
+// everything that it has on the host.
+func TestJailOutlivesKilledWorker(t *testing.T) {
+	dir := testkit.ShortDir(t)
+	pid := killedWorker(t, dir)
+	p, err := New(Config{RunDir: filepath.Join(dir, "run")})
+	testkit.Must(t, err)
+	found, err := p.Attach(t.Context())
+	testkit.Must(t, err)
+	if len(found) != 1 {
+		t.Fatalf("attached %d jails, want 1", len(found))
+	}
+	held, err := found[0].Held(t.Context())
+	testkit.Must(t, err)
+	if len(held) != 1 || held[0].Ended {
+		t.Errorf("held processes = %+v, want one that runs", held)
+	}
+	s := create(t, p, sandbox.Spec{ID: "other", Workspace: filepath.Join(dir, "ws2")})
+	wantRun(t, s, "", "p", "true")
+	if p.users != nil && len(p.users.used) != 2 {
+		t.Errorf("two jails have %d user ids, want 2", len(p.users.used))
+	}
+	if err := unix.Kill(pid, 0); err != nil {
+		t.Errorf("the attached jail's process %d: %v, want it alive", pid, err)
+	}
+	testkit.Must(t, p.Close())
+	if p.cgroups != nil {
+		for _, parent := range p.cgroups.folders() {
+			wantNoFiles(t, parent+"/*")
+		}
+	}
+	wantNoFiles(t, filepath.Join(dir, "run", "*.sock"))
+	wantNoFiles(t, filepath.Join(dir, "run", "kept/*"))
+	if unix.Kill(pid, 0) == nil {
+		t.Errorf("the jail's process %d is alive after its second worker ended, want it gone", pid)
+	}
+}
+
+// killedWorker starts a worker with a jail, kills it, and returns the host's pid of the jail's supervisor.
+func killedWorker(t *testing.T, dir string) (pid int) {
+	t.Helper()
 	cmd := exec.Command(os.Args[0], "worker", dir)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var pid int
+	testkit.Must(t, err)
+	testkit.Must(t, cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err == nil {
 		_, err = fmt.Sscan(line, &pid)
 	}
 	if err := errors.Join(err, cmd.Process.Kill()); err != nil {
-		t.Fatalf("%q: %v", line, err)
+		t.Fatalf("worker printed %q, want a pid: %v", line, err)
 	}
 	_ = cmd.Wait()
-	p, err := New(Config{RunDir: filepath.Join(dir, "run")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	found, err := p.Attach(t.Context())
-	if err != nil || len(found) != 1 {
-		t.Fatal(found, err)
-	}
-	held, err := found[0].Held(t.Context())
-	if err != nil || len(held) != 1 || held[0].Ended {
-		t.Errorf("%+v, %v", held, err)
-	}
-	s := makeBox(t, p, sandbox.Spec{ID: "other", Workspace: filepath.Join(dir, "ws2")})
-	if _, exit := output(t, s, "p", "true"); exit.Code != 0 {
-		t.Errorf("%+v", exit)
-	}
-	if p.users != nil && len(p.users.used) != 2 {
-		t.Errorf("two jails have %d users", len(p.users.used))
-	}
-	if unix.Kill(pid, 0) != nil {
-		t.Error("the jail is gone")
-	}
-	closing(t, p)
-	if p.cgroups != nil {
-		for _, parent := range p.cgroups.folders() {
-			if left, err := filepath.Glob(parent + "/*"); err != nil || len(left) > 0 {
-				t.Error(left, err)
-			}
-		}
-	}
-	for _, pattern := range []string{"*.sock", "kept/*"} {
-		if left, err := filepath.Glob(filepath.Join(dir, "run", pattern)); err != nil || len(left) > 0 {
-			t.Error(left, err)
-		}
-	}
-	if unix.Kill(pid, 0) == nil {
-		t.Error("the jail has outlived its second worker")
-	}
+	return pid
 }
 
-// worker is what TestWorkerKilled kills: it tells the host's pid of its jail's supervisor, and waits.
-func worker(dir string) error {
+// runWorker is the program that killedWorker kills: it prints the pid of its jail's supervisor and waits.
+func runWorker(dir string) error {
 	p, err := New(Config{RunDir: filepath.Join(dir, "run")})
 	if err != nil {
 		return err
@@ -244,7 +182,7 @@ func worker(dir string) error {
 	if _, err := s.Start(context.Background(), sandbox.Command{ID: "p", Path: "sh", Args: []string{"-c", "setsid sleep 300 & exec sleep 300"}}); err != nil {
 		return err
 	}
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", p.mother.cmd.Process.Pid, p.mother.cmd.Process.Pid))
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", p.zygote.cmd.Process.Pid, p.zygote.cmd.Process.Pid))
 	if err != nil {
 		return err
 	}
@@ -253,51 +191,75 @@ func worker(dir string) error {
 	return errors.New("the jail ended by itself")
 }
 
-func TestConfig(t *testing.T) {
-	for what, c := range map[string]Config{"none": {}, "relative": {RunDir: "run"}, "too long": {RunDir: "/" + strings.Repeat("x", 100)}} {
+// TestJailUsesHostNetworkOnRequest: only a Spec with the host's network gets it, and then resolves names as the host does.
+func TestJailUsesHostNetworkOnRequest(t *testing.T) {
+	p := newProvider(t)
+	host, err := os.Readlink("/proc/self/ns/net")
+	testkit.Must(t, err)
+	for _, c := range []struct {
+		network schemas.Network
+		shared  bool
+	}{{"", false}, {schemas.NetworkNone, false}, {schemas.NetworkHost, true}} {
+		s := create(t, p, sandbox.Spec{ID: "net" + string(c.network), Workspace: t.TempDir(), Network: c.network})
+		out, exit := run(t, s, "p", "sh", "-c", "readlink /proc/self/ns/net; cat /etc/resolv.conf")
+		if exit.Code != 0 {
+			t.Fatalf("network %q: exit = %+v, want code 0; output %q", c.network, exit, out)
+		}
+		namespace, resolver, _ := strings.Cut(out, "\n")
+		if (namespace == host) != c.shared {
+			t.Errorf("network %q: namespace = %s, the host's is %s, want the same: %v", c.network, namespace, host, c.shared)
+		}
+		if want, err := os.ReadFile("/etc/resolv.conf"); c.shared && err == nil && resolver != string(want) {
+			t.Errorf("network %q: resolv.conf = %q, want the host's %q", c.network, resolver, want)
+		}
+		if !c.shared && resolver != "" {
+			t.Errorf("network %q: resolv.conf = %q, want it empty", c.network, resolver)
+		}
+	}
+}
+
+func TestConfigIsValidated(t *testing.T) {
+	for name, c := range map[string]Config{"none": {}, "relative": {RunDir: "run"}, "too long": {RunDir: "/" + strings.Repeat("x", 100)}} {
 		if _, err := New(c); !errors.Is(err, schemas.ErrInvalidArgument) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: error = %v, want invalid_argument", name, err)
 		}
 	}
-	for what, l := range map[string]sandbox.Limits{"memory": {MemoryBytes: 1}, "pids": {PIDs: -1}, "cpus": {CPUs: -1}, "tmp": {TmpBytes: -1}} {
+	for name, l := range map[string]sandbox.Limits{"memory": {MemoryBytes: 1}, "pids": {PIDs: -1}, "cpus": {CPUs: -1}, "tmp": {TmpBytes: -1}} {
 		if _, err := l.WithDefaults(); !errors.Is(err, schemas.ErrInvalidArgument) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: error = %v, want invalid_argument", name, err)
 		}
 	}
 }
 
-func TestCheck(t *testing.T) {
-	if limits, err := Check(); err != nil || limits == "" {
-		t.Error(limits, err)
+func TestCheckReturnsLimits(t *testing.T) {
+	limits, err := Check()
+	testkit.Must(t, err)
+	if limits == "" {
+		t.Error("limits are empty, want a description")
 	}
 }
 
-// TestV2 looks at what is written where cgroups are of version 2, in a folder that stands for them.
-func TestV2(t *testing.T) {
-	root := t.TempDir()
-	c := &cgroups{parents: make(map[string]string)}
-	if err := c.find(map[string]string{"2": root}, "0::/user/app/run.scope\n", "sluice-x"); err != nil || !c.v2 {
-		t.Fatal(c, err)
+// TestCgroupV2Limits checks what is written for cgroups v2, in an ordinary folder.
+func TestCgroupV2Limits(t *testing.T) {
+	c := &cgroupTree{parents: make(map[string]string)}
+	testkit.Must(t, c.find(map[string]string{"2": t.TempDir()}, "0::/user/app/run.scope\n", "sluice-x"))
+	if !c.v2 {
+		t.Fatal("v2 = false, want true")
 	}
 	dir := filepath.Join(c.parents["memory"], "jail")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"memory.max", "memory.swap.max", "cpu.max", "pids.max"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+	testkit.Must(t, os.MkdirAll(dir, 0o755))
+	want := map[string]string{"memory.max": "536870912", "memory.swap.max": "0", "cpu.max": "150000 100000", "pids.max": "288"}
+	for name := range want {
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o644))
 	}
 	limits, err := sandbox.Limits{CPUs: 1.5}.WithDefaults()
-	if err == nil {
-		err = c.limit("jail", limits)
+	testkit.Must(t, err)
+	testkit.Must(t, c.setLimits("jail", limits))
+	got := make(map[string]string)
+	for name := range want {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		testkit.Must(t, err)
+		got[name] = string(b)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]string{"memory.max": "536870912", "memory.swap.max": "0", "cpu.max": "150000 100000", "pids.max": "288"} {
-		if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(b) != want {
-			t.Errorf("%s: %q, %v", name, b, err)
-		}
-	}
+	testkit.Equal(t, "the cgroup's files", got, want)
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,31 +20,30 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Provider makes jails.
+// Provider starts jails.
 type Provider struct {
-	dir            string
-	bare           bool     // without an /etc
-	base           jailed   // what all jails have in common
-	cgroups        *cgroups // nil where there are none
-	users          *users   // nil for an ordinary user
-	mother         *mother
-	stock          stock
+	dir            string // the run folder
+	withoutEtc     bool
+	base           jailConfig   // what all jails have in common
+	cgroups        *cgroupTree  // nil without cgroups
+	users          *userIDs     // nil for an ordinary user
+	prestarted     *prestarted  // nil for an ordinary user
+	rootfs         *rootfsCache // unpacked root file systems
+	zygote         *zygoteClient
 	reattachWindow time.Duration
-	registry       *registry.Registry[*box, record]
-	// unpacking is held by whoever unpacks a root.
-	unpacking chan struct{}
-}
-
-// record is what reattaching to a jail takes.
-type record struct {
-	registry.Record
-	hostproc.Ref     // the supervisor
-	UID          int `json:"uid,omitempty"` // the jail's user; 0 where it has none to itself
-	// WorkspaceChowned reports whether the workspace's files were given to that user.
-	WorkspaceChowned bool `json:"given,omitempty"`
+	registry       *registry.Registry[*jail, record]
 }
 
 var _ sandbox.Reattacher = (*Provider)(nil)
+
+// record is what it takes to reattach to a jail.
+type record struct {
+	registry.Record
+	hostproc.Ref     // the supervisor
+	UID          int `json:"uid,omitempty"` // the jail's own user id; 0 for an ordinary user's jail
+	// WorkspaceChowned reports whether the workspace's files were given to that user.
+	WorkspaceChowned bool `json:"given,omitempty"`
+}
 
 // New prepares the run folder and starts the zygote. Errors: invalid_argument for the configuration, unavailable when the folder
 // cannot be used.
@@ -53,87 +53,99 @@ func New(config Config) (*Provider, error) {
 	}
 	dir := filepath.Clean(config.RunDir)
 	p := &Provider{
-		dir: dir, reattachWindow: registry.ReattachWindow(config.ReattachWindow), stock: stock{closing: make(chan struct{})}, unpacking: make(chan struct{}, 1),
+		dir: dir, withoutEtc: config.withoutEtc, reattachWindow: registry.ReattachWindow(config.ReattachWindow),
+		rootfs: newRootfsCache(filepath.Join(dir, "rootfs")),
 	}
-	if err := p.prepare(config.bare); err != nil {
+	if err := p.prepare(); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider jail: %w", err)
 	}
 	var err error
-	if p.registry, err = registry.New[*box, record](Name, dir); err != nil {
+	if p.registry, err = registry.New[*jail, record](Name, dir); err != nil {
 		return nil, err
 	}
 	if p.cgroups, err = findCgroups(dir); err != nil {
 		p.cgroups = nil
 		if config.Warn != nil {
-			config.Warn("provider jail: " + weaker(err))
+			config.Warn(fmt.Sprintf("provider jail: no cgroups (%v): memory is limited for each process but not for what processes share, CPU time is not limited, pids are limited", err))
 		}
 	} else {
 		p.cgroups.sweep(false)
 	}
-	if err := p.reserve(); err != nil {
+	if err := p.reserveUsers(); err != nil {
 		return nil, err
 	}
-	if p.mother, err = newMother(p.base.supervisor); err != nil {
+	if p.zygote, err = startZygote(p.base.supervisor); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider jail: start the zygote: %w", err)
+	}
+	if p.users != nil {
+		p.prestarted = newPrestarted(p.users, p.startPending)
 	}
 	return p, nil
 }
 
-// weaker says which limits hold without cgroups.
-func weaker(why error) string {
-	return fmt.Sprintf("no cgroups (%v): memory is limited by process, and what processes share not at all; CPU time is not limited; pids are", why)
-}
-
-func (p *Provider) prepare(bare bool) error {
+// prepare sets what all jails have in common.
+func (p *Provider) prepare() error {
 	if err := registry.PrivateDir(p.dir); err != nil {
 		return fmt.Errorf("run folder: %w", err)
 	}
-	j := &p.base
-	j.base = filepath.Join(p.dir, "root")
-	if err := os.MkdirAll(j.base, 0o700); err != nil {
+	c := &p.base
+	c.root = filepath.Join(p.dir, "root")
+	if err := os.MkdirAll(c.root, 0o700); err != nil {
 		return err
 	}
 	var err error
-	if j.supervisor, err = bin.Extract(p.dir); err != nil {
+	if c.supervisor, err = bin.Extract(p.dir); err != nil {
 		return err
 	}
 	etcDir := ""
-	p.bare = bare
-	if !bare {
-		if etcDir, err = etc(p.dir, etcFiles); err != nil {
+	if !p.withoutEtc {
+		if etcDir, err = copyEtc(p.dir, etcFiles); err != nil {
 			return fmt.Errorf("prepare /etc: %w", err)
 		}
 	}
-	if j.entries, err = hostRoot(etcDir); err != nil {
+	if c.entries, err = hostEntries(etcDir); err != nil {
 		return err
 	}
-	if j.lastCap, err = readNumber("/proc/sys/kernel/cap_last_cap"); err != nil {
+	if c.lastCap, err = readNumber("/proc/sys/kernel/cap_last_cap"); err != nil {
 		return err
 	}
-	own, err := readNumber("/proc/self/oom_score_adj")
+	oomScore, err := readNumber("/proc/self/oom_score_adj")
 	if err != nil {
 		return err
 	}
-	j.score = strconv.Itoa(own)
-	if j.unkillable, err = capable(unix.CAP_SYS_RESOURCE); err != nil {
+	c.oomScore = strconv.Itoa(oomScore)
+	canLower, err := hasCapability(unix.CAP_SYS_RESOURCE)
+	if err != nil {
 		return err
 	}
-	j.maskedFiles, j.maskedDirs = masked()
-	j.filter = buildFilter()
-	// In the namespace of an ordinary user a capability does not reach this.
-	j.unkillable = j.unkillable && os.Geteuid() == 0
-	j.userns, j.hostUID, j.uid = os.Geteuid() != 0, os.Geteuid(), insideUID
-	if !j.userns {
-		p.users = newUsers(p.dir)
+	c.maskedFiles, c.maskedDirs = maskedProc()
+	c.filter = buildFilter()
+	c.userns, c.hostUID, c.uid = os.Geteuid() != 0, os.Geteuid(), userNamespaceUID
+	// In the user namespace of an ordinary user, the capability does not permit a lower score.
+	c.unkillable = canLower && !c.userns
+	if !c.userns {
+		p.users = newUserIDs(p.dir)
 	}
 	return nil
+}
+
+// reserveUsers keeps the user ids of jails that an earlier process left from being allocated again.
+func (p *Provider) reserveUsers() error {
+	if p.users == nil {
+		return nil
+	}
+	orphans, err := p.registry.Orphans()
+	for _, r := range orphans {
+		p.users.reserve(r.UID)
+	}
+	return err
 }
 
 // Name is "jail".
 func (p *Provider) Name() string { return Name }
 
 // Create starts a jail; see sandbox.Provider. It takes a few milliseconds. Errors: conflict for an id that is in use,
-// limit_exceeded when there are 4096 jails already.
+// limit_exceeded when 4096 jails exist.
 func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	limits, err := checkSpec(spec)
 	if err != nil {
@@ -141,11 +153,11 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 	}
 	spec.Limits = limits
 	spec.Workspace = filepath.Clean(spec.Workspace)
-	s, err := p.registry.Create(spec, jailName(spec.ID), func() (*box, error) { return p.launch(ctx, spec) })
+	j, err := p.registry.Create(spec, hostName(spec.ID), func() (*jail, error) { return p.launch(ctx, spec) })
 	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	return j, nil
 }
 
 func checkSpec(spec sandbox.Spec) (sandbox.Limits, error) {
@@ -162,23 +174,21 @@ func checkSpec(spec sandbox.Spec) (sandbox.Limits, error) {
 	if spec.Rootfs != "" && !filepath.IsAbs(spec.Rootfs) {
 		return limits, schemas.Errorf(schemas.CodeInvalidArgument, "rootfs: %q is not an absolute path", spec.Rootfs).With("path", "rootfs")
 	}
-	_, err = link.Environ(home, spec, sandbox.Command{})
+	_, err = link.Environ(workspacePath, spec, sandbox.Command{})
 	return limits, err
 }
 
-// reserve keeps the users of the jails that an earlier process left from being given to others.
-func (p *Provider) reserve() error {
-	if p.users == nil {
-		return nil
+// Attach takes over the jails that an earlier process left; see sandbox.Reattacher. The zygote that forked them stays until they
+// have ended.
+func (p *Provider) Attach(ctx context.Context) ([]sandbox.Attached, error) {
+	found, err := p.registry.Attach(ctx, p.reattach)
+	if err == nil {
+		p.registry.SweepSockets(p.dir)
 	}
-	left, err := p.registry.Orphans()
-	for _, r := range left {
-		p.users.keep(r.UID)
-	}
-	return err
+	return found, err
 }
 
-// Detach gives every jail up without ending it; see sandbox.Reattacher.
+// Detach releases every jail without ending it; see sandbox.Reattacher.
 func (p *Provider) Detach() error {
 	if !p.registry.Detach() {
 		return nil
@@ -186,26 +196,44 @@ func (p *Provider) Detach() error {
 	return p.stop()
 }
 
-// Close ends every sandbox, without grace, and the zygote.
+// Close ends every jail, without grace, and the zygote.
 func (p *Provider) Close() error {
 	if !p.registry.Close() {
 		return nil
 	}
 	err := p.stop()
-	p.mother.wait()
+	p.zygote.wait()
 	if p.cgroups != nil {
 		p.cgroups.sweep(true)
 	}
 	return err
 }
 
-// stop ends what the provider itself does.
+// stop ends the provider's own work, but no jail.
 func (p *Provider) stop() error {
-	close(p.stock.closing)
-	p.stock.close()
-	err := p.mother.close()
+	p.prestarted.close()
+	err := p.zygote.close()
 	if p.users != nil {
 		err = errors.Join(err, p.users.close())
 	}
 	return err
+}
+
+// readNumber reads a number from a file of /proc.
+func readNumber(path string) (int, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(b)))
+}
+
+// hasCapability reports whether this process has a capability.
+func hasCapability(capability int) (bool, error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return false, os.NewSyscallError("capget", err)
+	}
+	return data[capability/32].Effective&(1<<(capability%32)) != 0, nil
 }

@@ -10,34 +10,34 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Provider is for Linux alone.
+// Provider exists on Linux alone: elsewhere New fails.
 type Provider struct{}
 
 var _ sandbox.Reattacher = (*Provider)(nil)
 
 // New fails: unavailable.
-func New(Config) (*Provider, error) { return nil, errSystem() }
+func New(Config) (*Provider, error) { return nil, errUnsupported() }
 
 // Name is "jail".
 func (p *Provider) Name() string { return Name }
 
 // Create fails: unavailable.
 func (p *Provider) Create(context.Context, sandbox.Spec) (sandbox.Sandbox, error) {
-	return nil, errSystem()
+	return nil, errUnsupported()
 }
 
 // Attach finds nothing.
 func (p *Provider) Attach(context.Context) ([]sandbox.Attached, error) { return nil, nil }
 
-// Detach has nothing to do.
+// Detach does nothing.
 func (p *Provider) Detach() error { return nil }
 
-// Close has nothing to do.
+// Close does nothing.
 func (p *Provider) Close() error { return nil }
 
 // Check fails: unavailable.
-func Check() (string, error) { return "", errSystem() }
+func Check() (string, error) { return "", errUnsupported() }
 
-func errSystem() error {
-	return schemas.Errorf(schemas.CodeUnavailable, "provider jail needs Linux on amd64 or arm64, this is %s on %s: use docker", runtime.GOOS, runtime.GOARCH)
+func errUnsupported() error {
+	return schemas.Errorf(schemas.CodeUnavailable, "provider jail needs Linux on amd64 or arm64, not %s on %s: use docker", runtime.GOOS, runtime.GOARCH)
 }

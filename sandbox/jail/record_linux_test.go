@@ -11,7 +11,7 @@ import (
 )
 
 func TestRecordReadsFileOfEarlierVersion(t *testing.T) {
-	registrytest.Golden[*box](t, "testdata/record.json", record{
+	registrytest.Golden[*jail](t, "testdata/record.json", record{
 		Record: registry.Record{ID: "s-1", Name: "0123456789abcdef0123", Spec: sandbox.Spec{
 			ID: "s-1", Thread: "thread-1", Workspace: "/var/lib/sluice/workspaces/thread-1", Env: map[string]string{"A": "b"}, Rootfs: "/srv/rootfs.tar",
 			Limits: sandbox.Limits{

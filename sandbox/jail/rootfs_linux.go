@@ -19,15 +19,24 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// What a root given as tar may hold: more than any image of a distribution, and too little to fill a disk.
+// The limits of a tar that is a root file system: more than any distribution's image needs, and too little to fill a disk.
 const (
-	maxRootEntries = 1_000_000
-	maxRootBytes   = 16 << 30
+	maxRootfsEntries = 1_000_000
+	maxRootfsBytes   = 16 << 30
 )
 
-// rootfs is the folder of a root that was given as a folder or as a tar, plain or gzipped. A tar is unpacked once, below the run
-// folder, under the name of its content. Errors: invalid_argument.
-func (p *Provider) rootfs(ctx context.Context, name string) (string, error) {
+// rootfsCache unpacks tars of root file systems, each once.
+type rootfsCache struct {
+	dir  string
+	lock chan struct{} // held while one unpacks; a channel, so that waiting ends with its context
+}
+
+func newRootfsCache(dir string) *rootfsCache {
+	return &rootfsCache{dir: dir, lock: make(chan struct{}, 1)}
+}
+
+// folder returns the folder of a root file system that is a folder or a tar, plain or gzipped. Errors: invalid_argument.
+func (c *rootfsCache) folder(ctx context.Context, name string) (string, error) {
 	info, err := os.Stat(name)
 	if err == nil && info.IsDir() {
 		return name, nil
@@ -37,7 +46,7 @@ func (p *Provider) rootfs(ctx context.Context, name string) (string, error) {
 	}
 	dir := ""
 	if err == nil {
-		dir, err = p.unpacked(ctx, name)
+		dir, err = c.unpacked(ctx, name)
 	}
 	if err != nil {
 		if ctx.Err() != nil {
@@ -48,77 +57,63 @@ func (p *Provider) rootfs(ctx context.Context, name string) (string, error) {
 	return dir, nil
 }
 
-// unpacked gives the folder of a tar's content, which it makes where it is missing.
-func (p *Provider) unpacked(ctx context.Context, name string) (_ string, err error) {
-	// One at a time: whoever waits for the same one finds it there.
+// unpacked returns the folder with a tar's content, named by the tar's hash, and unpacks the tar when the folder is missing.
+func (c *rootfsCache) unpacked(ctx context.Context, name string) (string, error) {
 	select {
-	case p.unpacking <- struct{}{}:
+	case c.lock <- struct{}{}:
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
-	defer func() { <-p.unpacking }()
+	defer func() { <-c.lock }()
 	f, err := os.Open(name)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
 	sum := sha256.New()
-	if _, err := io.Copy(sum, &patient{ctx, f}); err != nil {
+	if _, err := io.Copy(sum, &contextReader{ctx, f}); err != nil {
 		return "", err
 	}
-	all := filepath.Join(p.dir, "rootfs")
-	dir := filepath.Join(all, hex.EncodeToString(sum.Sum(nil)))
+	dir := filepath.Join(c.dir, hex.EncodeToString(sum.Sum(nil)))
 	if info, err := os.Lstat(dir); err == nil && info.IsDir() {
 		return dir, nil
 	}
-	if err := os.MkdirAll(all, 0o700); err != nil {
+	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return "", err
 	}
-	tmp, err := os.MkdirTemp(all, "*.tmp")
-	if err != nil {
-		return "", err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.RemoveAll(tmp))
+	return dir, createFolder(dir, func(tmp string) error {
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return err
 		}
-	}()
-	again := sha256.New()
-	if _, err = f.Seek(0, io.SeekStart); err == nil {
-		err = unpack(io.TeeReader(&patient{ctx, f}, again), tmp)
-	}
-	if err == nil && !bytes.Equal(again.Sum(nil), sum.Sum(nil)) {
-		err = errors.New("it changed while it was read")
-	}
-	if err == nil {
-		err = os.Chmod(tmp, 0o755)
-	}
-	if err == nil {
-		err = os.Rename(tmp, dir)
-	}
-	return dir, err
+		unpacked := sha256.New()
+		err := unpack(io.TeeReader(&contextReader{ctx, f}, unpacked), tmp)
+		if err == nil && !bytes.Equal(unpacked.Sum(nil), sum.Sum(nil)) {
+			err = errors.New("the file changed during the read")
+		}
+		return err
+	})
 }
 
-// patient reads until its context ends.
-type patient struct {
+// contextReader reads until its context ends.
+type contextReader struct {
 	ctx context.Context
 	r   io.Reader
 }
 
-func (p *patient) Read(b []byte) (int, error) {
-	if err := p.ctx.Err(); err != nil {
+func (r *contextReader) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}
-	return p.r.Read(b)
+	return r.r.Read(b)
 }
 
-// unpack puts a tar's content into a folder, and reads it to its last byte. Nothing is made outside of the folder, whatever the names
-// and links in the tar say; devices and sockets are left out, owners are not taken over, and set-id bits neither.
+// unpack writes a tar's content into a folder, and reads the tar to its last byte. It writes nothing outside the folder, whatever the
+// names and links in the tar are. It skips devices and sockets, and drops owners and set-id bits.
 func unpack(r io.Reader, dir string) error {
-	whole := bufio.NewReader(r)
-	in := io.Reader(whole)
-	if magic, err := whole.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
-		unzipped, err := gzip.NewReader(whole)
+	raw := bufio.NewReader(r)
+	in := io.Reader(raw)
+	if magic, err := raw.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
+		unzipped, err := gzip.NewReader(raw)
 		if err != nil {
 			return err
 		}
@@ -128,65 +123,65 @@ func unpack(r io.Reader, dir string) error {
 	if err != nil {
 		return err
 	}
-	u := &unpacker{root: root, left: maxRootBytes}
-	err = errors.Join(u.all(tar.NewReader(in)), root.Close())
+	u := &unpacker{root: root, bytesLeft: maxRootfsBytes}
+	err = errors.Join(u.unpack(tar.NewReader(in)), root.Close())
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(io.Discard, whole) // what follows the end belongs to its name too
+	_, err = io.Copy(io.Discard, raw) // the hash covers what follows the tar's end, too
 	return err
 }
 
 type unpacker struct {
-	root *os.Root
-	left int64 // bytes it may hold still
+	root      *os.Root
+	bytesLeft int64
 }
 
-func (u *unpacker) all(in *tar.Reader) error {
+func (u *unpacker) unpack(in *tar.Reader) error {
 	for n := 0; ; n++ {
 		h, err := in.Next()
 		if err == io.EOF && n > 0 {
 			return nil
 		}
 		if err == io.EOF {
-			return errors.New("it is empty")
+			return errors.New("the tar is empty")
 		}
 		if err != nil {
 			return fmt.Errorf("not a tar: %w", err)
 		}
-		if n >= maxRootEntries {
-			return fmt.Errorf("more than %d entries", maxRootEntries)
+		if n >= maxRootfsEntries {
+			return fmt.Errorf("more than %d entries", maxRootfsEntries)
 		}
-		if err := u.one(h, in); err != nil {
+		if err := u.entry(h, in); err != nil {
 			return fmt.Errorf("entry %.200q: %w", h.Name, err)
 		}
 	}
 }
 
-// one makes one entry. A later one of the same name takes its place.
-func (u *unpacker) one(h *tar.Header, in io.Reader) error {
+// entry writes one entry. It replaces an earlier one of the same name.
+func (u *unpacker) entry(h *tar.Header, in io.Reader) error {
 	name := path.Clean(h.Name)
 	if path.IsAbs(name) {
-		name = name[1:] // as tar itself does
+		name = name[1:] // as tar(1) does
 	}
 	if name == "." || name == "" {
 		return nil
 	}
 	if !filepath.IsLocal(name) {
-		return errors.New("it leads out of the root")
+		return errors.New("the name leads out of the root")
 	}
 	mode := fs.FileMode(h.Mode).Perm()
 	switch h.Typeflag {
 	case tar.TypeDir:
-		if err := u.folder(name); err != nil {
+		if err := u.mkdirAll(name); err != nil {
 			return err
 		}
-		return u.root.Chmod(name, mode|0o700) // the worker must be able to go on in it
+		return u.root.Chmod(name, mode|0o700) // the worker must be able to write later entries into it
 	case tar.TypeReg, tar.TypeLink, tar.TypeSymlink:
 	default:
-		return nil // devices, sockets, and what other tools add
+		return nil // devices, sockets, and extensions of other tools
 	}
-	if err := u.folder(path.Dir(name)); err != nil {
+	if err := u.mkdirAll(path.Dir(name)); err != nil {
 		return err
 	}
 	if err := u.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -194,30 +189,31 @@ func (u *unpacker) one(h *tar.Header, in io.Reader) error {
 	}
 	switch h.Typeflag {
 	case tar.TypeSymlink:
-		return u.root.Symlink(h.Linkname, name) // inside, it is followed as the jail's root sees it
+		return u.root.Symlink(h.Linkname, name) // a process resolves it inside the jail's root
 	case tar.TypeLink:
 		return u.root.Link(path.Clean("./"+h.Linkname), name)
 	}
-	return u.file(name, mode, h.Size, in)
+	return u.writeFile(name, mode, h.Size, in)
 }
 
-// folder makes a folder, and those above it, where there are none.
-func (u *unpacker) folder(name string) error {
+// mkdirAll creates a folder and its missing parents, whatever the umask is.
+func (u *unpacker) mkdirAll(name string) error {
 	if info, err := u.root.Stat(name); err == nil && info.IsDir() {
 		return nil
 	}
-	if err := u.folder(path.Dir(name)); err != nil {
+	if err := u.mkdirAll(path.Dir(name)); err != nil {
 		return err
 	}
 	if err := u.root.Mkdir(name, 0o755); err != nil {
 		return err
 	}
-	return u.root.Chmod(name, 0o755) // whatever the umask is
+	return u.root.Chmod(name, 0o755)
 }
 
-func (u *unpacker) file(name string, mode fs.FileMode, size int64, in io.Reader) error {
-	if u.left -= size; u.left < 0 {
-		return fmt.Errorf("the root would hold more than %d bytes", int64(maxRootBytes))
+// writeFile writes a file, whatever the umask is.
+func (u *unpacker) writeFile(name string, mode fs.FileMode, size int64, in io.Reader) error {
+	if u.bytesLeft -= size; u.bytesLeft < 0 {
+		return fmt.Errorf("the root file system has more than %d bytes", int64(maxRootfsBytes))
 	}
 	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode|0o200)
 	if err != nil {
@@ -225,7 +221,7 @@ func (u *unpacker) file(name string, mode fs.FileMode, size int64, in io.Reader)
 	}
 	_, err = io.Copy(f, in)
 	if err == nil {
-		err = f.Chmod(mode | 0o400) // whatever the umask is
+		err = f.Chmod(mode | 0o400)
 	}
 	return errors.Join(err, f.Close())
 }

@@ -6,17 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// common are the calls that are allowed whatever their arguments, and that every architecture has. Those that are looked at by
-// their arguments are in filter_linux.go instead.
+// commonCalls are the calls of every architecture that are allowed with any arguments. The rules for calls that depend on their
+// arguments are in seccomp_linux.go.
 //
-// Not here, and each for a reason: mount, umount2, pivot_root, the fsopen family, open_tree, move_mount, mount_setattr (mounts);
+// Not allowed, each for a reason: mount, umount2, pivot_root, the fsopen family, open_tree, move_mount, mount_setattr (mounts);
 // unshare, setns, clone3 (namespaces); ptrace, process_vm_readv, process_vm_writev, process_madvise, pidfd_getfd, kcmp (other
 // processes); bpf, perf_event_open, userfaultfd, io_uring_*, keyctl, add_key, request_key, memfd_secret, fanotify_* (large
-// surfaces of the kernel that have been broken before); open_by_handle_at, name_to_handle_at (ways round paths); init_module,
+// kernel surfaces with past vulnerabilities); open_by_handle_at, name_to_handle_at (access that bypasses paths); init_module,
 // finit_module, delete_module, kexec_*, reboot, swapon, swapoff, acct, quotactl, syslog, sethostname, setdomainname,
 // clock_settime, settimeofday, clock_adjtime, adjtimex, nfsservctl, lookup_dcookie, move_pages, mbind, set_mempolicy,
-// migrate_pages, iopl, ioperm, modify_ldt, vhangup, uselib, ustat, sysfs (the machine's).
-var common = []int{
+// migrate_pages, iopl, ioperm, modify_ldt, vhangup, uselib, ustat, sysfs (settings of the machine).
+var commonCalls = []int{
 	unix.SYS_ACCEPT, unix.SYS_ACCEPT4, unix.SYS_BIND, unix.SYS_BRK, unix.SYS_CACHESTAT, unix.SYS_CAPGET, unix.SYS_CAPSET, unix.SYS_CHDIR,
 	unix.SYS_CLOCK_GETRES, unix.SYS_CLOCK_GETTIME, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOSE, unix.SYS_CLOSE_RANGE,
 	unix.SYS_CONNECT, unix.SYS_COPY_FILE_RANGE, unix.SYS_DUP, unix.SYS_DUP3, unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL,
@@ -62,14 +62,14 @@ var common = []int{
 	unix.SYS_WRITEV,
 }
 
-func allowed() []int { return append(slices.Clone(common), legacy...) }
+func allowedCalls() []int { return append(slices.Clone(commonCalls), archCalls...) }
 
-// modeCalls are the calls that set a file's mode, each with the argument that holds it.
+// modeCalls are the calls that set a file's mode, each with the index of its mode argument.
 func modeCalls() [][2]int {
 	return append([][2]int{
 		{unix.SYS_FCHMOD, 1}, {unix.SYS_FCHMODAT, 2}, {unix.SYS_FCHMODAT2, 2}, {unix.SYS_MKDIRAT, 2}, {unix.SYS_MKNODAT, 2},
-	}, legacyModes...)
+	}, archModeCalls...)
 }
 
-// openCalls are the calls that may make a file, each with the arguments that hold its flags and its mode.
-func openCalls() [][3]int { return append([][3]int{{unix.SYS_OPENAT, 2, 3}}, legacyOpens...) }
+// openCalls are the calls that may create a file, each with the indexes of its flags and mode arguments.
+func openCalls() [][3]int { return append([][3]int{{unix.SYS_OPENAT, 2, 3}}, archOpenCalls...) }

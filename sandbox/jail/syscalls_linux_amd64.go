@@ -4,8 +4,8 @@ import "golang.org/x/sys/unix"
 
 const auditArch = unix.AUDIT_ARCH_X86_64
 
-// legacy are calls that newer architectures were made without.
-var legacy = []int{
+// archCalls are the older calls that newer architectures lack.
+var archCalls = []int{
 	unix.SYS_ACCESS, unix.SYS_ALARM, unix.SYS_ARCH_PRCTL, unix.SYS_CHOWN, unix.SYS_DUP2, unix.SYS_EPOLL_CREATE,
 	unix.SYS_EPOLL_WAIT, unix.SYS_EVENTFD, unix.SYS_FORK, unix.SYS_FUTIMESAT, unix.SYS_GETDENTS, unix.SYS_GETPGRP,
 	unix.SYS_GET_THREAD_AREA, unix.SYS_INOTIFY_INIT, unix.SYS_LCHOWN, unix.SYS_LINK, unix.SYS_LSTAT, unix.SYS_MAP_SHADOW_STACK,
@@ -15,6 +15,6 @@ var legacy = []int{
 }
 
 var (
-	legacyModes = [][2]int{{unix.SYS_CHMOD, 1}, {unix.SYS_CREAT, 1}, {unix.SYS_MKDIR, 1}, {unix.SYS_MKNOD, 1}}
-	legacyOpens = [][3]int{{unix.SYS_OPEN, 1, 2}}
+	archModeCalls = [][2]int{{unix.SYS_CHMOD, 1}, {unix.SYS_CREAT, 1}, {unix.SYS_MKDIR, 1}, {unix.SYS_MKNOD, 1}}
+	archOpenCalls = [][3]int{{unix.SYS_OPEN, 1, 2}}
 )

@@ -4,10 +4,10 @@ import "golang.org/x/sys/unix"
 
 const auditArch = unix.AUDIT_ARCH_AARCH64
 
-// legacy are calls that this architecture knows by names of its own.
-var legacy = []int{unix.SYS_FSTATAT}
+// archCalls are the calls whose names differ on this architecture.
+var archCalls = []int{unix.SYS_FSTATAT}
 
 var (
-	legacyModes [][2]int
-	legacyOpens [][3]int
+	archModeCalls [][2]int
+	archOpenCalls [][3]int
 )

@@ -15,77 +15,79 @@ import (
 )
 
 const (
-	// uidBase is the first user id of jails started by root: above what systemd gives to containers (524288 to 1878982655), below
-	// what the kernel takes for negative.
+	// uidBase is the first user id of jails that root starts: above the range that systemd gives to containers (524288 to
+	// 1878982655), and below the ids that are negative as a signed number.
 	uidBase = 0x70000000
-	// uidBlock is how many ids a provider has, and blocks how many providers' there are. A provider's block is found by its run
-	// folder's name, so that it is the same after a restart.
-	uidBlock = 4096
-	blocks   = 0x0ff00000 / uidBlock
-	// insideUID is sandboxuser's id in a user namespace.
-	insideUID = 1000
+	// uidBlockSize is the number of ids of a provider, and uidBlocks the number of blocks. The name of the run folder selects the
+	// block, so that a provider has the same after a restart.
+	uidBlockSize = 4096
+	uidBlocks    = 0x0ff00000 / uidBlockSize
+	// userNamespaceUID is sandboxuser's id in a user namespace.
+	userNamespaceUID = 1000
 )
 
-// users gives out the user ids of a provider, each to one jail at a time.
-type users struct {
+// userIDs allocates a provider's user ids, each to one jail at a time.
+type userIDs struct {
 	first int
-	mu    sync.Mutex
-	used  map[int]bool
-	maps  map[int]*os.File // user namespaces that map the worker's id to a jail's, made when they are first needed
+
+	mu         sync.Mutex
+	used       map[int]bool
+	namespaces map[int]*os.File // by user id, created on first use
 }
 
-func newUsers(runDir string) *users {
+func newUserIDs(runDir string) *userIDs {
 	sum := sha256.Sum256([]byte(runDir))
-	block := int(binary.LittleEndian.Uint32(sum[:])) % blocks
-	return &users{first: uidBase + block*uidBlock, used: make(map[int]bool), maps: make(map[int]*os.File)}
+	block := int(binary.LittleEndian.Uint32(sum[:])) % uidBlocks
+	return &userIDs{first: uidBase + block*uidBlockSize, used: make(map[int]bool), namespaces: make(map[int]*os.File)}
 }
 
-func (u *users) take() (int, error) {
+// allocate returns an unused id. Errors: limit_exceeded.
+func (u *userIDs) allocate() (int, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for uid := u.first; uid < u.first+uidBlock; uid++ {
+	for uid := u.first; uid < u.first+uidBlockSize; uid++ {
 		if !u.used[uid] {
 			u.used[uid] = true
 			return uid, nil
 		}
 	}
-	return 0, schemas.Errorf(schemas.CodeLimitExceeded, "there are %d jails already, and no user id for one more", uidBlock)
+	return 0, schemas.Errorf(schemas.CodeLimitExceeded, "all %d user ids of this run folder are in use: terminate a sandbox, or use another run folder", uidBlockSize)
 }
 
-// keep takes one that a jail has already.
-func (u *users) keep(uid int) {
+// reserve marks the id of an existing jail as used.
+func (u *userIDs) reserve(uid int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.used[uid] = true
 }
 
-func (u *users) give(uid int) {
+func (u *userIDs) release(uid int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.used, uid)
 }
 
-// mapped is a user namespace in which the worker's own id is this one outside. A mount with this mapping shows the worker's files
-// as the jail's, and what the jail makes is the worker's.
-func (u *users) mapped(ctx context.Context, m *mother, uid int) (*os.File, error) {
+// namespace returns a user namespace that maps the worker's id to this one. A mount with this mapping shows the worker's files as the
+// jail's, and files that the jail creates belong to the worker.
+func (u *userIDs) namespace(ctx context.Context, z *zygoteClient, uid int) (*os.File, error) {
 	u.mu.Lock()
-	f := u.maps[uid]
+	f := u.namespaces[uid]
 	u.mu.Unlock()
 	if f != nil {
 		return f, nil
 	}
-	f, err := makeMapping(ctx, m, uid)
+	f, err := newUserNamespace(ctx, z, uid)
 	if err != nil {
 		return nil, err
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.maps[uid] = f
+	u.namespaces[uid] = f
 	return f, nil
 }
 
-// makeMapping has a child wait in a new user namespace for as long as it takes to get hold of that.
-func makeMapping(ctx context.Context, m *mother, uid int) (*os.File, error) {
+// newUserNamespace has a process wait in a new user namespace until the namespace is open.
+func newUserNamespace(ctx context.Context, z *zygoteClient, uid int) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -96,10 +98,10 @@ func makeMapping(ctx context.Context, m *mother, uid int) (*os.File, error) {
 	}
 	p := &program{}
 	p.Flags = unix.CLONE_NEWUSER
-	p.call("close", unix.SYS_CLOSE, passed(2))
-	p.call("wait", unix.SYS_READ, passed(1), make([]byte, 8), 1)
+	p.call("close the pipe's write end", unix.SYS_CLOSE, descriptor(2))
+	p.call("wait for the end of the pipe", unix.SYS_READ, descriptor(1), make([]byte, 8), 1)
 	p.call("exit", unix.SYS_EXIT_GROUP, 0)
-	c, err := m.fork(p, reporter, r, w)
+	holder, err := z.fork(p, reporter, r, w)
 	err = errors.Join(err, r.Close(), report.Close(), reporter.Close())
 	if err != nil {
 		return nil, errors.Join(err, w.Close())
@@ -110,25 +112,25 @@ func makeMapping(ctx context.Context, m *mother, uid int) (*os.File, error) {
 		if file == "gid_map" {
 			id = os.Getegid()
 		}
-		err = errors.Join(err, os.WriteFile(fmt.Sprintf("/proc/%d/%s", c.pid, file), fmt.Appendf(nil, "%d %d 1", id, uid), 0))
+		err = errors.Join(err, os.WriteFile(fmt.Sprintf("/proc/%d/%s", holder.pid, file), fmt.Appendf(nil, "%d %d 1", id, uid), 0))
 	}
 	if err == nil {
-		f, err = os.Open(fmt.Sprintf("/proc/%d/ns/user", c.pid))
+		f, err = os.Open(fmt.Sprintf("/proc/%d/ns/user", holder.pid))
 	}
-	err = errors.Join(err, w.Close(), c.wait(), c.pidfd.Close(), ctx.Err())
+	err = errors.Join(err, w.Close(), holder.wait(), holder.pidfd.Close(), ctx.Err())
 	if err != nil && f != nil {
 		err = errors.Join(err, f.Close())
 	}
 	return f, err
 }
 
-func (u *users) close() error {
+func (u *userIDs) close() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	var err error
-	for _, f := range u.maps {
+	for _, f := range u.namespaces {
 		err = errors.Join(err, f.Close())
 	}
-	clear(u.maps)
+	clear(u.namespaces)
 	return err
 }

@@ -43,7 +43,7 @@ func nextProvider(t *testing.T, detached sandbox.Provider) sandbox.Provider {
 // The suite runs with the embedded supervisor, and again with this test binary as the supervisor.
 func TestConformance(t *testing.T) {
 	t.Run("Embedded", func(t *testing.T) {
-		sandboxtest.Run(t, sandboxtest.Factory{New: func(t *testing.T) sandbox.Provider { return newProvider(t) }, Next: nextProvider})
+		sandboxtest.Run(t, sandboxtest.Factory{New: func(t *testing.T) sandbox.Provider { return newProvider(t) }, Restart: nextProvider})
 	})
 	t.Run("Self", func(t *testing.T) {
 		self, err := os.Executable()
@@ -51,8 +51,8 @@ func TestConformance(t *testing.T) {
 		logs := t.TempDir()
 		race := "GORACE=atexit_sleep_ms=0 log_path=" + filepath.Join(logs, "race")
 		sandboxtest.Run(t, sandboxtest.Factory{
-			New:  func(t *testing.T) sandbox.Provider { return newProvider(t, "/usr/bin/env", race, self, "supervisor") },
-			Next: nextProvider,
+			New:     func(t *testing.T) sandbox.Provider { return newProvider(t, "/usr/bin/env", race, self, "supervisor") },
+			Restart: nextProvider,
 		})
 		reports, err := filepath.Glob(filepath.Join(logs, "*"))
 		testkit.Must(t, err)

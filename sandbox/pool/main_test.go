@@ -95,7 +95,7 @@ func TestConformance(t *testing.T) {
 					dir := testkit.ShortDir(t)
 					return &firstClaimed{Pool: start(t, oneReady(t, inner(t, dir))), t: t, next: func() Config { return oneReady(t, inner(t, dir)) }}
 				},
-				Next: func(t *testing.T, detached sandbox.Provider) sandbox.Provider {
+				Restart: func(t *testing.T, detached sandbox.Provider) sandbox.Provider {
 					d, ok := detached.(*firstClaimed)
 					if !ok {
 						t.Fatalf("provider is a %T, want a *firstClaimed", detached)

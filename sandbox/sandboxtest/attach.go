@@ -5,230 +5,217 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
 var attachTests = []test{
-	{"GoesOnFromTheStoredOffset", goesOn},
-	{"KeepsWhatEndedMeanwhile", keepsEnded},
+	{"ResumesFromStoredOffset", resumesFromOffset},
+	{"KeepsExitsOfEndedProcesses", keepsExits},
 	{"KeepsStdinAndSignals", keepsStdin},
-	{"KeepsTheTimeout", keepsTimeout},
-	{"IsTheSameSandbox", sameSandbox},
+	{"KeepsTimeout", keepsTimeout},
+	{"KeepsSandbox", keepsSandbox},
 }
 
-// again is what a worker does that was killed, and started anew: the box is then the attached one.
-func (b *box) again(t *testing.T) sandbox.Attached {
+// restart replaces the provider and attaches its sandbox, as a worker does that is started again after it was killed.
+func (f *fixture) restart(t *testing.T) sandbox.Attached {
 	t.Helper()
-	left, ok := b.provider.(sandbox.Reattacher)
+	detached, ok := f.provider.(sandbox.Reattacher)
 	if !ok {
-		t.Skip("sandboxes of this provider end with it")
+		t.Skip("the sandboxes of this provider end with it")
 	}
-	if err := left.Detach(); err != nil {
-		t.Fatalf("leave: %v", err)
+	if err := detached.Detach(); err != nil {
+		t.Fatalf("detach: %v", err)
 	}
-	<-b.Done()
-	next, ok := b.factory.Next(t, b.provider).(sandbox.Reattacher)
+	<-f.Done()
+	next, ok := f.factory.Restart(t, f.provider).(sandbox.Reattacher)
 	if !ok {
-		t.Fatal("the next provider is no Reattacher")
+		t.Fatal("the restarted provider is no sandbox.Reattacher")
 	}
-	// The one that left ends nothing more.
-	if err := left.Close(); err != nil {
-		t.Errorf("close after leave: %v", err)
+	// Close after Detach must not end the sandbox.
+	if err := detached.Close(); err != nil {
+		t.Errorf("close after detach: %v", err)
 	}
-	b.provider = next
-	found, err := next.Attach(b.ctx)
-	if err != nil || len(found) != 1 {
-		t.Fatalf("attach: %d sandboxes, %v", len(found), err)
+	f.provider = next
+	found, err := next.Attach(f.ctx)
+	testkit.Must(t, err)
+	if len(found) != 1 {
+		t.Fatalf("attached %d sandboxes, want 1", len(found))
 	}
-	b.Sandbox = found[0]
+	f.Sandbox = found[0]
 	return found[0]
 }
 
-func (b *box) resume(t *testing.T, s sandbox.Attached, id string, stdout, stderr int64) *run {
+func (f *fixture) resume(t *testing.T, s sandbox.Attached, id string, stdout, stderr int64) *testProcess {
 	t.Helper()
-	p, err := s.Resume(b.ctx, id, stdout, stderr)
+	p, err := s.Resume(f.ctx, id, stdout, stderr)
 	if err != nil {
 		t.Fatalf("resume %s: %v", id, err)
 	}
-	return &run{Process: p, ctx: b.ctx}
+	return &testProcess{Process: p, ctx: f.ctx}
 }
 
-// released fails unless the sandbox forgets a process.
-func (b *box) released(t *testing.T, s sandbox.Attached, r *run) {
+// release releases a process and fails the test when the sandbox still holds it.
+func (f *fixture) release(t *testing.T, s sandbox.Attached, r *testProcess) {
 	t.Helper()
 	if err := r.Release(); err != nil {
 		t.Errorf("release %s: %v", r.ID(), err)
 	}
-	// A request of any kind brings the release along.
-	held, err := s.Held(b.ctx)
+	// Any later request follows the release on the connection.
+	held, err := s.Held(f.ctx)
 	if err != nil {
 		t.Fatalf("held: %v", err)
 	}
 	for _, h := range held {
 		if h.ID == r.ID() {
-			t.Errorf("%s is held after its release", h.ID)
+			t.Errorf("process %s is held after its release, want it gone", h.ID)
 		}
 	}
 }
 
-// goesOn: more is printed than is held, so that the process has to wait for the next worker; what was stored does not come
-// again, and the rest comes without a hole.
-func goesOn(t *testing.T, b *box) {
+// resumesFromOffset: a process prints more than the supervisor buffers and waits for the next worker. Stored output is not delivered
+// again, and the rest is delivered without a gap.
+func resumesFromOffset(t *testing.T, f *fixture) {
 	const lines = 1_200_000 // 8 MiB and more
-	first := b.sh(t, fmt.Sprintf("echo on >&2; seq 1 %d; exit 7", lines))
+	first := f.sh(t, fmt.Sprintf("echo on >&2; seq 1 %d; exit 7", lines))
 	stored := int64(0)
 	for stored < 300_000 {
-		first.next(t)
+		first.readChunk(t)
 		stored = int64(first.stdout.Len())
 	}
-	s := b.again(t)
-	held, err := s.Held(b.ctx)
-	if err != nil || len(held) != 1 || held[0].ID != first.ID() || held[0].PID != first.PID() || held[0].Ended || held[0].Stdout > stored {
-		t.Fatalf("held: %+v, %v", held, err)
+	s := f.restart(t)
+	held, err := s.Held(f.ctx)
+	testkit.Must(t, err)
+	if len(held) != 1 || held[0].ID != first.ID() || held[0].PID != first.PID() || held[0].Ended || held[0].Stdout > stored {
+		t.Fatalf("held = %+v, want one running process %s with pid %d and stdout at %d or less", held, first.ID(), first.PID(), stored)
 	}
-	r := b.resume(t, s, first.ID(), stored, 0)
+	r := f.resume(t, s, first.ID(), stored, 0)
 	r.stdout.Write(first.stdout.Bytes())
-	if _, err := s.Resume(b.ctx, first.ID(), 0, 0); schemas.CodeOf(err) != schemas.CodeConflict {
-		t.Errorf("resumed twice: %v", err)
-	}
-	r.ends(t, schemas.ReasonExited, 7)
+	_, err = s.Resume(f.ctx, first.ID(), 0, 0)
+	wantCode(t, "second resume", err, schemas.CodeConflict)
+	r.wantExit(t, schemas.ReasonExited, 7)
 	var want bytes.Buffer
 	for i := range lines {
 		fmt.Fprintln(&want, i+1)
 	}
-	if !bytes.Equal(r.stdout.Bytes(), want.Bytes()) || r.stderr.String() != "on\n" {
-		t.Errorf("%d bytes, want %d, and %q", r.stdout.Len(), want.Len(), r.stderr.String())
-	}
-	b.released(t, s, r)
-	b.alone(t)
+	wantBytes(t, "stdout", r.stdout.Bytes(), want.Bytes())
+	testkit.Equal(t, "stderr", r.stderr.String(), "on\n")
+	f.release(t, s, r)
+	f.wantNoLeftovers(t)
 }
 
-func keepsEnded(t *testing.T, b *box) {
-	p := b.sh(t, "echo out; echo err >&2; exit 3")
+func keepsExits(t *testing.T, f *fixture) {
+	p := f.sh(t, "echo out; echo err >&2; exit 3")
 	if exit := p.wait(t); exit.Code != 3 {
-		t.Fatalf("%+v", exit)
+		t.Fatalf("exit = %+v, want code 3", exit)
 	}
-	slow := b.sh(t, "echo begun; until [ -e go ]; do sleep 0.02; done; echo over; kill -9 $$")
-	slow.until(t, "begun\n")
-	s := b.again(t)
-	b.file(t, "go", nil, 0o644)
-	r := b.resume(t, s, p.ID(), 0, 4) // of stderr all was stored
+	slow := f.sh(t, "echo begun; until [ -e go ]; do sleep 0.02; done; echo over; kill -9 $$")
+	slow.readUntil(t, "begun\n")
+	s := f.restart(t)
+	f.writeFile(t, "go", nil, 0o644)
+	r := f.resume(t, s, p.ID(), 0, 4) // all of stderr was stored
 	r.stderr.WriteString("err\n")
-	exit := r.ends(t, schemas.ReasonExited, 3)
-	if exit.Stdout != 4 || exit.Stderr != 4 || exit.Ended.Before(exit.Started) {
-		t.Errorf("%+v", exit)
+	exit := r.wantExit(t, schemas.ReasonExited, 3)
+	testkit.Equal(t, "the exit's counts of bytes", []int64{exit.Stdout, exit.Stderr}, []int64{4, 4})
+	if exit.Ended.Before(exit.Started) {
+		t.Errorf("ended at %v, want no time before the start at %v", exit.Ended, exit.Started)
 	}
-	is(t, "stdout", r.stdout.String(), "out\n")
-	r2 := b.resume(t, s, slow.ID(), 6, 0)
+	testkit.Equal(t, "stdout", r.stdout.String(), "out\n")
+	r2 := f.resume(t, s, slow.ID(), 6, 0)
 	r2.stdout.WriteString("begun\n")
-	r2.ends(t, schemas.ReasonKilled, 137)
-	is(t, "stdout", r2.stdout.String(), "begun\nover\n")
-	b.released(t, s, r)
-	b.released(t, s, r2)
-	if _, err := s.Resume(b.ctx, "never-was", 0, 0); schemas.CodeOf(err) != schemas.CodeNotFound {
-		t.Errorf("resume of nothing: %v", err)
-	}
+	r2.wantExit(t, schemas.ReasonKilled, 137)
+	testkit.Equal(t, "stdout", r2.stdout.String(), "begun\nover\n")
+	f.release(t, s, r)
+	f.release(t, s, r2)
+	_, err := s.Resume(f.ctx, "never-was", 0, 0)
+	wantCode(t, "resume of an unknown process", err, schemas.CodeNotFound)
 }
 
-func keepsStdin(t *testing.T, b *box) {
+func keepsStdin(t *testing.T, f *fixture) {
 	cmd := shell("trap 'echo usr1' USR1; echo ready; while read -r l; do echo \"got $l\"; done; echo end; exit 4")
 	cmd.Stdin = true
-	p := b.start(t, cmd)
-	p.until(t, "ready\n")
-	if err := p.WriteStdin(b.ctx, []byte("one\n")); err != nil {
-		t.Fatal(err)
-	}
-	p.until(t, "got one\n")
-	rude := b.sh(t, "trap '' TERM; echo on; while :; do sleep 0.05; done")
-	rude.until(t, "on\n")
-	s := b.again(t)
-	held, err := s.Held(b.ctx)
-	if err != nil || len(held) != 2 {
-		t.Fatalf("held: %+v, %v", held, err)
+	p := f.start(t, cmd)
+	p.readUntil(t, "ready\n")
+	testkit.Must(t, p.WriteStdin(f.ctx, []byte("one\n")))
+	p.readUntil(t, "got one\n")
+	stubborn := f.sh(t, "trap '' TERM; echo on; while :; do sleep 0.05; done")
+	stubborn.readUntil(t, "on\n")
+	s := f.restart(t)
+	held, err := s.Held(f.ctx)
+	testkit.Must(t, err)
+	if len(held) != 2 {
+		t.Fatalf("held = %+v, want two processes", held)
 	}
 	for _, h := range held {
-		if h.ID == p.ID() && (h.Stdin != 4 || h.StdinClosed) || h.ID == rude.ID() && !h.StdinClosed {
-			t.Errorf("%+v", h)
+		if h.ID == p.ID() && (h.Stdin != 4 || h.StdinClosed) {
+			t.Errorf("held = %+v, want an open stdin at 4", h)
+		}
+		if h.ID == stubborn.ID() && !h.StdinClosed {
+			t.Errorf("held = %+v, want a closed stdin", h)
 		}
 	}
-	r := b.resume(t, s, p.ID(), int64(p.stdout.Len()), 0)
+	r := f.resume(t, s, p.ID(), int64(p.stdout.Len()), 0)
 	r.stdout.Write(p.stdout.Bytes())
-	if err := r.WriteStdin(b.ctx, []byte("two\n")); err != nil {
-		t.Fatal(err)
-	}
-	r.until(t, "got two\n")
-	if err := r.Signal(10); err != nil {
-		t.Error(err)
-	}
-	r.until(t, "usr1\n")
-	if err := r.CloseStdin(); err != nil {
-		t.Error(err)
-	}
-	// A shell whose read a signal has interrupted may take that for the end of its input.
-	r.ends(t, schemas.ReasonExited, 4)
-	q := b.resume(t, s, rude.ID(), 3, 0)
+	testkit.Must(t, r.WriteStdin(f.ctx, []byte("two\n")))
+	r.readUntil(t, "got two\n")
+	testkit.Must(t, r.Signal(10))
+	r.readUntil(t, "usr1\n")
+	testkit.Must(t, r.CloseStdin())
+	// A shell may treat the interruption of its read by a signal as the end of its input.
+	r.wantExit(t, schemas.ReasonExited, 4)
+	q := f.resume(t, s, stubborn.ID(), 3, 0)
 	q.stdout.WriteString("on\n")
-	if err := q.Kill(10 * time.Millisecond); err != nil {
-		t.Error(err)
-	}
-	q.ends(t, schemas.ReasonKilled, 137)
-	b.alone(t)
+	testkit.Must(t, q.Kill(10*time.Millisecond))
+	q.wantExit(t, schemas.ReasonKilled, 137)
+	f.wantNoLeftovers(t)
 }
 
-// keepsTimeout: the time runs while nobody is there.
-func keepsTimeout(t *testing.T, b *box) {
+// keepsTimeout: the timeout runs while no worker is connected.
+func keepsTimeout(t *testing.T, f *fixture) {
 	cmd := shell("echo on; sleep 300 & sleep 300")
 	cmd.Timeout = 500 * time.Millisecond
-	p := b.start(t, cmd)
-	p.until(t, "on\n")
-	s := b.again(t)
-	r := b.resume(t, s, p.ID(), 3, 0)
+	p := f.start(t, cmd)
+	p.readUntil(t, "on\n")
+	s := f.restart(t)
+	r := f.resume(t, s, p.ID(), 3, 0)
 	r.stdout.WriteString("on\n")
-	r.ends(t, schemas.ReasonTimedOut, schemas.ExitTimedOut)
-	b.alone(t)
+	r.wantExit(t, schemas.ReasonTimedOut, schemas.ExitTimedOut)
+	f.wantNoLeftovers(t)
 }
 
-func sameSandbox(t *testing.T, b *box) {
-	b.say(t, "echo kept >/tmp/kept-$$.here && mv /tmp/kept-$$.here here && echo $PPID >super")
-	first, ok := b.Sandbox.(sandbox.Attached)
+func keepsSandbox(t *testing.T, f *fixture) {
+	f.output(t, "echo kept >/tmp/kept-$$.here && mv /tmp/kept-$$.here here && echo $PPID >super")
+	first, ok := f.Sandbox.(sandbox.Attached)
 	if !ok {
-		t.Skip("sandboxes of this provider end with it")
+		t.Skip("the sandboxes of this provider end with it")
 	}
-	if err := first.SetOwner("second"); err != nil {
-		t.Fatal(err)
-	}
-	s := b.again(t)
+	testkit.Must(t, first.SetOwner("second"))
+	s := f.restart(t)
 	spec := s.Spec()
-	if s.ID() != "box" || spec.ID != "box" || spec.Thread != "thread-1" || spec.Workspace != b.spec.Workspace || spec.Owner != "second" {
-		t.Errorf("%+v", spec)
-	}
-	is(t, "the same supervisor", b.say(t, "cat here; [ $(cat super) = $PPID ] && echo $SLUICE_THREAD $FROM_SPEC"), "kept\nthread-1 spec\n")
-	if _, err := b.provider.Create(b.ctx, b.spec); schemas.CodeOf(err) != schemas.CodeConflict {
-		t.Errorf("made twice: %v", err)
-	}
-	// Left and attached once more; what is attached already is not found again.
-	s = b.again(t)
-	if next, ok := b.provider.(sandbox.Reattacher); ok {
-		if found, err := next.Attach(b.ctx); err != nil || len(found) != 0 {
-			t.Errorf("attached twice: %v, %v", found, err)
+	testkit.Equal(t, "the attached sandbox", []string{s.ID(), spec.ID, spec.Thread, spec.Workspace, spec.Owner},
+		[]string{"box", "box", "thread-1", f.spec.Workspace, "second"})
+	testkit.Equal(t, "the output with the same supervisor", f.output(t, "cat here; [ $(cat super) = $PPID ] && echo $SLUICE_THREAD $FROM_SPEC"), "kept\nthread-1 spec\n")
+	_, err := f.provider.Create(f.ctx, f.spec)
+	wantCode(t, "create with the id of an attached sandbox", err, schemas.CodeConflict)
+	// A second restart attaches it again; a second Attach does not find it.
+	s = f.restart(t)
+	if next, ok := f.provider.(sandbox.Reattacher); ok {
+		found, err := next.Attach(f.ctx)
+		testkit.Must(t, err)
+		if len(found) != 0 {
+			t.Errorf("second attach found %d sandboxes, want none", len(found))
 		}
 	}
-	b.say(t, "true")
-	if err := s.Terminate(b.ctx, 0); err != nil {
-		t.Error(err)
-	}
-	other := b.spec
-	other.ID, other.Workspace = "other", filepath.Join(b.workspace, "other")
-	o, err := b.provider.Create(b.ctx, other)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(other.Workspace); err != nil || strings.Contains(o.ID(), "box") {
-		t.Error(o.ID(), err)
-	}
+	f.output(t, "true")
+	testkit.Must(t, s.Terminate(f.ctx, 0))
+	other := f.spec
+	other.ID, other.Workspace = "other", filepath.Join(f.workspace, "other")
+	o := f.create(t, other)
+	testkit.Equal(t, "id", o.ID(), "other")
+	_, err = os.Stat(other.Workspace)
+	testkit.Must(t, err)
 }

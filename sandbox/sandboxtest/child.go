@@ -6,30 +6,27 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// What a process finds when it starts.
+// What a process gets when it starts.
 var childTests = []test{
-	{"Arguments", func(t *testing.T, b *box) {
+	{"Arguments", func(t *testing.T, f *fixture) {
 		args := []string{"", " ", "two words", "line\nbreak", `"quoted" 'twice' \ $HOME`, "*", "-n", "\xff\xfe\x01", "été", "=", strings.Repeat("x", 100<<10)}
-		r := b.start(t, sandbox.Command{Path: "printf", Args: append([]string{`%s\0`}, args...)})
-		r.ends(t, schemas.ReasonExited, 0)
+		r := f.start(t, sandbox.Command{Path: "printf", Args: append([]string{`%s\0`}, args...)})
+		r.wantExit(t, schemas.ReasonExited, 0)
 		got := strings.Split(strings.TrimSuffix(r.stdout.String(), "\x00"), "\x00")
-		if diff := cmp.Diff(args, got); diff != "" {
-			t.Error(diff)
-		}
+		testkit.Equal(t, "arguments", got, args)
 	}},
-	{"Environment", func(t *testing.T, b *box) {
-		t.Setenv("SLUICE_TEST_OF_INHERITANCE", "must not be seen")
-		home := strings.TrimSpace(b.say(t, "pwd"))
-		r := b.start(t, sandbox.Command{ID: "env", Path: "env", Args: []string{"-0"}, Env: map[string]string{
+	{"Environment", func(t *testing.T, f *fixture) {
+		t.Setenv("SLUICE_TEST_OF_INHERITANCE", "must not be visible")
+		home := strings.TrimSpace(f.output(t, "pwd"))
+		r := f.start(t, sandbox.Command{ID: "env", Path: "env", Args: []string{"-0"}, Env: map[string]string{
 			"FROM_COMMAND": "a=b\nc", "BOTH": "command", "EMPTY": "", "SLUICE_PROCESS": "another",
 		}})
-		r.ends(t, schemas.ReasonExited, 0)
+		r.wantExit(t, schemas.ReasonExited, 0)
 		got := strings.Split(strings.TrimSuffix(r.stdout.String(), "\x00"), "\x00")
 		slices.Sort(got)
 		want := []string{
@@ -37,52 +34,46 @@ var childTests = []test{
 			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "SLUICE_PROCESS=env",
 			"SLUICE_THREAD=thread-1", "TERM=dumb",
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
-		}
+		testkit.Equal(t, "environment", got, want)
 	}},
-	{"Descriptors", func(t *testing.T, b *box) {
-		// Others come and go meanwhile, so that what leaks between a fork and an exec would be seen.
-		other := b.start(t, sandbox.Command{Path: "cat", Stdin: true})
+	{"Descriptors", func(t *testing.T, f *fixture) {
+		// Other processes start meanwhile, so that a descriptor that leaks between a fork and an exec shows.
+		other := f.start(t, sandbox.Command{Path: "cat", Stdin: true})
 		for range 10 {
-			got := strings.Fields(b.say(t, `ls /proc/$$/fd; true`))
-			if diff := cmp.Diff([]string{"0", "1", "2"}, got); diff != "" {
-				t.Fatal(diff)
-			}
+			got := strings.Fields(f.output(t, `ls /proc/$$/fd; true`))
+			testkit.Equal(t, "descriptors", got, []string{"0", "1", "2"})
 		}
-		is(t, "standard input", b.say(t, `readlink /proc/$$/fd/0`), "/dev/null\n")
-		if err := other.CloseStdin(); err != nil {
-			t.Error(err)
-		}
-		other.ends(t, schemas.ReasonExited, 0)
+		testkit.Equal(t, "standard input", f.output(t, `readlink /proc/$$/fd/0`), "/dev/null\n")
+		testkit.Must(t, other.CloseStdin())
+		other.wantExit(t, schemas.ReasonExited, 0)
 	}},
-	{"Signals", func(t *testing.T, b *box) {
-		r := b.start(t, sandbox.Command{Path: "cat", Args: []string{"/proc/self/status"}})
-		r.ends(t, schemas.ReasonExited, 0)
+	{"Signals", func(t *testing.T, f *fixture) {
+		r := f.start(t, sandbox.Command{Path: "cat", Args: []string{"/proc/self/status"}})
+		r.wantExit(t, schemas.ReasonExited, 0)
 		seen := 0
 		for line := range strings.Lines(r.stdout.String()) {
 			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 			if name == "SigBlk" || name == "SigIgn" {
 				seen++
-				is(t, name, strings.Trim(strings.TrimSpace(value), "0"), "")
+				testkit.Equal(t, name, strings.Trim(strings.TrimSpace(value), "0"), "")
 			}
 		}
 		if seen != 2 {
-			t.Errorf("no signal masks in %s", r.stdout.String())
+			t.Errorf("found %d signal masks in %s, want 2", seen, r.stdout.String())
 		}
 	}},
-	{"Limits", func(t *testing.T, b *box) {
-		is(t, "umask and core size", b.say(t, `umask; ulimit -c`), "0022\n0\n")
+	{"Limits", func(t *testing.T, f *fixture) {
+		testkit.Equal(t, "umask and core size", f.output(t, `umask; ulimit -c`), "0022\n0\n")
 	}},
-	{"Session", func(t *testing.T, b *box) {
-		r := b.start(t, sandbox.Command{Path: "cat", Args: []string{"/proc/self/stat"}})
-		r.ends(t, schemas.ReasonExited, 0)
-		f := strings.Fields(r.stdout.String())
-		if len(f) < 6 || f[4] != f[0] || f[5] != f[0] {
-			t.Errorf("neither a group nor a session of its own: %s", r.stdout.String())
+	{"Session", func(t *testing.T, f *fixture) {
+		r := f.start(t, sandbox.Command{Path: "cat", Args: []string{"/proc/self/stat"}})
+		r.wantExit(t, schemas.ReasonExited, 0)
+		stat := strings.Fields(r.stdout.String())
+		if len(stat) < 6 || stat[4] != stat[0] || stat[5] != stat[0] {
+			t.Errorf("stat = %s, want the process's own group and session", r.stdout.String())
 		}
-		if pid := strconv.Itoa(r.PID()); pid != f[0] {
-			t.Logf("PID is %s for the host, %s inside", pid, f[0])
+		if pid := strconv.Itoa(r.PID()); pid != stat[0] {
+			t.Logf("the PID is %s on the host and %s in the sandbox", pid, stat[0])
 		}
 	}},
 }

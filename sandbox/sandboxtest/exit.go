@@ -8,130 +8,119 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// How a process ends, and how it is told.
+// How a process ends, and what its exit reports.
 var exitTests = []test{
-	{"Codes", func(t *testing.T, b *box) {
+	{"Codes", func(t *testing.T, f *fixture) {
 		for _, n := range []int{0, 1, 7, 126, 127, 137, 255} {
-			exit := b.sh(t, fmt.Sprintf("exit %d", n)).ends(t, schemas.ReasonExited, n)
-			if exit.Signal != 0 || exit.Killed != 0 {
-				t.Errorf("%+v", exit)
-			}
+			exit := f.sh(t, fmt.Sprintf("exit %d", n)).wantExit(t, schemas.ReasonExited, n)
+			testkit.Equal(t, "signal", exit.Signal, sandbox.Signal(0))
+			testkit.Equal(t, "count of killed descendants", exit.Killed, 0)
 		}
 	}},
-	{"Signals", func(t *testing.T, b *box) {
+	{"Signals", func(t *testing.T, f *fixture) {
 		for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGTERM, syscall.SIGKILL, syscall.SIGSEGV, syscall.SIGPIPE} {
-			exit := b.sh(t, fmt.Sprintf("kill -%d $$; sleep 300", int(sig))).ends(t, schemas.ReasonKilled, 128+int(sig))
-			if exit.Signal != sandbox.Signal(sig) {
-				t.Errorf("%+v", exit)
-			}
+			exit := f.sh(t, fmt.Sprintf("kill -%d $$; sleep 300", int(sig))).wantExit(t, schemas.ReasonKilled, 128+int(sig))
+			testkit.Equal(t, "signal", exit.Signal, sandbox.Signal(sig))
 		}
 	}},
-	{"Record", func(t *testing.T, b *box) {
-		exit := b.sh(t, "printf 12345; printf 123 >&2; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done").ends(t, schemas.ReasonExited, 0)
-		if exit.Stdout != 5 || exit.Stderr != 3 || exit.MaxRSS <= 0 || exit.UserTime+exit.SystemTime <= 0 ||
-			exit.Started.IsZero() || !exit.Ended.After(exit.Started) {
-			t.Errorf("%+v", exit)
+	{"Report", func(t *testing.T, f *fixture) {
+		exit := f.sh(t, "printf 12345; printf 123 >&2; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done").wantExit(t, schemas.ReasonExited, 0)
+		testkit.Equal(t, "counts of bytes", []int64{exit.Stdout, exit.Stderr}, []int64{5, 3})
+		if exit.MaxRSS <= 0 {
+			t.Errorf("MaxRSS = %d, want it positive", exit.MaxRSS)
+		}
+		if exit.UserTime+exit.SystemTime <= 0 {
+			t.Errorf("CPU time = %v + %v, want it positive", exit.UserTime, exit.SystemTime)
+		}
+		if exit.Started.IsZero() || !exit.Ended.After(exit.Started) {
+			t.Errorf("ran from %v to %v, want an end after the start", exit.Started, exit.Ended)
 		}
 	}},
-	{"Again", func(t *testing.T, b *box) {
-		r := b.sh(t, "echo x")
-		first := r.finish(t)
+	{"WaitTwice", func(t *testing.T, f *fixture) {
+		r := f.sh(t, "echo x")
+		first := r.readAll(t)
 		if second := r.wait(t); second != first {
-			t.Errorf("waited twice: %+v, then %+v", first, second)
+			t.Errorf("second wait = %+v, want %+v", second, first)
 		}
-		if r.next(t) {
-			t.Error("more output after the end")
+		if r.readChunk(t) {
+			t.Error("read after the end returned output, want io.EOF")
 		}
 	}},
-	{"WaitWithoutReading", func(t *testing.T, b *box) {
-		r := b.sh(t, "echo one; echo two >&2")
-		if exit := r.wait(t); exit.Code != 0 {
-			t.Errorf("%+v", exit)
-		}
-		r.ends(t, schemas.ReasonExited, 0)
-		is(t, "read after the end", r.stdout.String()+r.stderr.String(), "one\ntwo\n")
+	{"WaitWithoutReading", func(t *testing.T, f *fixture) {
+		r := f.sh(t, "echo one; echo two >&2")
+		testkit.Equal(t, "exit code", r.wait(t).Code, 0)
+		r.wantExit(t, schemas.ReasonExited, 0)
+		testkit.Equal(t, "output read after the end", r.stdout.String()+r.stderr.String(), "one\ntwo\n")
 	}},
-	{"WaitContext", func(t *testing.T, b *box) {
-		r := b.start(t, sandbox.Command{Path: "sleep", Args: []string{"300"}})
-		ctx, cancel := context.WithCancel(b.ctx)
+	{"ContextCanceled", func(t *testing.T, f *fixture) {
+		r := f.start(t, sandbox.Command{Path: "sleep", Args: []string{"300"}})
+		ctx, cancel := context.WithCancel(f.ctx)
 		cancel()
 		if _, err := r.Wait(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("wait with a context that is over: %v", err)
+			t.Errorf("wait with a canceled context: error = %v, want context.Canceled", err)
 		}
 		if _, err := r.Read(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("read with a context that is over: %v", err)
+			t.Errorf("read with a canceled context: error = %v, want context.Canceled", err)
 		}
-		if err := r.Kill(0); err != nil {
-			t.Error(err)
-		}
-		r.ends(t, schemas.ReasonKilled, 137)
+		r.kill(t)
 	}},
-	{"Signal", func(t *testing.T, b *box) {
-		r := b.sh(t, `trap 'echo got; exit 9' USR1; sh -c 'trap "echo child; exit" USR1; echo ready; while :; do sleep 0.01; done' & wait; wait`)
-		r.until(t, "ready")
+	{"Signal", func(t *testing.T, f *fixture) {
+		r := f.sh(t, `trap 'echo got; exit 9' USR1; sh -c 'trap "echo child; exit" USR1; echo ready; while :; do sleep 0.01; done' & wait; wait`)
+		r.readUntil(t, "ready")
 		for _, sig := range []sandbox.Signal{-1, 0, 65, 1000} {
-			code(t, "no signal", r.Signal(sig), schemas.CodeInvalidArgument)
+			wantCode(t, "unknown signal", r.Signal(sig), schemas.CodeInvalidArgument)
 		}
-		if err := r.Signal(sandbox.Signal(syscall.SIGUSR1)); err != nil {
-			t.Fatal(err)
-		}
-		r.until(t, "got")
-		r.ends(t, schemas.ReasonExited, 9)
-		code(t, "signal after the end", r.Signal(sandbox.Signal(syscall.SIGUSR1)), schemas.CodeNotFound)
+		testkit.Must(t, r.Signal(sandbox.Signal(syscall.SIGUSR1)))
+		r.readUntil(t, "got")
+		r.wantExit(t, schemas.ReasonExited, 9)
+		wantCode(t, "signal after the end", r.Signal(sandbox.Signal(syscall.SIGUSR1)), schemas.CodeNotFound)
 		if err := r.Kill(0); err != nil {
-			t.Errorf("kill after the end: %v", err)
+			t.Errorf("kill after the end: error = %v, want none", err)
 		}
 		if err := r.Ack(schemas.Stdout, 1); err != nil {
-			t.Errorf("ack after the end: %v", err)
+			t.Errorf("ack after the end: error = %v, want none", err)
 		}
 	}},
-	{"SignalReachesTheGroup", func(t *testing.T, b *box) {
-		r := b.sh(t, `trap : USR1; sh -c 'trap "echo child; exit" USR1; echo ready; while :; do sleep 0.01; done' & while ! wait $!; do :; done`)
-		r.until(t, "ready")
-		if err := r.Signal(sandbox.Signal(syscall.SIGUSR1)); err != nil {
-			t.Fatal(err)
-		}
-		r.until(t, "child")
-		if err := r.Kill(0); err != nil {
-			t.Error(err)
-		}
-		r.finish(t)
+	{"SignalReachesProcessGroup", func(t *testing.T, f *fixture) {
+		r := f.sh(t, `trap : USR1; sh -c 'trap "echo child; exit" USR1; echo ready; while :; do sleep 0.01; done' & while ! wait $!; do :; done`)
+		r.readUntil(t, "ready")
+		testkit.Must(t, r.Signal(sandbox.Signal(syscall.SIGUSR1)))
+		r.readUntil(t, "child")
+		testkit.Must(t, r.Kill(0))
+		r.readAll(t)
 	}},
-	{"Timeout", func(t *testing.T, b *box) {
+	{"Timeout", func(t *testing.T, f *fixture) {
 		cmd := shell("echo before; sleep 300 & sleep 300")
 		cmd.Timeout = 2 * time.Second
-		r := b.start(t, cmd)
-		r.ends(t, schemas.ReasonTimedOut, schemas.ExitTimedOut)
-		is(t, "printed until then", r.stdout.String(), "before\n")
-		b.alone(t)
+		r := f.start(t, cmd)
+		r.wantExit(t, schemas.ReasonTimedOut, schemas.ExitTimedOut)
+		testkit.Equal(t, "stdout", r.stdout.String(), "before\n")
+		f.wantNoLeftovers(t)
 	}},
-	{"TimeoutWithGrace", func(t *testing.T, b *box) {
+	{"TimeoutWithGrace", func(t *testing.T, f *fixture) {
 		cmd := shell(`trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.01; done`)
-		cmd.Timeout, cmd.Grace = 2*time.Second, Patience
-		r := b.start(t, cmd)
-		exit := r.ends(t, schemas.ReasonTimedOut, schemas.ExitTimedOut)
-		is(t, "printed in its grace", r.stdout.String(), "ready\nasked\n")
-		if exit.Signal != 0 {
-			t.Errorf("%+v", exit)
-		}
+		cmd.Timeout, cmd.Grace = 2*time.Second, testkit.Timeout
+		r := f.start(t, cmd)
+		exit := r.wantExit(t, schemas.ReasonTimedOut, schemas.ExitTimedOut)
+		testkit.Equal(t, "stdout", r.stdout.String(), "ready\nasked\n")
+		testkit.Equal(t, "signal", exit.Signal, sandbox.Signal(0))
 	}},
-	{"TimeoutIgnored", func(t *testing.T, b *box) {
+	{"TimeoutIgnored", func(t *testing.T, f *fixture) {
 		cmd := shell(`trap '' TERM; echo ready; sleep 300 & while :; do sleep 300; done`)
 		cmd.Timeout, cmd.Grace = time.Second, 50*time.Millisecond
-		r := b.start(t, cmd)
-		exit := r.ends(t, schemas.ReasonTimedOut, schemas.ExitTimedOut)
-		if exit.Signal != sandbox.Signal(syscall.SIGKILL) {
-			t.Errorf("%+v", exit)
-		}
-		b.alone(t)
+		r := f.start(t, cmd)
+		exit := r.wantExit(t, schemas.ReasonTimedOut, schemas.ExitTimedOut)
+		testkit.Equal(t, "signal", exit.Signal, sandbox.Signal(syscall.SIGKILL))
+		f.wantNoLeftovers(t)
 	}},
-	{"TimeoutNotReached", func(t *testing.T, b *box) {
+	{"TimeoutNotReached", func(t *testing.T, f *fixture) {
 		cmd := shell("exit 4")
-		cmd.Timeout = Patience
-		b.start(t, cmd).ends(t, schemas.ReasonExited, 4)
+		cmd.Timeout = testkit.Timeout
+		f.start(t, cmd).wantExit(t, schemas.ReasonExited, 4)
 	}},
 }

@@ -1,92 +1,74 @@
 package sandboxtest
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// What every provider does about a workspace that holds too much.
+// How a workspace's limits are enforced.
 var limitTests = []test{
-	{"Past", func(t *testing.T, b *box) {
-		l := b.limited(t)
-		exit := l.sh(t, "touch 1 2 3 4 5 6; exit 7").ends(t, schemas.ReasonExited, 7)
-		code(t, "what it left", exit.Limit, schemas.CodeLimitExceeded)
-		// Whoever removes files gets through.
-		if exit := l.sh(t, "ls >&2; rm 1 2").ends(t, schemas.ReasonExited, 0); exit.Limit != nil {
-			t.Errorf("a command that removes files: %v", exit.Limit)
-		}
-		if exit := l.sh(t, "touch 1").ends(t, schemas.ReasonExited, 0); exit.Limit != nil {
-			t.Errorf("a command within the limits: %v", exit.Limit)
-		}
+	{"Files", func(t *testing.T, f *fixture) {
+		l := f.limitedSandbox(t)
+		exit := l.sh(t, "touch 1 2 3 4 5 6; exit 7").wantExit(t, schemas.ReasonExited, 7)
+		wantCode(t, "limit of the exit", exit.Limit, schemas.CodeLimitExceeded)
+		// A command that removes files is not refused.
+		wantNoLimit(t, "a command that removes files", l.sh(t, "ls >&2; rm 1 2").wantExit(t, schemas.ReasonExited, 0))
+		wantNoLimit(t, "a command within the limits", l.sh(t, "touch 1").wantExit(t, schemas.ReasonExited, 0))
 	}},
-	{"Bytes", func(t *testing.T, b *box) {
-		l := b.limited(t)
-		exit := l.sh(t, "head -c 60000 /dev/zero >a; head -c 60000 /dev/zero >b").finish(t)
-		code(t, "what it left", exit.Limit, schemas.CodeLimitExceeded)
+	{"Bytes", func(t *testing.T, f *fixture) {
+		l := f.limitedSandbox(t)
+		exit := l.sh(t, "head -c 60000 /dev/zero >a; head -c 60000 /dev/zero >b").readAll(t)
+		wantCode(t, "limit of the exit", exit.Limit, schemas.CodeLimitExceeded)
 	}},
-	{"Running", func(t *testing.T, b *box) {
-		l := b.limited(t)
-		exit := l.sh(t, "touch 1 2 3 4 5 6; exec sleep 300").ends(t, schemas.ReasonKilled, 137)
-		code(t, "why it was ended", exit.Limit, schemas.CodeLimitExceeded)
-		exit = l.sh(t, "touch 7; exec sleep 300").ends(t, schemas.ReasonKilled, 137)
-		code(t, "why the next was ended", exit.Limit, schemas.CodeLimitExceeded)
+	{"KillsRunningCommand", func(t *testing.T, f *fixture) {
+		l := f.limitedSandbox(t)
+		exit := l.sh(t, "touch 1 2 3 4 5 6; exec sleep 300").wantExit(t, schemas.ReasonKilled, 137)
+		wantCode(t, "limit of the killed command", exit.Limit, schemas.CodeLimitExceeded)
+		exit = l.sh(t, "touch 7; exec sleep 300").wantExit(t, schemas.ReasonKilled, 137)
+		wantCode(t, "limit of the next killed command", exit.Limit, schemas.CodeLimitExceeded)
 	}},
-	{"Refused", func(t *testing.T, b *box) {
-		l := b.limited(t)
-		l.sh(t, "touch 1 2 3 4 5 6").finish(t)
+	{"RefusesStart", func(t *testing.T, f *fixture) {
+		l := f.limitedSandbox(t)
+		l.sh(t, "touch 1 2 3 4 5 6").readAll(t)
 		for _, name := range []string{"7", "8", "9"} {
-			exit := l.sh(t, `touch "$1"`, name).ends(t, schemas.ReasonExited, 0)
-			code(t, "what it left", exit.Limit, schemas.CodeLimitExceeded)
+			exit := l.sh(t, `touch "$1"`, name).wantExit(t, schemas.ReasonExited, 0)
+			wantCode(t, "limit of the exit", exit.Limit, schemas.CodeLimitExceeded)
 		}
 		_, err := l.Start(l.ctx, shell("true"))
-		code(t, "start", err, schemas.CodeInvalidArgument) // it has no id
+		wantCode(t, "start without an id", err, schemas.CodeInvalidArgument)
 		cmd := shell("rm 1")
-		cmd.ID = l.id()
+		cmd.ID = l.nextID()
 		_, err = l.Start(l.ctx, cmd)
-		code(t, "start", err, schemas.CodeLimitExceeded)
+		wantCode(t, "start above the limit", err, schemas.CodeLimitExceeded)
 		for _, name := range []string{"6", "7", "8", "9"} {
-			if err := os.Remove(filepath.Join(l.workspace, name)); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, os.Remove(filepath.Join(l.workspace, name)))
 		}
-		if exit := l.sh(t, "rm 1").ends(t, schemas.ReasonExited, 0); exit.Limit != nil {
-			t.Error(exit.Limit)
-		}
+		wantNoLimit(t, "a command within the limits", l.sh(t, "rm 1").wantExit(t, schemas.ReasonExited, 0))
 	}},
-	{"Hostile", func(t *testing.T, b *box) {
-		l := b.limited(t)
+	{"LinksAndDeepFolders", func(t *testing.T, f *fixture) {
+		l := f.limitedSandbox(t)
 		outside := filepath.Join(t.TempDir(), "outside")
 		for i := range 10 {
-			if err := os.MkdirAll(filepath.Join(outside, string(rune('a'+i))), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, os.MkdirAll(filepath.Join(outside, string(rune('a'+i))), 0o755))
 		}
-		// A link counts as one, and what it leads to not at all.
-		if exit := l.sh(t, `ln -s "$1" link && mkfifo pipe`, outside).ends(t, schemas.ReasonExited, 0); exit.Limit != nil {
-			t.Error(exit.Limit)
-		}
-		exit := l.sh(t, "rm link pipe; i=0; while [ $i -lt 300 ]; do mkdir d && cd d || exit 1; i=$((i+1)); done").finish(t)
-		if !errors.Is(exit.Limit, schemas.ErrLimitExceeded) {
-			t.Errorf("300 folders, one in the other: %+v", exit)
-		}
+		// A link counts as one file, and its target does not count.
+		wantNoLimit(t, "a link out of the workspace", l.sh(t, `ln -s "$1" link && mkfifo pipe`, outside).wantExit(t, schemas.ReasonExited, 0))
+		exit := l.sh(t, "rm link pipe; i=0; while [ $i -lt 300 ]; do mkdir d && cd d || exit 1; i=$((i+1)); done").readAll(t)
+		wantCode(t, "limit after 300 nested folders", exit.Limit, schemas.CodeLimitExceeded)
 	}},
 }
 
-// limited is a second sandbox of the same provider, of which the workspace may hold 5 files and 100,000 bytes.
-func (b *box) limited(t *testing.T) *box {
+// limitedSandbox makes a second sandbox of the same provider, whose workspace may hold 5 files and 100,000 bytes.
+func (f *fixture) limitedSandbox(t *testing.T) *fixture {
 	t.Helper()
-	l := &box{provider: b.provider, workspace: filepath.Join(filepath.Dir(b.workspace), "limited"), ctx: b.ctx}
+	l := &fixture{provider: f.provider, workspace: filepath.Join(filepath.Dir(f.workspace), "limited"), ctx: f.ctx}
 	l.spec = sandbox.Spec{ID: "limited", Workspace: l.workspace, Limits: sandbox.Limits{WorkspaceFiles: 5, WorkspaceBytes: 100_000}}
-	s, err := b.provider.Create(b.ctx, l.spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Sandbox = s
-	t.Cleanup(func() { _ = s.Terminate(b.ctx, 0) }) // its provider is closed next, which would tell
+	l.Sandbox = f.create(t, l.spec)
+	t.Cleanup(func() { _ = l.Terminate(f.ctx, 0) }) // the close of the provider, which follows, reports what fails
 	return l
 }

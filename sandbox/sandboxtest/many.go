@@ -7,59 +7,56 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// fds counts the supervisor's open descriptors.
-const fds = `ls /proc/$PPID/fd | wc -l`
-
-func (b *box) count(t *testing.T) int {
+// supervisorFDs counts the supervisor's open descriptors.
+func (f *fixture) supervisorFDs(t *testing.T) int {
 	t.Helper()
-	n, err := strconv.Atoi(strings.TrimSpace(b.say(t, fds)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	n, err := strconv.Atoi(strings.TrimSpace(f.output(t, `ls /proc/$PPID/fd | wc -l`)))
+	testkit.Must(t, err)
 	return n
 }
 
-// kept fails when the supervisor has many more descriptors than before. A few come and go with the process that counts; after
-// twice as many processes as allowed, one leaked by each would show.
-func (b *box) kept(t *testing.T, before, allowed int) {
+// wantNoLeak fails the test when the supervisor has more than allowed additional descriptors. The process that counts has a few; the
+// test has run more than twice as many processes as allowed, so that a leak in each shows.
+func (f *fixture) wantNoLeak(t *testing.T, before, allowed int) {
 	t.Helper()
-	if n := b.count(t); n > before+allowed {
-		t.Errorf("the supervisor has %d descriptors, and had %d", n, before)
+	if n := f.supervisorFDs(t); n > before+allowed {
+		t.Errorf("the supervisor has %d descriptors and had %d, want at most %d more", n, before, allowed)
 	}
 }
 
 // Many processes in one sandbox.
 var manyTests = []test{
-	{"InARow", func(t *testing.T, b *box) {
-		b.say(t, "true")
-		before := b.count(t)
+	{"Sequential", func(t *testing.T, f *fixture) {
+		f.output(t, "true")
+		before := f.supervisorFDs(t)
 		for i := range 200 {
-			b.sh(t, fmt.Sprintf("exit %d", i%200)).ends(t, schemas.ReasonExited, i%200)
+			f.sh(t, fmt.Sprintf("exit %d", i%200)).wantExit(t, schemas.ReasonExited, i%200)
 		}
 		for range 10 {
-			b.fails(t, sandbox.Command{Path: "/dev/null"}, schemas.ExitNotExecutable, "/dev/null")
+			f.wantStartError(t, sandbox.Command{Path: "/dev/null"}, schemas.ExitNotExecutable, "/dev/null")
 		}
-		b.kept(t, before, 100)
-		b.alone(t)
+		f.wantNoLeak(t, before, 100)
+		f.wantNoLeftovers(t)
 	}},
-	{"AtATime", func(t *testing.T, b *box) {
-		before := b.count(t)
+	{"Concurrent", func(t *testing.T, f *fixture) {
+		before := f.supervisorFDs(t)
 		var all sync.WaitGroup
 		for worker := range 16 {
 			all.Go(func() {
 				for i := range 5 {
 					cmd := shell("(sleep 300 &); cat; echo $1 >&2; exit $2", fmt.Sprint(worker), fmt.Sprint(i))
-					cmd.ID, cmd.Stdin = b.id(), true
-					p, err := b.Start(b.ctx, cmd)
+					cmd.ID, cmd.Stdin = f.nextID(), true
+					p, err := f.Start(f.ctx, cmd)
 					if err != nil {
 						t.Error(err)
 						return
 					}
-					one := &run{Process: p, ctx: b.ctx}
+					one := &testProcess{Process: p, ctx: f.ctx}
 					if err := one.check(worker, i); err != nil {
 						t.Error(err)
 					}
@@ -67,25 +64,24 @@ var manyTests = []test{
 			})
 		}
 		all.Wait()
-		b.kept(t, before, 40)
-		b.alone(t)
+		f.wantNoLeak(t, before, 40)
+		f.wantNoLeftovers(t)
 	}},
-	{"UnattendedOutputAtATime", func(t *testing.T, b *box) {
-		var runs []*run
+	{"ConcurrentUnreadOutput", func(t *testing.T, f *fixture) {
+		var runs []*testProcess
 		for range 4 {
-			runs = append(runs, b.sh(t, "head -c 10000000 /dev/zero; echo end >&2"))
+			runs = append(runs, f.sh(t, "head -c 10000000 /dev/zero; echo end >&2"))
 		}
 		for _, r := range runs {
-			r.ends(t, schemas.ReasonExited, 0)
-			if r.stdout.Len() != 10000000 || r.stderr.String() != "end\n" {
-				t.Errorf("%d bytes and %q", r.stdout.Len(), r.stderr.String())
-			}
+			r.wantExit(t, schemas.ReasonExited, 0)
+			testkit.Equal(t, "bytes of stdout", r.stdout.Len(), 10000000)
+			testkit.Equal(t, "stderr", r.stderr.String(), "end\n")
 		}
 	}},
 }
 
-// check is what one of many processes does, outside the test's own goroutine.
-func (r *run) check(worker, i int) error {
+// check runs one of many processes to its end. It runs outside the test's goroutine, and so returns its failure.
+func (r *testProcess) check(worker, i int) error {
 	text := strings.Repeat(fmt.Sprintf("%d.%d\n", worker, i), 2000)
 	if err := r.WriteStdin(r.ctx, []byte(text)); err != nil {
 		return err
@@ -112,7 +108,8 @@ func (r *run) check(worker, i int) error {
 		return err
 	}
 	if exit.Code != i || r.stdout.String() != text || r.stderr.String() != fmt.Sprintln(worker) {
-		return fmt.Errorf("worker %d, run %d: %+v, %d bytes, %q", worker, i, exit, r.stdout.Len(), r.stderr.String())
+		return fmt.Errorf("worker %d, run %d: exit = %+v with %d bytes of stdout and stderr %q, want code %d with %d bytes and %q",
+			worker, i, exit, r.stdout.Len(), r.stderr.String(), i, len(text), fmt.Sprintln(worker))
 	}
 	return nil
 }

@@ -8,69 +8,69 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
+// What a start accepts and refuses.
 var startTests = []test{
-	{"NotFound", func(t *testing.T, b *box) {
-		b.file(t, "file", nil, 0o644)
+	{"NotFound", func(t *testing.T, f *fixture) {
+		f.writeFile(t, "file", nil, 0o644)
 		for _, path := range []string{"no-such-program", "./no-such-program", "/no/such/program", "file/x"} {
-			b.fails(t, sandbox.Command{Path: path}, schemas.ExitNotFound, path)
+			f.wantStartError(t, sandbox.Command{Path: path}, schemas.ExitNotFound, path)
 		}
-		b.fails(t, sandbox.Command{Path: "true", Env: map[string]string{"PATH": ""}}, schemas.ExitNotFound, "true")
+		f.wantStartError(t, sandbox.Command{Path: "true", Env: map[string]string{"PATH": ""}}, schemas.ExitNotFound, "true")
 	}},
-	{"NotExecutable", func(t *testing.T, b *box) {
-		b.file(t, "plain", []byte("text"), 0o644)
-		b.file(t, "empty-format", []byte("no interpreter is named\n"), 0o755)
-		b.file(t, "bad-interpreter", []byte("#!/no/such/interpreter\n"), 0o755)
-		b.file(t, "dir/x", nil, 0o644)
+	{"NotExecutable", func(t *testing.T, f *fixture) {
+		f.writeFile(t, "plain", []byte("text"), 0o644)
+		f.writeFile(t, "empty-format", []byte("no interpreter is named\n"), 0o755)
+		f.writeFile(t, "bad-interpreter", []byte("#!/no/such/interpreter\n"), 0o755)
+		f.writeFile(t, "dir/x", nil, 0o644)
 		for _, path := range []string{"./plain", "./empty-format", "./bad-interpreter", "./dir", "/"} {
-			b.fails(t, sandbox.Command{Path: path}, schemas.ExitNotExecutable, path)
+			f.wantStartError(t, sandbox.Command{Path: path}, schemas.ExitNotExecutable, path)
 		}
-		b.fails(t, sandbox.Command{Path: "plain", Env: map[string]string{"PATH": "."}}, schemas.ExitNotExecutable, "plain")
+		f.wantStartError(t, sandbox.Command{Path: "plain", Env: map[string]string{"PATH": "."}}, schemas.ExitNotExecutable, "plain")
 	}},
-	{"ArgumentsTooLong", func(t *testing.T, b *box) {
-		b.fails(t, sandbox.Command{Path: "true", Args: []string{strings.Repeat("x", 200<<10)}}, schemas.ExitNotExecutable, "true")
-		_, err := b.Start(b.ctx, sandbox.Command{ID: b.id(), Path: "true", Args: []string{strings.Repeat("x", 9<<20)}})
-		code(t, "9 MiB of arguments", err, schemas.CodeTooLarge)
+	{"ArgumentsTooLong", func(t *testing.T, f *fixture) {
+		f.wantStartError(t, sandbox.Command{Path: "true", Args: []string{strings.Repeat("x", 200<<10)}}, schemas.ExitNotExecutable, "true")
+		_, err := f.Start(f.ctx, sandbox.Command{ID: f.nextID(), Path: "true", Args: []string{strings.Repeat("x", 9<<20)}})
+		wantCode(t, "9 MiB of arguments", err, schemas.CodeTooLarge)
 	}},
-	{"Lookup", func(t *testing.T, b *box) {
-		b.file(t, "bin/hello", []byte("#!/bin/sh\necho \"hello $0\"\n"), 0o755)
-		b.file(t, "first/hello", []byte("not executable"), 0o644)
-		r := b.start(t, sandbox.Command{Path: "hello", Env: map[string]string{"PATH": "first:bin"}})
-		r.ends(t, schemas.ReasonExited, 0)
-		is(t, "found in a relative PATH, past one that may not be run", r.stdout.String(), "hello bin/hello\n")
-		r = b.start(t, sandbox.Command{Path: "./hello", Dir: "bin"})
-		r.ends(t, schemas.ReasonExited, 0)
-		is(t, "found relative to Dir", r.stdout.String(), "hello ./hello\n")
+	{"Lookup", func(t *testing.T, f *fixture) {
+		f.writeFile(t, "bin/hello", []byte("#!/bin/sh\necho \"hello $0\"\n"), 0o755)
+		f.writeFile(t, "first/hello", []byte("not executable"), 0o644)
+		r := f.start(t, sandbox.Command{Path: "hello", Env: map[string]string{"PATH": "first:bin"}})
+		r.wantExit(t, schemas.ReasonExited, 0)
+		testkit.Equal(t, "output of a program in a relative PATH, behind one that is not executable", r.stdout.String(), "hello bin/hello\n")
+		r = f.start(t, sandbox.Command{Path: "./hello", Dir: "bin"})
+		r.wantExit(t, schemas.ReasonExited, 0)
+		testkit.Equal(t, "output of a program relative to Dir", r.stdout.String(), "hello ./hello\n")
 	}},
-	{"Dir", func(t *testing.T, b *box) {
-		b.file(t, "a/b/c", nil, 0o644)
-		home := strings.TrimSpace(b.say(t, "pwd -P"))
+	{"Dir", func(t *testing.T, f *fixture) {
+		f.writeFile(t, "a/b/c", nil, 0o644)
+		home := strings.TrimSpace(f.output(t, "pwd -P"))
 		for dir, want := range map[string]string{"": "", ".": "", "a": "/a", "a/b/": "/a/b", "a/../a/b": "/a/b"} {
-			r := b.start(t, sandbox.Command{Path: "pwd", Args: []string{"-P"}, Dir: dir})
-			r.ends(t, schemas.ReasonExited, 0)
-			is(t, "pwd in "+dir, r.stdout.String(), home+want+"\n")
+			r := f.start(t, sandbox.Command{Path: "pwd", Args: []string{"-P"}, Dir: dir})
+			r.wantExit(t, schemas.ReasonExited, 0)
+			testkit.Equal(t, "pwd in the folder "+dir, r.stdout.String(), home+want+"\n")
 		}
-		b.fails(t, sandbox.Command{Path: "true", Dir: "none"}, schemas.ExitNotExecutable, "none")
-		b.fails(t, sandbox.Command{Path: "true", Dir: "a/b/c"}, schemas.ExitNotExecutable, "a/b/c")
+		f.wantStartError(t, sandbox.Command{Path: "true", Dir: "none"}, schemas.ExitNotExecutable, "none")
+		f.wantStartError(t, sandbox.Command{Path: "true", Dir: "a/b/c"}, schemas.ExitNotExecutable, "a/b/c")
 	}},
-	{"DirEscapes", func(t *testing.T, b *box) {
+	{"DirEscapes", func(t *testing.T, f *fixture) {
 		for name, target := range map[string]string{"up": "..", "root": "/", "far": "a/../../.."} {
-			if err := os.Symlink(target, filepath.Join(b.workspace, name)); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, os.Symlink(target, filepath.Join(f.workspace, name)))
 		}
-		for _, dir := range []string{"..", "../", "a/../..", "/", "/etc", "up", "root", "root/etc", "far", "up/" + filepath.Base(b.workspace)} {
-			_, err := b.Start(b.ctx, sandbox.Command{ID: b.id(), Path: "true", Dir: dir})
+		for _, dir := range []string{"..", "../", "a/../..", "/", "/etc", "up", "root", "root/etc", "far", "up/" + filepath.Base(f.workspace)} {
+			_, err := f.Start(f.ctx, sandbox.Command{ID: f.nextID(), Path: "true", Dir: dir})
 			if _, start := errors.AsType[*sandbox.StartError](err); dir == "far" && start {
-				continue // it goes through a folder that is not there
+				continue // its path leads through a folder that does not exist
 			}
-			code(t, "dir "+dir, err, schemas.CodeInvalidArgument)
+			wantCode(t, "dir "+dir, err, schemas.CodeInvalidArgument)
 		}
 	}},
-	{"Refused", func(t *testing.T, b *box) {
+	{"Refused", func(t *testing.T, f *fixture) {
 		for what, cmd := range map[string]sandbox.Command{
 			"no id":              {Path: "true"},
 			"bad id":             {ID: "a.b", Path: "true"},
@@ -82,57 +82,49 @@ var startTests = []test{
 			"'=' in name in env": {ID: "x", Path: "true", Env: map[string]string{"A=B": "a"}},
 			"negative timeout":   {ID: "x", Path: "true", Timeout: -1},
 		} {
-			_, err := b.Start(b.ctx, cmd)
-			code(t, what, err, schemas.CodeInvalidArgument)
+			_, err := f.Start(f.ctx, cmd)
+			wantCode(t, what, err, schemas.CodeInvalidArgument)
 		}
 	}},
-	{"SameID", func(t *testing.T, b *box) {
-		r := b.start(t, sandbox.Command{ID: "same", Path: "cat", Stdin: true})
-		_, err := b.Start(b.ctx, sandbox.Command{ID: "same", Path: "true"})
-		code(t, "an id in use", err, schemas.CodeConflict)
-		if err := r.CloseStdin(); err != nil {
-			t.Error(err)
-		}
-		r.ends(t, schemas.ReasonExited, 0)
+	{"SameID", func(t *testing.T, f *fixture) {
+		r := f.start(t, sandbox.Command{ID: "same", Path: "cat", Stdin: true})
+		_, err := f.Start(f.ctx, sandbox.Command{ID: "same", Path: "true"})
+		wantCode(t, "an id in use", err, schemas.CodeConflict)
+		testkit.Must(t, r.CloseStdin())
+		r.wantExit(t, schemas.ReasonExited, 0)
 	}},
-	{"ContextOver", func(t *testing.T, b *box) {
-		ctx, cancel := context.WithCancel(b.ctx)
+	{"ContextCanceled", func(t *testing.T, f *fixture) {
+		ctx, cancel := context.WithCancel(f.ctx)
 		cancel()
-		if _, err := b.Start(ctx, sandbox.Command{ID: b.id(), Path: "sleep", Args: []string{"300"}}); !errors.Is(err, context.Canceled) {
-			t.Errorf("start with a context that is over: %v", err)
+		if _, err := f.Start(ctx, sandbox.Command{ID: f.nextID(), Path: "sleep", Args: []string{"300"}}); !errors.Is(err, context.Canceled) {
+			t.Errorf("start with a canceled context: error = %v, want context.Canceled", err)
 		}
-		b.alone(t)
+		f.wantNoLeftovers(t)
 	}},
-	{"ContextBoundsTheStartAlone", func(t *testing.T, b *box) {
-		ctx, cancel := context.WithCancel(b.ctx)
-		p, err := b.Start(ctx, sandbox.Command{ID: b.id(), Path: "cat", Stdin: true})
+	{"ContextBoundsStartAlone", func(t *testing.T, f *fixture) {
+		ctx, cancel := context.WithCancel(f.ctx)
+		p, err := f.Start(ctx, sandbox.Command{ID: f.nextID(), Path: "cat", Stdin: true})
 		cancel()
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := &run{Process: p, ctx: b.ctx}
-		if err := r.WriteStdin(b.ctx, []byte("still there")); err != nil {
-			t.Fatal(err)
-		}
-		r.until(t, "still there")
-		if err := r.CloseStdin(); err != nil {
-			t.Fatal(err)
-		}
-		r.ends(t, schemas.ReasonExited, 0)
+		testkit.Must(t, err)
+		r := &testProcess{Process: p, ctx: f.ctx}
+		testkit.Must(t, r.WriteStdin(f.ctx, []byte("still there")))
+		r.readUntil(t, "still there")
+		testkit.Must(t, r.CloseStdin())
+		r.wantExit(t, schemas.ReasonExited, 0)
 	}},
 }
 
-// fails starts a command that must not start, for a reason of its own.
-func (b *box) fails(t *testing.T, cmd sandbox.Command, want int, says string) {
+// wantStartError starts a command that must fail with a StartError of this code, whose message contains text and a reason.
+func (f *fixture) wantStartError(t *testing.T, cmd sandbox.Command, want int, text string) {
 	t.Helper()
-	cmd.ID = b.id()
-	_, err := b.Start(b.ctx, cmd)
+	cmd.ID = f.nextID()
+	_, err := f.Start(f.ctx, cmd)
 	failure, ok := errors.AsType[*sandbox.StartError](err)
 	if !ok || failure.Code != want {
-		t.Errorf("start %s: got %v, want a StartError with %d", cmd.Path, err, want)
+		t.Errorf("start %s: error = %v, want a StartError with code %d", cmd.Path, err, want)
 		return
 	}
-	if !strings.Contains(failure.Message, says) || len(failure.Message) < len(says)+5 {
-		t.Errorf("start %s: %q does not say what and why", cmd.Path, failure.Message)
+	if !strings.Contains(failure.Message, text) || len(failure.Message) < len(text)+5 {
+		t.Errorf("start %s: message = %q, want it to name %q and a reason", cmd.Path, failure.Message, text)
 	}
 }

@@ -11,32 +11,29 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Patience is how long the suite waits for anything before it calls it a hang: 2 minutes.
-const Patience = 2 * time.Minute
-
-// Factory says how to get a provider.
+// Factory makes the providers under test.
 type Factory struct {
 	// New makes a provider. The suite closes it. Required.
 	New func(t *testing.T) sandbox.Provider
-	// Next makes another provider on the folder of one that has left its sandboxes, as a worker does that was killed and is
-	// started again. The suite closes it. Required, unless the provider is no sandbox.Reattacher.
-	Next func(t *testing.T, left sandbox.Provider) sandbox.Provider
-	// Workspace makes an empty folder that sandboxes may have as their workspace. Default: t.TempDir.
+	// Restart makes another provider on the folder of one that was detached from its sandboxes, as a worker does that is started again
+	// after it was killed. The suite closes it. Required for a sandbox.Reattacher.
+	Restart func(t *testing.T, detached sandbox.Provider) sandbox.Provider
+	// Workspace makes an empty folder for a sandbox's workspace. Default: t.TempDir.
 	Workspace func(t *testing.T) string
-	// Parts are those to run, by name: "Start", "Sandbox" and so on. Default: all.
+	// Parts are the names of the parts to run: "Start", "Sandbox" and so on. Default: all.
 	Parts []string
 }
 
-// Run tries out everything the interfaces promise. Each part is a subtest, with a provider and a sandbox of its own.
-func Run(t *testing.T, f Factory) {
-	if f.Workspace == nil {
-		f.Workspace = func(t *testing.T) string { return t.TempDir() }
+// Run tests everything that the interfaces promise. Each case is a subtest with its own provider and sandbox.
+func Run(t *testing.T, factory Factory) {
+	if factory.Workspace == nil {
+		factory.Workspace = func(t *testing.T) string { return t.TempDir() }
 	}
 	for _, part := range []struct {
 		name  string
@@ -53,13 +50,13 @@ func Run(t *testing.T, f Factory) {
 		{"Limits", limitTests},
 		{"Attach", attachTests},
 	} {
-		if len(f.Parts) > 0 && !slices.Contains(f.Parts, part.name) {
+		if len(factory.Parts) > 0 && !slices.Contains(factory.Parts, part.name) {
 			continue
 		}
 		t.Run(part.name, func(t *testing.T) {
 			for _, tt := range part.tests {
 				t.Run(tt.name, func(t *testing.T) {
-					tt.run(t, newBox(t, f))
+					tt.run(t, newFixture(t, factory))
 				})
 			}
 		})
@@ -68,92 +65,94 @@ func Run(t *testing.T, f Factory) {
 
 type test struct {
 	name string
-	run  func(t *testing.T, b *box)
+	run  func(t *testing.T, f *fixture)
 }
 
-// box is a sandbox with what a test needs around it.
-type box struct {
+// fixture is the sandbox under test with its provider.
+type fixture struct {
 	sandbox.Sandbox
 	factory   Factory
 	provider  sandbox.Provider
 	workspace string
 	spec      sandbox.Spec
 	ctx       context.Context
-	last      atomic.Int64
+	last      atomic.Int64 // the number of the last process id
 }
 
-func newBox(t *testing.T, f Factory) *box {
+func newFixture(t *testing.T, factory Factory) *fixture {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Timeout)
 	t.Cleanup(cancel)
-	b := &box{factory: f, provider: f.New(t), workspace: f.Workspace(t), ctx: ctx}
+	f := &fixture{factory: factory, provider: factory.New(t), workspace: factory.Workspace(t), ctx: ctx}
 	t.Cleanup(func() {
-		if err := b.provider.Close(); err != nil {
+		if err := f.provider.Close(); err != nil {
 			t.Errorf("close the provider: %v", err)
 		}
 	})
-	b.spec = sandbox.Spec{
-		ID: "box", Thread: "thread-1", Workspace: b.workspace, Env: map[string]string{"FROM_SPEC": "spec", "BOTH": "spec"}, Owner: "first",
+	f.spec = sandbox.Spec{
+		ID: "box", Thread: "thread-1", Workspace: f.workspace, Env: map[string]string{"FROM_SPEC": "spec", "BOTH": "spec"}, Owner: "first",
 	}
-	s, err := b.provider.Create(ctx, b.spec)
-	if err != nil {
-		t.Fatalf("create: %v", err)
-	}
-	b.Sandbox = s
-	return b
+	f.Sandbox = f.create(t, f.spec)
+	return f
 }
 
-// start runs a command that must start; an empty ID gets one.
-func (b *box) start(t *testing.T, cmd sandbox.Command) *run {
+// create makes a sandbox of the same provider.
+func (f *fixture) create(t *testing.T, spec sandbox.Spec) sandbox.Sandbox {
+	t.Helper()
+	s, err := f.provider.Create(f.ctx, spec)
+	if err != nil {
+		t.Fatalf("create %s: %v", spec.ID, err)
+	}
+	return s
+}
+
+// start starts a command; an empty ID gets one.
+func (f *fixture) start(t *testing.T, cmd sandbox.Command) *testProcess {
 	t.Helper()
 	if cmd.ID == "" {
-		cmd.ID = b.id()
+		cmd.ID = f.nextID()
 	}
-	p, err := b.Start(b.ctx, cmd)
+	p, err := f.Start(f.ctx, cmd)
 	if err != nil {
 		t.Fatalf("start %s %q: %v", cmd.Path, cmd.Args, err)
 	}
-	return &run{Process: p, ctx: b.ctx}
+	return &testProcess{Process: p, ctx: f.ctx}
 }
 
-func (b *box) id() string { return "p" + strconv.FormatInt(b.last.Add(1), 10) }
+func (f *fixture) nextID() string { return "p" + strconv.FormatInt(f.last.Add(1), 10) }
 
 // sh starts a script.
-func (b *box) sh(t *testing.T, script string, args ...string) *run {
+func (f *fixture) sh(t *testing.T, script string, args ...string) *testProcess {
 	t.Helper()
-	return b.start(t, shell(script, args...))
+	return f.start(t, shell(script, args...))
 }
 
 func shell(script string, args ...string) sandbox.Command {
 	return sandbox.Command{Path: "sh", Args: append([]string{"-c", script, "sh"}, args...)}
 }
 
-// say runs a script to its end, which must be 0, and gives what it printed on its standard output.
-func (b *box) say(t *testing.T, script string, args ...string) string {
+// output runs a script that must exit with 0, and returns its standard output.
+func (f *fixture) output(t *testing.T, script string, args ...string) string {
 	t.Helper()
-	r := b.sh(t, script, args...)
-	exit := r.finish(t)
+	r := f.sh(t, script, args...)
+	exit := r.readAll(t)
 	if exit.Reason != schemas.ReasonExited || exit.Code != 0 {
-		t.Fatalf("%s: %+v, printed %q, %q", script, exit, r.stdout.String(), r.stderr.String())
+		t.Fatalf("%s: exit = %+v, want exited 0; stdout %q, stderr %q", script, exit, r.stdout.String(), r.stderr.String())
 	}
 	return r.stdout.String()
 }
 
-// file puts a file into the workspace.
-func (b *box) file(t *testing.T, name string, data []byte, mode os.FileMode) string {
+// writeFile writes a file into the workspace.
+func (f *fixture) writeFile(t *testing.T, name string, data []byte, mode os.FileMode) string {
 	t.Helper()
-	path := filepath.Join(b.workspace, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, data, mode); err != nil {
-		t.Fatal(err)
-	}
+	path := filepath.Join(f.workspace, name)
+	testkit.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	testkit.Must(t, os.WriteFile(path, data, mode))
 	return path
 }
 
-// alone fails unless the supervisor has no other child than the one that looks: nothing was left behind, alive or dead.
-func (b *box) alone(t *testing.T) {
+// wantNoLeftovers fails the test when the supervisor has a child, running or not reaped, besides the shell that lists them.
+func (f *fixture) wantNoLeftovers(t *testing.T) {
 	t.Helper()
 	script := `
 for f in /proc/[0-9]*/stat; do
@@ -163,21 +162,21 @@ for f in /proc/[0-9]*/stat; do
 	[ "$2" = "$PPID" ] && [ "$pid" != $$ ] && echo "$pid $1 $(tr '\0' ' ' <"/proc/$pid/cmdline")"
 done
 true`
-	if left := b.say(t, "{ "+script+"\n} 2>/dev/null"); left != "" {
-		t.Errorf("left behind: %s", left)
+	if left := f.output(t, "{ "+script+"\n} 2>/dev/null"); left != "" {
+		t.Errorf("processes left behind: %s, want none", left)
 	}
 }
 
-// run is a process with what it has printed so far.
-type run struct {
+// testProcess is a process with the output read so far.
+type testProcess struct {
 	sandbox.Process
 	ctx    context.Context
 	stdout bytes.Buffer
 	stderr bytes.Buffer
 }
 
-// next reads one piece, checks what Read promises of it, and acks it; false at the end.
-func (r *run) next(t *testing.T) bool {
+// readChunk reads and acks one chunk, and checks what Read promises of it; false at the end.
+func (r *testProcess) readChunk(t *testing.T) bool {
 	t.Helper()
 	out, err := r.Read(r.ctx)
 	if err == io.EOF {
@@ -186,53 +185,52 @@ func (r *run) next(t *testing.T) bool {
 	if err != nil {
 		t.Fatalf("read: %v", err)
 	}
-	r.take(t, out)
+	r.appendOutput(t, out)
 	if err := r.Ack(out.Stream, out.Offset+int64(len(out.Data))); err != nil {
 		t.Fatalf("ack: %v", err)
 	}
 	return true
 }
 
-func (r *run) take(t *testing.T, out sandbox.Output) {
+func (r *testProcess) appendOutput(t *testing.T, out sandbox.Output) {
 	t.Helper()
 	to := &r.stdout
 	if out.Stream == schemas.Stderr {
 		to = &r.stderr
 	} else if out.Stream != schemas.Stdout {
-		t.Fatalf("stream %q", out.Stream)
+		t.Fatalf("stream = %q, want stdout or stderr", out.Stream)
 	}
 	if len(out.Data) == 0 || len(out.Data) > 256<<10 {
-		t.Fatalf("a piece of %d bytes", len(out.Data))
+		t.Fatalf("chunk of %d bytes, want 1 byte to 256 KiB", len(out.Data))
 	}
 	if out.Offset != int64(to.Len()) {
-		t.Fatalf("%s: a piece at %d after %d bytes", out.Stream, out.Offset, to.Len())
+		t.Fatalf("%s: offset of a chunk = %d, want %d", out.Stream, out.Offset, to.Len())
 	}
 	to.Write(out.Data)
 }
 
-// until reads until the standard output holds s.
-func (r *run) until(t *testing.T, s string) {
+// readUntil reads until the standard output contains s.
+func (r *testProcess) readUntil(t *testing.T, s string) {
 	t.Helper()
 	for !strings.Contains(r.stdout.String(), s) {
-		if !r.next(t) {
-			t.Fatalf("ended without printing %q: %q, %q", s, r.stdout.String(), r.stderr.String())
+		if !r.readChunk(t) {
+			t.Fatalf("the process ended without printing %q; stdout %q, stderr %q", s, r.stdout.String(), r.stderr.String())
 		}
 	}
 }
 
-// finish reads to the end and gives the exit record.
-func (r *run) finish(t *testing.T) sandbox.Exit {
+// readAll reads to the end and returns the exit.
+func (r *testProcess) readAll(t *testing.T) sandbox.Exit {
 	t.Helper()
-	for r.next(t) {
+	for r.readChunk(t) {
 	}
 	exit := r.wait(t)
-	if exit.Stdout != int64(r.stdout.Len()) || exit.Stderr != int64(r.stderr.Len()) {
-		t.Errorf("exit record counts %d and %d bytes, %d and %d came", exit.Stdout, exit.Stderr, r.stdout.Len(), r.stderr.Len())
-	}
+	testkit.Equal(t, "the exit's count of stdout bytes", exit.Stdout, int64(r.stdout.Len()))
+	testkit.Equal(t, "the exit's count of stderr bytes", exit.Stderr, int64(r.stderr.Len()))
 	return exit
 }
 
-func (r *run) wait(t *testing.T) sandbox.Exit {
+func (r *testProcess) wait(t *testing.T) sandbox.Exit {
 	t.Helper()
 	exit, err := r.Wait(r.ctx)
 	if err != nil {
@@ -241,26 +239,43 @@ func (r *run) wait(t *testing.T) sandbox.Exit {
 	return exit
 }
 
-// ends fails unless the process ends as given.
-func (r *run) ends(t *testing.T, reason schemas.Reason, code int) sandbox.Exit {
+// wantExit reads to the end and fails the test unless the process ends with this reason and code.
+func (r *testProcess) wantExit(t *testing.T, reason schemas.Reason, code int) sandbox.Exit {
 	t.Helper()
-	exit := r.finish(t)
+	exit := r.readAll(t)
 	if exit.Reason != reason || exit.Code != code {
-		t.Errorf("ended %s %d, want %s %d; printed %q, %q", exit.Reason, exit.Code, reason, code, r.stdout.String(), r.stderr.String())
+		t.Errorf("exit = %s %d, want %s %d; stdout %q, stderr %q", exit.Reason, exit.Code, reason, code, r.stdout.String(), r.stderr.String())
 	}
 	return exit
 }
 
-func is(t *testing.T, what, got, want string) {
+// kill kills the process, which must then end with SIGKILL.
+func (r *testProcess) kill(t *testing.T) {
 	t.Helper()
-	if got != want {
-		t.Errorf("%s: got %q, want %q", what, got, want)
+	testkit.Must(t, r.Kill(0))
+	r.wantExit(t, schemas.ReasonKilled, 137)
+}
+
+// wantCode fails the test unless err has this code, and lets it go on.
+func wantCode(t *testing.T, what string, err error, want schemas.Code) {
+	t.Helper()
+	if got := schemas.CodeOf(err); got != want {
+		t.Errorf("%s: code = %q, want %q (error: %v)", what, got, want, err)
 	}
 }
 
-func code(t *testing.T, what string, err error, want schemas.Code) {
+// wantNoLimit fails the test when a command's exit reports an exceeded limit.
+func wantNoLimit(t *testing.T, what string, exit sandbox.Exit) {
 	t.Helper()
-	if schemas.CodeOf(err) != want {
-		t.Errorf("%s: got %v (%s), want %s", what, err, schemas.CodeOf(err), want)
+	if exit.Limit != nil {
+		t.Errorf("%s: limit = %v, want none", what, exit.Limit)
+	}
+}
+
+// wantBytes is testkit.Equal for large data: it does not print them.
+func wantBytes(t *testing.T, what string, got, want []byte) {
+	t.Helper()
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s: got %d bytes, want %d bytes, and the content differs", what, len(got), len(want))
 	}
 }

@@ -6,142 +6,112 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// What becomes of descendants.
+// How a process's descendants end.
 var treeTests = []test{
-	{"LeftBehind", func(t *testing.T, b *box) {
-		exit := b.sh(t, "sleep 300 & sleep 300 & exit 3").ends(t, schemas.ReasonExited, 3)
-		if exit.Killed != 2 {
-			t.Errorf("killed %d of the two left behind", exit.Killed)
-		}
-		b.alone(t)
+	{"LeftBehind", func(t *testing.T, f *fixture) {
+		exit := f.sh(t, "sleep 300 & sleep 300 & exit 3").wantExit(t, schemas.ReasonExited, 3)
+		testkit.Equal(t, "count of killed descendants", exit.Killed, 2)
+		f.wantNoLeftovers(t)
 	}},
-	{"OwnSession", func(t *testing.T, b *box) {
-		exit := b.sh(t, "setsid sh -c 'echo >>up; exec sleep 300' & "+waitFor(1)+"; exit 0").ends(t, schemas.ReasonExited, 0)
-		if exit.Killed != 1 {
-			t.Errorf("killed %d", exit.Killed)
-		}
-		b.alone(t)
+	{"OwnSession", func(t *testing.T, f *fixture) {
+		exit := f.sh(t, "setsid sh -c 'echo >>up; exec sleep 300' & "+waitFor(1)+"; exit 0").wantExit(t, schemas.ReasonExited, 0)
+		testkit.Equal(t, "count of killed descendants", exit.Killed, 1)
+		f.wantNoLeftovers(t)
 	}},
-	{"Daemons", func(t *testing.T, b *box) {
-		// Forked twice, each in a session of its own: nothing but the environment still says whose they are.
+	{"Daemons", func(t *testing.T, f *fixture) {
+		// Each daemon forks twice and creates a session: only its environment still shows its process.
 		daemon := `(setsid sh -c '(setsid sh -c "sleep 300 & echo >>up; exec sleep 300" >/dev/null 2>&1 </dev/null &)' &)`
-		other := b.start(t, sandbox.Command{Path: "cat", Stdin: true})
-		r := b.sh(t, daemon+"; "+daemon+"; "+waitFor(2)+"; exit 0")
-		exit := r.ends(t, schemas.ReasonExited, 0)
+		other := f.start(t, sandbox.Command{Path: "cat", Stdin: true})
+		r := f.sh(t, daemon+"; "+daemon+"; "+waitFor(2)+"; exit 0")
+		exit := r.wantExit(t, schemas.ReasonExited, 0)
 		if exit.Killed < 4 {
-			t.Errorf("killed %d of four", exit.Killed)
+			t.Errorf("count of killed descendants = %d, want 4 or more", exit.Killed)
 		}
-		if err := other.CloseStdin(); err != nil {
-			t.Error(err)
-		}
-		other.ends(t, schemas.ReasonExited, 0)
-		b.alone(t)
+		testkit.Must(t, other.CloseStdin())
+		other.wantExit(t, schemas.ReasonExited, 0)
+		f.wantNoLeftovers(t)
 	}},
-	{"DaemonsInKill", func(t *testing.T, b *box) {
-		r := b.sh(t, `(setsid sh -c '(setsid sh -c "echo >>up; exec sleep 300" &)' &); setsid sh -c 'echo >>up; exec sleep 300' & `+waitFor(2)+`; echo ready; sleep 300`)
-		r.until(t, "ready")
-		if err := r.Kill(0); err != nil {
-			t.Fatal(err)
-		}
-		r.ends(t, schemas.ReasonKilled, 137)
-		b.alone(t)
+	{"DaemonsOfKilledProcess", func(t *testing.T, f *fixture) {
+		r := f.sh(t, `(setsid sh -c '(setsid sh -c "echo >>up; exec sleep 300" &)' &); setsid sh -c 'echo >>up; exec sleep 300' & `+waitFor(2)+`; echo ready; sleep 300`)
+		r.readUntil(t, "ready")
+		r.kill(t)
+		f.wantNoLeftovers(t)
 	}},
-	{"Unattributable", func(t *testing.T, b *box) {
-		other := b.start(t, sandbox.Command{Path: "cat", Stdin: true})
-		r := b.sh(t, `(setsid env -i PATH="$PATH" sh -c '(setsid sh -c "echo >>up; exec sleep 300" </dev/null &)' &); `+waitFor(1)+`; exit 0`)
-		r.finish(t)
-		if err := other.CloseStdin(); err != nil {
-			t.Error(err)
-		}
-		other.ends(t, schemas.ReasonExited, 0)
-		b.alone(t)
+	{"DaemonWithoutEnvironment", func(t *testing.T, f *fixture) {
+		other := f.start(t, sandbox.Command{Path: "cat", Stdin: true})
+		r := f.sh(t, `(setsid env -i PATH="$PATH" sh -c '(setsid sh -c "echo >>up; exec sleep 300" </dev/null &)' &); `+waitFor(1)+`; exit 0`)
+		r.readAll(t)
+		testkit.Must(t, other.CloseStdin())
+		other.wantExit(t, schemas.ReasonExited, 0)
+		f.wantNoLeftovers(t)
 	}},
-	{"UnattributableAlone", func(t *testing.T, b *box) {
-		b.sh(t, `setsid env -i /bin/sleep 300 >/dev/null 2>&1 & exit 0`).ends(t, schemas.ReasonExited, 0)
-		b.alone(t)
+	{"OnlyDaemonWithoutEnvironment", func(t *testing.T, f *fixture) {
+		f.sh(t, `setsid env -i /bin/sleep 300 >/dev/null 2>&1 & exit 0`).wantExit(t, schemas.ReasonExited, 0)
+		f.wantNoLeftovers(t)
 	}},
-	{"OrphansOfARunningProcess", func(t *testing.T, b *box) {
-		r := b.start(t, sandbox.Command{Path: "sh", Stdin: true, Args: []string{"-c",
+	{"OrphansOfRunningProcess", func(t *testing.T, f *fixture) {
+		r := f.start(t, sandbox.Command{Path: "sh", Stdin: true, Args: []string{"-c",
 			`(setsid sleep 300 >/dev/null 2>&1 & echo $! >pid); echo ready; read x; kill -0 $(cat pid) && echo alive`}})
-		r.until(t, "ready")
-		b.say(t, "true")
-		b.sh(t, "sleep 300 & exit 0").ends(t, schemas.ReasonExited, 0)
-		if err := r.WriteStdin(b.ctx, []byte("\n")); err != nil {
-			t.Fatal(err)
-		}
-		r.ends(t, schemas.ReasonExited, 0)
-		is(t, "output", r.stdout.String(), "ready\nalive\n")
-		b.alone(t)
+		r.readUntil(t, "ready")
+		f.output(t, "true")
+		f.sh(t, "sleep 300 & exit 0").wantExit(t, schemas.ReasonExited, 0)
+		testkit.Must(t, r.WriteStdin(f.ctx, []byte("\n")))
+		r.wantExit(t, schemas.ReasonExited, 0)
+		testkit.Equal(t, "output", r.stdout.String(), "ready\nalive\n")
+		f.wantNoLeftovers(t)
 	}},
-	{"KillWithGrace", func(t *testing.T, b *box) {
-		r := b.sh(t, `trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.01; done`)
-		r.until(t, "ready")
-		if err := r.Kill(Patience); err != nil {
-			t.Fatal(err)
-		}
-		r.ends(t, schemas.ReasonExited, 5)
-		is(t, "output", r.stdout.String(), "ready\nbye\n")
+	{"KillWithGrace", func(t *testing.T, f *fixture) {
+		r := f.sh(t, `trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.01; done`)
+		r.readUntil(t, "ready")
+		testkit.Must(t, r.Kill(testkit.Timeout))
+		r.wantExit(t, schemas.ReasonExited, 5)
+		testkit.Equal(t, "output", r.stdout.String(), "ready\nbye\n")
 	}},
-	{"GraceIsForTheWholeTree", func(t *testing.T, b *box) {
-		r := b.sh(t, `sh -c 'trap "sleep 0.1; echo child; exit" TERM; echo ready; while :; do sleep 0.01; done' & wait`)
-		r.until(t, "ready")
-		if err := r.Kill(Patience); err != nil {
-			t.Fatal(err)
-		}
-		r.ends(t, schemas.ReasonKilled, 143)
-		is(t, "output", r.stdout.String(), "ready\nchild\n")
+	{"GraceForWholeTree", func(t *testing.T, f *fixture) {
+		r := f.sh(t, `sh -c 'trap "sleep 0.1; echo child; exit" TERM; echo ready; while :; do sleep 0.01; done' & wait`)
+		r.readUntil(t, "ready")
+		testkit.Must(t, r.Kill(testkit.Timeout))
+		r.wantExit(t, schemas.ReasonKilled, 143)
+		testkit.Equal(t, "output", r.stdout.String(), "ready\nchild\n")
 	}},
-	{"TermIgnored", func(t *testing.T, b *box) {
-		r := b.sh(t, `trap '' TERM; (setsid sleep 300 &) ; sleep 300 & echo ready; while :; do sleep 300; done`)
-		r.until(t, "ready")
-		if err := r.Kill(50 * time.Millisecond); err != nil {
-			t.Fatal(err)
-		}
-		r.ends(t, schemas.ReasonKilled, 137)
-		b.alone(t)
+	{"TermIgnored", func(t *testing.T, f *fixture) {
+		r := f.sh(t, `trap '' TERM; (setsid sleep 300 &) ; sleep 300 & echo ready; while :; do sleep 300; done`)
+		r.readUntil(t, "ready")
+		testkit.Must(t, r.Kill(50*time.Millisecond))
+		r.wantExit(t, schemas.ReasonKilled, 137)
+		f.wantNoLeftovers(t)
 	}},
-	{"KillHastens", func(t *testing.T, b *box) {
-		r := b.sh(t, `trap 'echo asked' TERM; echo ready; while :; do sleep 0.01; done`)
-		r.until(t, "ready")
-		if err := r.Kill(time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		r.until(t, "asked")
-		if err := r.Kill(0); err != nil {
-			t.Fatal(err)
-		}
-		r.ends(t, schemas.ReasonKilled, 137)
+	{"KillEndsGrace", func(t *testing.T, f *fixture) {
+		r := f.sh(t, `trap 'echo asked' TERM; echo ready; while :; do sleep 0.01; done`)
+		r.readUntil(t, "ready")
+		testkit.Must(t, r.Kill(time.Hour))
+		r.readUntil(t, "asked")
+		r.kill(t)
 	}},
-	{"Stopped", func(t *testing.T, b *box) {
-		r := b.sh(t, `trap 'echo bye; exit 6' TERM; echo ready; while :; do kill -STOP $$; done`)
-		r.until(t, "ready")
-		if err := r.Kill(Patience); err != nil {
-			t.Fatal(err)
-		}
-		r.ends(t, schemas.ReasonExited, 6)
+	{"Stopped", func(t *testing.T, f *fixture) {
+		r := f.sh(t, `trap 'echo bye; exit 6' TERM; echo ready; while :; do kill -STOP $$; done`)
+		r.readUntil(t, "ready")
+		testkit.Must(t, r.Kill(testkit.Timeout))
+		r.wantExit(t, schemas.ReasonExited, 6)
 	}},
-	{"RunsAway", func(t *testing.T, b *box) {
-		// A chain whose links each leave their session and end: always on the move, and never more than a few at once, since a
-		// provider without a pids limit has nothing that would stop a tree that grows.
-		// Each forks its successor, in a session of its own, and is gone: whoever is listed is not there any more.
-		b.file(t, "fork.sh", []byte("echo x\nsetsid sh ./fork.sh &\nsleep 0.001\n"), 0o644)
-		r := b.sh(t, "sh ./fork.sh & sh ./fork.sh & sh ./fork.sh & sleep 300")
-		r.until(t, strings.Repeat("x\n", 20))
-		if err := r.Kill(0); err != nil {
-			t.Fatal(err)
-		}
-		if exit := r.finish(t); exit.Reason != schemas.ReasonKilled {
-			t.Errorf("%+v", exit)
-		}
-		b.alone(t)
+	{"ForkChain", func(t *testing.T, f *fixture) {
+		// Each process forks its successor in a new session and ends, so that a listed process has ended already. There are never more
+		// than a few at once: nothing limits a growing tree in a provider without a pids limit.
+		f.writeFile(t, "fork.sh", []byte("echo x\nsetsid sh ./fork.sh &\nsleep 0.001\n"), 0o644)
+		r := f.sh(t, "sh ./fork.sh & sh ./fork.sh & sh ./fork.sh & sleep 300")
+		r.readUntil(t, strings.Repeat("x\n", 20))
+		testkit.Must(t, r.Kill(0))
+		testkit.Equal(t, "exit reason", r.readAll(t).Reason, schemas.ReasonKilled)
+		f.wantNoLeftovers(t)
 	}},
 }
 
-// waitFor is shell that waits until n daemons have each added a line to the file up.
+// waitFor is a script that waits until n daemons have each added a line to the file up.
 func waitFor(n int) string {
 	return fmt.Sprintf(`while [ "$(cat up 2>/dev/null | wc -l)" -lt %d ]; do :; done`, n)
 }

@@ -5,58 +5,58 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
-// System calls that no command needs.
+// System calls that commands do not need.
 var callAttacks = []attack{
-	{"Mounts", "every call that changes mounts fails", false, func(t *testing.T, s *scene) { s.refused(t, "mounts") }},
-	{"Namespaces", "no namespace can be made or entered; clone3 is not there", false, func(t *testing.T, s *scene) {
-		if got := s.refused(t, "namespaces"); got["clone3"] != "ENOSYS" {
-			t.Errorf("clone3: %s; programs fall back on clone only after ENOSYS", got["clone3"])
+	{"Mounts", "every call that changes mounts fails", func(t *testing.T, f *fixture) { f.wantRefused(t, "mounts") }},
+	{"Namespaces", "no namespace can be created or entered; clone3 does not exist", func(t *testing.T, f *fixture) {
+		if got := f.wantRefused(t, "namespaces"); got["clone3"] != "ENOSYS" {
+			t.Errorf("clone3 = %s, want ENOSYS: programs fall back to clone only then", got["clone3"])
 		}
 	}},
-	{"OtherProcesses", "no process can be traced or read, least of all the supervisor", false, func(t *testing.T, s *scene) {
-		s.refused(t, "others")
-		s.alive(t, s.box)
+	{"OtherProcesses", "no process can be traced or read, the supervisor included", func(t *testing.T, f *fixture) {
+		f.wantRefused(t, "others")
+		f.wantAlive(t, f.attacker)
 	}},
-	{"Kernel", "the machine's own calls, and the large surfaces, fail", false, func(t *testing.T, s *scene) { s.refused(t, "kernel") }},
-	{"Sockets", "only local and IP sockets can be made, and none of those raw", false, func(t *testing.T, s *scene) { s.refused(t, "sockets") }},
-	{"Clocks", "no clock can be set", false, func(t *testing.T, s *scene) { s.refused(t, "clocks") }},
-	{"Terminals", "no input can be pushed into a terminal", false, func(t *testing.T, s *scene) { s.refused(t, "terminals") }},
-	{"Modes", "no file runs as its owner, on the host either; no device can be made; nobody becomes root", false, func(t *testing.T, s *scene) {
-		got := s.probe(t, "modes")
+	{"Kernel", "calls that change the machine, and those with a large attack surface, fail", func(t *testing.T, f *fixture) { f.wantRefused(t, "kernel") }},
+	{"Sockets", "only local and IP sockets can be created, and no raw ones", func(t *testing.T, f *fixture) { f.wantRefused(t, "sockets") }},
+	{"Clocks", "no clock can be set", func(t *testing.T, f *fixture) { f.wantRefused(t, "clocks") }},
+	{"Terminals", "no input can be inserted into a terminal", func(t *testing.T, f *fixture) { f.wantRefused(t, "terminals") }},
+	{"Modes", "no file gets set-id bits, on the host either; no device can be created; no process becomes root", func(t *testing.T, f *fixture) {
+		got := f.probe(t, "modes")
 		for name, what := range got {
-			if (what == "done") != (name == "plain file") {
-				t.Errorf("%s: %s", name, what)
+			if (what == done) != (name == "plain file") {
+				t.Errorf("%s: result = %s, want an error except for the plain file", name, what)
 			}
 		}
-		err := filepath.WalkDir(s.workspace, func(path string, _ os.DirEntry, err error) error {
+		err := filepath.WalkDir(f.workspace, func(path string, _ os.DirEntry, err error) error {
 			if err != nil {
 				return err
 			}
 			info, err := os.Lstat(path)
 			if err == nil && info.Mode()&(os.ModeSetuid|os.ModeSetgid|os.ModeDevice) != 0 {
-				t.Errorf("%s is %v on the host", path, info.Mode())
+				t.Errorf("mode of %s on the host = %v, want no set-id bits and no device", path, info.Mode())
 			}
 			return err
 		})
-		if err != nil {
-			t.Error(err)
-		}
+		testkit.Must(t, err)
 	}},
-	{"OtherTables", "a call by another table of numbers ends the process, or is not there", false, func(t *testing.T, s *scene) {
-		for name, what := range s.probe(t, "tables") {
+	{"OtherTables", "a call by another table of numbers kills the process, or fails", func(t *testing.T, f *fixture) {
+		for name, what := range f.probe(t, "tables") {
 			// Without support for 32-bit programs the kernel answers int 0x80 with SIGSEGV.
 			if !slices.Contains([]string{"killed by SIGSYS", "killed by SIGSEGV", "refused"}, what) && name != "none" {
-				t.Errorf("%s: %s", name, what)
+				t.Errorf("%s: result = %s, want a kill by signal or a refusal", name, what)
 			}
 		}
-		s.alive(t, s.box)
+		f.wantAlive(t, f.attacker)
 	}},
-	{"Supervisor", "signals to the first process are dropped, its limits are its own", false, func(t *testing.T, s *scene) {
-		s.refused(t, "supervisor")
-		s.alive(t, s.box)
-		s.sh(t, "kill -9 -1; kill -TERM 1; kill -KILL 1; kill -STOP 1")
-		s.alive(t, s.box)
+	{"Supervisor", "signals to pid 1 are dropped, and its limits cannot be changed", func(t *testing.T, f *fixture) {
+		f.wantRefused(t, "supervisor")
+		f.wantAlive(t, f.attacker)
+		f.sh(t, "kill -9 -1; kill -TERM 1; kill -KILL 1; kill -STOP 1")
+		f.wantAlive(t, f.attacker)
 	}},
 }

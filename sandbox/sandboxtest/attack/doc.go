@@ -1,10 +1,10 @@
-// Package attack is the suite of attacks that every provider that isolates withstands. Each says what must happen, and after each
-// the host and a neighbouring sandbox of the same provider are looked at: they must be as they were.
+// Package attack is the suite of attacks that every isolating provider withstands. Each case states what must happen. After each case
+// the suite checks that the host and a neighbouring sandbox of the same provider are unchanged.
 //
-//	provider's test ──► Run(t, Factory) ──► attacker's sandbox ──► sh, and probe: one program that tries calls and says what came
+//	provider's test ──► Run(t, Factory) ──► attacker's sandbox ──► sh, and probe: a program that tries calls and prints the results
 //	                                    ──► neighbour's sandbox, canaries on the host ──► unharmed?
 //
-// What only reads, or tries a few calls, runs in every `go test`. What loads the machine (fork and memory bombs, a gigabyte of
-// output) runs where Factory.Hard says so, which `make attack` does, and only after a small count has shown that the limit it
-// relies on holds.
+// Cases that only read, or try a few calls, run in every `go test`. Cases that load the machine (fork and memory bombs, a gigabyte of
+// output) run with Factory.Load, which `make attack` sets, and only after a small count has shown that the limit they rely on is
+// enforced.
 package attack

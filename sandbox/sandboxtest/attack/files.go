@@ -7,124 +7,100 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 )
 
-// Files that are not the sandbox's own.
+// Files outside the sandbox.
 var fileAttacks = []attack{
-	{"Host", "no file of the host is there, but for programs", false, func(t *testing.T, s *scene) {
-		for _, path := range []string{s.secret, "/etc/shadow", "/etc/sudoers", "/root", "/home", "/var/lib", "/var/run/docker.sock", "/run/docker.sock",
+	{"Host", "no file of the host is visible, except programs", func(t *testing.T, f *fixture) {
+		for _, path := range []string{f.secretFile, "/etc/shadow", "/etc/sudoers", "/root", "/home", "/var/lib", "/var/run/docker.sock", "/run/docker.sock",
 			"/boot", "/sys/kernel", "/sys/firmware", "/dev/mem", "/dev/kmsg", "/dev/sda", "/dev/vda", "/dev/kvm", "/dev/fuse"} {
-			if r := s.sh(t, `cat "$1" || ls -A "$1"`, path); r.Code == 0 && r.stdout != "" {
-				t.Errorf("%s: %q", path, r.stdout)
+			if r := f.sh(t, `cat "$1" || ls -A "$1"`, path); r.Code == 0 && r.stdout != "" {
+				t.Errorf("%s: content = %q, want none", path, r.stdout)
 			}
 		}
-		if s.f.Root != nil {
-			got := strings.Fields(s.sh(t, "ls -A /").stdout)
+		if f.factory.Root != nil {
+			got := strings.Fields(f.sh(t, "ls -A /").stdout)
 			for _, name := range got {
-				if !slices.Contains(s.f.Root, name) {
-					t.Errorf("/%s is there", name)
+				if !slices.Contains(f.factory.Root, name) {
+					t.Errorf("/%s is visible, want only %q", name, f.factory.Root)
 				}
 			}
 		}
-		if r := s.sh(t, `find / \( -path /usr -o -path /proc -o -path /sys \) -prune -o -name secret -print 2>/dev/null`); r.stdout != "" {
-			t.Errorf("the host's secret is at %s", r.stdout)
-		}
+		f.wantSilent(t, "paths of the host's secret", `find / \( -path /usr -o -path /proc -o -path /sys \) -prune -o -name secret -print 2>/dev/null`)
 	}},
-	{"Kernel", "files by which the kernel is told or tells too much are empty, or not writable", false, func(t *testing.T, s *scene) {
+	{"Kernel", "files that control the kernel or reveal its state are not writable, or empty", func(t *testing.T, f *fixture) {
 		for _, path := range []string{"/proc/kcore", "/proc/keys", "/proc/kmsg", "/proc/timer_list", "/proc/slabinfo", "/proc/sysrq-trigger"} {
-			if r := s.sh(t, `head -c 100 "$1"`, path); r.stdout != "" {
-				t.Errorf("%s: %q", path, r.stdout)
-			}
+			f.wantSilent(t, path, `head -c 100 "$1"`, path)
 		}
 		for _, path := range []string{"/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sys/kernel/modprobe",
 			"/proc/sys/vm/drop_caches", "/proc/sys/net/ipv4/ip_forward", "/proc/self/uid_map", "/proc/self/attr/current",
 			"/proc/1/oom_score_adj", "/proc/irq/default_smp_affinity", "/sys/kernel/uevent_helper", "/sys/power/state"} {
-			if r := s.sh(t, `f=$1; [ -e "$f" ] && [ ! -c "$f" ] && echo 0 >"$f" && echo written`, path); strings.Contains(r.stdout, "written") {
-				t.Errorf("%s could be written to", path)
+			if r := f.sh(t, `f=$1; [ -e "$f" ] && [ ! -c "$f" ] && echo 0 >"$f" && echo written`, path); strings.Contains(r.stdout, "written") {
+				t.Errorf("%s was written, want an error", path)
 			}
 		}
-		if r := s.sh(t, `echo -1000 >/proc/self/oom_score_adj && echo written; for f in /sys/fs/cgroup/*/* /sys/fs/cgroup/*; do [ -f "$f" ] && [ -w "$f" ] && ( : >>"$f" ) && echo "$f"; done; true`); r.stdout != "" {
-			t.Errorf("limits could be changed: %s", r.stdout)
-		}
+		f.wantSilent(t, "limits that could be changed", `echo -1000 >/proc/self/oom_score_adj && echo written; for f in /sys/fs/cgroup/*/* /sys/fs/cgroup/*; do [ -f "$f" ] && [ -w "$f" ] && ( : >>"$f" ) && echo "$f"; done; true`)
 	}},
-	{"Root", "nothing can be written but the workspace and memory file systems", false, func(t *testing.T, s *scene) {
-		r := s.sh(t, `for d in / /usr /usr/bin /usr/lib /etc /etc/ssl /bin /lib /dev /proc /run /var /sys; do touch "$d/planted" 2>/dev/null && echo "$d"; done
+	{"Root", "only the workspace and the memory file systems are writable", func(t *testing.T, f *fixture) {
+		f.wantSilent(t, "paths that could be written", `for d in / /usr /usr/bin /usr/lib /etc /etc/ssl /bin /lib /dev /proc /run /var /sys; do touch "$d/planted" 2>/dev/null && echo "$d"; done
 for f in /bin/sh /usr/bin/env /etc/passwd /etc/hosts; do ( : >>"$f" ) 2>/dev/null && echo "$f"; done; true`)
-		if r.stdout != "" {
-			t.Errorf("could be written: %s", r.stdout)
+		f.wantSilent(t, "paths that could not be written", `for d in /tmp /dev/shm /workspace; do echo x >$d/x && rm $d/x || echo $d; done`)
+	}},
+	{"SupervisorProgram", "the supervisor's program cannot be overwritten", func(t *testing.T, f *fixture) {
+		f.wantSilent(t, "write to a running program", `( : >>/proc/1/exe ) && echo written; ( : >>/proc/self/exe ) && echo written; true`)
+	}},
+	{"Neighbour", "another sandbox's workspace, processes and memory are not visible", func(t *testing.T, f *fixture) {
+		f.wantSilent(t, "what is visible of the neighbour", `cat "$1/canary" /workspace/../canary; ls -d /workspace?*; ipcs -m 2>/dev/null | grep 0x; true`, f.neighbourWorkspace)
+		f.run(t, f.neighbour, sandbox.Command{Path: "sh", Args: []string{"-c", "echo x >/tmp/mine; echo x >/dev/shm/mine"}})
+		if r := f.sh(t, `ls /tmp /dev/shm`); strings.Contains(r.stdout, "mine") {
+			t.Errorf("files in /tmp and /dev/shm = %q, want none of the neighbour's", r.stdout)
 		}
-		if r := s.sh(t, `for d in /tmp /dev/shm /workspace; do echo x >$d/x && rm $d/x || echo $d; done`); r.stdout != "" {
-			t.Errorf("could not be written: %s", r.stdout)
+		f.wantFewProcesses(t)
+	}},
+	{"Links", "symbolic links do not lead outside, and hard links to files of the root fail", func(t *testing.T, f *fixture) {
+		f.wantSilent(t, "content of a link's target outside", `ln -s "$1" out && cat out; true`, f.secretFile)
+		f.wantRefused(t, "links")
+		// The host must not follow the link either.
+		f.sh(t, `rm -rf dir; ln -s "$1" dir`, filepath.Dir(f.secretFile))
+		if _, err := f.start(f.attacker, sandbox.Command{Path: "cat", Args: []string{"secret"}, Dir: "dir"}); err == nil {
+			t.Error("start in a folder outside the workspace: no error, want one")
 		}
 	}},
-	{"OwnProgram", "the supervisor's program cannot be overwritten", false, func(t *testing.T, s *scene) {
-		r := s.sh(t, `( : >>/proc/1/exe ) && echo written; ( : >>/proc/self/exe ) && echo written; true`)
-		if r.stdout != "" {
-			t.Error(r.stdout)
-		}
-	}},
-	{"Neighbour", "another sandbox's workspace, processes and memory are not there", false, func(t *testing.T, s *scene) {
-		if r := s.sh(t, `cat "$1/canary" /workspace/../canary; ls -d /workspace?*; ipcs -m 2>/dev/null | grep 0x; true`, s.next); r.stdout != "" {
-			t.Errorf("seen: %q", r.stdout)
-		}
-		s.command(t, s.neighbour, sandbox.Command{Path: "sh", Args: []string{"-c", "echo x >/tmp/mine; echo x >/dev/shm/mine"}})
-		if r := s.sh(t, `ls /tmp /dev/shm`); strings.Contains(r.stdout, "mine") {
-			t.Errorf("seen: %q", r.stdout)
-		}
-		r := s.sh(t, `ls -d /proc/[0-9]* | wc -l`)
-		if n := strings.TrimSpace(r.stdout); len(n) > 1 {
-			t.Errorf("%s processes are seen", n)
-		}
-	}},
-	{"Links", "symbolic links lead nowhere outside, hard links cannot take from the root", false, func(t *testing.T, s *scene) {
-		r := s.sh(t, `ln -s "$1" out && cat out; true`, s.secret)
-		if r.stdout != "" {
-			t.Errorf("%q", r.stdout)
-		}
-		s.refused(t, "links")
-		// The host's side must not follow either.
-		s.sh(t, `rm -rf dir; ln -s "$1" dir`, filepath.Dir(s.secret))
-		if _, err := s.start(s.box, sandbox.Command{Path: "cat", Args: []string{"secret"}, Dir: "dir"}); err == nil {
-			t.Error("the host followed a link out of the workspace")
-		}
-	}},
-	{"Descriptors", "a process has its three descriptors, and nothing of the worker's or the supervisor's", false, func(t *testing.T, s *scene) {
-		for name, what := range s.probe(t, "descriptors") {
-			if strings.HasPrefix(what, "done") {
-				t.Errorf("%s: %s", name, what)
+	{"Descriptors", "a process has three descriptors, and none of the worker's or the supervisor's", func(t *testing.T, f *fixture) {
+		for name, what := range f.probe(t, "descriptors") {
+			if strings.HasPrefix(what, done) {
+				t.Errorf("%s: result = %s, want no further descriptor", name, what)
 			}
 		}
 	}},
-	{"Environment", "nothing of the worker's environment is in a process, in the supervisor or in what starts it", false, func(t *testing.T, s *scene) {
-		secret := os.Getenv(secretName)
+	{"Environment", "the worker's environment is in no process of the sandbox, not in the supervisor, and not in the zygote", func(t *testing.T, f *fixture) {
+		secret := os.Getenv(secretVariable)
 		if secret == "" {
-			t.Fatal("there is nothing to find")
+			t.Fatalf("%s is not set, want a secret", secretVariable)
 		}
-		if r := s.sh(t, `env; cat /proc/1/environ /proc/*/environ 2>/dev/null; true`); strings.Contains(r.stdout, secret) || strings.Contains(r.stdout, secretName) {
-			t.Errorf("%q", r.stdout)
+		if r := f.sh(t, `env; cat /proc/1/environ /proc/*/environ 2>/dev/null; true`); strings.Contains(r.stdout, secret) || strings.Contains(r.stdout, secretVariable) {
+			t.Errorf("environments in the sandbox = %q, want none with the secret", r.stdout)
 		}
-		// As the host sees it, whatever this test has started. Its own file holds what it was started with.
+		// On the host, this covers every process that the test has started. The test's own file holds its initial environment.
 		found, err := filepath.Glob("/proc/[0-9]*/environ")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for _, path := range found {
 			if b, err := os.ReadFile(path); err == nil && strings.Contains(string(b), secret) {
-				t.Errorf("the secret is in %s", path)
+				t.Errorf("the secret is in %s, want it in no environment", path)
 			}
 		}
 	}},
-	{"Cores", "a crash leaves no core, in the workspace or on the host, and starts no program of the host's", false, func(t *testing.T, s *scene) {
-		// A limit of 1 byte is the kernel's word for that: with 0 a host's program for crashes would be started.
-		if r := s.sh(t, `grep core /proc/self/limits`); strings.Join(strings.Fields(r.stdout), " ") != "Max core file size 1 1 bytes" {
-			t.Errorf("%q", r.stdout)
-		}
-		if r := s.sh(t, `ulimit -c unlimited && echo raised; sh -c 'kill -SEGV $$'; true`); r.stdout != "" {
-			t.Errorf("%q", r.stdout)
-		}
-		if left, err := filepath.Glob(filepath.Join(s.workspace, "*core*")); err != nil || len(left) > 0 {
-			t.Error(left, err)
+	{"Cores", "a crash leaves no core dump and starts no program of the host", func(t *testing.T, f *fixture) {
+		// With a limit of 1 byte the kernel does neither; with 0 it would start the host's core dump program.
+		got := strings.Join(strings.Fields(f.sh(t, `grep core /proc/self/limits`).stdout), " ")
+		testkit.Equal(t, "core limit", got, "Max core file size 1 1 bytes")
+		f.wantSilent(t, "raise of the core limit", `ulimit -c unlimited && echo raised; sh -c 'kill -SEGV $$'; true`)
+		left, err := filepath.Glob(filepath.Join(f.workspace, "*core*"))
+		testkit.Must(t, err)
+		if len(left) > 0 {
+			t.Errorf("core dumps = %q, want none", left)
 		}
 	}},
 }

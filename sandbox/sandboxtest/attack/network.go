@@ -9,109 +9,101 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
-// Ways out over the network.
+// Network connections out of the sandbox.
 var networkAttacks = []attack{
-	{"Routes", "there is a loopback, and no route that leads out", false, func(t *testing.T, s *scene) {
-		r := s.sh(t, "cat /proc/net/route /proc/net/dev")
+	{"Routes", "the only interface is the loopback, and no route leads out", func(t *testing.T, f *fixture) {
+		r := f.sh(t, "cat /proc/net/route /proc/net/dev")
 		for line := range strings.Lines(r.stdout) {
 			if name, _, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && name != "lo" {
-				t.Errorf("there is an interface %s", name)
+				t.Errorf("interface %s exists, want only lo", name)
 			}
 		}
 		if n := strings.Count(r.stdout, "\n"); n > 4 {
-			t.Errorf("there are routes: %s", r.stdout)
+			t.Errorf("routes and interfaces = %s, want only lo", r.stdout)
 		}
-		s.refused(t, "route")
+		f.wantRefused(t, "route")
 	}},
-	{"Egress", "nothing that is sent to the host, by TCP or UDP, on any of its addresses, comes there; nothing outside answers", false, func(t *testing.T, s *scene) {
-		var ears []*ear
+	{"Egress", "nothing sent by TCP or UDP arrives at any address of the host, and no address outside is reachable", func(t *testing.T, f *fixture) {
+		var listeners []*listener
 		var targets []string
 		for _, address := range hostAddresses(t) {
-			e := listen(t, address)
-			ears = append(ears, e)
-			targets = append(targets, "tcp!"+e.tcp.Addr().String(), "udp!"+e.udp.LocalAddr().String())
+			l := listen(t, address)
+			listeners = append(listeners, l)
+			targets = append(targets, "tcp!"+l.tcp.Addr().String(), "udp!"+l.udp.LocalAddr().String())
 		}
-		for name, what := range s.probeAt(t, targets, "reach") {
-			if strings.HasPrefix(name, "tcp") && what == "done" {
-				t.Errorf("connected to the host: %s", name)
+		for name, what := range f.probeTargets(t, targets, "reach") {
+			if strings.HasPrefix(name, "tcp") && what == done {
+				t.Errorf("connect to the host at %s succeeded, want an error", name)
 			}
 		}
-		for _, e := range ears {
-			e.heardNothing(t)
+		for _, l := range listeners {
+			l.wantNothingReceived(t)
 		}
-		// Where clouds tell their secrets, a name server, everybody on the network.
+		// The metadata service of clouds, a name server, multicast and broadcast addresses.
 		out := []string{"tcp!169.254.169.254:80", "tcp!1.1.1.1:53", "udp!1.1.1.1:53", "udp!224.0.0.1:5353", "udp!255.255.255.255:67", "tcp![2606:4700:4700::1111]:53", "udp![ff02::1]:5353"}
-		for name, what := range s.probeAt(t, out, "reach") {
-			if what == "done" {
-				t.Errorf("%s was reached", name)
+		for name, what := range f.probeTargets(t, out, "reach") {
+			if what == done {
+				t.Errorf("%s was reached, want an error", name)
 			}
 		}
-		for name, what := range s.probeAt(t, []string{"169.254.169.254", "1.1.1.1", "224.0.0.1"}, "ping") {
-			if what == "done" {
-				t.Errorf("%s was sent", name)
+		for name, what := range f.probeTargets(t, []string{"169.254.169.254", "1.1.1.1", "224.0.0.1"}, "ping") {
+			if what == done {
+				t.Errorf("%s was sent, want an error", name)
 			}
 		}
 	}},
-	{"AbstractSockets", "abstract sockets of the host are not there", false, func(t *testing.T, s *scene) {
+	{"AbstractSockets", "abstract sockets of the host are not reachable", func(t *testing.T, f *fixture) {
 		name := "@sluice-attack-" + rand.Text()
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer l.Close()
-		// Beside it under the same name, since the two are told apart by kind.
+		// A datagram socket may have the same name: the kernel distinguishes the two by type.
 		d, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
 		if err != nil {
-			t.Logf("no datagrams: %v", err)
+			t.Logf("listen for datagrams: %v", err)
 		} else {
-			defer func() {
-				if err := d.Close(); err != nil {
-					t.Error(err)
-				}
-			}()
+			defer func() { testkit.Must(t, d.Close()) }()
 		}
-		if r := s.sh(t, "cat /proc/net/unix"); strings.Contains(r.stdout, name) {
-			t.Error("the host's abstract socket is seen")
+		if r := f.sh(t, "cat /proc/net/unix"); strings.Contains(r.stdout, name) {
+			t.Errorf("/proc/net/unix lists the host's abstract socket %s, want it hidden", name)
 		}
-		for what, got := range s.probeAt(t, []string{name}, "abstract") {
-			if got == "done" {
-				t.Errorf("connected to the host's %s", what)
+		for what, got := range f.probeTargets(t, []string{name}, "abstract") {
+			if got == done {
+				t.Errorf("connect to the host's %s succeeded, want an error", what)
 			}
 		}
 	}},
-	{"SupervisorSocket", "no socket of a supervisor can be reached from inside, however often it is tried", false, func(t *testing.T, s *scene) {
+	{"SupervisorSocket", "no socket of a supervisor can be reached from inside, however many attempts are made", func(t *testing.T, f *fixture) {
 		targets := []string{"/sluice/socket", "/var/run/docker.sock", "/run/docker.sock"}
-		for _, pattern := range s.f.Sockets {
+		for _, pattern := range f.factory.Sockets {
 			found, err := filepath.Glob(filepath.Join(os.TempDir(), pattern))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			if len(found) == 0 {
-				t.Errorf("there is no %s to try", pattern)
+				t.Errorf("no socket matches %s, want one to attack", pattern)
 			}
 			targets = append(targets, found...)
 		}
-		s.refused(t, "flood")
-		for name, what := range s.probeAt(t, targets, "flood") {
-			if what == "done" {
-				t.Errorf("%s worked", name)
+		f.wantRefused(t, "flood")
+		for name, what := range f.probeTargets(t, targets, "flood") {
+			if what == done {
+				t.Errorf("%s succeeded, want an error", name)
 			}
 		}
-		s.alive(t, s.box)
+		f.wantAlive(t, f.attacker)
 	}},
 }
 
-// hostAddresses are the host's own, the loopback among them.
+// hostAddresses returns the host's addresses, with those of the loopback.
 func hostAddresses(t *testing.T) (list []string) {
 	t.Helper()
 	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, a := range addresses {
-		// One of a link alone needs the link's name, which means nothing inside.
+		// A link-local address needs the name of the host's link, which does not exist inside.
 		if ip, ok := a.(*net.IPNet); ok && !ip.IP.IsLinkLocalUnicast() {
 			list = append(list, ip.IP.String())
 		}
@@ -119,60 +111,53 @@ func hostAddresses(t *testing.T) (list []string) {
 	return list
 }
 
-// ear hears what comes to one of the host's addresses.
-type ear struct {
+// listener receives what is sent to one of the host's addresses.
+type listener struct {
 	tcp net.Listener
 	udp net.PacketConn
 }
 
-func listen(t *testing.T, address string) *ear {
+func listen(t *testing.T, address string) *listener {
 	t.Helper()
 	var c net.ListenConfig
 	tcp, err := c.Listen(t.Context(), "tcp", net.JoinHostPort(address, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	udp, err := c.ListenPacket(t.Context(), "udp", net.JoinHostPort(address, "0"))
 	if err != nil {
 		t.Fatal(errors.Join(err, tcp.Close()))
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(tcp.Close(), udp.Close()); err != nil {
-			t.Error(err)
-		}
+		testkit.Must(t, errors.Join(tcp.Close(), udp.Close()))
 	})
-	return &ear{tcp: tcp, udp: udp}
+	return &listener{tcp: tcp, udp: udp}
 }
 
-// heardNothing sends something itself, and fails unless that is the first that comes: what was sent before would have come before.
-func (e *ear) heardNothing(t *testing.T) {
+// wantNothingReceived sends a message itself and fails the test unless it is the first to arrive: an earlier one would arrive before.
+func (l *listener) wantNothingReceived(t *testing.T) {
 	t.Helper()
-	const mark = "from the host"
-	deadline := time.Now().Add(Patience)
-	for network, address := range map[string]string{"tcp": e.tcp.Addr().String(), "udp": e.udp.LocalAddr().String()} {
+	const message = "from the host"
+	deadline := time.Now().Add(testkit.Timeout)
+	for network, address := range map[string]string{"tcp": l.tcp.Addr().String(), "udp": l.udp.LocalAddr().String()} {
 		conn, err := (&net.Dialer{Deadline: deadline}).DialContext(t.Context(), network, address)
 		if err == nil {
-			_, err = conn.Write([]byte(mark))
+			_, err = conn.Write([]byte(message))
 			err = errors.Join(err, conn.Close())
 		}
 		if err != nil {
-			t.Fatalf("%s %s: the host does not reach itself: %v", network, address, err)
+			t.Fatalf("send to %s %s from the host: %v", network, address, err)
 		}
 	}
 	b := make([]byte, 100)
 	n := 0
-	conn, err := e.tcp.Accept()
+	conn, err := l.tcp.Accept()
 	if err == nil {
 		n, err = conn.Read(b)
 		err = errors.Join(err, conn.Close())
 	}
-	if err != nil || string(b[:n]) != mark {
-		t.Errorf("%s: %q, %v", e.tcp.Addr(), b[:n], err)
-	}
-	if err := e.udp.SetReadDeadline(deadline); err != nil {
-		t.Fatal(err)
-	}
-	if n, _, err = e.udp.ReadFrom(b); err != nil || string(b[:n]) != mark {
-		t.Errorf("%s: %q, %v", e.udp.LocalAddr(), b[:n], err)
-	}
+	testkit.Must(t, err)
+	testkit.Equal(t, "the first message at tcp "+l.tcp.Addr().String(), string(b[:n]), message)
+	testkit.Must(t, l.udp.SetReadDeadline(deadline))
+	n, _, err = l.udp.ReadFrom(b)
+	testkit.Must(t, err)
+	testkit.Equal(t, "the first message at udp "+l.udp.LocalAddr().String(), string(b[:n]), message)
 }

@@ -14,102 +14,100 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Patience is how long an attack may take: 2 minutes, which only a hang exceeds.
-const Patience = 2 * time.Minute
-
-// Factory says how to get what is attacked.
+// Factory makes the providers under attack.
 type Factory struct {
 	// New makes a provider. The suite closes it. Required.
 	New func(t *testing.T) sandbox.Provider
-	// Hard says to load the machine too.
-	Hard bool
-	// MemoryByProcess says that memory is limited by process alone: an allocation then fails, and nothing is killed.
+	// Load also runs the cases that load the machine.
+	Load bool
+	// MemoryByProcess says that the provider limits memory only by process: an allocation then fails, and nothing is killed.
 	MemoryByProcess bool
-	// Probe is the probe as a program. Empty: it is built, which needs Go.
+	// Probe is the path of the compiled probe. Default: the suite builds it, which needs Go.
 	Probe string
-	// Root are the names at the top of a sandbox's file system; others fail. Empty: they are not looked at.
+	// Root lists the names allowed at the top of a sandbox's file system. Default: not checked.
 	Root []string
-	// Spare is how many processes more than Limits.PIDs a sandbox may have in all, for the supervisor's own threads.
-	Spare int
-	// Sockets are patterns of the host's paths by which the supervisors are reached, given the folder of the test: a process
-	// inside must find none.
+	// SupervisorPIDs is how many pids a sandbox has in addition to Limits.PIDs, for the supervisor's threads.
+	SupervisorPIDs int
+	// Sockets are patterns, below the folder for temporary files, of the host's sockets by which supervisors are reached. A process
+	// inside a sandbox must not reach them.
 	Sockets []string
 }
 
 // attack is one case.
 type attack struct {
 	name string
-	must string // what must happen, for the reader of a failure
-	hard bool
-	run  func(t *testing.T, s *scene)
+	want string // what must happen, printed with a failure
+	run  func(t *testing.T, f *fixture)
 }
 
-// Run attacks. Each attacker has a neighbour that must not notice. What loads the machine has a sandbox of its own; the other cases of
-// a part share one, until one of them fails: making a container takes longer than most attacks.
-func Run(t *testing.T, f Factory) {
-	probe := f.Probe
+// Run runs the attacks. Each attacker has a neighbour, which must not be affected. A case that loads the machine has its own sandbox. The
+// other cases of a part share one until one of them fails, because a container takes longer to start than most attacks take.
+func Run(t *testing.T, factory Factory) {
+	probe := factory.Probe
 	if probe == "" {
 		probe = buildProbe(t)
 	}
-	// Before any provider is made, so that whatever could pass it on has it; another run's is not taken for it.
-	t.Setenv(secretName, "a secret of the worker "+rand.Text())
+	// Set before any provider exists, so that whatever could pass it on has it. Random, so that it is not the secret of another run.
+	t.Setenv(secretVariable, "a secret of the worker "+rand.Text())
 	for _, part := range []struct {
 		name    string
 		attacks []attack
-	}{{"Calls", callAttacks}, {"Files", fileAttacks}, {"Network", networkAttacks}, {"Processes", processAttacks}, {"Load", loadAttacks}} {
+		load    bool
+	}{
+		{"Calls", callAttacks, false},
+		{"Files", fileAttacks, false},
+		{"Network", networkAttacks, false},
+		{"Processes", processAttacks, false},
+		{"Load", loadAttacks, true},
+	} {
 		t.Run(part.name, func(t *testing.T) {
-			var shared *scene
+			var shared *fixture
 			for _, a := range part.attacks {
-				if a.hard {
+				if part.load {
+					t.Run(a.name, func(t *testing.T) {
+						if !factory.Load {
+							t.Skip("this case loads the machine: run `make attack`")
+						}
+						a.attack(t, newFixture(t, factory, probe))
+					})
 					continue
 				}
 				if shared == nil {
-					shared = newScene(t, f, probe)
+					shared = newFixture(t, factory, probe)
 				}
 				if !t.Run(a.name, func(t *testing.T) { a.attack(t, shared) }) {
 					shared = nil
 				}
 			}
-			for _, a := range part.attacks {
-				if !a.hard {
-					continue
-				}
-				t.Run(a.name, func(t *testing.T) {
-					if !f.Hard {
-						t.Skip("loads the machine: make attack")
-					}
-					a.attack(t, newScene(t, f, probe))
-				})
-			}
 		})
 	}
 }
 
-func (a *attack) attack(t *testing.T, s *scene) {
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+func (a *attack) attack(t *testing.T, f *fixture) {
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Timeout)
 	defer cancel()
-	s.ctx = ctx
-	a.run(t, s)
-	s.unharmed(t)
+	f.ctx = ctx
+	a.run(t, f)
+	f.wantUnharmed(t)
 	if t.Failed() {
-		t.Log("must: " + a.must)
+		t.Log("want: " + a.want)
 	}
 }
 
-// buildProbe compiles the program that attacks from inside: static, since a sandbox may hold nothing but a shell.
+// buildProbe compiles the program that attacks from inside: static, because a sandbox may hold no more than a shell.
 func buildProbe(t *testing.T) string {
 	t.Helper()
 	_, here, _, ok := runtime.Caller(0)
 	if !ok {
-		t.Fatal("where is this file?")
+		t.Fatal("build the probe: the path of this source file is unknown")
 	}
 	path := filepath.Join(t.TempDir(), "probe")
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "./probe")
@@ -120,107 +118,105 @@ func buildProbe(t *testing.T) string {
 	return path
 }
 
-// scene is an attacker's sandbox, its neighbour, and what on the host must stay as it is.
-type scene struct {
-	f         Factory
+// fixture is an attacker's sandbox, its neighbour, and the state of the host that must not change.
+type fixture struct {
+	factory   Factory
 	ctx       context.Context // of the case
 	provider  sandbox.Provider
-	box       sandbox.Sandbox // the attacker's
+	attacker  sandbox.Sandbox
 	neighbour sandbox.Sandbox
-	workspace string // the attacker's, as the host sees it
-	secret    string // a file of the host
-	next      string // the neighbour's workspace
-	host      string // what describe said before
-	began     time.Time
-	last      int
-	mu        sync.Mutex
+
+	workspace          string // the attacker's, on the host
+	neighbourWorkspace string // on the host
+	secretFile         string // on the host
+
+	hostBefore string // hostState before the attacks
+	began      time.Time
+	lastID     int
 }
 
 const (
-	treasure = "a secret of the host that no sandbox may see"
-	// secretName is a variable of the worker's environment.
-	secretName = "SLUICE_SECRET_OF_THE_WORKER"
+	secretText = "a secret of the host that no sandbox may see"
+	// secretVariable is a variable of the worker's environment.
+	secretVariable = "SLUICE_SECRET_OF_THE_WORKER"
 )
 
-// The attacker's limits, as far as attacks count.
+// The attacker's limits that attacks rely on.
 const (
-	pids           = 100
+	pidLimit       = 100
 	workspaceFiles = 500
 	workspaceBytes = 64 << 20
 )
 
-func newScene(t *testing.T, f Factory, probe string) *scene {
+func newFixture(t *testing.T, factory Factory, probe string) *fixture {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Timeout)
 	defer cancel()
-	s := &scene{f: f, ctx: ctx, workspace: t.TempDir(), next: t.TempDir()}
-	s.secret = filepath.Join(t.TempDir(), "secret")
-	for path, text := range map[string]string{s.secret: treasure, filepath.Join(s.next, "canary"): treasure} {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+	f := &fixture{factory: factory, ctx: ctx, workspace: t.TempDir(), neighbourWorkspace: t.TempDir()}
+	f.secretFile = filepath.Join(t.TempDir(), "secret")
+	for _, path := range f.canaries() {
+		testkit.Must(t, os.WriteFile(path, []byte(secretText), 0o644))
 	}
 	b, err := os.ReadFile(probe)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(s.workspace, "probe"), b, 0o755)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.provider = f.New(t)
+	testkit.Must(t, err)
+	testkit.Must(t, os.WriteFile(filepath.Join(f.workspace, "probe"), b, 0o755))
+	f.provider = factory.New(t)
 	t.Cleanup(func() {
-		if err := s.provider.Close(); err != nil {
+		if err := f.provider.Close(); err != nil {
 			t.Errorf("close the provider: %v", err)
 		}
 	})
-	s.box = s.create(t, sandbox.Spec{ID: "attacker", Workspace: s.workspace, Limits: sandbox.Limits{
-		MemoryBytes: 256 << 20, PIDs: pids, TmpBytes: 16 << 20, WorkspaceBytes: workspaceBytes, WorkspaceFiles: workspaceFiles,
+	f.attacker = f.create(t, sandbox.Spec{ID: "attacker", Workspace: f.workspace, Limits: sandbox.Limits{
+		MemoryBytes: 256 << 20, PIDs: pidLimit, TmpBytes: 16 << 20, WorkspaceBytes: workspaceBytes, WorkspaceFiles: workspaceFiles,
 	}})
-	s.neighbour = s.create(t, sandbox.Spec{ID: "neighbour", Workspace: s.next})
-	s.host, s.began = s.describe(t), time.Now()
-	return s
+	f.neighbour = f.create(t, sandbox.Spec{ID: "neighbour", Workspace: f.neighbourWorkspace})
+	f.hostBefore, f.began = hostState(t), time.Now()
+	return f
 }
 
-func (s *scene) create(t *testing.T, spec sandbox.Spec) sandbox.Sandbox {
+// canaries are files of the host that hold secretText.
+func (f *fixture) canaries() []string {
+	return []string{f.secretFile, filepath.Join(f.neighbourWorkspace, "canary")}
+}
+
+func (f *fixture) create(t *testing.T, spec sandbox.Spec) sandbox.Sandbox {
 	t.Helper()
-	box, err := s.provider.Create(s.ctx, spec)
+	s, err := f.provider.Create(f.ctx, spec)
 	if err != nil {
 		t.Fatalf("create %s: %v", spec.ID, err)
 	}
-	return box
+	return s
 }
 
-// result is a run that has ended.
+// result is the exit and the output of a command.
 type result struct {
 	sandbox.Exit
 	stdout, stderr string
 }
 
 // start starts a command under a new id.
-func (s *scene) start(in sandbox.Sandbox, cmd sandbox.Command) (sandbox.Process, error) {
-	s.mu.Lock()
-	s.last++
-	cmd.ID = "a" + strconv.Itoa(s.last)
-	s.mu.Unlock()
-	return in.Start(s.ctx, cmd)
+func (f *fixture) start(in sandbox.Sandbox, cmd sandbox.Command) (sandbox.Process, error) {
+	f.lastID++
+	cmd.ID = "a" + strconv.Itoa(f.lastID)
+	return in.Start(f.ctx, cmd)
 }
 
-// command runs a command to its end. Output beyond 1 MiB is counted and dropped.
-func (s *scene) command(t *testing.T, in sandbox.Sandbox, cmd sandbox.Command) result {
+// run runs a command to its end. It drops output beyond 1 MiB.
+func (f *fixture) run(t *testing.T, in sandbox.Sandbox, cmd sandbox.Command) result {
 	t.Helper()
-	p, err := s.start(in, cmd)
+	p, err := f.start(in, cmd)
 	if err != nil {
 		t.Fatalf("start %s %q: %v", cmd.Path, cmd.Args, err)
 	}
-	return s.finish(t, p, cmd)
+	return f.readAll(t, p, cmd)
 }
 
-// finish reads a command to its end.
-func (s *scene) finish(t *testing.T, p sandbox.Process, cmd sandbox.Command) result {
+// readAll reads a command's output to its end.
+func (f *fixture) readAll(t *testing.T, p sandbox.Process, cmd sandbox.Command) result {
 	t.Helper()
 	var text [2]bytes.Buffer
 	for {
-		out, err := p.Read(s.ctx)
+		out, err := p.Read(f.ctx)
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -234,11 +230,9 @@ func (s *scene) finish(t *testing.T, p sandbox.Process, cmd sandbox.Command) res
 		if to.Len() < 1<<20 {
 			to.Write(out.Data)
 		}
-		if err := p.Ack(out.Stream, out.Offset+int64(len(out.Data))); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, p.Ack(out.Stream, out.Offset+int64(len(out.Data))))
 	}
-	exit, err := p.Wait(s.ctx)
+	exit, err := p.Wait(f.ctx)
 	if err != nil {
 		t.Fatalf("%s %q: wait: %v", cmd.Path, cmd.Args, err)
 	}
@@ -246,25 +240,44 @@ func (s *scene) finish(t *testing.T, p sandbox.Process, cmd sandbox.Command) res
 }
 
 // sh runs a script in the attacker's sandbox.
-func (s *scene) sh(t *testing.T, script string, args ...string) result {
+func (f *fixture) sh(t *testing.T, script string, args ...string) result {
 	t.Helper()
-	return s.command(t, s.box, sandbox.Command{Path: "sh", Args: append([]string{"-c", script, "sh"}, args...), Timeout: Patience / 2})
+	return f.run(t, f.attacker, sandbox.Command{Path: "sh", Args: append([]string{"-c", script, "sh"}, args...), Timeout: testkit.Timeout / 2})
 }
 
-// probe runs the probe's groups, and gives what came of each name.
-func (s *scene) probe(t *testing.T, groups ...string) map[string]string {
+// wantSilent fails the test when a script prints to its standard output. what names the failure.
+func (f *fixture) wantSilent(t *testing.T, what, script string, args ...string) {
 	t.Helper()
-	return s.probeAt(t, nil, groups...)
+	if r := f.sh(t, script, args...); r.stdout != "" {
+		t.Errorf("%s: stdout = %q, want none", what, r.stdout)
+	}
 }
 
-// probeAt is probe with targets, for the groups that need some.
-func (s *scene) probeAt(t *testing.T, targets []string, groups ...string) map[string]string {
+// wantFewProcesses fails the test when ten or more processes run in the attacker's sandbox.
+func (f *fixture) wantFewProcesses(t *testing.T) {
 	t.Helper()
-	r := s.command(t, s.box, sandbox.Command{
-		Path: "./probe", Args: groups, Timeout: Patience / 2, Env: map[string]string{"TARGETS": strings.Join(targets, " ")},
+	if n := f.sh(t, "ls -d /proc/[0-9]* | wc -l").stdout; len(n) > 2 {
+		t.Errorf("%s processes are left, want fewer than 10", strings.TrimSpace(n))
+	}
+}
+
+// done is what the probe prints for an attempt that succeeded.
+const done = "done"
+
+// probe runs groups of the probe and returns the result of each attempt by its name.
+func (f *fixture) probe(t *testing.T, groups ...string) map[string]string {
+	t.Helper()
+	return f.probeTargets(t, nil, groups...)
+}
+
+// probeTargets is probe for groups that need targets.
+func (f *fixture) probeTargets(t *testing.T, targets []string, groups ...string) map[string]string {
+	t.Helper()
+	r := f.run(t, f.attacker, sandbox.Command{
+		Path: "./probe", Args: groups, Timeout: testkit.Timeout / 2, Env: map[string]string{"TARGETS": strings.Join(targets, " ")},
 	})
 	if r.Reason != schemas.ReasonExited || r.Code != 0 {
-		t.Errorf("probe %v: %+v %s", groups, r.Exit, r.stderr)
+		t.Errorf("probe %v: exit = %+v, want exited 0; stderr %s", groups, r.Exit, r.stderr)
 	}
 	got := make(map[string]string)
 	for line := range strings.Lines(r.stdout) {
@@ -272,58 +285,56 @@ func (s *scene) probeAt(t *testing.T, targets []string, groups ...string) map[st
 		got[name] = what
 	}
 	if len(got) == 0 {
-		t.Errorf("probe %v said nothing: %s", groups, r.stderr)
+		t.Errorf("probe %v printed nothing, want a line for each attempt; stderr %s", groups, r.stderr)
 	}
 	return got
 }
 
-// refused fails for every call that did not fail.
-func (s *scene) refused(t *testing.T, groups ...string) map[string]string {
+// wantRefused fails the test for every attempt of these groups that succeeded.
+func (f *fixture) wantRefused(t *testing.T, groups ...string) map[string]string {
 	t.Helper()
-	got := s.probe(t, groups...)
+	got := f.probe(t, groups...)
 	for name, what := range got {
-		if what == "done" {
-			t.Errorf("%s worked", name)
+		if what == done {
+			t.Errorf("%s succeeded, want an error", name)
 		}
 	}
 	return got
 }
 
-// alive fails unless a sandbox still runs commands.
-func (s *scene) alive(t *testing.T, box sandbox.Sandbox) {
+// wantAlive fails the test unless a sandbox still runs commands.
+func (f *fixture) wantAlive(t *testing.T, s sandbox.Sandbox) {
 	t.Helper()
-	if r := s.command(t, box, sandbox.Command{Path: "echo", Args: []string{"alive"}}); r.stdout != "alive\n" || r.Code != 0 {
-		t.Errorf("sandbox %s: %+v %q %q", box.ID(), r.Exit, r.stdout, r.stderr)
+	if r := f.run(t, s, sandbox.Command{Path: "echo", Args: []string{"alive"}}); r.stdout != "alive\n" || r.Code != 0 {
+		t.Errorf("echo in sandbox %s: exit = %+v, stdout %q, stderr %q, want code 0 and %q", s.ID(), r.Exit, r.stdout, r.stderr, "alive\n")
 	}
 }
 
-// unharmed looks at the neighbour and at the host.
-func (s *scene) unharmed(t *testing.T) {
+// wantUnharmed fails the test when the neighbour or the host has changed.
+func (f *fixture) wantUnharmed(t *testing.T) {
 	t.Helper()
-	s.alive(t, s.neighbour)
-	for path, want := range map[string]string{s.secret: treasure, filepath.Join(s.next, "canary"): treasure} {
-		if b, err := os.ReadFile(path); err != nil || string(b) != want {
-			t.Errorf("%s was changed: %q, %v", path, b, err)
+	f.wantAlive(t, f.neighbour)
+	for _, path := range f.canaries() {
+		if b, err := os.ReadFile(path); err != nil || string(b) != secretText {
+			t.Errorf("%s = %q (error: %v), want it unchanged", path, b, err)
 		}
 	}
-	if names, err := os.ReadDir(s.next); err != nil || len(names) != 1 {
-		t.Errorf("the neighbour's workspace has %v, %v", names, err)
+	if names, err := os.ReadDir(f.neighbourWorkspace); err != nil || len(names) != 1 {
+		t.Errorf("the neighbour's workspace has %v (error: %v), want one file", names, err)
 	}
-	if now := s.describe(t); now != s.host {
-		t.Errorf("the host was\n%s\nand is\n%s", s.host, now)
-	}
-	// The host's clock that can be set has gone as far as the one that cannot.
+	testkit.Equal(t, "the state of the host", hostState(t), f.hostBefore)
+	// The settable clock must have advanced as far as the monotonic one.
 	now := time.Now()
-	if off := now.Round(0).Sub(s.began.Round(0)) - now.Sub(s.began); off.Abs() > clockSlack {
-		t.Errorf("the host's clock was set by %v", off)
+	if off := now.Round(0).Sub(f.began.Round(0)) - now.Sub(f.began); off.Abs() > clockSlack {
+		t.Errorf("the host's clock was set by %v, want no change", off)
 	}
 }
 
-// clockSlack is how far a clock may be corrected by the host itself during an attack.
+// clockSlack is how far the host itself may correct its clock during an attack.
 const clockSlack = 30 * time.Second
 
-// describe is what an attack on the host would change: its name, its mounts, settings of the kernel, its programs.
-func (s *scene) describe(t *testing.T) string {
+// hostState describes what an attack on the host would change: its name, kernel settings, programs.
+func hostState(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
 	name, err := os.Hostname()
@@ -335,9 +346,7 @@ func (s *scene) describe(t *testing.T) string {
 	for _, path := range []string{"/bin/sh", "/bin/true", "/etc/passwd"} {
 		data, err := os.ReadFile(path)
 		info, statErr := os.Stat(path)
-		if statErr != nil {
-			t.Fatal(statErr)
-		}
+		testkit.Must(t, statErr)
 		fmt.Fprintf(&b, "%s %x %v %v\n", path, sha256.Sum256(data), info.Mode(), err)
 	}
 	return b.String()

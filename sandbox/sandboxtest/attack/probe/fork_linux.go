@@ -9,24 +9,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forked makes a call in a child, and says how that went, or that the child was killed for it.
-func forked(name string, call func() uintptr) {
+// tryForked makes a call in a child, and reports its result or the signal that killed the child.
+func tryForked(name string, call func() uintptr) {
 	pid, err := clone()
 	if err != nil {
-		say(name, err)
+		report(name, err)
 		return
 	}
 	if pid == 0 {
 		r := call()
-		// What an errno looks like in the result of a call.
+		// A raw call returns a negated errno in this range.
 		if int64(r) < 0 && int64(r) >= -4095 {
-			leave(1)
+			exit(1)
 		}
-		leave(0)
+		exit(0)
 	}
 	var status unix.WaitStatus
 	if _, err := unix.Wait4(pid, &status, 0, nil); err != nil {
-		say(name, err)
+		report(name, err)
 		return
 	}
 	switch {
@@ -35,11 +35,11 @@ func forked(name string, call func() uintptr) {
 	case status.ExitStatus() != 0:
 		fmt.Printf("%s\trefused\n", name)
 	default:
-		say(name, nil)
+		report(name, nil)
 	}
 }
 
-// clone is fork. The child may make raw calls and nothing else.
+// clone forks. The child may make raw calls and nothing else.
 func clone() (pid int, err error) {
 	r, _, e := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 	if e != 0 {
@@ -48,7 +48,7 @@ func clone() (pid int, err error) {
 	return int(r), nil
 }
 
-func leave(code uintptr) {
+func exit(code uintptr) {
 	for {
 		_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, code, 0, 0)
 	}
@@ -60,7 +60,7 @@ func pause() {
 	}
 }
 
-// number is a count given by the environment.
+// number reads a count from the environment.
 func number(name string) int {
 	n, err := strconv.Atoi(os.Getenv(name))
 	if err != nil {
@@ -69,20 +69,20 @@ func number(name string) int {
 	return n
 }
 
-// zombies makes orphans that end at once, a chain of short lives each, without ever waiting.
+// zombies starts COUNT processes that each leave an orphan and end, without waiting for them.
 func zombies() {
 	made := 0
 	for range number("COUNT") {
 		pid, err := clone()
 		if err == nil && pid == 0 {
 			_, _ = clone()
-			leave(0)
+			exit(0)
 		}
 		if err == nil {
 			made++
 			continue
 		}
-		// The limit is reached: the dead are kept until their parent looks.
+		// The pids limit is reached: reap the zombies.
 		for {
 			var status unix.WaitStatus
 			if pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil); err != nil || pid <= 0 {
@@ -93,7 +93,7 @@ func zombies() {
 	fmt.Printf("made\t%d\n", made)
 }
 
-// forks makes at most so many children that stay, and says how many it got.
+// forks starts up to COUNT children that stay, and prints how many it started.
 func forks() {
 	made := 0
 	for range number("COUNT") {
@@ -102,7 +102,7 @@ func forks() {
 			pause()
 		}
 		if err != nil {
-			say("fork", err)
+			report("fork", err)
 			break
 		}
 		made++
@@ -110,13 +110,13 @@ func forks() {
 	fmt.Printf("made\t%d\n", made)
 }
 
-// hold is forks that stays, and takes again what becomes free.
+// hold is forks, and stays too.
 func hold() {
 	forks()
 	pause()
 }
 
-// bomb is a fork bomb with a bound of its own: every process makes two more, to a depth of DEPTH, and stays.
+// bomb is a bounded fork bomb: every process starts two more, to a depth of DEPTH, and stays.
 func bomb() {
 	depth := number("DEPTH")
 	for depth > 0 {

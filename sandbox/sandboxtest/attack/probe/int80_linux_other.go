@@ -2,5 +2,5 @@
 
 package main
 
-// otherTables has none to try: this architecture has one table of calls that a 64-bit program can use.
-func otherTables() { say("none", nil) }
+// tables attempts nothing: on this architecture a 64-bit program has one table of call numbers.
+func tables() { report("none", nil) }

@@ -1,5 +1,5 @@
-// Command probe tries what must not work in a sandbox, one group of system calls after the other, and prints a line for each:
-// its name, and the error that came or "done".
+// Command probe attempts what must fail in a sandbox, in groups of system calls. It prints a line for each attempt: its name, and the
+// error or "done".
 //
 //	probe GROUP… ──► name<TAB>errno
 package main
@@ -21,7 +21,7 @@ func main() {
 	for _, group := range os.Args[1:] {
 		run, ok := groups[group]
 		if !ok {
-			fmt.Fprintln(os.Stderr, "no group", group)
+			fmt.Fprintf(os.Stderr, "probe: unknown group %q\n", group)
 			os.Exit(2)
 		}
 		run()
@@ -30,12 +30,13 @@ func main() {
 
 var groups = map[string]func(){
 	"mounts": mounts, "namespaces": namespaces, "others": others, "kernel": kernel, "sockets": sockets, "modes": modes,
-	"clocks": clocks, "terminals": terminals, "supervisor": supervisor, "tables": otherTables, "links": links, "descriptors": descriptors,
+	"clocks": clocks, "terminals": terminals, "supervisor": supervisor, "tables": tables, "links": links, "descriptors": descriptors,
 	"reach": reach, "ping": ping, "abstract": abstract, "route": route, "flood": flood,
 	"zombies": zombies, "forks": forks, "hold": hold, "bomb": bomb, "memory": memory,
 }
 
-func say(name string, err error) {
+// report prints the result of an attempt.
+func report(name string, err error) {
 	result := "done"
 	if err != nil {
 		result = err.Error()
@@ -46,23 +47,23 @@ func say(name string, err error) {
 	fmt.Printf("%s\t%s\n", name, result)
 }
 
-// try makes a raw call.
-func try(name string, number uintptr, args ...uintptr) {
+// tryCall makes a raw system call and reports it.
+func tryCall(name string, number uintptr, args ...uintptr) {
 	var a [6]uintptr
 	copy(a[:], args)
 	_, _, e := syscall.Syscall6(number, a[0], a[1], a[2], a[3], a[4], a[5])
 	if e != 0 {
-		say(name, e)
+		report(name, e)
 		return
 	}
-	say(name, nil)
+	report(name, nil)
 }
 
-func str(s string) uintptr { return memoryOf(len(s)+1, s) }
+func cString(s string) uintptr { return memoryOf(len(s)+1, s) }
 
 func zeros() uintptr { return memoryOf(512, "") }
 
-// memoryOf is memory that stays where it is for good: the collector does not see what calls point to.
+// memoryOf returns the address of memory that is never moved or freed: the garbage collector does not see the pointers of raw calls.
 func memoryOf(size int, text string) uintptr {
 	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -75,20 +76,20 @@ func memoryOf(size int, text string) uintptr {
 const cwd = ^uintptr(99)
 
 func mounts() {
-	try("mount tmpfs", unix.SYS_MOUNT, str("x"), str("/tmp"), str("tmpfs"), 0, 0)
-	try("mount proc", unix.SYS_MOUNT, str("x"), str("/tmp"), str("proc"), 0, 0)
-	try("bind", unix.SYS_MOUNT, str("/"), str("/tmp"), 0, unix.MS_BIND|unix.MS_REC, 0)
-	try("remount", unix.SYS_MOUNT, str("x"), str("/"), 0, unix.MS_REMOUNT|unix.MS_BIND, 0)
-	try("remount usr", unix.SYS_MOUNT, str("x"), str("/usr"), 0, unix.MS_REMOUNT|unix.MS_BIND, 0)
-	try("umount proc", unix.SYS_UMOUNT2, str("/proc"), unix.MNT_DETACH)
-	try("umount mask", unix.SYS_UMOUNT2, str("/proc/kcore"), unix.MNT_DETACH)
-	try("pivot_root", unix.SYS_PIVOT_ROOT, str("/tmp"), str("/tmp"))
-	try("chroot", unix.SYS_CHROOT, str("/tmp"))
-	try("open_tree", unix.SYS_OPEN_TREE, cwd, str("/"), unix.OPEN_TREE_CLONE)
-	try("move_mount", unix.SYS_MOVE_MOUNT, cwd, str("/proc"), cwd, str("/tmp"), 0)
-	try("fsopen", unix.SYS_FSOPEN, str("tmpfs"), 0)
-	try("fspick", unix.SYS_FSPICK, cwd, str("/"), 0)
-	try("mount_setattr", unix.SYS_MOUNT_SETATTR, cwd, str("/"), 0, zeros(), 32)
+	tryCall("mount tmpfs", unix.SYS_MOUNT, cString("x"), cString("/tmp"), cString("tmpfs"), 0, 0)
+	tryCall("mount proc", unix.SYS_MOUNT, cString("x"), cString("/tmp"), cString("proc"), 0, 0)
+	tryCall("bind", unix.SYS_MOUNT, cString("/"), cString("/tmp"), 0, unix.MS_BIND|unix.MS_REC, 0)
+	tryCall("remount", unix.SYS_MOUNT, cString("x"), cString("/"), 0, unix.MS_REMOUNT|unix.MS_BIND, 0)
+	tryCall("remount usr", unix.SYS_MOUNT, cString("x"), cString("/usr"), 0, unix.MS_REMOUNT|unix.MS_BIND, 0)
+	tryCall("umount proc", unix.SYS_UMOUNT2, cString("/proc"), unix.MNT_DETACH)
+	tryCall("umount mask", unix.SYS_UMOUNT2, cString("/proc/kcore"), unix.MNT_DETACH)
+	tryCall("pivot_root", unix.SYS_PIVOT_ROOT, cString("/tmp"), cString("/tmp"))
+	tryCall("chroot", unix.SYS_CHROOT, cString("/tmp"))
+	tryCall("open_tree", unix.SYS_OPEN_TREE, cwd, cString("/"), unix.OPEN_TREE_CLONE)
+	tryCall("move_mount", unix.SYS_MOVE_MOUNT, cwd, cString("/proc"), cwd, cString("/tmp"), 0)
+	tryCall("fsopen", unix.SYS_FSOPEN, cString("tmpfs"), 0)
+	tryCall("fspick", unix.SYS_FSPICK, cwd, cString("/"), 0)
+	tryCall("mount_setattr", unix.SYS_MOUNT_SETATTR, cwd, cString("/"), 0, zeros(), 32)
 }
 
 func namespaces() {
@@ -96,44 +97,44 @@ func namespaces() {
 		"user": unix.CLONE_NEWUSER, "mount": unix.CLONE_NEWNS, "pid": unix.CLONE_NEWPID, "net": unix.CLONE_NEWNET,
 		"ipc": unix.CLONE_NEWIPC, "uts": unix.CLONE_NEWUTS, "cgroup": unix.CLONE_NEWCGROUP, "time": unix.CLONE_NEWTIME,
 	} {
-		try("unshare "+name, unix.SYS_UNSHARE, f)
+		tryCall("unshare "+name, unix.SYS_UNSHARE, f)
 		if name == "time" {
-			continue // clone cannot
+			continue // clone does not support it
 		}
 		pid, _, e := syscall.RawSyscall6(unix.SYS_CLONE, f|uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 		switch {
 		case e != 0:
-			say("clone "+name, e)
+			report("clone "+name, e)
 		case pid == 0:
-			leave(0)
+			exit(0)
 		default:
-			say("clone "+name, nil)
+			report("clone "+name, nil)
 		}
 	}
-	try("clone3", unix.SYS_CLONE3, zeros(), 64)
+	tryCall("clone3", unix.SYS_CLONE3, zeros(), 64)
 	for _, ns := range []string{"/proc/self/ns/mnt", "/proc/1/ns/mnt"} {
 		fd, err := unix.Open(ns, unix.O_RDONLY, 0)
 		if err != nil {
-			say("setns "+ns, err)
+			report("setns "+ns, err)
 			continue
 		}
-		try("setns "+ns, unix.SYS_SETNS, uintptr(fd), 0)
+		tryCall("setns "+ns, unix.SYS_SETNS, uintptr(fd), 0)
 	}
 }
 
 func others() {
-	try("ptrace traceme", unix.SYS_PTRACE, unix.PTRACE_TRACEME)
-	try("ptrace attach", unix.SYS_PTRACE, unix.PTRACE_ATTACH, 1)
-	try("ptrace seize", unix.SYS_PTRACE, unix.PTRACE_SEIZE, 1)
-	try("process_vm_readv", unix.SYS_PROCESS_VM_READV, 1, zeros(), 1, zeros(), 1)
-	try("process_vm_writev", unix.SYS_PROCESS_VM_WRITEV, 1, zeros(), 1, zeros(), 1)
-	try("kcmp", unix.SYS_KCMP, 1, uintptr(os.Getpid()), 0, 0, 0)
+	tryCall("ptrace traceme", unix.SYS_PTRACE, unix.PTRACE_TRACEME)
+	tryCall("ptrace attach", unix.SYS_PTRACE, unix.PTRACE_ATTACH, 1)
+	tryCall("ptrace seize", unix.SYS_PTRACE, unix.PTRACE_SEIZE, 1)
+	tryCall("process_vm_readv", unix.SYS_PROCESS_VM_READV, 1, zeros(), 1, zeros(), 1)
+	tryCall("process_vm_writev", unix.SYS_PROCESS_VM_WRITEV, 1, zeros(), 1, zeros(), 1)
+	tryCall("kcmp", unix.SYS_KCMP, 1, uintptr(os.Getpid()), 0, 0, 0)
 	if fd, err := unix.PidfdOpen(1, 0); err == nil {
-		try("pidfd_getfd", unix.SYS_PIDFD_GETFD, uintptr(fd), 3, 0)
+		tryCall("pidfd_getfd", unix.SYS_PIDFD_GETFD, uintptr(fd), 3, 0)
 	}
 	for _, path := range []string{"mem", "environ", "fd", "fd/3", "exe", "root", "cwd", "maps", "syscall", "stack"} {
 		f, err := os.Open("/proc/1/" + path)
-		say("open /proc/1/"+path, err)
+		report("open /proc/1/"+path, err)
 		if err == nil {
 			_ = f.Close()
 		}
@@ -151,10 +152,10 @@ func kernel() {
 		"open_by_handle_at": unix.SYS_OPEN_BY_HANDLE_AT, "fanotify_init": unix.SYS_FANOTIFY_INIT,
 		"lookup_dcookie": unix.SYS_LOOKUP_DCOOKIE, "move_pages": unix.SYS_MOVE_PAGES,
 	} {
-		try(name, number, 0, zeros(), zeros(), 0)
+		tryCall(name, number, 0, zeros(), zeros(), 0)
 	}
-	try("syslog", unix.SYS_SYSLOG, 3, zeros(), 512)
-	try("personality", unix.SYS_PERSONALITY, 0x0400000)
+	tryCall("syslog", unix.SYS_SYSLOG, 3, zeros(), 512)
+	tryCall("personality", unix.SYS_PERSONALITY, 0x0400000)
 }
 
 func sockets() {
@@ -168,7 +169,7 @@ func sockets() {
 		"xdp": {unix.AF_XDP, unix.SOCK_RAW, 0}, "kcm": {unix.AF_KCM, unix.SOCK_DGRAM, 0}, "x25": {unix.AF_X25, unix.SOCK_SEQPACKET, 0},
 	} {
 		fd, err := unix.Socket(s[0], s[1], s[2])
-		say("socket "+name, err)
+		report("socket "+name, err)
 		if err == nil {
 			_ = unix.Close(fd)
 		}
@@ -176,74 +177,74 @@ func sockets() {
 }
 
 func modes() {
-	say("plain file", os.WriteFile("plain", nil, 0o644))
-	say("chmod setuid", unix.Chmod("plain", 0o4755))
-	say("chmod setgid", unix.Fchmodat(unix.AT_FDCWD, "plain", 0o2755, 0))
+	report("plain file", os.WriteFile("plain", nil, 0o644))
+	report("chmod setuid", unix.Chmod("plain", 0o4755))
+	report("chmod setgid", unix.Fchmodat(unix.AT_FDCWD, "plain", 0o2755, 0))
 	fd, err := unix.Open("created", unix.O_CREAT|unix.O_WRONLY, 0o4755)
-	say("create setuid", err)
+	report("create setuid", err)
 	if err == nil {
 		_ = unix.Close(fd)
 	}
-	try("openat2", unix.SYS_OPENAT2, cwd, str("created"), zeros(), 24)
-	say("mkdir setgid", unix.Mkdir("folder", 0o2755))
-	say("mknod setuid", unix.Mknod("fifo", unix.S_IFIFO|0o4644, 0))
-	say("mknod char", unix.Mknod("/tmp/null", unix.S_IFCHR|0o666, 0x103))
-	say("mknod block", unix.Mknod("disk", unix.S_IFBLK|0o666, 0xfe00))
-	say("file capabilities", unix.Setxattr("plain", "security.capability", make([]byte, 20), 0))
-	say("setuid 0", syscall.Setuid(0))
-	say("setgid 0", syscall.Setgid(0))
-	say("chown to root", os.Chown("plain", 0, 0))
+	tryCall("openat2", unix.SYS_OPENAT2, cwd, cString("created"), zeros(), 24)
+	report("mkdir setgid", unix.Mkdir("folder", 0o2755))
+	report("mknod setuid", unix.Mknod("fifo", unix.S_IFIFO|0o4644, 0))
+	report("mknod char", unix.Mknod("/tmp/null", unix.S_IFCHR|0o666, 0x103))
+	report("mknod block", unix.Mknod("disk", unix.S_IFBLK|0o666, 0xfe00))
+	report("file capabilities", unix.Setxattr("plain", "security.capability", make([]byte, 20), 0))
+	report("setuid 0", syscall.Setuid(0))
+	report("setgid 0", syscall.Setgid(0))
+	report("chown to root", os.Chown("plain", 0, 0))
 }
 
 func clocks() {
 	now := unix.NsecToTimespec(time.Now().UnixNano())
-	say("clock_settime", unix.ClockSettime(unix.CLOCK_REALTIME, &now))
+	report("clock_settime", unix.ClockSettime(unix.CLOCK_REALTIME, &now))
 	tv := unix.NsecToTimeval(time.Now().UnixNano())
-	say("settimeofday", unix.Settimeofday(&tv))
+	report("settimeofday", unix.Settimeofday(&tv))
 	_, err := unix.Adjtimex(&unix.Timex{Modes: unix.ADJ_FREQUENCY})
-	say("adjtimex", err)
+	report("adjtimex", err)
 	_, err = unix.ClockAdjtime(unix.CLOCK_REALTIME, &unix.Timex{Modes: unix.ADJ_FREQUENCY})
-	say("clock_adjtime", err)
+	report("clock_adjtime", err)
 }
 
 func terminals() {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		say("TIOCSTI", err)
+		report("TIOCSTI", err)
 		return
 	}
 	c := byte('x')
-	try("TIOCSTI", unix.SYS_IOCTL, uintptr(fd), unix.TIOCSTI, uintptr(unsafe.Pointer(&c)))
-	try("TIOCLINUX", unix.SYS_IOCTL, uintptr(fd), unix.TIOCLINUX, uintptr(unsafe.Pointer(&c)))
-	// The high half of a request is not looked at by the kernel, and must not fool a filter.
-	try("TIOCSTI with high bits", unix.SYS_IOCTL, uintptr(fd), 1<<32|unix.TIOCSTI, uintptr(unsafe.Pointer(&c)))
+	tryCall("TIOCSTI", unix.SYS_IOCTL, uintptr(fd), unix.TIOCSTI, uintptr(unsafe.Pointer(&c)))
+	tryCall("TIOCLINUX", unix.SYS_IOCTL, uintptr(fd), unix.TIOCLINUX, uintptr(unsafe.Pointer(&c)))
+	// The kernel ignores the high half of a request, and a filter must too.
+	tryCall("TIOCSTI with high bits", unix.SYS_IOCTL, uintptr(fd), 1<<32|unix.TIOCSTI, uintptr(unsafe.Pointer(&c)))
 }
 
-// supervisor does to the first process what a process of the same user might.
+// supervisor attempts on pid 1 what a process of the same user may do.
 func supervisor() {
 	for sig := 1; sig <= 64; sig++ {
 		_ = unix.Kill(1, syscall.Signal(sig))
 	}
 	limit := unix.Rlimit{Cur: 3, Max: 3}
-	say("prlimit", unix.Prlimit(1, unix.RLIMIT_NOFILE, &limit, nil))
+	report("prlimit", unix.Prlimit(1, unix.RLIMIT_NOFILE, &limit, nil))
 }
 
-// links makes hard links to what is not the sandbox's own.
+// links attempts hard links to files outside the workspace.
 func links() {
 	for _, from := range []string{"/etc/passwd", "/etc/hosts", "/bin/sh", "/dev/null", "/proc/1/exe", "/proc/self/mounts", "/sluice/supervisor"} {
-		say("link "+from, unix.Link(from, "linked"))
-		say("linkat "+from, unix.Linkat(unix.AT_FDCWD, from, unix.AT_FDCWD, "followed", unix.AT_SYMLINK_FOLLOW))
+		report("link "+from, unix.Link(from, "linked"))
+		report("linkat "+from, unix.Linkat(unix.AT_FDCWD, from, unix.AT_FDCWD, "followed", unix.AT_SYMLINK_FOLLOW))
 		fd, err := unix.Open(from, unix.O_PATH, 0)
 		if err != nil {
 			continue
 		}
-		say("linkat open "+from, unix.Linkat(fd, "", unix.AT_FDCWD, "opened", unix.AT_EMPTY_PATH))
+		report("linkat open "+from, unix.Linkat(fd, "", unix.AT_FDCWD, "opened", unix.AT_EMPTY_PATH))
 		_ = unix.Close(fd)
 	}
 }
 
-// descriptors lists what this process was given, and finds nothing but its three streams. The Go runtime's own were opened
-// with CLOEXEC, and by itself: only those below the first gap count.
+// descriptors reports the descriptors that this process inherited, besides its three streams. It skips those with CLOEXEC, which the Go
+// runtime opened.
 func descriptors() {
 	for fd := range 3 {
 		to, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
@@ -258,10 +259,10 @@ func descriptors() {
 			fmt.Printf("descriptor %d\tdone: %s\n", fd, to)
 		}
 	}
-	say("looked", unix.EBADF)
+	report("checked", unix.EBADF)
 }
 
-// memory takes 300 MB, a little at a time, and says how it went only if it got them.
+// memory allocates 300 MB and writes to each page, and reports only success.
 func memory() {
 	const chunk = 1 << 20
 	b := make([]byte, 300*chunk)

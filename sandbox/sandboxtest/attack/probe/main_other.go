@@ -1,6 +1,6 @@
 //go:build !linux
 
-// Command probe is for Linux alone.
+// Command probe exists on Linux alone.
 package main
 
 func main() {}

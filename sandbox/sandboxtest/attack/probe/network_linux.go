@@ -10,23 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reachPatience is how long a packet into nowhere may go without an answer.
-const reachPatience = 300 * time.Millisecond
+// reachTimeout bounds the wait for an address that does not answer.
+const reachTimeout = 300 * time.Millisecond
 
-// reach tries the addresses in TARGETS, such as tcp!10.0.0.1:80. What is sent over UDP may seem to have gone: the host knows.
+// reach connects to the addresses in TARGETS, such as tcp!10.0.0.1:80, and sends a message. A send over UDP may succeed here without
+// arriving: the test checks that on the host.
 func reach() {
 	for _, target := range strings.Fields(os.Getenv("TARGETS")) {
 		network, address, _ := strings.Cut(target, "!")
-		conn, err := net.DialTimeout(network, address, reachPatience)
+		conn, err := net.DialTimeout(network, address, reachTimeout)
 		if err == nil {
 			_, err = conn.Write([]byte("from inside"))
 			_ = conn.Close()
 		}
-		say(target, err)
+		report(target, err)
 	}
 }
 
-// ping sends an echo request to the addresses in TARGETS by the socket that needs no right.
+// ping sends an echo request to the addresses in TARGETS, from a kind of socket that needs no capability.
 func ping() {
 	for _, target := range strings.Fields(os.Getenv("TARGETS")) {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP)
@@ -36,11 +37,11 @@ func ping() {
 			err = unix.Sendto(fd, []byte{8, 0, 0, 0, 0, 0, 0, 1}, 0, to)
 			_ = unix.Close(fd)
 		}
-		say("ping "+target, err)
+		report("ping "+target, err)
 	}
 }
 
-// abstract connects to the sockets named in TARGETS, which have no path.
+// abstract connects to the abstract sockets named in TARGETS.
 func abstract() {
 	for _, name := range strings.Fields(os.Getenv("TARGETS")) {
 		for kind, network := range map[int]string{unix.SOCK_STREAM: "stream", unix.SOCK_DGRAM: "datagram", unix.SOCK_SEQPACKET: "seqpacket"} {
@@ -49,31 +50,31 @@ func abstract() {
 				err = unix.Connect(fd, &unix.SockaddrUnix{Name: name})
 				_ = unix.Close(fd)
 			}
-			say(network+" "+name, err)
+			report(network+" "+name, err)
 		}
 	}
 }
 
-// route changes the network as an administrator could: the loopback's address, its state, a new interface.
+// route attempts changes of the network: the loopback's address and state, a route, a new interface.
 func route() {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {
-		say("socket", err)
+		report("socket", err)
 		return
 	}
 	var request [40]byte
 	copy(request[:], "lo")
 	for name, number := range map[string]uintptr{"SIOCSIFFLAGS": unix.SIOCSIFFLAGS, "SIOCSIFADDR": unix.SIOCSIFADDR, "SIOCADDRT": unix.SIOCADDRT, "SIOCBRADDBR": unix.SIOCBRADDBR} {
-		try(name, unix.SYS_IOCTL, uintptr(fd), number, str(string(request[:])))
+		tryCall(name, unix.SYS_IOCTL, uintptr(fd), number, cString(string(request[:])))
 	}
 	_ = unix.Close(fd)
 }
 
-// floodRounds is how often every socket is knocked at.
+// floodRounds is the number of connections to each socket.
 const floodRounds = 200
 
-// flood connects again and again to whatever could be the supervisor's socket: every name the kernel tells of, and those in
-// TARGETS. The connections that come about stay open.
+// flood connects repeatedly to every socket that could be the supervisor's: all names in /proc/net/unix, and those in TARGETS. The
+// connections stay open.
 func flood() {
 	names := strings.Fields(os.Getenv("TARGETS"))
 	if f, err := os.Open("/proc/net/unix"); err == nil {
@@ -97,7 +98,7 @@ func flood() {
 			}
 			_, _ = unix.Write(fd, make([]byte, 64<<10))
 		}
-		say("connect "+name, last)
+		report("connect "+name, last)
 	}
-	say("looked", unix.EPERM) // so that there is a line where there are no names
+	report("checked", unix.EPERM) // the suite expects a line even without names
 }

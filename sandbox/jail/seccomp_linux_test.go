@@ -8,21 +8,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// verdict is what the kernel would do about a call: it runs the filter's instructions.
+// verdict runs the filter's instructions for a call, as the kernel does, and returns the action.
 func verdict(t *testing.T, program []byte, arch, number uint32, args ...uint32) uint32 {
 	t.Helper()
 	data := make([]byte, 64)
-	binary.LittleEndian.PutUint32(data[atNumber:], number)
-	binary.LittleEndian.PutUint32(data[atArch:], arch)
+	binary.LittleEndian.PutUint32(data[numberOffset:], number)
+	binary.LittleEndian.PutUint32(data[archOffset:], arch)
 	for i, a := range args {
-		binary.LittleEndian.PutUint32(data[atArgs+8*i:], a)
+		binary.LittleEndian.PutUint32(data[argsOffset+8*i:], a)
 	}
 	var acc uint32
 	for pc := 0; pc < len(program)/8; pc++ {
 		in := program[8*pc : 8*pc+8]
 		k := binary.LittleEndian.Uint32(in[4:])
-		jump := func(yes bool) {
-			if yes {
+		jump := func(taken bool) {
+			if taken {
 				pc += int(in[2])
 			} else {
 				pc += int(in[3])
@@ -44,34 +44,32 @@ func verdict(t *testing.T, program []byte, arch, number uint32, args ...uint32) 
 		case unix.BPF_RET | unix.BPF_K:
 			return k
 		default:
-			t.Fatalf("instruction %#x at %d", code, pc)
+			t.Fatalf("unknown instruction %#x at %d", code, pc)
 		}
 	}
-	t.Fatalf("call %d: the filter has no end", number)
+	t.Fatalf("call %d: the filter ended without a return", number)
 	return 0
 }
 
-// TestFilter: each call meets the rule that is written for it.
-func TestFilter(t *testing.T) {
+// TestFilterDecidesByRule: each call gets the action of its rule.
+func TestFilterDecidesByRule(t *testing.T) {
 	f := buildFilter()
 	eperm, enosys := errno(unix.EPERM), errno(unix.ENOSYS)
-	r := make(rules)
-	r.arguments()
-	r.modes()
-	list := allowed()
-	for number := range lastKnown + 100 {
+	r := newRules()
+	list := allowedCalls()
+	for number := range lastKnownCall + 100 {
 		want := eperm
-		_, ruled := r[number]
+		_, hasRule := r[number]
 		switch {
-		case ruled:
+		case hasRule:
 			continue
 		case slices.Contains(list, number):
 			want = retAllow
-		case number > lastKnown:
+		case number > lastKnownCall:
 			want = enosys
 		}
 		if got := verdict(t, f, auditArch, uint32(number)); got != want {
-			t.Errorf("call %d: %#x, not %#x", number, got, want)
+			t.Errorf("call %d: action = %#x, want %#x", number, got, want)
 		}
 	}
 	const refusedFamily = retErrno | uint32(unix.EAFNOSUPPORT)
@@ -108,15 +106,15 @@ func TestFilter(t *testing.T) {
 		{eperm, unix.SYS_OPENAT, []uint32{3, 0, unix.O_TMPFILE, 0o4755}},
 	} {
 		if got := verdict(t, f, auditArch, uint32(c.number), c.args...); got != c.want {
-			t.Errorf("call %d %#x: %#x, not %#x", c.number, c.args, got, c.want)
+			t.Errorf("call %d with %#x: action = %#x, want %#x", c.number, c.args, got, c.want)
 		}
 	}
 	if got := verdict(t, f, auditArch^1, unix.SYS_READ); got != retKill {
-		t.Errorf("another architecture: %#x", got)
+		t.Errorf("call of another architecture: action = %#x, want %#x", got, uint32(retKill))
 	}
 	for _, number := range []uint32{x32Bit, x32Bit + unix.SYS_READ, ^uint32(0)} {
 		if got := verdict(t, f, auditArch, number); got != retKill {
-			t.Errorf("call %#x: %#x", number, got)
+			t.Errorf("call %#x: action = %#x, want %#x", number, got, uint32(retKill))
 		}
 	}
 }
