@@ -10,14 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-	"go.uber.org/goleak"
-	"golang.org/x/sync/errgroup"
-
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/events/embedded"
 	"github.com/sluice-dev/sluice/hooks"
+	"github.com/sluice-dev/sluice/internal/membership"
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/processor/template"
 	"github.com/sluice-dev/sluice/sandbox"
@@ -25,21 +23,18 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testkit.Main(m, nil) }
 
-// patient bounds every wait of a test. Nothing is decided by it: a test that comes near it has failed.
-const patient = 45 * time.Second
-
-// cell is a server with a worker, and what a caller needs.
+// cell is a server with workers and connections.
 type cell struct {
 	server *embedded.Server
 	dir    string
 	undo   []func()
 }
 
-// start makes a cell. Examples use it too, which have no testing.T.
+// start starts a cell. The examples use it too, without a testing.T.
 func start() (*cell, error) {
-	dir, err := os.MkdirTemp("", "sl") // short: it holds unix sockets
+	dir, err := os.MkdirTemp("", "sl") // short, for unix sockets
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +53,7 @@ func (c *cell) close() {
 	}
 }
 
-// conn is a connection that lasts as long as the cell.
+// conn connects until the cell closes.
 func (c *cell) conn() (*events.Conn, error) {
 	conn, err := events.Connect(events.Options{InProcess: c.server})
 	if err != nil {
@@ -68,90 +63,51 @@ func (c *cell) conn() (*events.Conn, error) {
 	return conn, conn.Ensure(context.Background(), events.Topology{Partitions: 1}.Fit(2<<30))
 }
 
-// worker runs a worker, wired as the program does it, until stop is called.
-func (c *cell) worker(id string) (stop func(), err error) {
+// worker runs a worker until the cell closes.
+func (c *cell) worker(id string) error {
 	conn, err := c.conn()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	provider, err := local.New(local.Config{RunDir: filepath.Join(c.dir, id), Warn: func(string) {}})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	templates, err := template.New("")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	chains, err := hooks.New(hooks.Config{Worker: id, Record: func(context.Context, *schemas.Event) {}, Messages: conn})
+	chains, err := hooks.New(hooks.Config{Worker: id, Record: func(context.Context, *schemas.Event) {}, Messages: conn.Worker().Messages})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	inlet := conn.NewInlet(id)
-	incarnation := ulid.Make().String()
-	w, err := processor.New(processor.Config{
-		Worker: id, Incarnation: incarnation, Records: conn, Sessions: conn, Threads: inlet, Roster: conn, History: conn,
-		OpenOutput: func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) processor.Output {
-			return conn.ResumeLog(p, after, stored)
-		},
-		Replay: func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error) {
-			return conn.Replay(ctx, p, func(k schemas.Chunk) error {
-				fn(k.Stream, k.Offset, k.Data)
-				return nil
-			})
-		},
-		Answer: conn.Answer, MaxRecord: conn.MaxPayload(), Providers: map[string]sandbox.Provider{"local": provider}, DefaultProvider: "local",
+	member, err := membership.Join(context.Background(), conn, processor.Config{
+		Worker: id, Providers: map[string]sandbox.Provider{"local": provider}, DefaultProvider: "local",
 		Workspaces: filepath.Join(c.dir, "workspaces"), StopGrace: 200 * time.Millisecond,
 		Templates: templates, Hooks: chains,
-	})
+	}, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	lease, err := conn.AcquireLease(context.Background(), id, incarnation)
+	stop, err := member.Start(context.Background())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := w.Recover(context.Background()); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	leaseCtx, endLease := context.WithCancel(context.Background())
-	group, ctx := errgroup.WithContext(ctx)
-	ready := make(chan struct{})
-	group.Go(func() error {
-		return lease.Run(leaseCtx, incarnation, func(ctx context.Context) { _ = w.Register(ctx) })
-	})
-	group.Go(func() error { return inlet.Run(ctx, w, func() { close(ready) }) })
-	group.Go(func() error {
-		defer endLease()
-		return w.Run(ctx)
-	})
-	stopped := false
-	stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		cancel()
-		_ = group.Wait()
+	c.undo = append(c.undo, func() {
+		_ = stop() // its error is that of the lease's release
 		_ = chains.Close(context.Background())
 		_ = provider.Close()
-	}
-	c.undo = append(c.undo, stop)
-	select {
-	case <-ready:
-		return stop, nil
-	case <-ctx.Done():
-		return nil, group.Wait()
-	}
+	})
+	return nil
 }
 
-// example is a client of a cell with a worker, for the examples.
+// example returns a client of a cell with a worker, for the examples.
 func example() (*client.Client, func()) {
 	c, err := start()
 	if err != nil {
 		panic(err)
 	}
-	if _, err := c.worker("w1"); err != nil {
+	if err := c.worker("w1"); err != nil {
 		panic(err)
 	}
 	conn, err := c.conn()
@@ -165,60 +121,69 @@ func example() (*client.Client, func()) {
 	return cl, c.close
 }
 
-// desk is a caller's place in a test.
-type desk struct {
+// caller is a client in a test.
+type caller struct {
 	*client.Client
 	t    *testing.T
 	ctx  context.Context
 	cell *cell
 }
 
-func newDesk(t *testing.T, workers ...string) *desk {
+// newCaller starts a cell with these workers, and a client.
+func newCaller(t *testing.T, workers ...string) *caller {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patient)
-	t.Cleanup(cancel)
-	d := &desk{t: t, ctx: ctx}
-	var err error
-	d.cell, err = start()
-	d.must(err)
-	t.Cleanup(d.cell.close)
+	cell, err := start()
+	testkit.Must(t, err)
+	t.Cleanup(cell.close)
 	for _, id := range workers {
-		_, err := d.cell.worker(id)
-		d.must(err)
+		testkit.Must(t, cell.worker(id))
 	}
-	conn, err := d.cell.conn()
-	d.must(err)
-	d.Client, err = client.New(conn)
-	d.must(err)
-	return d
+	conn, err := cell.conn()
+	testkit.Must(t, err)
+	cl, err := client.New(conn)
+	testkit.Must(t, err)
+	return &caller{Client: cl, t: t, ctx: testkit.Context(t), cell: cell}
 }
 
-func (d *desk) must(err error) {
+func (d *caller) must(err error) {
 	d.t.Helper()
-	if err != nil {
-		d.t.Fatal(err)
+	testkit.Must(d.t, err)
+}
+
+// wantCode ends the test unless err has this code. what names the operation.
+func (d *caller) wantCode(what string, err error, want schemas.Code) {
+	d.t.Helper()
+	if got := schemas.CodeOf(err); got != want {
+		d.t.Fatalf("%s: code = %q, want %q (error: %v)", what, got, want, err)
 	}
 }
 
-// sh is a request for a shell script in thread t.
+// equal fails the test unless got is want. what names the value.
+func (d *caller) equal(what string, got, want any) {
+	d.t.Helper()
+	testkit.Equal(d.t, what, got, want)
+}
+
+// sh is a request to run a shell script in thread t.
 func sh(script string) client.Request {
 	return client.Request{Thread: "t", Command: "sh", Args: []string{"-c", script}}
 }
 
-// printed follows a process's output until it holds a text.
-func (d *desk) printed(process, text string) {
+// waitForOutput follows the output of a process until it contains a text.
+func (d *caller) waitForOutput(process, text string) {
 	d.t.Helper()
 	var b bytes.Buffer
 	err := d.Logs(d.ctx, client.LogQuery{Process: process, Thread: "t", Follow: true}, func(k schemas.Chunk) error {
 		b.Write(k.Data)
 		if strings.Contains(b.String(), text) {
-			return errEnough
+			return errStop
 		}
 		return nil
 	})
-	if !errors.Is(err, errEnough) {
-		d.t.Fatalf("%q was not printed, but %q: %v", text, b.String(), err)
+	if !errors.Is(err, errStop) {
+		d.t.Fatalf("output = %q, want %q in it (error: %v)", b.String(), text, err)
 	}
 }
 
-var errEnough = errors.New("enough")
+// errStop ends an iteration.
+var errStop = errors.New("stop")

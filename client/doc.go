@@ -1,10 +1,13 @@
-// Package client is the Go SDK: everything that talks to Sluice goes through it.
+// Package client is the Go SDK. Every program that uses Sluice uses it, the command line included.
 //
 //	Client.Exec ───────► Result                 (a non-zero exit is a result, not an error)
-//	Client.ExecStream ─► Execution.Events ───► output as it runs, then the Result
-//	Client.Logs ───────► Chunk, Chunk, …        from any sequence, live or afterwards
+//	Client.ExecStream ─► Execution.Events ───► output while it runs, then the Result
+//	Client.Message ────► Result                 (the answer of the thread's agent)
+//	Client.Logs ───────► Chunk, Chunk, …        from any sequence, live or later
 //	Client.Events ─────► Event, Event, …
+//	Client.Messages ───► Message, Message, …
 //	Client.Signal, Client.Kill, Client.Result, Client.Processes
+//	Client.CreateSession, Client.Session, Client.Sessions, Client.StopSession, Client.RenewSession
 //
-// Errors carry a code: errors.Is(err, schemas.ErrConflict) and its like tell them apart.
+// Errors carry a code: test them with errors.Is(err, schemas.ErrConflict) and the like.
 package client

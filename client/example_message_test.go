@@ -7,12 +7,12 @@ import (
 	"os"
 
 	"github.com/sluice-dev/sluice/client"
-	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/processor/answer"
+	"github.com/sluice-dev/sluice/schemas"
 )
 
-// The agent of the thread's template answers, and its answer comes as it is printed. A reader leaves out the lines that are for
-// programs, and adds up what they say was used.
+// The agent of the thread's template answers, and its answer arrives as it is printed. The reader drops the lines that are for
+// programs, and adds up the usage that they report.
 func ExampleClient_MessageStream() {
 	c, done := example()
 	defer done()
@@ -32,7 +32,7 @@ func ExampleClient_MessageStream() {
 		case event.Result != nil:
 			fmt.Println("exit code", event.Result.ExitCode)
 		case event.Chunk.Stream == schemas.Stdout:
-			_, _ = out.Write(event.Chunk.Data) // its error is os.Stdout's
+			_, _ = out.Write(event.Chunk.Data) // its error is that of os.Stdout
 		}
 	}
 	_ = out.Close() // the same
@@ -44,7 +44,7 @@ func ExampleClient_MessageStream() {
 	// 2 tokens in, 3 out
 }
 
-// What was said is kept, in order, and can be followed: an answer is there shortly after its result.
+// The history of a conversation is stored in order and can be followed. An answer is stored shortly after its result.
 func ExampleClient_Messages() {
 	c, done := example()
 	defer done()
@@ -54,15 +54,15 @@ func ExampleClient_Messages() {
 		fmt.Println("Sluice failed:", err)
 		return
 	}
-	enough := errors.New("enough")
+	stop := errors.New("stop")
 	err := c.Messages(ctx, client.MessageQuery{Thread: "conversation-1", Follow: true}, func(m *schemas.Message) error {
 		fmt.Printf("%s %s: %s\n", m.Role, m.User, m.Text)
 		if m.Role == schemas.RoleAgent {
-			return enough
+			return stop
 		}
 		return nil
 	})
-	if !errors.Is(err, enough) {
+	if !errors.Is(err, stop) {
 		fmt.Println("Sluice failed:", err)
 	}
 	// Output:

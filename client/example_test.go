@@ -31,7 +31,7 @@ func ExampleClient_Exec() {
 	// stderr: trouble
 }
 
-// Output comes as it is printed, and the result last.
+// Output arrives as it is printed, and the result last.
 func ExampleClient_ExecStream() {
 	c, done := example()
 	defer done()
@@ -60,7 +60,7 @@ func ExampleClient_ExecStream() {
 	// exit code 0
 }
 
-// The whole output is kept, and can be read by anybody who knows the process, while it runs and afterwards.
+// The whole output is stored. Read it by the id of the process, while it runs or later.
 func ExampleClient_Logs() {
 	c, done := example()
 	defer done()
@@ -82,7 +82,7 @@ func ExampleClient_Logs() {
 	// stdout at 0: kept
 }
 
-// The same key runs once and answers the same, however often it is sent. With another command it is a conflict.
+// A command with the same key runs once and returns the same result each time. Another command with that key is a conflict.
 func ExampleClient_Exec_idempotencyKey() {
 	c, done := example()
 	defer done()

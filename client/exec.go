@@ -15,59 +15,62 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Request says what to run, and where. Only Thread and Command are required.
+// Request is a command to run. Only Thread and Command are required.
 type Request struct {
-	// Thread is the conversation in whose sandbox it runs; see [schemas.ValidID].
+	// Thread is the conversation whose sandbox runs it; see [schemas.ValidID].
 	Thread string
-	// Key makes it idempotent: the same key runs once and answers the same. Default: a new one.
+	// Key is the idempotency key: a command with the same key runs once and returns the same result. Default: a new key.
 	Key string
-	// Provider asks for a kind of sandbox. Default: the worker's choice.
+	// Provider is the kind of sandbox. Default: the worker's choice.
 	Provider string
-	// Image is what the sandbox's root is made from, where the provider takes one. The thread keeps its first. Default: the
-	// worker's choice.
+	// Image is the image of the sandbox, for a provider that uses images. A thread keeps its first image. Default: the worker's
+	// choice.
 	Image string
-	// Template is the recipe of the session that the thread gets where it has none. Default: the worker's.
+	// Template is the template of the session that the thread gets when it has none. Default: the worker's.
 	Template string
-	// Session is the id of the session it is meant for: where that has ended, it is refused with session_expired. Default:
-	// whichever the thread has, or gets.
+	// Session is the id of the session that must run it. When that session has ended, the command is rejected with
+	// session_expired. Default: the session that the thread has or gets.
 	Session string
 	// Command is the program, and Args its arguments. No shell is involved.
 	Command string
 	Args    []string
-	// Env is added to the sandbox's environment.
+	// Env is added to the environment of the sandbox.
 	Env map[string]string
 	// Dir is the working directory, relative to the workspace. Default: the workspace.
 	Dir string
-	// Timeout ends the whole tree. Default: none.
+	// Timeout ends the whole process tree. Default: none.
 	Timeout time.Duration
 	// Grace is the time between SIGTERM and SIGKILL at the timeout. Default: SIGKILL at once.
 	Grace time.Duration
-	// Stdin is read and passed on until it ends or the process does. A Read that is under way then is not waited for.
-	// Default: the process reads nothing.
+	// Stdin is copied to the process until it or the process ends. A Read that blocks then is not waited for. Default: the process
+	// has an empty standard input.
 	Stdin io.Reader
-	// OutputLimit is how many bytes of each stream the result keeps. Default [schemas.DefaultOutputLimit]; -1 keeps none.
+	// OutputLimit is the most bytes of each stream in the result. Default [schemas.DefaultOutputLimit]; -1 keeps none.
 	OutputLimit int64
-	// Retry says whether a process that was lost with its worker may be run again. Default: never.
+	// Retry says whether a process that was lost with its worker may run again. Default: never.
 	Retry schemas.Retry
 }
 
 func (r *Request) command() *schemas.Command {
-	key := r.Key
-	if key == "" {
-		key = ulid.Make().String()
-	}
 	e := &schemas.Exec{
 		Command: r.Command, Args: r.Args, Env: r.Env, Cwd: r.Dir,
 		TimeoutMS: ceilMillis(r.Timeout), GraceMS: ceilMillis(r.Grace), StdinOpen: r.Stdin != nil, Retry: r.Retry,
+		OutputLimit: outputLimit(r.OutputLimit),
 	}
-	e.OutputLimit = outputLimit(r.OutputLimit)
 	return &schemas.Command{
-		SpecVersion: schemas.Version, Op: schemas.OpExec, Thread: r.Thread, Key: key, Provider: r.Provider, Image: r.Image,
+		SpecVersion: schemas.Version, Op: schemas.OpExec, Thread: r.Thread, Key: orNewKey(r.Key), Provider: r.Provider, Image: r.Image,
 		Template: r.Template, Session: r.Session, Exec: e,
 	}
 }
 
-// outputLimit is an option on the wire, where a missing one is the default.
+func orNewKey(key string) string {
+	if key == "" {
+		return ulid.Make().String()
+	}
+	return key
+}
+
+// outputLimit is the option in the form of a command, where a missing value is the default.
 func outputLimit(option int64) *int64 {
 	switch {
 	case option < 0:
@@ -79,7 +82,7 @@ func outputLimit(option int64) *int64 {
 	}
 }
 
-// ceilMillis rounds up, so that the shortest timeout does not become none; a negative one stays so, to be refused.
+// ceilMillis rounds up, so that a short timeout does not become none. A negative one stays negative, and is rejected.
 func ceilMillis(d time.Duration) int64 {
 	if d < 0 {
 		return min(d.Milliseconds(), -1)
@@ -87,47 +90,39 @@ func ceilMillis(d time.Duration) int64 {
 	return (d + time.Millisecond - 1).Milliseconds()
 }
 
-// abandonPatience bounds the kill of a process whose caller has gone.
-const abandonPatience = 5 * time.Second
+// abandonTimeout bounds the kill of a process whose caller has canceled.
+const abandonTimeout = 5 * time.Second
 
-// Exec runs a command and returns how it ended. When ctx ends first, the process is killed and ctx's error returned.
-// Errors: invalid_argument, conflict (the key belongs to another command), too_large, pool_exhausted, unavailable,
-// permission_denied, lost.
+// Exec runs a command and returns its result. When ctx ends first, Exec kills the process and returns ctx's error. Errors:
+// invalid_argument, conflict (the key belongs to another command), too_large, pool_exhausted, unavailable, permission_denied, lost.
 func (c *Client) Exec(ctx context.Context, req Request) (*schemas.Result, error) {
-	return c.finish(ctx, req.command(), req.Stdin)
+	return c.exec(ctx, req.command(), req.Stdin)
 }
 
-// finish sends a command, waits for its end, and kills what it began when the caller does not wait that long.
-func (c *Client) finish(ctx context.Context, cmd *schemas.Command, stdin io.Reader) (*schemas.Result, error) {
-	result, x, err := c.run(ctx, cmd, stdin)
+// exec sends a command, waits for its end, and kills its process when ctx ends first.
+func (c *Client) exec(ctx context.Context, cmd *schemas.Command, stdin io.Reader) (*schemas.Result, error) {
+	x, err := c.newExecution(cmd)
 	if err != nil {
-		if ctx.Err() != nil { // also while nobody had answered yet: it may run all the same
-			kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonPatience)
+		return nil, err
+	}
+	result, err := x.run(ctx, stdin)
+	x.Close()
+	if err != nil {
+		if ctx.Err() != nil { // also without an answer: the command may run later
+			kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 			defer cancel()
-			// It may have ended, or never have begun.
-			_ = c.conn.Kill(kill, c.ref(cmd.Thread, schemas.ProcessID(c.tenant, cmd.Thread, cmd.Key)), schemas.KillRequest{})
+			_ = c.caller.Kill(kill, x.call.Ref(), schemas.KillRequest{}) // it may have ended, or never have started
 		}
 		return nil, err
 	}
-	if err := c.complete(ctx, x.ref(), result, x.limit); err != nil {
+	if err := c.complete(ctx, x.call.Ref(), result, x.limit); err != nil {
 		return nil, err
 	}
 	return result, resultError(result)
 }
 
-// run sends a command and waits for its end.
-func (c *Client) run(ctx context.Context, cmd *schemas.Command, stdin io.Reader) (*schemas.Result, *Execution, error) {
-	x, err := c.start(ctx, cmd, stdin, false)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer x.Close()
-	result, err := x.end(ctx)
-	return result, x, err
-}
-
-// resultError is the error of a result that is none: the process never ran for a reason of Sluice's, or nobody knows how it
-// ended. A command that was not found is a result.
+// resultError returns the error of a result that Exec reports as an error: the process never ran for a reason of Sluice's, or it was
+// lost. A program that was not found is a result.
 func resultError(r *schemas.Result) error {
 	switch {
 	case r.Error == nil:
@@ -141,13 +136,13 @@ func resultError(r *schemas.Result) error {
 	}
 }
 
-// complete fills a result up from the log where its record had no room for all that was asked for.
+// complete reads from the log the output that the record had no room for.
 func (c *Client) complete(ctx context.Context, ref schemas.ProcessRef, r *schemas.Result, limit int64) error {
 	if r.Log == nil {
 		return nil
 	}
 	for _, s := range []schemas.Stream{schemas.Stdout, schemas.Stderr} {
-		kept, err := r.Output(s)
+		recorded, err := r.Output(s)
 		if err != nil {
 			return err
 		}
@@ -156,13 +151,13 @@ func (c *Client) complete(ctx context.Context, ref schemas.ProcessRef, r *schema
 			total = r.StderrBytes
 		}
 		want := min(limit, total)
-		if int64(len(kept)) >= want {
+		if int64(len(recorded)) >= want {
 			continue
 		}
 		full := make([]byte, 0, want)
-		_, err = c.conn.ReadLog(ctx, c.conn.Subjects.Log(ref.Tenant, ref.Thread, ref.Process, s), r.Log.FirstSeq, r.Log.LastSeq, func(k schemas.Chunk) error {
+		_, err = c.caller.ReadLog(ctx, ref, s, r.Log.FirstSeq, r.Log.LastSeq, func(k schemas.Chunk) error {
 			if k.Offset != int64(len(full)) {
-				return io.EOF // the rest is no longer in the log: what is kept stays
+				return io.EOF // the log has a hole: keep what there is
 			}
 			full = append(full, k.Data[:min(int64(len(k.Data)), want-int64(len(full)))]...)
 			if int64(len(full)) == want {
@@ -173,22 +168,22 @@ func (c *Client) complete(ctx context.Context, ref schemas.ProcessRef, r *schema
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
-		if len(full) > len(kept) {
+		if len(full) > len(recorded) {
 			r.SetOutput(s, full, total)
 		}
 	}
 	return nil
 }
 
-// ExecEvent is one thing that happens while a command runs: output, or its end.
+// ExecEvent is output of a command, or its end.
 type ExecEvent struct {
-	// Chunk is a piece of output; nil at the end. Its Seq is where Logs would go on.
+	// Chunk is a piece of output; nil in the last event. Logs continues after its Seq.
 	Chunk *schemas.Chunk
 	// Result is set in the last event.
 	Result *schemas.Result
 }
 
-// Execution is a command that was sent. One goroutine reads its events; the other methods may be called from any.
+// Execution is a command that was sent. One goroutine reads its events; the other methods are safe for concurrent use.
 type Execution struct {
 	client   *Client
 	call     *events.Call
@@ -196,74 +191,88 @@ type Execution struct {
 	limit    int64
 	queued   atomic.Bool
 
-	stop context.CancelFunc // ends the feeding of input
-	fed  sync.WaitGroup
+	stop  context.CancelFunc // ends the copy of standard input
+	input sync.WaitGroup
 }
 
-// ExecStream sends a command and returns once it is accepted, or durable. Its output comes by [Execution.Events]. The process
-// goes on, whatever becomes of ctx or the caller: Kill ends it. Errors are those of Exec.
+// ExecStream sends a command and returns once it is accepted or queued. [Execution.Events] yields its output. The process continues
+// when ctx ends; Kill ends it. Errors are those of Exec.
 func (c *Client) ExecStream(ctx context.Context, req Request) (*Execution, error) {
-	return c.start(ctx, req.command(), req.Stdin, true)
+	return c.stream(ctx, req.command(), req.Stdin)
 }
 
-func (c *Client) start(ctx context.Context, cmd *schemas.Command, stdin io.Reader, follow bool) (*Execution, error) {
-	if err := cmd.Validate(); err != nil {
+func (c *Client) stream(ctx context.Context, cmd *schemas.Command, stdin io.Reader) (*Execution, error) {
+	x, err := c.newExecution(cmd)
+	if err != nil {
 		return nil, err
 	}
-	x := &Execution{client: c, limit: cmd.Limit(), stop: func() {}}
-	if follow {
-		ref := c.ref(cmd.Thread, schemas.ProcessID(c.tenant, cmd.Thread, cmd.Key))
-		var err error
-		if x.follower, err = c.conn.Follow(ref, 0); err != nil {
-			return nil, err
-		}
+	if x.follower, err = c.caller.FollowLog(x.call.Ref(), 0); err == nil {
+		err = x.send(ctx, stdin)
 	}
-	call, err := c.conn.Send(ctx, c.tenant, cmd)
 	if err != nil {
 		x.Close()
 		return nil, err
 	}
-	x.call = call
-	x.queued.Store(call.Queued())
-	if stdin != nil {
-		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		x.stop = cancel
-		x.fed.Go(func() { x.feed(ctx, stdin) })
-	}
 	return x, nil
 }
 
-// Process is the process's id.
+func (c *Client) newExecution(cmd *schemas.Command) (*Execution, error) {
+	call, err := c.caller.NewCall(c.tenant, cmd)
+	if err != nil {
+		return nil, err
+	}
+	return &Execution{client: c, call: call, limit: cmd.Limit(), stop: func() {}}, nil
+}
+
+// run sends the command and waits for its end.
+func (x *Execution) run(ctx context.Context, stdin io.Reader) (*schemas.Result, error) {
+	if err := x.send(ctx, stdin); err != nil {
+		return nil, err
+	}
+	return x.end(ctx)
+}
+
+// send sends the command and starts to copy its standard input.
+func (x *Execution) send(ctx context.Context, stdin io.Reader) error {
+	if err := x.call.Send(ctx); err != nil {
+		return err
+	}
+	x.queued.Store(x.call.Queued())
+	if stdin != nil {
+		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		x.stop = cancel
+		x.input.Go(func() { x.copyInput(ctx, stdin) })
+	}
+	return nil
+}
+
+// Process returns the id of the process.
 func (x *Execution) Process() string { return x.call.Process() }
 
-// Queued says that no worker has accepted the command yet.
+// Queued reports that no worker has accepted the command yet.
 func (x *Execution) Queued() bool { return x.queued.Load() }
 
-func (x *Execution) ref() schemas.ProcessRef { return x.call.Ref() }
-
-// Signal sends a signal, such as "SIGINT", to the process's group. Errors: not_found when it has ended, invalid_argument.
+// Signal sends a signal, such as "SIGINT", to the process group. Errors: not_found when the process has ended, invalid_argument.
 func (x *Execution) Signal(ctx context.Context, signal string) error {
-	return x.client.conn.Signal(ctx, x.ref(), schemas.SignalRequest{Signal: signal})
+	return x.client.caller.Signal(ctx, x.call.Ref(), schemas.SignalRequest{Signal: signal})
 }
 
-// Kill ends the process's whole tree: SIGTERM, the grace, SIGKILL. Errors: not_found when it has ended.
+// Kill ends the whole process tree: SIGTERM, the grace, SIGKILL. Errors: not_found when the process has ended.
 func (x *Execution) Kill(ctx context.Context, grace time.Duration) error {
-	return x.client.conn.Kill(ctx, x.ref(), schemas.KillRequest{GraceMS: ceilMillis(grace)})
+	return x.client.caller.Kill(ctx, x.call.Ref(), schemas.KillRequest{GraceMS: ceilMillis(grace)})
 }
 
-// Close stops listening, and passing on input. The process goes on.
+// Close stops receiving events and copying standard input. The process continues.
 func (x *Execution) Close() {
 	x.stop()
-	x.fed.Wait()
+	x.input.Wait()
 	if x.follower != nil {
 		x.follower.Close()
 	}
-	if x.call != nil {
-		x.call.Close()
-	}
+	x.call.Close()
 }
 
-// end waits for the process's end.
+// end waits for the end of the process.
 func (x *Execution) end(ctx context.Context) (*schemas.Result, error) {
 	for {
 		ev, err := x.call.Next(ctx)
@@ -281,23 +290,23 @@ func (x *Execution) end(ctx context.Context) (*schemas.Result, error) {
 	}
 }
 
-// Events yields the output in order and without holes, and the result last. It ends early with an error: ctx's, unavailable,
-// or the result's own as with Exec. It is for one loop: who leaves it early goes on with Logs, after the last chunk's Seq.
+// Events yields the output in order and without holes, and the result last. It ends early with an error: ctx's, unavailable, or the
+// result's own as in Exec. Call it once; after an early exit, continue with Logs after the last chunk's Seq.
 func (x *Execution) Events(ctx context.Context) iter.Seq2[ExecEvent, error] {
 	return func(yield func(ExecEvent, error) bool) {
-		if err := x.stream(ctx, func(e ExecEvent) bool { return yield(e, nil) }); err != nil && !errors.Is(err, errLeft) {
+		if err := x.yieldAll(ctx, func(e ExecEvent) bool { return yield(e, nil) }); err != nil && !errors.Is(err, errBreak) {
 			yield(ExecEvent{}, err)
 		}
 	}
 }
 
-// errLeft says that the caller left the iteration.
-var errLeft = errors.New("left")
+// errBreak reports that the caller has left the loop.
+var errBreak = errors.New("loop left")
 
 // liveDepth is how many chunks may wait between the connection and the caller.
 const liveDepth = 16
 
-func (x *Execution) stream(ctx context.Context, yield func(ExecEvent) bool) error {
+func (x *Execution) yieldAll(ctx context.Context, yield func(ExecEvent) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	followCtx, stopFollowing := context.WithCancel(ctx)
 	chunks := make(chan schemas.Chunk, liveDepth)
@@ -306,27 +315,27 @@ func (x *Execution) stream(ctx context.Context, yield func(ExecEvent) bool) erro
 		followed <- x.followUntil(followCtx, chunks)
 		close(chunks)
 	}()
-	type ending struct {
+	type outcome struct {
 		result *schemas.Result
 		err    error
 	}
-	ended := make(chan ending, 1)
-	endGone := make(chan struct{})
+	ended := make(chan outcome, 1)
+	endDone := make(chan struct{})
 	go func() {
-		defer close(endGone)
+		defer close(endDone)
 		r, err := x.end(ctx)
-		ended <- ending{r, err}
+		ended <- outcome{r, err}
 	}()
 	defer func() {
 		cancel()
 		stopFollowing()
-		for range chunks { // until the goroutine that fills it has gone
+		for range chunks { // until the goroutine that fills it ends
 		}
-		<-endGone
+		<-endDone
 	}()
 	emit := func(k schemas.Chunk) error {
 		if !yield(ExecEvent{Chunk: &k}) {
-			return errLeft
+			return errBreak
 		}
 		return nil
 	}
@@ -343,7 +352,7 @@ func (x *Execution) stream(ctx context.Context, yield func(ExecEvent) bool) erro
 			if e.err != nil {
 				return e.err
 			}
-			// The follower is one goroutine's: what it holds is taken first, and the rest read here.
+			// Only one goroutine may use the follower: drain its chunks first, then read the rest here.
 			stopFollowing()
 			for k := range chunks {
 				if err := emit(k); err != nil {
@@ -357,14 +366,14 @@ func (x *Execution) stream(ctx context.Context, yield func(ExecEvent) bool) erro
 				return err
 			}
 			if !yield(ExecEvent{Result: e.result}) {
-				return errLeft
+				return errBreak
 			}
 			return nil
 		}
 	}
 }
 
-// followUntil passes live chunks on until its context ends, losing none that it took from the follower.
+// followUntil sends live chunks until ctx ends. It drops no chunk that it took from the follower.
 func (x *Execution) followUntil(ctx context.Context, to chan<- schemas.Chunk) error {
 	for {
 		err := x.follower.Next(ctx, func(k schemas.Chunk) error {

@@ -14,31 +14,39 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func TestExecGivesResultsAndErrorsTheirPlaces(t *testing.T) {
-	d := newDesk(t, "w1")
+func TestExecReturnsResultsAndErrors(t *testing.T) {
+	d := newCaller(t, "w1")
 	r, err := d.Exec(d.ctx, sh("echo out; echo err >&2; exit 3"))
-	if err != nil || r.Stdout != "out\n" || r.Stderr != "err\n" || r.ExitCode != 3 {
-		t.Fatalf("%+v %v", r, err)
-	}
-	if r, err := d.Exec(d.ctx, client.Request{Thread: "t", Command: "no-such-program"}); err != nil || r.ExitCode != 127 || r.Error == nil {
-		t.Fatalf("a command that is not found is a result: %+v %v", r, err)
-	}
-	if r, err := d.Exec(d.ctx, sh("kill -9 $PPID; sleep 300")); !errors.Is(err, schemas.ErrLost) || r == nil || r.Reason != schemas.ReasonLost {
-		t.Fatalf("%+v %v", r, err)
-	}
-	key := sh("echo $$")
-	key.Key = "k"
-	one, err := d.Exec(d.ctx, key)
 	d.must(err)
-	two, err := d.Exec(d.ctx, key)
+	d.equal("stdout", r.Stdout, "out\n")
+	d.equal("stderr", r.Stderr, "err\n")
+	d.equal("exit code", r.ExitCode, 3)
+
+	r, err = d.Exec(d.ctx, client.Request{Thread: "t", Command: "no-such-program"})
+	d.must(err) // a program that is not found is a result
+	d.equal("exit code of a missing program", r.ExitCode, 127)
+	if r.Error == nil {
+		t.Error("result of a missing program: error = nil, want one")
+	}
+
+	r, err = d.Exec(d.ctx, sh("kill -9 $PPID; sleep 300"))
+	d.wantCode("exec of a lost process", err, schemas.CodeLost)
+	if r == nil {
+		t.Fatal("result of a lost process = nil, want one")
+	}
+	d.equal("reason of a lost process", r.Reason, schemas.ReasonLost)
+
+	keyed := sh("echo $$")
+	keyed.Key = "k"
+	one, err := d.Exec(d.ctx, keyed)
 	d.must(err)
-	if one.Stdout != two.Stdout {
-		t.Fatalf("%q and %q", one.Stdout, two.Stdout)
-	}
-	key.Args = []string{"-c", "echo other"}
-	if _, err := d.Exec(d.ctx, key); !errors.Is(err, schemas.ErrConflict) {
-		t.Fatal(err)
-	}
+	two, err := d.Exec(d.ctx, keyed)
+	d.must(err)
+	d.equal("stdout of the second call with a key", two.Stdout, one.Stdout)
+	keyed.Args = []string{"-c", "echo other"}
+	_, err = d.Exec(d.ctx, keyed)
+	d.wantCode("another command with the same key", err, schemas.CodeConflict)
+
 	for name, req := range map[string]client.Request{
 		"thread":   {Thread: "a b", Command: "true"},
 		"command":  {Thread: "t"},
@@ -46,45 +54,48 @@ func TestExecGivesResultsAndErrorsTheirPlaces(t *testing.T) {
 		"grace":    {Thread: "t", Command: "true", Grace: -time.Hour},
 		"provider": {Thread: "t", Command: "true", Provider: "a b"},
 	} {
-		if _, err := d.Exec(d.ctx, req); !errors.Is(err, schemas.ErrInvalidArgument) {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := d.Exec(d.ctx, req)
+		d.wantCode("invalid "+name, err, schemas.CodeInvalidArgument)
 	}
-	if _, err := d.Exec(d.ctx, client.Request{Thread: "t", Command: "true", Args: []string{strings.Repeat("x", 10<<20)}}); !errors.Is(err, schemas.ErrTooLarge) {
-		t.Fatal(err)
-	}
-	if _, err := d.Exec(d.ctx, client.Request{Thread: "t", Command: "true", Provider: "docker"}); !errors.Is(err, schemas.ErrConflict) {
-		t.Fatal(err)
-	}
-	if _, err := d.Exec(d.ctx, client.Request{Thread: "new", Command: "true", Provider: "docker"}); !errors.Is(err, schemas.ErrPermissionDenied) {
-		t.Fatal(err)
-	}
+	_, err = d.Exec(d.ctx, client.Request{Thread: "t", Command: "true", Args: []string{strings.Repeat("x", 10<<20)}})
+	d.wantCode("a command of 10 MiB", err, schemas.CodeTooLarge)
+	_, err = d.Exec(d.ctx, client.Request{Thread: "t", Command: "true", Provider: "docker"})
+	d.wantCode("another provider in a session", err, schemas.CodeConflict)
+	_, err = d.Exec(d.ctx, client.Request{Thread: "new", Command: "true", Provider: "docker"})
+	d.wantCode("a provider that is not allowed", err, schemas.CodePermissionDenied)
 }
 
-func TestExecFillsUpFromTheLogWhatTheRecordHadNoRoomFor(t *testing.T) {
-	d := newDesk(t, "w1")
+func TestExecReadsLargeOutputFromTheLog(t *testing.T) {
+	d := newCaller(t, "w1")
 	req := sh("seq 1 300000; seq 1 200000 >&2")
 	req.OutputLimit = 4 << 20
 	r, err := d.Exec(d.ctx, req)
 	d.must(err)
-	if int64(len(r.Stdout)) != r.StdoutBytes || r.StdoutTruncated || !strings.HasSuffix(r.Stdout, "\n300000\n") {
-		t.Fatalf("%d of %d bytes, truncated %v", len(r.Stdout), r.StdoutBytes, r.StdoutTruncated)
-	}
-	if int64(len(r.Stderr)) != r.StderrBytes || !strings.HasSuffix(r.Stderr, "\n200000\n") {
-		t.Fatalf("%d of %d bytes", len(r.Stderr), r.StderrBytes)
-	}
+	d.equal("bytes of stdout", int64(len(r.Stdout)), r.StdoutBytes)
+	d.equal("bytes of stderr", int64(len(r.Stderr)), r.StderrBytes)
+	d.equal("stdout truncated", r.StdoutTruncated, false)
+	d.equal("stdout ends with the last line", strings.HasSuffix(r.Stdout, "\n300000\n"), true)
+	d.equal("stderr ends with the last line", strings.HasSuffix(r.Stderr, "\n200000\n"), true)
+
 	req.OutputLimit = 1500000
-	if r, err = d.Exec(d.ctx, req); err != nil || len(r.Stdout) != 1500000 || !r.StdoutTruncated || r.StderrTruncated {
-		t.Fatalf("%d bytes, truncated %v %v: %v", len(r.Stdout), r.StdoutTruncated, r.StderrTruncated, err)
-	}
+	r, err = d.Exec(d.ctx, req)
+	d.must(err)
+	d.equal("bytes of limited stdout", len(r.Stdout), 1500000)
+	d.equal("limited stdout truncated", r.StdoutTruncated, true)
+	d.equal("stderr below the limit truncated", r.StderrTruncated, false)
+
 	req.OutputLimit = -1
-	if r, err = d.Exec(d.ctx, req); err != nil || r.Stdout != "" || !r.StdoutTruncated || r.StdoutBytes < 1500000 {
-		t.Fatalf("%+v %v", r, err)
+	r, err = d.Exec(d.ctx, req)
+	d.must(err)
+	d.equal("stdout without output", r.Stdout, "")
+	d.equal("stdout without output truncated", r.StdoutTruncated, true)
+	if r.StdoutBytes < 1500000 {
+		t.Errorf("stdout_bytes = %d, want at least 1500000", r.StdoutBytes)
 	}
 }
 
-func TestExecKillsWhenItsContextEnds(t *testing.T) {
-	d := newDesk(t, "w1")
+func TestExecKillsTheProcessWhenItsContextEnds(t *testing.T) {
+	d := newCaller(t, "w1")
 	req := sh("echo on; exec sleep 300")
 	req.Key = "k"
 	ctx, cancel := context.WithCancel(d.ctx)
@@ -94,20 +105,20 @@ func TestExecKillsWhenItsContextEnds(t *testing.T) {
 		done <- err
 	}()
 	process := schemas.ProcessID(schemas.DefaultTenant, "t", "k")
-	d.event(process, schemas.TypeProcessStarted)
-	d.printed(process, "on")
+	d.waitForEvent(process, schemas.TypeProcessStarted)
+	d.waitForOutput(process, "on")
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
+		t.Fatalf("Exec: error = %v, want %v", err, context.Canceled)
 	}
-	d.event(process, schemas.TypeProcessExited)
-	if r, err := d.Result(d.ctx, "", process); err != nil || r.Reason != schemas.ReasonKilled {
-		t.Fatalf("%+v %v", r, err)
-	}
+	d.waitForEvent(process, schemas.TypeProcessExited)
+	r, err := d.Result(d.ctx, "", process)
+	d.must(err)
+	d.equal("reason", r.Reason, schemas.ReasonKilled)
 }
 
-func TestExecStreamYieldsAllInOrderAndTheResultLast(t *testing.T) {
-	d := newDesk(t, "w1")
+func TestExecStreamYieldsOutputInOrderAndTheResultLast(t *testing.T) {
+	d := newCaller(t, "w1")
 	x, err := d.ExecStream(d.ctx, sh("seq 1 200000; echo end >&2; exit 4"))
 	d.must(err)
 	defer x.Close()
@@ -117,14 +128,14 @@ func TestExecStreamYieldsAllInOrderAndTheResultLast(t *testing.T) {
 	for e, err := range x.Events(d.ctx) {
 		d.must(err)
 		if result != nil {
-			t.Fatal("something came after the result")
+			t.Fatalf("event after the result: %+v", e)
 		}
 		if e.Result != nil {
 			result = e.Result
 			continue
 		}
 		if e.Chunk.Seq <= last {
-			t.Fatalf("chunk %d after %d", e.Chunk.Seq, last)
+			t.Fatalf("chunk sequence = %d, want more than %d", e.Chunk.Seq, last)
 		}
 		last = e.Chunk.Seq
 		into := &out
@@ -132,85 +143,82 @@ func TestExecStreamYieldsAllInOrderAndTheResultLast(t *testing.T) {
 			into = &errs
 		}
 		if e.Chunk.Offset != int64(into.Len()) {
-			t.Fatalf("a hole: %d after %d bytes", e.Chunk.Offset, into.Len())
+			t.Fatalf("%s: offset = %d, want %d", e.Chunk.Stream, e.Chunk.Offset, into.Len())
 		}
 		into.Write(e.Chunk.Data)
 	}
-	if result == nil || result.ExitCode != 4 || int64(out.Len()) != result.StdoutBytes || !strings.HasSuffix(out.String(), "\n200000\n") || errs.String() != "end\n" {
-		t.Fatalf("%d bytes, %+v", out.Len(), result)
+	if result == nil {
+		t.Fatal("the stream ended without a result")
 	}
+	d.equal("exit code", result.ExitCode, 4)
+	d.equal("bytes of stdout", int64(out.Len()), result.StdoutBytes)
+	d.equal("stdout ends with the last line", strings.HasSuffix(out.String(), "\n200000\n"), true)
+	d.equal("stderr", errs.String(), "end\n")
 }
 
-func TestAStreamThatIsLeftOrCancelledLeavesItsProcessAlone(t *testing.T) {
-	d := newDesk(t, "w1")
-	for _, cancelled := range []bool{false, true} {
+func TestProcessContinuesAfterItsStreamIsLeft(t *testing.T) {
+	d := newCaller(t, "w1")
+	for _, canceled := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(d.ctx)
 		req := sh("echo on; read line; echo $line")
-		in, feed := io.Pipe()
+		in, input := io.Pipe()
 		req.Stdin = in
 		x, err := d.ExecStream(ctx, req)
 		d.must(err)
 		for e, err := range x.Events(ctx) {
-			if cancelled && errors.Is(err, context.Canceled) {
+			if canceled && errors.Is(err, context.Canceled) {
 				break
 			}
 			d.must(err)
 			if e.Chunk == nil || string(e.Chunk.Data) != "on\n" {
-				t.Fatalf("%+v", e)
+				t.Fatalf("event = %+v, want a chunk with %q", e, "on\n")
 			}
-			if !cancelled {
+			if !canceled {
 				break
 			}
 			cancel()
 		}
 		cancel()
-		if _, err := d.Result(d.ctx, "t", x.Process()); !errors.Is(err, schemas.ErrUnavailable) {
-			t.Fatalf("it has ended: %v", err)
-		}
-		// The input still goes through, for that is Close's to end.
-		if _, err := feed.Write([]byte("still here\n")); err != nil {
-			t.Fatal(err)
-		}
-		d.event(x.Process(), schemas.TypeProcessExited)
-		if r, err := d.Result(d.ctx, "t", x.Process()); err != nil || r.Stdout != "on\nstill here\n" {
-			t.Fatalf("%+v %v", r, err)
-		}
+		_, err = d.Result(d.ctx, "t", x.Process())
+		d.wantCode("result of a running process", err, schemas.CodeUnavailable)
+		// Only Close ends the copy of standard input.
+		_, err = input.Write([]byte("still here\n"))
+		d.must(err)
+		d.waitForEvent(x.Process(), schemas.TypeProcessExited)
+		r, err := d.Result(d.ctx, "t", x.Process())
+		d.must(err)
+		d.equal("stdout", r.Stdout, "on\nstill here\n")
 		x.Close()
-		d.must(feed.Close())
+		d.must(input.Close())
 	}
 }
 
-func TestInputOfAnySizeArrivesWhole(t *testing.T) {
-	d := newDesk(t, "w1")
+func TestStdinOfAnySizeArrives(t *testing.T) {
+	d := newCaller(t, "w1")
 	big := strings.Repeat("0123456789abcdef", 100<<10)
-	req := client.Request{Thread: "t", Command: "wc", Args: []string{"-c"}, Stdin: strings.NewReader(big)}
-	if r, err := d.Exec(d.ctx, req); err != nil || strings.TrimSpace(r.Stdout) != "1638400" {
-		t.Fatalf("%+v %v", r, err)
-	}
-	// A process that ends without reading ends the feeding too.
-	req = client.Request{Thread: "t", Command: "true", Stdin: strings.NewReader(big)}
-	if r, err := d.Exec(d.ctx, req); err != nil || !r.Success {
-		t.Fatalf("%+v %v", r, err)
-	}
-	// An input that is there but empty is an end of file.
-	req = client.Request{Thread: "t", Command: "cat", Stdin: strings.NewReader("")}
-	if r, err := d.Exec(d.ctx, req); err != nil || r.Stdout != "" || !r.Success {
-		t.Fatalf("%+v %v", r, err)
-	}
+	r, err := d.Exec(d.ctx, client.Request{Thread: "t", Command: "wc", Args: []string{"-c"}, Stdin: strings.NewReader(big)})
+	d.must(err)
+	d.equal("bytes that arrived", strings.TrimSpace(r.Stdout), "1638400")
+	// A process that ends without reading ends the copy too.
+	r, err = d.Exec(d.ctx, client.Request{Thread: "t", Command: "true", Stdin: strings.NewReader(big)})
+	d.must(err)
+	d.equal("success of a process that does not read", r.Success, true)
+	// An empty input is an end of file.
+	r, err = d.Exec(d.ctx, client.Request{Thread: "t", Command: "cat", Stdin: strings.NewReader("")})
+	d.must(err)
+	d.equal("stdout with an empty input", r.Stdout, "")
+	d.equal("success with an empty input", r.Success, true)
 }
 
-func TestACommandThatNobodyTakesWaitsForAWorker(t *testing.T) {
-	d := newDesk(t)
-	req := client.Request{Thread: "t", Command: "cat", Stdin: strings.NewReader("from before")}
-	x, err := d.ExecStream(d.ctx, req)
+func TestCommandWaitsForAWorker(t *testing.T) {
+	d := newCaller(t)
+	x, err := d.ExecStream(d.ctx, client.Request{Thread: "t", Command: "cat", Stdin: strings.NewReader("from before")})
 	d.must(err)
 	defer x.Close()
-	if !x.Queued() {
-		t.Error("it counts as accepted")
-	}
+	d.equal("queued without a worker", x.Queued(), true)
 	var all sync.WaitGroup
 	all.Go(func() {
-		if _, err := d.cell.worker("w1"); err != nil {
+		if err := d.cell.worker("w1"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -222,21 +230,20 @@ func TestACommandThatNobodyTakesWaitsForAWorker(t *testing.T) {
 		}
 	}
 	all.Wait()
-	if out.String() != "from before" || x.Queued() {
-		t.Fatalf("%q, queued %v", out.String(), x.Queued())
-	}
+	d.equal("stdout", out.String(), "from before")
+	d.equal("queued after its end", x.Queued(), false)
 }
 
-// event waits for an event of a process.
-func (d *desk) event(process string, typ schemas.EventType) {
+// waitForEvent waits for an event of a process.
+func (d *caller) waitForEvent(process string, typ schemas.EventType) {
 	d.t.Helper()
 	err := d.Events(d.ctx, client.EventQuery{Process: process, Follow: true}, func(ev *schemas.Event) error {
 		if ev.Type == typ {
-			return errEnough
+			return errStop
 		}
 		return nil
 	})
-	if !errors.Is(err, errEnough) {
-		d.t.Fatal(err)
+	if !errors.Is(err, errStop) {
+		d.t.Fatalf("wait for %s of process %s: %v", typ, process, err)
 	}
 }

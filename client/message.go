@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -13,41 +11,88 @@ import (
 type Prompt struct {
 	// Thread is the conversation; see [schemas.ValidID].
 	Thread string
-	// Text is what the agent is told, at most [schemas.MaxPromptBytes].
+	// Text is the prompt, at most [schemas.MaxPromptBytes].
 	Text string
-	// Template is the recipe that a thread without a session gets one by. Default: the worker's, which may have no agent.
+	// Template is the template of the session that the thread gets when it has none. Default: the worker's, which may have no agent.
 	Template string
-	// Session is the id of the session it is meant for. Default: whichever the thread has.
+	// Session is the id of the session that must receive the message. Default: the one that the thread has.
 	Session string
-	// User is who says it. Default: nobody in particular.
+	// User is the author of the message. Default: none.
 	User string
-	// Key makes it idempotent: the same key is answered once. Default: a new one.
+	// Key is the idempotency key: a message with the same key is answered once. Default: a new key.
 	Key string
 	// Timeout ends the agent. It counts from the agent's start. Default: the template's.
 	Timeout time.Duration
-	// OutputLimit is as in [Request].
+	// OutputLimit is that of [Request].
 	OutputLimit int64
 }
 
 func (p *Prompt) command() *schemas.Command {
-	key := p.Key
-	if key == "" {
-		key = ulid.Make().String()
-	}
 	return &schemas.Command{
-		SpecVersion: schemas.Version, Op: schemas.OpMessage, Thread: p.Thread, Key: key, Template: p.Template, Session: p.Session,
+		SpecVersion: schemas.Version, Op: schemas.OpMessage, Thread: p.Thread, Key: orNewKey(p.Key), Template: p.Template, Session: p.Session,
 		Message: &schemas.MessageRequest{Prompt: p.Text, User: p.User, TimeoutMS: ceilMillis(p.Timeout), OutputLimit: outputLimit(p.OutputLimit)},
 	}
 }
 
-// Message has the thread's agent answer, and returns how its run ended; the answer is its standard output. Messages of a thread
-// are answered one after the other. When ctx ends first, the agent is killed. Errors are those of Exec, and invalid_argument
-// where the template has no agent.
+// Message sends a message to the thread's agent and returns the result of its run; the answer is the standard output. The messages
+// of a thread are answered one after another. When ctx ends first, the agent is killed. Errors: those of Exec, invalid_argument when
+// the template has no agent.
 func (c *Client) Message(ctx context.Context, p Prompt) (*schemas.Result, error) {
-	return c.finish(ctx, p.command(), nil)
+	return c.exec(ctx, p.command(), nil)
 }
 
-// MessageStream sends a message and returns once it is accepted, or durable, as ExecStream does for a command.
+// MessageStream sends a message and returns once it is accepted or queued, like [Client.ExecStream].
 func (c *Client) MessageStream(ctx context.Context, p Prompt) (*Execution, error) {
-	return c.start(ctx, p.command(), nil, true)
+	return c.stream(ctx, p.command(), nil)
+}
+
+// MessageQuery selects messages.
+type MessageQuery struct {
+	// Thread is the conversation. Required.
+	Thread string
+	// From is the MSG sequence to begin at; see [schemas.Message.Seq]. 0 and 1 are the beginning.
+	From uint64
+	// Follow continues with new messages until ctx ends. The thread may have no message yet.
+	Follow bool
+}
+
+// Messages passes the history of a conversation to fn in order, prompts and answers. An error of fn ends it. A thread without
+// messages has an empty history. Errors: fn's, ctx's, invalid_argument, unavailable.
+func (c *Client) Messages(ctx context.Context, q MessageQuery, fn func(*schemas.Message) error) error {
+	if err := schemas.CheckID("thread", q.Thread); err != nil {
+		return err
+	}
+	if !q.Follow {
+		_, err := c.caller.Messages(ctx, c.tenant, q.Thread, q.From, fn)
+		return err
+	}
+	feed, err := c.caller.FollowMessages(c.tenant, q.Thread, q.From)
+	if err != nil {
+		return err
+	}
+	return follow(ctx, c, feed, fn)
+}
+
+// feed follows the messages of a stream.
+type feed[T any] interface {
+	CatchUp(ctx context.Context, fn func(T) error) error
+	Next(ctx context.Context, fn func(T) error) error
+	Close()
+}
+
+// follow passes what is stored and then what is new to fn, until an error.
+func follow[T any](ctx context.Context, c *Client, f feed[T], fn func(T) error) error {
+	defer f.Close()
+	// The server must have the subscription before the history is read, or a message between the two is missed.
+	if err := c.conn.Flush(ctx); err != nil {
+		return err
+	}
+	if err := f.CatchUp(ctx, fn); err != nil {
+		return err
+	}
+	for {
+		if err := f.Next(ctx, fn); err != nil {
+			return err
+		}
+	}
 }

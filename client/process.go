@@ -1,43 +1,43 @@
 package client
 
 import (
+	"cmp"
 	"context"
-	"sort"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// ProcessInfo is what the record says of a process.
+// ProcessInfo is the recorded state of a process.
 type ProcessInfo struct {
-	// ID and Thread name it.
+	// ID is the process id, Thread its thread.
 	ID     string `json:"process"`
 	Thread string `json:"thread"`
-	// State is accepted, started, or how it ended: see [schemas.Reason].
+	// State is accepted, started, or the reason of its end; see [schemas.Reason].
 	State string `json:"state"`
-	// Command and Args are what runs, cut as in [schemas.Accepted].
+	// Command and Args are the program and its arguments, cut as in [schemas.Accepted].
 	Command string   `json:"command"`
 	Args    []string `json:"args,omitempty"`
-	// Worker runs it, or ran it.
+	// Worker is the worker that runs or ran it.
 	Worker string `json:"worker"`
-	// Accepted is when its key was taken; Ended when it ended, nil while it runs.
+	// Accepted is when it was accepted; Ended when it ended, nil while it runs.
 	Accepted time.Time  `json:"accepted"`
 	Ended    *time.Time `json:"ended,omitempty"`
 	// ExitCode is set once it has ended.
 	ExitCode *int `json:"exit_code,omitempty"`
 }
 
-// Processes lists the processes of a thread, or of all threads when it is empty, as far back as events are kept: oldest
-// first. Errors: invalid_argument, unavailable.
+// Processes lists the processes of a thread, or of all threads when it is empty, oldest first and as far back as events are kept.
+// Errors: invalid_argument, unavailable.
 func (c *Client) Processes(ctx context.Context, thread string) ([]ProcessInfo, error) {
-	if thread != "" {
-		if err := schemas.CheckID("thread", thread); err != nil {
-			return nil, err
-		}
+	if err := checkIDs(thread, ""); err != nil {
+		return nil, err
 	}
 	byID := make(map[string]*ProcessInfo)
-	err := c.conn.Processes(ctx, events.Filter{Tenant: c.tenant, Thread: thread}, func(ev *schemas.Event) error {
+	err := c.caller.Processes(ctx, events.Filter{Tenant: c.tenant, Thread: thread}, func(ev *schemas.Event) error {
 		p := byID[ev.Process]
 		if p == nil {
 			p = &ProcessInfo{ID: ev.Process, Thread: ev.Thread, Accepted: ev.Time}
@@ -53,11 +53,8 @@ func (c *Client) Processes(ctx context.Context, thread string) ([]ProcessInfo, e
 	for _, p := range byID {
 		out = append(out, *p)
 	}
-	sort.Slice(out, func(i, j int) bool {
-		if !out[i].Accepted.Equal(out[j].Accepted) {
-			return out[i].Accepted.Before(out[j].Accepted)
-		}
-		return out[i].ID < out[j].ID
+	slices.SortFunc(out, func(a, b ProcessInfo) int {
+		return cmp.Or(a.Accepted.Compare(b.Accepted), strings.Compare(a.ID, b.ID))
 	})
 	return out, nil
 }
@@ -79,7 +76,7 @@ func (p *ProcessInfo) apply(ev *schemas.Event) error {
 		}
 		p.State, p.Ended, p.ExitCode = string(r.Reason), &ev.Time, &r.ExitCode
 		if r.Worker != "" {
-			p.Worker = r.Worker // the record of a lost process is another worker's
+			p.Worker = r.Worker // another worker records a lost process
 		}
 		if p.Command == "" {
 			p.Command, p.Args = r.Command, r.Args
@@ -88,15 +85,15 @@ func (p *ProcessInfo) apply(ev *schemas.Event) error {
 	return nil
 }
 
-// Result reads how a process ended. thread may be empty: the process is then found by its id. Errors: not_found,
-// unavailable where it has not ended yet, invalid_argument.
+// Result reads the result of a process. thread may be empty: the process is then found by its id. Errors: not_found, unavailable
+// while the process runs, invalid_argument.
 func (c *Client) Result(ctx context.Context, thread, process string) (*schemas.Result, error) {
 	ref, last, err := c.locate(ctx, thread, process)
 	if err != nil {
 		return nil, err
 	}
 	if !last.Type.Terminal() {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "process %s has not ended yet: follow it with `sluice logs -f %s`", process, process)
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "process %s is still running: follow it with `sluice logs -f %s`", process, process)
 	}
 	var r schemas.Result
 	if err := last.Decode(&r); err != nil {
@@ -105,29 +102,22 @@ func (c *Client) Result(ctx context.Context, thread, process string) (*schemas.R
 	return &r, c.complete(ctx, ref, &r, schemas.DefaultOutputLimit)
 }
 
-// controlPatience bounds the wait for a worker's answer: one that was on its way when a connection broke never comes.
-const controlPatience = 10 * time.Second
-
-// Kill ends a process's whole tree: SIGTERM, the grace, SIGKILL. thread may be empty. Errors: not_found when it never was,
-// or has ended; deadline_exceeded when its worker does not answer.
+// Kill ends the whole tree of a process: SIGTERM, the grace, SIGKILL. thread may be empty. Errors: not_found when the process does
+// not exist or has ended, deadline_exceeded when its worker does not answer within 10 s.
 func (c *Client) Kill(ctx context.Context, thread, process string, grace time.Duration) error {
 	ref, _, err := c.locate(ctx, thread, process)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, controlPatience)
-	defer cancel()
-	return c.conn.Kill(ctx, ref, schemas.KillRequest{GraceMS: ceilMillis(grace)})
+	return c.caller.Kill(ctx, ref, schemas.KillRequest{GraceMS: ceilMillis(grace)})
 }
 
-// Signal sends a signal, such as "SIGINT", to a process's group. thread may be empty. Errors are those of Kill, and
-// invalid_argument for a name that is no signal's.
+// Signal sends a signal, such as "SIGINT", to the group of a process. thread may be empty. Errors: those of Kill, invalid_argument
+// for an unknown signal.
 func (c *Client) Signal(ctx context.Context, thread, process, signal string) error {
 	ref, _, err := c.locate(ctx, thread, process)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, controlPatience)
-	defer cancel()
-	return c.conn.Signal(ctx, ref, schemas.SignalRequest{Signal: signal})
+	return c.caller.Signal(ctx, ref, schemas.SignalRequest{Signal: signal})
 }

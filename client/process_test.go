@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func TestLogsBeginAnywhereAndAtAnyTime(t *testing.T) {
-	d := newDesk(t, "w1")
+func TestLogsBeginAtAnySequence(t *testing.T) {
+	d := newCaller(t, "w1")
 	r, err := d.Exec(d.ctx, sh("seq 1 100000; echo end >&2"))
 	d.must(err)
 	read := func(q client.LogQuery) (out string, seqs []uint64) {
@@ -28,194 +28,188 @@ func TestLogsBeginAnywhereAndAtAnyTime(t *testing.T) {
 		return b.String(), seqs
 	}
 	all, seqs := read(client.LogQuery{Process: r.Process})
-	if int64(len(all)) != r.StdoutBytes || seqs[0] != r.Log.FirstSeq || seqs[len(seqs)-1] != r.Log.LastSeq {
-		t.Fatalf("%d bytes, %v, %+v", len(all), seqs, r.Log)
-	}
+	d.equal("bytes of stdout", int64(len(all)), r.StdoutBytes)
+	d.equal("first sequence", seqs[0], r.Log.FirstSeq)
+	d.equal("last sequence", seqs[len(seqs)-1], r.Log.LastSeq)
 	for i, from := range seqs {
 		for _, follow := range []bool{false, true} {
 			if _, rest := read(client.LogQuery{Process: r.Process, Thread: "t", From: from, Follow: follow}); len(rest) != len(seqs)-i {
-				t.Fatalf("from %d: %v", from, rest)
+				t.Fatalf("from %d, follow %t: sequences %v, want %v", from, follow, rest, seqs[i:])
 			}
 		}
 	}
-	if err := d.Logs(d.ctx, client.LogQuery{Process: "p0"}, nil); !errors.Is(err, schemas.ErrNotFound) {
-		t.Fatal(err)
-	}
-	if err := d.Logs(d.ctx, client.LogQuery{Process: "no id"}, nil); !errors.Is(err, schemas.ErrInvalidArgument) {
-		t.Fatal(err)
-	}
+	d.wantCode("logs of an unknown process", d.Logs(d.ctx, client.LogQuery{Process: "p0"}, nil), schemas.CodeNotFound)
+	d.wantCode("logs of an invalid id", d.Logs(d.ctx, client.LogQuery{Process: "no id"}, nil), schemas.CodeInvalidArgument)
+	d.wantCode("logs of no process", d.Logs(d.ctx, client.LogQuery{}, nil), schemas.CodeInvalidArgument)
 }
 
-func TestALateFollowerMissesNothingAndASlowOneEither(t *testing.T) {
-	d := newDesk(t, "w1")
+func TestLateAndSlowFollowerGetsAllOutput(t *testing.T) {
+	d := newCaller(t, "w1")
 	req := sh("seq 1 50000; read line; seq 50001 150000")
 	hold := make(chan struct{})
-	req.Stdin = &held{until: hold, then: strings.NewReader("go\n")}
+	req.Stdin = &gatedReader{open: hold, Reader: strings.NewReader("go\n")}
 	x, err := d.ExecStream(d.ctx, req)
 	d.must(err)
 	defer x.Close()
-	d.printed(x.Process(), "\n50000\n")
+	d.waitForOutput(x.Process(), "\n50000\n")
 	var b strings.Builder
 	d.must(d.Logs(d.ctx, client.LogQuery{Process: x.Process(), Follow: true}, func(k schemas.Chunk) error {
 		b.Write(k.Data)
 		if hold != nil && strings.Contains(b.String(), "\n50000\n") {
 			close(hold)
 			hold = nil
-			d.event(x.Process(), schemas.TypeProcessExited) // so slow is this reader
+			d.waitForEvent(x.Process(), schemas.TypeProcessExited) // the reader is this slow
 		}
 		return nil
 	}))
-	if !strings.HasSuffix(b.String(), "\n150000\n") || strings.Count(b.String(), "\n") != 150000 {
-		t.Fatalf("%d lines", strings.Count(b.String(), "\n"))
-	}
+	d.equal("lines", strings.Count(b.String(), "\n"), 150000)
+	d.equal("output ends with the last line", strings.HasSuffix(b.String(), "\n150000\n"), true)
 }
 
-// held is a reader that waits.
-type held struct {
-	until chan struct{}
-	then  *strings.Reader
+// gatedReader blocks until open is closed.
+type gatedReader struct {
+	*strings.Reader
+	open chan struct{}
 }
 
-// Read waits, then reads.
-func (h *held) Read(p []byte) (int, error) {
-	<-h.until
-	return h.then.Read(p)
+func (g *gatedReader) Read(p []byte) (int, error) {
+	<-g.open
+	return g.Reader.Read(p)
 }
 
-func TestAFollowersOwnErrorsAndContextEndIt(t *testing.T) {
-	d := newDesk(t, "w1")
+func TestLogsEndWithTheirContext(t *testing.T) {
+	d := newCaller(t, "w1")
 	x, err := d.ExecStream(d.ctx, sh("echo on; exec sleep 300"))
 	d.must(err)
 	defer x.Close()
-	d.printed(x.Process(), "on")
+	d.waitForOutput(x.Process(), "on")
 	ctx, cancel := context.WithCancel(d.ctx)
 	err = d.Logs(ctx, client.LogQuery{Process: x.Process(), Follow: true}, func(schemas.Chunk) error {
 		cancel()
 		return nil
 	})
 	if !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
+		t.Fatalf("Logs: error = %v, want %v", err, context.Canceled)
 	}
 	d.must(x.Kill(d.ctx, 0))
 }
 
-func TestProcessesAreFoundSignalledAndKilledById(t *testing.T) {
-	d := newDesk(t, "w1")
+func TestProcessesAreListedSignaledAndKilled(t *testing.T) {
+	d := newCaller(t, "w1")
 	x, err := d.ExecStream(d.ctx, sh("trap 'echo usr1' USR1; echo on; while :; do sleep 0.05; done"))
 	d.must(err)
 	defer x.Close()
-	d.printed(x.Process(), "on")
+	d.waitForOutput(x.Process(), "on")
 	other := sh("exit 7")
 	other.Thread = "u"
 	ended, err := d.Exec(d.ctx, other)
 	d.must(err)
-	d.event(x.Process(), schemas.TypeProcessStarted)
+	d.waitForEvent(x.Process(), schemas.TypeProcessStarted)
 
 	list, err := d.Processes(d.ctx, "")
 	d.must(err)
-	if len(list) != 2 || list[0].ID != x.Process() || list[0].State != "started" || list[0].Ended != nil || list[0].ExitCode != nil || list[0].Worker != "w1" ||
-		list[1].ID != ended.Process || list[1].State != "exited" || *list[1].ExitCode != 7 || list[1].Ended == nil || list[1].Command != "sh" {
-		t.Fatalf("%+v", list)
-	}
-	if list, err := d.Processes(d.ctx, "u"); err != nil || len(list) != 1 || list[0].Thread != "u" {
-		t.Fatalf("%+v %v", list, err)
-	}
+	d.equal("number of processes", len(list), 2)
+	running, exited := list[0], list[1]
+	d.equal("id of the running process", running.ID, x.Process())
+	d.equal("state of the running process", running.State, "started")
+	d.equal("worker of the running process", running.Worker, "w1")
+	d.equal("running process has an end", running.Ended != nil || running.ExitCode != nil, false)
+	d.equal("id of the ended process", exited.ID, ended.Process)
+	d.equal("state of the ended process", exited.State, "exited")
+	d.equal("exit code of the ended process", *exited.ExitCode, 7)
+	d.equal("ended process has an end", exited.Ended != nil, true)
+	d.equal("command of the ended process", exited.Command, "sh")
+	list, err = d.Processes(d.ctx, "u")
+	d.must(err)
+	d.equal("number of processes of thread u", len(list), 1)
+	d.equal("thread of the process", list[0].Thread, "u")
+
 	d.must(d.Signal(d.ctx, "", x.Process(), "USR1"))
-	d.printed(x.Process(), "usr1")
-	if err := d.Signal(d.ctx, "", x.Process(), "SIGNOTHING"); !errors.Is(err, schemas.ErrInvalidArgument) {
-		t.Fatal(err)
-	}
+	d.waitForOutput(x.Process(), "usr1")
+	d.wantCode("an unknown signal", d.Signal(d.ctx, "", x.Process(), "SIGNOTHING"), schemas.CodeInvalidArgument)
 	d.must(d.Kill(d.ctx, "", x.Process(), 0))
-	d.event(x.Process(), schemas.TypeProcessExited)
-	if r, err := d.Result(d.ctx, "", x.Process()); err != nil || r.Reason != schemas.ReasonKilled || !strings.HasPrefix(r.Stdout, "on\nusr1\n") {
-		t.Fatalf("%+v %v", r, err)
-	}
-	for name, err := range map[string]error{
-		"an ended process":   d.Kill(d.ctx, "", ended.Process, 0),
-		"an unknown process": d.Kill(d.ctx, "", "p0", 0),
-		"a wrong thread":     d.Signal(d.ctx, "t", ended.Process, "INT"),
-	} {
-		if !errors.Is(err, schemas.ErrNotFound) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if _, err := d.Result(d.ctx, "no id", ended.Process); !errors.Is(err, schemas.ErrInvalidArgument) {
-		t.Fatal(err)
-	}
+	d.waitForEvent(x.Process(), schemas.TypeProcessExited)
+	r, err := d.Result(d.ctx, "", x.Process())
+	d.must(err)
+	d.equal("reason", r.Reason, schemas.ReasonKilled)
+	d.equal("stdout begins with both lines", strings.HasPrefix(r.Stdout, "on\nusr1\n"), true)
+
+	d.wantCode("kill of an ended process", d.Kill(d.ctx, "", ended.Process, 0), schemas.CodeNotFound)
+	d.wantCode("kill of an unknown process", d.Kill(d.ctx, "", "p0", 0), schemas.CodeNotFound)
+	d.wantCode("signal in the wrong thread", d.Signal(d.ctx, "t", ended.Process, "INT"), schemas.CodeNotFound)
+	_, err = d.Result(d.ctx, "no id", ended.Process)
+	d.wantCode("an invalid thread", err, schemas.CodeInvalidArgument)
 }
 
 func TestEventsAreFollowedFromAnySequence(t *testing.T) {
-	d := newDesk(t, "w1")
+	d := newCaller(t, "w1")
 	first, err := d.Exec(d.ctx, sh(":"))
 	d.must(err)
-	var seen []*schemas.Event
+	var stored []*schemas.Event
 	d.must(d.Events(d.ctx, client.EventQuery{Thread: "t"}, func(ev *schemas.Event) error {
-		seen = append(seen, ev)
+		stored = append(stored, ev)
 		return nil
 	}))
-	if len(seen) < 4 || seen[0].Type != schemas.TypeSessionCreated {
-		t.Fatalf("%v", seen)
+	if len(stored) < 4 {
+		t.Fatalf("%d events are stored, want at least 4", len(stored))
 	}
-	// Live, from the middle: the rest of what is stored, then what comes.
-	var follows []*schemas.Event
+	d.equal("type of the first event", stored[0].Type, schemas.TypeSessionCreated)
+	// From the middle: the rest of what is stored, then the new events.
+	var followed []*schemas.Event
 	sent := false
-	err = d.Events(d.ctx, client.EventQuery{Thread: "t", From: seen[1].Seq, Follow: true}, func(ev *schemas.Event) error {
-		follows = append(follows, ev)
+	err = d.Events(d.ctx, client.EventQuery{Thread: "t", From: stored[1].Seq, Follow: true}, func(ev *schemas.Event) error {
+		followed = append(followed, ev)
 		if !sent && ev.Process == first.Process && ev.Type == schemas.TypeProcessExited {
 			sent = true
 			_, err := d.Exec(d.ctx, sh(":"))
 			return err
 		}
 		if ev.Process != first.Process && ev.Type == schemas.TypeProcessExited {
-			return errEnough
+			return errStop
 		}
 		return nil
 	})
-	if !errors.Is(err, errEnough) || follows[0].ID != seen[1].ID {
-		t.Fatalf("%v", err)
+	if !errors.Is(err, errStop) {
+		t.Fatalf("follow events: %v", err)
 	}
-	for i := 1; i < len(follows); i++ {
-		if follows[i].Seq <= follows[i-1].Seq {
-			t.Fatalf("event %d after %d", follows[i].Seq, follows[i-1].Seq)
+	d.equal("id of the first followed event", followed[0].ID, stored[1].ID)
+	for i := 1; i < len(followed); i++ {
+		if followed[i].Seq <= followed[i-1].Seq {
+			t.Fatalf("event sequence = %d, want more than %d", followed[i].Seq, followed[i-1].Seq)
 		}
 	}
-	if err := d.Events(d.ctx, client.EventQuery{Process: "no id"}, nil); !errors.Is(err, schemas.ErrInvalidArgument) {
-		t.Fatal(err)
-	}
+	d.wantCode("events of an invalid id", d.Events(d.ctx, client.EventQuery{Process: "no id"}, nil), schemas.CodeInvalidArgument)
 }
 
-func TestALostProcessIsListedUnderTheWorkerThatRanIt(t *testing.T) {
-	d := newDesk(t)
-	stop, err := d.cell.worker("w1")
-	d.must(err)
-	_ = stop
+func TestLostProcessIsListedUnderItsWorker(t *testing.T) {
+	d := newCaller(t, "w1")
 	r, err := d.Exec(d.ctx, sh("kill -9 $PPID; sleep 300"))
-	if !errors.Is(err, schemas.ErrLost) {
-		t.Fatal(err)
-	}
+	d.wantCode("exec of a lost process", err, schemas.CodeLost)
 	list, err := d.Processes(d.ctx, "t")
 	d.must(err)
-	if len(list) != 1 || list[0].Worker != r.Worker || list[0].State != "lost" || *list[0].ExitCode != 125 {
-		t.Fatalf("%+v", list)
-	}
+	d.equal("number of processes", len(list), 1)
+	d.equal("worker", list[0].Worker, r.Worker)
+	d.equal("state", list[0].State, "lost")
+	d.equal("exit code", *list[0].ExitCode, 125)
 }
 
-func TestConnectAndCloseLeaveNothing(t *testing.T) {
-	if _, err := client.Connect("nats://127.0.0.1:1"); !errors.Is(err, schemas.ErrUnavailable) {
-		t.Fatal(err)
-	}
-	if _, err := client.Connect("nats://127.0.0.1:1", client.WithTenant("a.b")); !errors.Is(err, schemas.ErrInvalidArgument) {
-		t.Fatal(err)
-	}
-	if _, err := client.Connect("nats://127.0.0.1:1", client.WithCell("a.b")); !errors.Is(err, schemas.ErrInvalidArgument) {
-		t.Fatal(err)
-	}
-	d := newDesk(t, "w1")
+func TestConnectRejectsInvalidOptions(t *testing.T) {
+	d := newCaller(t)
+	_, err := client.Connect("nats://127.0.0.1:1")
+	d.wantCode("no server", err, schemas.CodeUnavailable)
+	_, err = client.Connect("nats://127.0.0.1:1", client.WithTenant("a.b"))
+	d.wantCode("an invalid tenant", err, schemas.CodeInvalidArgument)
+	_, err = client.Connect("nats://127.0.0.1:1", client.WithCell("a.b"))
+	d.wantCode("an invalid cell", err, schemas.CodeInvalidArgument)
+}
+
+func TestCloseEndsTheCopyOfStdin(t *testing.T) {
+	d := newCaller(t, "w1")
 	for range 5 {
 		x, err := d.ExecStream(d.ctx, client.Request{Thread: "t", Command: "cat", Stdin: strings.NewReader(strings.Repeat("x", 1<<20)), Timeout: time.Minute})
 		d.must(err)
 		x.Close()
 		x.Close()
-		_ = d.Kill(d.ctx, "t", x.Process(), 0)
+		_ = d.Kill(d.ctx, "t", x.Process(), 0) // it may have ended
 	}
 }

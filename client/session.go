@@ -9,33 +9,34 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// SessionRequest says what session a thread is to have. Only Thread is required; the rest is a new session's.
+// SessionRequest describes the session of a thread. Only Thread is required; the other fields are for a new session.
 type SessionRequest struct {
 	// Thread is the conversation; see [schemas.ValidID].
 	Thread string
-	// Template is the recipe, and Provider the kind of sandbox. Default: the worker's. A session that is there already with
-	// another one is a conflict.
+	// Template is the template and Provider the kind of sandbox. Default: the worker's. An existing session with another one is a
+	// conflict.
 	Template, Provider string
-	// User is whom it is for, and Tags are labels to find it by.
+	// User is the owner, and Tags are labels to find the session by.
 	User string
 	Tags map[string]string
-	// IdleTimeout ends it when nothing ran for that long; MaxLifetime ends it whatever runs. Default: the template's.
+	// IdleTimeout ends the session when nothing ran for that long; MaxLifetime ends it even while something runs. Default: the
+	// template's.
 	IdleTimeout, MaxLifetime time.Duration
-	// Start makes the sandbox before CreateSession returns. Default: the first command does.
+	// Start starts the sandbox before CreateSession returns. Default: the first command starts it.
 	Start bool
 }
 
-// Session is one session of a thread. Whatever is asked by it is asked of that very session: once it has ended, the answer is
-// session_expired, also where the thread has another by then. Its methods may be called at the same time.
+// Session is a handle on one session of a thread. Once that session has ended, its methods return session_expired, also when the
+// thread has another session. Its methods are safe for concurrent use.
 type Session struct {
 	client *Client
 	id     string
 	thread string
 }
 
-// CreateSession gives a thread its session: the one it has, or a new one, which created tells. Of several callers at once one
-// creates it. Errors: conflict where the thread has one of another template or provider, not_found for a template that no worker
-// has, permission_denied, invalid_argument, unavailable, and with Start why the sandbox could not be made.
+// CreateSession returns the session of a thread, and creates it when there is none; created reports which. Of several concurrent
+// callers one creates it. Errors: conflict when the session has another template or provider, not_found for a template that no worker
+// has, permission_denied, invalid_argument, unavailable, and with Start those of the sandbox's start.
 func (c *Client) CreateSession(ctx context.Context, req SessionRequest) (s *Session, created bool, err error) {
 	info, created, err := c.create(ctx, req)
 	if err != nil {
@@ -56,22 +57,22 @@ func (c *Client) create(ctx context.Context, req SessionRequest) (*schemas.Sessi
 	if err := schemas.CheckID("thread", req.Thread); err != nil {
 		return nil, false, err
 	}
-	reply, err := c.conn.Place(ctx, c.tenant, place)
+	reply, err := c.caller.Place(ctx, c.tenant, place)
 	if err != nil {
 		return nil, reply != nil && reply.Created, err
 	}
 	s := reply.Session
 	if s == nil {
-		return nil, false, schemas.Errorf(schemas.CodeUnavailable, "worker %s is of a version that does not tell of sessions", reply.Worker)
+		return nil, false, schemas.Errorf(schemas.CodeUnavailable, "worker %s returned no session: upgrade it", reply.Worker)
 	}
 	if req.Start && s.State != schemas.SandboxRunning {
-		// Another worker than the one that answered owns the thread.
-		s, err = c.conn.StartSession(ctx, c.tenant, req.Thread, schemas.StartRequest{Session: s.ID})
+		// The thread belongs to another worker than the one that answered.
+		s, err = c.caller.StartSession(ctx, c.tenant, req.Thread, schemas.StartRequest{Session: s.ID})
 	}
 	return s, reply.Created, err
 }
 
-// Session is a handle on a thread's session. Errors: not_found, invalid_argument, unavailable.
+// Session returns a handle on the session of a thread. Errors: not_found, invalid_argument, unavailable.
 func (c *Client) Session(ctx context.Context, thread string) (*Session, error) {
 	info, err := c.SessionInfo(ctx, thread)
 	if err != nil {
@@ -80,43 +81,43 @@ func (c *Client) Session(ctx context.Context, thread string) (*Session, error) {
 	return c.handle(info), nil
 }
 
-// SessionInfo reads a thread's session as it is kept. LastActivity, and Expires with it, may be 30 s, or a quarter of the idle
-// timeout, behind. Errors: not_found, invalid_argument, unavailable.
+// SessionInfo reads the stored session of a thread. LastActivity and Expires may be 30 s, or a quarter of the idle timeout, behind.
+// Errors: not_found, invalid_argument, unavailable.
 func (c *Client) SessionInfo(ctx context.Context, thread string) (*schemas.Session, error) {
 	if err := schemas.CheckID("thread", thread); err != nil {
 		return nil, err
 	}
-	s, _, err := c.conn.Session(ctx, c.tenant, thread)
+	s, err := c.caller.Session(ctx, c.tenant, thread)
 	if errors.Is(err, schemas.ErrNotFound) {
 		return nil, schemas.Errorf(schemas.CodeNotFound, "thread %s has no session: it never had one, or it has ended", thread)
 	}
 	return s, err
 }
 
-// SessionQuery says which sessions to list. Empty fields match all.
+// SessionQuery selects sessions. Empty fields match all.
 type SessionQuery struct {
-	// User, Template and State are the session's.
+	// User, Template and State are those of the session.
 	User, Template string
 	State          schemas.SandboxState
-	// Tags are labels that it must have, with these values.
+	// Tags are labels that the session must have, with these values.
 	Tags map[string]string
 	// Limit is the most sessions to return. Default 1,000.
 	Limit int
 }
 
-// maxListed is how many sessions a list has where nobody says.
-const maxListed = 1000
+// defaultListed is the default Limit of a list of sessions.
+const defaultListed = 1000
 
-// Sessions lists the tenant's sessions: those changed last come last. Errors: unavailable, deadline_exceeded.
+// Sessions lists the sessions of the tenant, the last changed one last. Errors: unavailable, deadline_exceeded.
 func (c *Client) Sessions(ctx context.Context, q SessionQuery) ([]schemas.Session, error) {
 	limit := q.Limit
 	if limit <= 0 {
-		limit = maxListed
+		limit = defaultListed
 	}
 	out := []schemas.Session{}
-	full := errors.New("enough")
-	err := c.conn.Sessions(ctx, c.tenant, func(s *schemas.Session) error {
-		if !q.fits(s) {
+	full := errors.New("limit reached")
+	err := c.caller.Sessions(ctx, c.tenant, func(s *schemas.Session) error {
+		if !q.matches(s) {
 			return nil
 		}
 		out = append(out, *s)
@@ -128,7 +129,7 @@ func (c *Client) Sessions(ctx context.Context, q SessionQuery) ([]schemas.Sessio
 	if err != nil && !errors.Is(err, full) {
 		return nil, err
 	}
-	// One that changes while it is read may be read twice.
+	// A session that changes during the read may be listed twice: keep the last.
 	seen := make(map[string]bool, len(out))
 	slices.Reverse(out)
 	out = slices.DeleteFunc(out, func(s schemas.Session) bool {
@@ -140,7 +141,7 @@ func (c *Client) Sessions(ctx context.Context, q SessionQuery) ([]schemas.Sessio
 	return out, nil
 }
 
-func (q *SessionQuery) fits(s *schemas.Session) bool {
+func (q *SessionQuery) matches(s *schemas.Session) bool {
 	if (q.User != "" && q.User != s.User) || (q.Template != "" && q.Template != s.Template) || (q.State != "" && q.State != s.State) {
 		return false
 	}
@@ -153,47 +154,47 @@ func (q *SessionQuery) fits(s *schemas.Session) bool {
 }
 
 // StopOption changes how a session is stopped.
-type StopOption func(*stopping)
+type StopOption func(*stopSettings)
 
-type stopping struct {
+type stopSettings struct {
 	req       schemas.StopRequest
 	missingOK bool
 }
 
-// StopGrace is the time between SIGTERM and SIGKILL for what runs. Default: the template's, 10 s.
+// StopGrace sets the time between SIGTERM and SIGKILL for running processes. Default: the template's, 10 s.
 func StopGrace(d time.Duration) StopOption {
-	return func(s *stopping) {
+	return func(s *stopSettings) {
 		ms := ceilMillis(d)
 		s.req.GraceMS = &ms
 	}
 }
 
-// StopSnapshot pushes the workspace before the end. Where that fails the session stays, and the error says why.
-func StopSnapshot() StopOption { return func(s *stopping) { s.req.Snapshot = true } }
+// StopSnapshot pushes the workspace before the end. When the push fails, the session stays and its error is returned.
+func StopSnapshot() StopOption { return func(s *stopSettings) { s.req.Snapshot = true } }
 
-// StopMissingOK makes it no error that there is no session.
-func StopMissingOK() StopOption { return func(s *stopping) { s.missingOK = true } }
+// StopMissingOK ignores that the thread has no session.
+func StopMissingOK() StopOption { return func(s *stopSettings) { s.missingOK = true } }
 
-// StopSession ends a thread's session: what runs gets SIGTERM, the grace and SIGKILL, a sandbox that is just being made is waited
-// for. It returns the session as it last was. Stopping at the same time from several places is one stop. The workspace's folder
-// stays on the worker. Errors: not_found, unavailable, and with a snapshot why it could not be made.
+// StopSession ends the session of a thread and returns its last state. Running processes get SIGTERM, the grace and SIGKILL; a
+// sandbox that is starting is waited for. Concurrent calls stop it once. The folder of the workspace stays on the worker. Errors:
+// not_found, unavailable, and with a snapshot those of the push.
 func (c *Client) StopSession(ctx context.Context, thread string, opts ...StopOption) (*schemas.Session, error) {
 	return c.stopSession(ctx, thread, "", opts)
 }
 
-// DeleteSession is StopSession, and removes the workspace's folder from the worker. What was pushed stays.
+// DeleteSession is StopSession, and deletes the folder of the workspace on the worker. Pushed versions stay.
 func (c *Client) DeleteSession(ctx context.Context, thread string, opts ...StopOption) (*schemas.Session, error) {
-	return c.stopSession(ctx, thread, "", append(opts, func(s *stopping) { s.req.Delete = true }))
+	return c.stopSession(ctx, thread, "", append(opts, func(s *stopSettings) { s.req.Delete = true }))
 }
 
 func (c *Client) stopSession(ctx context.Context, thread, id string, opts []StopOption) (*schemas.Session, error) {
-	s := stopping{req: schemas.StopRequest{Session: id}}
+	s := stopSettings{req: schemas.StopRequest{Session: id}}
 	for _, o := range opts {
 		o(&s)
 	}
 	var err error
 	if id == "" {
-		// By its id: an answer that gets lost must not have the next session stopped as well.
+		// Stop by id: after a lost answer, the retry must not stop the next session.
 		var info *schemas.Session
 		if info, err = c.SessionInfo(ctx, thread); err == nil {
 			s.req.Session = info.ID
@@ -201,11 +202,11 @@ func (c *Client) stopSession(ctx context.Context, thread, id string, opts []Stop
 	}
 	var last *schemas.Session
 	if err == nil {
-		last, err = c.conn.StopSession(ctx, c.tenant, thread, s.req)
+		last, err = c.caller.StopSession(ctx, c.tenant, thread, s.req)
 	}
 	if s.req.Session != "" && (errors.Is(err, schemas.ErrNotFound) || errors.Is(err, schemas.ErrSessionExpired)) {
-		// Stopped already, by this call whose answer was lost or by another: the outcome is the same.
-		if ended, readErr := c.conn.LastEnded(ctx, c.tenant, thread); readErr == nil && ended.ID == s.req.Session {
+		// It is stopped already, by this call whose answer was lost or by another one.
+		if ended, readErr := c.caller.LastEnded(ctx, c.tenant, thread); readErr == nil && ended.ID == s.req.Session {
 			return ended, nil
 		}
 	}
@@ -215,22 +216,22 @@ func (c *Client) stopSession(ctx context.Context, thread, id string, opts []Stop
 	return last, err
 }
 
-// RenewSession begins a session's idle time anew; an idle timeout that is not 0 replaces the session's. Errors: not_found,
+// RenewSession restarts the idle time of a session. An idle timeout other than 0 replaces the session's. Errors: not_found,
 // invalid_argument, unavailable.
 func (c *Client) RenewSession(ctx context.Context, thread string, idleTimeout time.Duration) (*schemas.Session, error) {
 	if err := schemas.CheckID("thread", thread); err != nil {
 		return nil, err
 	}
-	return c.conn.RenewSession(ctx, c.tenant, thread, schemas.RenewRequest{IdleTimeoutMS: ceilMillis(idleTimeout)})
+	return c.caller.RenewSession(ctx, c.tenant, thread, schemas.RenewRequest{IdleTimeoutMS: ceilMillis(idleTimeout)})
 }
 
-// ID is the session's id.
+// ID returns the id of the session.
 func (s *Session) ID() string { return s.id }
 
-// Thread is the session's thread.
+// Thread returns the thread of the session.
 func (s *Session) Thread() string { return s.thread }
 
-// Info reads the session as it is kept. Errors: session_expired, unavailable.
+// Info reads the stored session. Errors: session_expired, unavailable.
 func (s *Session) Info(ctx context.Context) (*schemas.Session, error) {
 	info, err := s.client.SessionInfo(ctx, s.thread)
 	if errors.Is(err, schemas.ErrNotFound) || (err == nil && info.ID != s.id) {
@@ -239,7 +240,7 @@ func (s *Session) Info(ctx context.Context) (*schemas.Session, error) {
 	return info, err
 }
 
-// Exec is [Client.Exec] in this session: its thread is filled in. Errors also: session_expired.
+// Exec is [Client.Exec] in this session; it sets the thread. Errors also: session_expired.
 func (s *Session) Exec(ctx context.Context, req Request) (*schemas.Result, error) {
 	req.Thread, req.Session = s.thread, s.id
 	return s.client.Exec(ctx, req)
@@ -253,24 +254,34 @@ func (s *Session) ExecStream(ctx context.Context, req Request) (*Execution, erro
 
 // Renew is [Client.RenewSession]. Errors also: session_expired.
 func (s *Session) Renew(ctx context.Context, idleTimeout time.Duration) (*schemas.Session, error) {
-	info, err := s.client.conn.RenewSession(ctx, s.client.tenant, s.thread, schemas.RenewRequest{Session: s.id, IdleTimeoutMS: ceilMillis(idleTimeout)})
+	info, err := s.client.caller.RenewSession(ctx, s.client.tenant, s.thread, schemas.RenewRequest{Session: s.id, IdleTimeoutMS: ceilMillis(idleTimeout)})
 	return info, expired(err)
 }
 
-// Stop is [Client.StopSession] for this session alone. One that was stopped already is no error.
+// Stop is [Client.StopSession] for this session alone. A session that has ended is not an error.
 func (s *Session) Stop(ctx context.Context, opts ...StopOption) (*schemas.Session, error) {
 	return s.client.stopSession(ctx, s.thread, s.id, opts)
 }
 
-// Delete is Stop, and removes the workspace's folder from the worker.
+// Delete is Stop, and deletes the folder of the workspace on the worker.
 func (s *Session) Delete(ctx context.Context, opts ...StopOption) (*schemas.Session, error) {
-	return s.client.stopSession(ctx, s.thread, s.id, append(opts, func(s *stopping) { s.req.Delete = true }))
+	return s.client.stopSession(ctx, s.thread, s.id, append(opts, func(s *stopSettings) { s.req.Delete = true }))
 }
 
-// expired is a session that is not there, as its handle tells it.
+// expired turns not_found into session_expired.
 func expired(err error) error {
 	if errors.Is(err, schemas.ErrNotFound) {
 		return schemas.Errorf(schemas.CodeSessionExpired, "%w", err)
 	}
 	return err
+}
+
+// Templates lists the templates of all workers, sorted by name. Errors: unavailable.
+func (c *Client) Templates(ctx context.Context) ([]*schemas.Template, error) {
+	return c.caller.Templates(ctx)
+}
+
+// Template reads the template of this name. Errors: invalid_argument, not_found, unavailable.
+func (c *Client) Template(ctx context.Context, name string) (*schemas.Template, error) {
+	return c.caller.Template(ctx, name)
 }

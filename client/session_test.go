@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -39,16 +38,14 @@ func ExampleClient_CreateSession() {
 	// afterwards: session_expired
 }
 
-func TestSessionsAreFoundByWhatTheyAre(t *testing.T) {
-	d := newDesk(t, "w1", "w2")
+func TestSessionsAreFilteredByTheQuery(t *testing.T) {
+	d := newCaller(t, "w1", "w2")
 	for i := range 6 {
 		_, created, err := d.CreateSession(d.ctx, client.SessionRequest{
 			Thread: fmt.Sprint("t", i), User: fmt.Sprint("u", i%2), Tags: map[string]string{"third": fmt.Sprint(i % 3), "all": ""}, Start: i == 0,
 		})
 		d.must(err)
-		if !created {
-			t.Fatalf("t%d was there", i)
-		}
+		d.equal(fmt.Sprintf("created t%d", i), created, true)
 	}
 	for _, k := range []struct {
 		query client.SessionQuery
@@ -60,9 +57,7 @@ func TestSessionsAreFoundByWhatTheyAre(t *testing.T) {
 	} {
 		got, err := d.Sessions(d.ctx, k.query)
 		d.must(err)
-		if len(got) != k.want {
-			t.Errorf("%+v finds %d, want %d", k.query, len(got), k.want)
-		}
+		d.equal(fmt.Sprintf("number of sessions for %+v", k.query), len(got), k.want)
 	}
 	for {
 		got, err := d.Sessions(d.ctx, client.SessionQuery{State: schemas.SandboxRunning})
@@ -71,76 +66,71 @@ func TestSessionsAreFoundByWhatTheyAre(t *testing.T) {
 			break
 		}
 	}
-	// Another tenant sees none of them.
+	// Another tenant has none of them.
 	conn, err := d.cell.conn()
 	d.must(err)
 	other, err := client.New(conn, client.WithTenant("other"))
 	d.must(err)
-	if got, err := other.Sessions(d.ctx, client.SessionQuery{}); err != nil || len(got) != 0 {
-		t.Errorf("%v %v", got, err)
-	}
+	got, err := other.Sessions(d.ctx, client.SessionQuery{})
+	d.must(err)
+	d.equal("number of sessions of another tenant", len(got), 0)
 }
 
-func TestASessionsHandleIsOfThatSessionAlone(t *testing.T) {
-	d := newDesk(t, "w1", "w2")
+func TestSessionHandleIsForOneSession(t *testing.T) {
+	d := newCaller(t, "w1", "w2")
 	first, _, err := d.CreateSession(d.ctx, client.SessionRequest{Thread: "t", Start: true})
 	d.must(err)
 	again, created, err := d.CreateSession(d.ctx, client.SessionRequest{Thread: "t", Start: true})
 	d.must(err)
-	if created || again.ID() != first.ID() || again.Thread() != "t" {
-		t.Fatalf("%+v %+v", again, first)
-	}
-	if s, err := first.Renew(d.ctx, time.Hour); err != nil || s.IdleTimeoutMS != 3_600_000 {
-		t.Fatalf("%+v %v", s, err)
-	}
+	d.equal("created again", created, false)
+	d.equal("id", again.ID(), first.ID())
+	d.equal("thread", again.Thread(), "t")
+	renewed, err := first.Renew(d.ctx, time.Hour)
+	d.must(err)
+	d.equal("idle timeout in ms", renewed.IdleTimeoutMS, int64(3_600_000))
 	last, err := first.Stop(d.ctx, client.StopGrace(time.Millisecond))
 	d.must(err)
-	// The second stop has the same outcome, whoever asks.
+	// A second stop has the same result, through any handle.
 	for range 2 {
-		if s, err := again.Stop(d.ctx); err != nil || s.ID != last.ID {
-			t.Fatalf("%+v %v", s, err)
-		}
+		s, err := again.Stop(d.ctx)
+		d.must(err)
+		d.equal("id of the stopped session", s.ID, last.ID)
 	}
 	second, created, err := d.CreateSession(d.ctx, client.SessionRequest{Thread: "t"})
 	d.must(err)
-	if !created || second.ID() == first.ID() {
-		t.Fatalf("%+v", second)
+	d.equal("created after the stop", created, true)
+	if second.ID() == first.ID() {
+		t.Fatalf("the new session has the id of the old one: %s", first.ID())
 	}
 	for name, f := range map[string]func() error{
 		"info":  func() error { _, err := first.Info(d.ctx); return err },
 		"renew": func() error { _, err := first.Renew(d.ctx, 0); return err },
 		"exec":  func() error { _, err := first.Exec(d.ctx, client.Request{Command: "true"}); return err },
 	} {
-		if err := f(); !errors.Is(err, schemas.ErrSessionExpired) {
-			t.Errorf("%s: %v", name, err)
-		}
+		d.wantCode(name+" of an ended session", f(), schemas.CodeSessionExpired)
 	}
-	if _, err := first.Stop(d.ctx); err != nil {
-		t.Errorf("a stop of what has ended: %v", err)
+	_, err = first.Stop(d.ctx) // it has ended
+	d.must(err)
+	info, err := second.Info(d.ctx) // the second session still runs
+	d.must(err)
+	d.equal("id of the second session", info.ID, second.ID())
+	_, err = second.Delete(d.ctx)
+	d.must(err)
+	_, err = d.StopSession(d.ctx, "t")
+	d.wantCode("stop without a session", err, schemas.CodeNotFound)
+	stopped, err := d.StopSession(d.ctx, "t", client.StopMissingOK())
+	d.must(err)
+	if stopped != nil {
+		t.Fatalf("stop of a missing session = %+v, want nil", stopped)
 	}
-	if s, err := second.Info(d.ctx); err != nil || s.ID != second.ID() {
-		t.Fatalf("the second session was stopped too: %+v %v", s, err)
-	}
-	if _, err := second.Delete(d.ctx); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.StopSession(d.ctx, "t"); !errors.Is(err, schemas.ErrNotFound) {
-		t.Fatal(err)
-	}
-	if s, err := d.StopSession(d.ctx, "t", client.StopMissingOK()); s != nil || err != nil {
-		t.Fatalf("%+v %v", s, err)
-	}
-	if _, _, err := d.CreateSession(d.ctx, client.SessionRequest{Thread: "no id"}); !errors.Is(err, schemas.ErrInvalidArgument) {
-		t.Fatal(err)
-	}
+	_, _, err = d.CreateSession(d.ctx, client.SessionRequest{Thread: "no id"})
+	d.wantCode("an invalid thread", err, schemas.CodeInvalidArgument)
 }
 
-func TestSessionsNeedAWorker(t *testing.T) {
-	d := newDesk(t)
-	if _, _, err := d.CreateSession(d.ctx, client.SessionRequest{Thread: "t"}); !errors.Is(err, schemas.ErrUnavailable) {
-		t.Fatal(err)
-	}
-	if _, err := d.Session(d.ctx, "t"); !errors.Is(err, schemas.ErrNotFound) {
-		t.Fatal(err)
-	}
+func TestCreateSessionNeedsAWorker(t *testing.T) {
+	d := newCaller(t)
+	_, _, err := d.CreateSession(d.ctx, client.SessionRequest{Thread: "t"})
+	d.wantCode("create without a worker", err, schemas.CodeUnavailable)
+	_, err = d.Session(d.ctx, "t")
+	d.wantCode("a thread without a session", err, schemas.CodeNotFound)
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// feed passes a reader on as the process's standard input. It ends with the reader, or when the process reads no more. A Read
-// that is under way then goes on by itself: nothing can end it.
-func (x *Execution) feed(ctx context.Context, from io.Reader) {
+// copyInput copies a reader to the process's standard input, until the reader ends or the process no longer reads. A Read that blocks
+// then cannot be ended and continues in its goroutine.
+func (x *Execution) copyInput(ctx context.Context, from io.Reader) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	pieces := make(chan inputPiece)
@@ -38,12 +38,12 @@ type inputPiece struct {
 	end  bool
 }
 
-// readInput fills one piece while the one before is on its way: a piece is handed over only when that is done.
+// readInput fills one piece while the previous one is sent. It hands over a piece only when the previous one is done.
 func readInput(ctx context.Context, from io.Reader, to chan<- inputPiece) {
 	next, other := make([]byte, events.MaxStdinPiece), make([]byte, events.MaxStdinPiece)
 	for {
 		n, err := from.Read(next)
-		end := err != nil // an input that fails ends, as it would at a shell's pipe
+		end := err != nil // a failed input ends, like a pipe of a shell
 		if n == 0 && !end {
 			continue
 		}
@@ -59,14 +59,14 @@ func readInput(ctx context.Context, from io.Reader, to chan<- inputPiece) {
 	}
 }
 
-// writeStdin sends one piece until it is taken. A process may leave its input unread for as long as it likes, so that time
-// alone is no reason to give up; sending a piece again does no harm.
+// writeStdin sends one piece until the process takes it. It does not give up after a time: a process may read late. A piece may be
+// sent twice.
 func (x *Execution) writeStdin(ctx context.Context, offset int64, p []byte, end bool) error {
 	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(10*time.Millisecond), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(0))
 	return backoff.Retry(func() error {
 		try, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		err := x.client.conn.WriteStdin(try, x.ref(), offset, p, end)
+		err := x.client.caller.WriteStdin(try, x.call.Ref(), offset, p, end)
 		if errors.Is(err, schemas.ErrUnavailable) || errors.Is(err, schemas.ErrDeadlineExceeded) ||
 			(errors.Is(err, schemas.ErrNotFound) && x.Queued()) {
 			return err

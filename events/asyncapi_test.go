@@ -11,10 +11,11 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// asyncAPI is what these tests read of schemas/asyncapi.yaml.
+// asyncAPI is the part of schemas/asyncapi.yaml that these tests read.
 type asyncAPI struct {
 	Channels map[string]struct {
 		Address    string               `yaml:"address"`
@@ -37,18 +38,14 @@ const asyncAPIFile = "../schemas/asyncapi.yaml"
 func readAsyncAPI(t *testing.T) (asyncAPI, string) {
 	t.Helper()
 	body, err := os.ReadFile(asyncAPIFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var doc asyncAPI
-	if err := yaml.Unmarshal(body, &doc); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, yaml.Unmarshal(body, &doc))
 	return doc, string(body)
 }
 
-// Each address, with its parameters filled in, is what the one file of subjects builds.
-func TestAsyncAPIAddresses(t *testing.T) {
+// Each address, with its parameters filled in, is a subject that Subjects builds.
+func TestAsyncAPIHasTheAddresses(t *testing.T) {
 	doc, _ := readAsyncAPI(t)
 	s := NewSubjects("{cell}")
 	const tenant, thread, process = "{tenant}", "{thread}", "{process}"
@@ -79,7 +76,7 @@ func TestAsyncAPIAddresses(t *testing.T) {
 	}
 	for name, c := range doc.Channels {
 		if want[name] == "" {
-			t.Errorf("channel %s is not checked here", name)
+			t.Errorf("channel %s is not checked in this test: add it", name)
 		}
 		for _, p := range regexp.MustCompile(`{(\w+)}`).FindAllStringSubmatch(c.Address, -1) {
 			if _, ok := c.Parameters[p[1]]; !ok {
@@ -87,7 +84,7 @@ func TestAsyncAPIAddresses(t *testing.T) {
 			}
 		}
 	}
-	// The live copies are what the streams republish to, which the followers' forms must match.
+	// The subscriptions of the followers must match the subjects that the streams republish to.
 	if got := s.Feed(tenant, thread, process); got != strings.Replace(want["feed"], "{class}.{name}", "*.*", 1) {
 		t.Errorf("Feed subscribes to %q", got)
 	}
@@ -99,7 +96,7 @@ func TestAsyncAPIAddresses(t *testing.T) {
 	}
 }
 
-// A subject that any method of Subjects builds is on a plane that the file has.
+// Every subject that Subjects builds is on a plane of the file.
 func TestAsyncAPIHasEveryPlane(t *testing.T) {
 	doc, _ := readAsyncAPI(t)
 	planes := map[string]bool{}
@@ -111,7 +108,7 @@ func TestAsyncAPIHasEveryPlane(t *testing.T) {
 	v := reflect.ValueOf(NewSubjects("c"))
 	for m := range v.Type().Methods() {
 		if m.Type.NumOut() != 1 || m.Type.Out(0).Kind() != reflect.String || m.Name == "PartitionCommands" {
-			continue // parsers; and the partitions inside of CMD, which concern no client
+			continue // parsers, and the partitions inside CMD, which no client uses
 		}
 		args := []reflect.Value{v}
 		for i := range m.Type.NumIn() - 1 {
@@ -124,7 +121,7 @@ func TestAsyncAPIHasEveryPlane(t *testing.T) {
 	}
 }
 
-func TestAsyncAPIHeadersAndEnums(t *testing.T) {
+func TestAsyncAPIHasTheHeadersAndEnums(t *testing.T) {
 	doc, _ := readAsyncAPI(t)
 	have := map[string]bool{}
 	for _, m := range doc.Components.Messages {
@@ -161,19 +158,17 @@ func TestAsyncAPIHeadersAndEnums(t *testing.T) {
 	}
 }
 
-// Every reference leads somewhere, and every JSON Schema that travels by itself is referred to.
-func TestAsyncAPIReferences(t *testing.T) {
+// Every reference exists, and every JSON Schema of a message is referenced.
+func TestAsyncAPIReferencesExist(t *testing.T) {
 	_, body := readAsyncAPI(t)
 	var tree map[string]any
-	if err := yaml.Unmarshal([]byte(body), &tree); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, yaml.Unmarshal([]byte(body), &tree))
 	refs := map[string]bool{}
 	for _, m := range regexp.MustCompile(`\$ref: "([^"]+)"`).FindAllStringSubmatch(body, -1) {
 		refs[m[1]] = true
 	}
 	if len(refs) < 20 {
-		t.Fatalf("only %d references were found", len(refs))
+		t.Fatalf("%d references were found, want at least 20", len(refs))
 	}
 	for ref := range refs {
 		path, local := strings.CutPrefix(ref, "#/")
@@ -189,12 +184,12 @@ func TestAsyncAPIReferences(t *testing.T) {
 			at = node[key]
 		}
 		if at == nil {
-			t.Errorf("%s leads nowhere", ref)
+			t.Errorf("reference %s does not exist", ref)
 		}
 	}
 	for _, name := range []string{"command", "event", "error", "signal", "kill", "stop", "start", "renew", "session-reply", "place-request", "place-reply", "message", "template"} {
 		if !refs["./json/"+name+".json"] {
-			t.Errorf("json/%s.json travels on no subject", name)
+			t.Errorf("json/%s.json is not referenced", name)
 		}
 	}
 }

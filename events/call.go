@@ -2,8 +2,10 @@ package events
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,87 +16,87 @@ import (
 
 // Timing of a call.
 const (
-	// acceptPatience is how long an owner may take to accept before the durable path is taken: a frozen worker keeps its
-	// interest on the server until its connection is given up.
-	acceptPatience = 5 * time.Second
-	placePatience  = 10 * time.Second
-	startPatience  = 10 * time.Minute // a sandbox may be made of an image that has to be fetched, and a cold start pull much
-	// watchAfter is when a call that has had no answer begins to watch the record too: an owner that died answers nobody.
+	// acceptTimeout is how long an owner may take to accept a command before it is queued: a frozen worker keeps its subscription
+	// until the server closes its connection.
+	acceptTimeout = 5 * time.Second
+	// watchAfter is when a call without an answer also watches the record: an owner that died does not answer.
 	watchAfter = time.Second
-	// recheckEvery is how often a call that watches reads the record, should the watch have missed something.
+	// recheckEvery is how often a watching call reads the record, in case the watch missed an event.
 	recheckEvery = 3 * time.Second
-	// placeTries bounds how often a thread is placed for one command: an owner may go between the two steps.
+	// placeTries bounds how often a thread is placed for one command: its owner may go between the two steps.
 	placeTries = 3
 )
 
-// Call is a command on its way. Next is for one goroutine; Process, Ref and Queued may be called from any.
+// Call is one command of a caller. Next is for one goroutine; Ref and Queued are safe for concurrent use.
 type Call struct {
-	conn    *Conn
+	caller  *Caller
+	cmd     *schemas.Command
+	body    []byte
 	ref     schemas.ProcessRef
+	inbox   string
 	answers <-chan *nats.Msg
 	done    func()
-	first   *schemas.Event // the answer that Send waited for
-	watch   *Feed
-	queued  atomic.Bool
-	ended   bool
+
+	first  *schemas.Event // received and not yet delivered
+	watch  *EventFeed
+	queued atomic.Bool
 }
 
-// Send gives a command to the worker that owns its thread, has the thread placed where it has no owner, and leaves the command in
-// CMD where nobody can take it now. It returns once the command is accepted, answered, or durable. Errors: those of
-// [schemas.EncodeCommand], pool_exhausted, unavailable, deadline_exceeded.
-func (c *Conn) Send(ctx context.Context, tenant string, cmd *schemas.Command) (*Call, error) {
+// NewCall prepares a command. Its process has an id before the command is sent. Close must be called. Errors: those of
+// [schemas.EncodeCommand].
+func (c *Caller) NewCall(tenant string, cmd *schemas.Command) (*Call, error) {
 	body, err := schemas.EncodeCommand(cmd)
 	if err != nil {
 		return nil, err
 	}
-	subject, answers, done := c.inbox.open()
-	call := &Call{
-		conn: c, answers: answers, done: done,
+	k := &Call{
+		caller: c, cmd: cmd, body: body,
 		ref: schemas.ProcessRef{Tenant: tenant, Thread: cmd.Thread, Process: schemas.ProcessID(tenant, cmd.Thread, cmd.Key)},
 	}
-	if err := call.send(ctx, cmd, subject, body); err != nil {
-		done()
-		return nil, err
-	}
-	return call, nil
+	k.inbox, k.answers, k.done = c.conn.inbox.open()
+	return k, nil
 }
 
-func (k *Call) send(ctx context.Context, cmd *schemas.Command, inbox string, body []byte) error {
-	header := nats.Header{headerInbox: {inbox}}
+// Send sends the command to the owner of its thread. It places a thread that has no owner, and queues the command in CMD when no
+// worker can take it now. It returns once the command is accepted, answered or queued. Errors: pool_exhausted, session_expired,
+// unavailable, deadline_exceeded, and the worker's own.
+func (k *Call) Send(ctx context.Context) error {
+	conn, cmd := k.caller.conn, k.cmd
+	header := nats.Header{headerInbox: {k.inbox}}
 	for range placeTries {
-		m := &nats.Msg{Subject: k.conn.Subjects.RPC(k.ref.Tenant, k.ref.Thread, cmd.Op), Reply: inbox, Header: header, Data: body}
-		if err := k.conn.nc.PublishMsg(m); err != nil {
+		m := &nats.Msg{Subject: conn.subjects.RPC(k.ref.Tenant, k.ref.Thread, cmd.Op), Reply: k.inbox, Header: header, Data: k.body}
+		if err := conn.nc.PublishMsg(m); err != nil {
 			return wrap(err, "send the command")
 		}
-		first, err := k.answer(ctx, acceptPatience)
+		first, err := k.answer(ctx, acceptTimeout)
 		switch {
-		case err == nil && !declined(first):
+		case err == nil && !isShuttingDown(first):
 			k.first = first
 			return nil
-		case err == nil, errors.Is(err, errSilent):
-			return k.queue(ctx, cmd, header, body)
-		case !errors.Is(err, errNobody):
+		case err == nil, errors.Is(err, errNoAnswer):
+			return k.queue(ctx, header)
+		case !errors.Is(err, errNoResponder):
 			return err
 		}
-		// A command for a certain session makes no other.
-		_, err = k.conn.Place(ctx, k.ref.Tenant, schemas.PlaceRequest{
+		// A command that names its session creates no other session.
+		_, err = k.caller.Place(ctx, k.ref.Tenant, schemas.PlaceRequest{
 			Thread: cmd.Thread, Provider: cmd.Provider, Image: cmd.Image, Template: cmd.Template, Existing: cmd.Session != "",
 		})
 		if cmd.Session != "" && errors.Is(err, schemas.ErrNotFound) {
-			return schemas.Errorf(schemas.CodeSessionExpired, "session %s of thread %s has ended: leave the session out to get a new one", cmd.Session, cmd.Thread)
+			return schemas.Errorf(schemas.CodeSessionExpired, "session %s of thread %s has ended: omit the session to get a new one", cmd.Session, cmd.Thread)
 		}
-		if errors.Is(err, errNobody) || isDeclined(err) {
-			return k.queue(ctx, cmd, header, body)
+		if errors.Is(err, errNoResponder) || isDeclined(err) {
+			return k.queue(ctx, header)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return k.queue(ctx, cmd, header, body)
+	return k.queue(ctx, header)
 }
 
-// declined says that an owner would not take the command now, and left no record: it is shutting down.
-func declined(ev *schemas.Event) bool {
+// isShuttingDown reports that an owner rejected the command without a record because it is shutting down.
+func isShuttingDown(ev *schemas.Event) bool {
 	if ev.Type != schemas.TypeProcessRejected {
 		return false
 	}
@@ -102,81 +104,52 @@ func declined(ev *schemas.Event) bool {
 	return ev.Decode(&r) == nil && r.Error != nil && r.Error.Code == schemas.CodeUnavailable
 }
 
-// isDeclined says that a worker would not take the thread because it is about to go.
-func isDeclined(err error) bool {
-	e, ok := errors.AsType[*schemas.Error](err)
-	return ok && e.Details[schemas.DetailDeclined] != ""
-}
-
-// queue leaves the command in CMD, from where it reaches a worker once there is one.
-func (k *Call) queue(ctx context.Context, cmd *schemas.Command, header nats.Header, body []byte) error {
+// queue stores the command in CMD, from which a worker takes it later.
+func (k *Call) queue(ctx context.Context, header nats.Header) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	_, err := k.conn.js.PublishMsg(ctx, &nats.Msg{Subject: k.conn.Subjects.Command(k.ref.Tenant, k.ref.Thread, cmd.Op), Header: header, Data: body})
+	conn := k.caller.conn
+	_, err := conn.js.PublishMsg(ctx, &nats.Msg{Subject: conn.subjects.Command(k.ref.Tenant, k.ref.Thread, k.cmd.Op), Header: header, Data: k.body})
 	k.queued.Store(err == nil)
 	return wrap(err, "queue the command")
 }
 
-// Kinds of silence.
-var (
-	errNobody = errors.New("no worker listens")
-	errSilent = errors.New("no answer in time")
-)
-
-func (k *Call) answer(ctx context.Context, patience time.Duration) (*schemas.Event, error) {
-	t := time.NewTimer(patience)
+// answer waits for the next message in the inbox. Errors: errNoResponder, errNoAnswer, ctx's.
+func (k *Call) answer(ctx context.Context, timeout time.Duration) (*schemas.Event, error) {
+	t := time.NewTimer(timeout)
 	defer t.Stop()
 	select {
 	case m := <-k.answers:
 		if isNoResponders(m) {
-			return nil, errNobody
+			return nil, errNoResponder
 		}
 		return schemas.DecodeEvent(m.Data)
 	case <-t.C:
-		return nil, errSilent
+		return nil, errNoAnswer
 	case <-ctx.Done():
 		return nil, wrap(ctx.Err(), "send the command")
 	}
 }
 
-// Place asks for an owner of a thread, and for its session, which is made where there is none. Errors: unavailable where there is
-// no worker, the worker's own, deadline_exceeded. What was found out before an error is told too.
-func (c *Conn) Place(ctx context.Context, tenant string, req schemas.PlaceRequest) (*schemas.PlaceReply, error) {
-	body, err := json.Marshal(req)
-	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeInternal, "encode a place request: %w", err)
-	}
-	patience := placePatience
-	if req.Start {
-		patience = startPatience
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	m, err := c.nc.RequestWithContext(ctx, c.Subjects.API(tenant, placeVerb), body)
-	if errors.Is(err, nats.ErrNoResponders) {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "place thread %s: %w: start one with `sluice up`, or `sluice worker`", req.Thread, errNobody)
-	}
-	if err != nil {
-		return nil, wrap(err, "place thread "+req.Thread)
-	}
-	var r schemas.PlaceReply
-	if err := json.Unmarshal(m.Data, &r); err != nil {
-		return nil, schemas.Errorf(schemas.CodeInternal, "place thread %s: unreadable answer: %w", req.Thread, err)
-	}
-	if r.Error != nil {
-		return &r, r.Error
-	}
-	return &r, nil
-}
+// Ref names the process.
+func (k *Call) Ref() schemas.ProcessRef { return k.ref }
 
-// Process is the process's id, known before it runs.
+// Process returns the id of the process.
 func (k *Call) Process() string { return k.ref.Process }
 
-// Queued says that no worker has accepted the command yet: it waits in CMD.
+// Queued reports that no worker has accepted the command yet: it is in CMD.
 func (k *Call) Queued() bool { return k.queued.Load() }
 
-// Next is the process's next event: accepted, then its end, after which there is none. An event may be told again. Errors:
-// ctx's, unavailable.
+// Close stops receiving events. The process continues.
+func (k *Call) Close() {
+	k.done()
+	if k.watch != nil {
+		k.watch.Close()
+	}
+}
+
+// Next returns the next event of the process: its acceptance, then its end, which is the last one. It may return an event twice.
+// Errors: ctx's, unavailable.
 func (k *Call) Next(ctx context.Context) (*schemas.Event, error) {
 	if ev := k.first; ev != nil {
 		k.first = nil
@@ -187,7 +160,7 @@ func (k *Call) Next(ctx context.Context) (*schemas.Event, error) {
 		switch {
 		case err == nil:
 			return k.deliver(ev)
-		case errors.Is(err, errSilent):
+		case errors.Is(err, errNoAnswer):
 			ev, err := k.startWatch(ctx)
 			if err != nil {
 				return nil, err
@@ -195,14 +168,13 @@ func (k *Call) Next(ctx context.Context) (*schemas.Event, error) {
 			if ev != nil {
 				return k.deliver(ev)
 			}
-		case errors.Is(err, errNobody):
-			continue // the answer to a fast path that was given up since
+		case errors.Is(err, errNoResponder):
+			continue // a late answer to an earlier attempt of Send
 		default:
 			return nil, err
 		}
 	}
 	for {
-		// A look at the record that brought nothing is no event.
 		if ev, err := k.watchNext(ctx); ev != nil || err != nil {
 			return ev, err
 		}
@@ -211,37 +183,45 @@ func (k *Call) Next(ctx context.Context) (*schemas.Event, error) {
 
 func (k *Call) deliver(ev *schemas.Event) (*schemas.Event, error) {
 	k.queued.Store(false)
-	k.ended = k.ended || ev.Type.Terminal() // what the watch tells late is older
 	return ev, nil
 }
 
-// startWatch listens to the record, then reads it: whichever order the two happen in, the end is seen.
+// startWatch subscribes to the record and then reads it, so that it sees the end whenever it is written.
 func (k *Call) startWatch(ctx context.Context) (*schemas.Event, error) {
-	feed, err := k.conn.Listen(Filter{Tenant: k.ref.Tenant, Thread: k.ref.Thread, Process: k.ref.Process}, 0)
+	feed, err := k.caller.FollowEvents(Filter{Tenant: k.ref.Tenant, Thread: k.ref.Thread, Process: k.ref.Process}, 0)
 	if err != nil {
 		return nil, err
 	}
 	k.watch = feed
-	// A server that is being started anew fails both: watchNext reads the record again, and again.
-	if err := k.conn.Flush(ctx); err != nil {
+	// Both fail while a server restarts: watchNext reads the record again.
+	if err := k.caller.conn.Flush(ctx); err != nil {
 		return nil, ctx.Err()
 	}
-	ev, err := k.conn.Last(ctx, k.ref.Tenant, k.ref.Thread, k.ref.Process)
-	if err != nil || !ev.Type.Terminal() {
-		return nil, ctx.Err()
+	if ev := k.lastIfEnded(ctx); ev != nil {
+		return ev, nil
 	}
-	return ev, nil
+	return nil, ctx.Err()
 }
 
+// lastIfEnded reads the last record of a process that has ended. It returns nil while the process runs, and on an error.
+func (k *Call) lastIfEnded(ctx context.Context) *schemas.Event {
+	ev, err := k.caller.Last(ctx, k.ref.Tenant, k.ref.Thread, k.ref.Process)
+	if err != nil || !ev.Type.Terminal() {
+		return nil
+	}
+	return ev
+}
+
+// watchNext waits for an answer, a watched event or the next check of the record. It returns nil when there is no event.
 func (k *Call) watchNext(ctx context.Context) (*schemas.Event, error) {
 	recheck := time.NewTimer(recheckEvery)
 	defer recheck.Stop()
-	type seen struct {
+	type watched struct {
 		ev  *schemas.Event
 		err error
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	live := make(chan seen, 1)
+	events := make(chan watched, 1)
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -249,7 +229,7 @@ func (k *Call) watchNext(ctx context.Context) (*schemas.Event, error) {
 			var got *schemas.Event
 			err := k.watch.Next(ctx, func(ev *schemas.Event) error { got = ev; return nil })
 			if err != nil || (got != nil && got.Type.OfProcess()) {
-				live <- seen{got, err}
+				events <- watched{got, err}
 				return
 			}
 		}
@@ -258,9 +238,9 @@ func (k *Call) watchNext(ctx context.Context) (*schemas.Event, error) {
 		cancel()
 		<-stopped
 		select {
-		case s := <-live: // both came at once: this one is told next
-			if s.err == nil {
-				k.first = s.ev
+		case w := <-events: // it came together with the event returned now
+			if w.err == nil {
+				k.first = w.ev
 			}
 		default:
 		}
@@ -268,7 +248,7 @@ func (k *Call) watchNext(ctx context.Context) (*schemas.Event, error) {
 	select {
 	case m := <-k.answers:
 		if isNoResponders(m) {
-			return nil, nil // the answer to a fast path that was given up since
+			return nil, nil // a late answer to an earlier attempt of Send
 		}
 		ev, err := schemas.DecodeEvent(m.Data)
 		if err != nil {
@@ -276,30 +256,76 @@ func (k *Call) watchNext(ctx context.Context) (*schemas.Event, error) {
 		}
 		return k.deliver(ev)
 	case <-recheck.C:
-		// The end may have been told while this connection was down.
-		ev, err := k.conn.Last(ctx, k.ref.Tenant, k.ref.Thread, k.ref.Process)
-		if err != nil || !ev.Type.Terminal() {
-			return nil, nil
+		// The end may have been published while this connection was down.
+		if ev := k.lastIfEnded(ctx); ev != nil {
+			return k.deliver(ev)
 		}
-		return k.deliver(ev)
-	case s := <-live:
-		if s.err != nil {
-			return nil, s.err
+		return nil, nil
+	case w := <-events:
+		if w.err != nil {
+			return nil, w.err
 		}
-		return k.deliver(s.ev)
+		return k.deliver(w.ev)
 	}
 }
 
-// Ended says whether the process's end was told.
-func (k *Call) Ended() bool { return k.ended }
+// inboxDepth is how many undelivered answers one call may have. A command has two, and a third when it was forwarded.
+const inboxDepth = 16
 
-// Ref names the process.
-func (k *Call) Ref() schemas.ProcessRef { return k.ref }
+// inbox receives the answers to all calls of a connection on one wildcard subscription. A subscription per call would change the
+// server's routing table twice per command.
+type inbox struct {
+	prefix string
+	sub    *nats.Subscription
+	next   atomic.Uint64
 
-// Close stops listening. The process goes on.
-func (k *Call) Close() {
-	k.done()
-	if k.watch != nil {
-		k.watch.Close()
+	mu    sync.Mutex
+	calls map[string]chan *nats.Msg
+}
+
+func newInbox(nc *nats.Conn) (*inbox, error) {
+	b := &inbox{prefix: nc.NewInbox() + ".", calls: make(map[string]chan *nats.Msg)}
+	sub, err := nc.Subscribe(b.prefix+"*", b.deliver)
+	if err != nil {
+		return nil, wrap(err, "subscribe to the inbox")
 	}
+	b.sub = sub
+	return b, nil
+}
+
+func (b *inbox) deliver(m *nats.Msg) {
+	b.mu.Lock()
+	ch := b.calls[strings.TrimPrefix(m.Subject, b.prefix)]
+	b.mu.Unlock()
+	if ch == nil {
+		return // the call is closed
+	}
+	select {
+	case ch <- m:
+	default: // no owner sends so many answers: drop, do not block
+	}
+}
+
+// open returns the subject and the answers of a new call, and a function that ends it.
+func (b *inbox) open() (subject string, answers <-chan *nats.Msg, done func()) {
+	token := strconv.FormatUint(b.next.Add(1), 36)
+	ch := make(chan *nats.Msg, inboxDepth)
+	b.mu.Lock()
+	b.calls[token] = ch
+	b.mu.Unlock()
+	return b.prefix + token, ch, func() {
+		b.mu.Lock()
+		delete(b.calls, token)
+		b.mu.Unlock()
+	}
+}
+
+// close ends the subscription. On failure it ends with the connection.
+func (b *inbox) close() { _ = b.sub.Unsubscribe() }
+
+// noResponders is the status with which NATS answers a request that has no subscriber.
+const noResponders = "503"
+
+func isNoResponders(m *nats.Msg) bool {
+	return len(m.Data) == 0 && m.Header.Get("Status") == noResponders
 }

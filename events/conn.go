@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Options say how to reach NATS.
+// Options configure a connection to NATS.
 type Options struct {
 	// URL is one or more server URLs, comma-separated. Default nats://127.0.0.1:4222.
 	URL string
@@ -27,61 +28,55 @@ type Options struct {
 	Name string
 	// Cell is the cell token of every subject. Default [schemas.DefaultCell].
 	Cell string
-	// InProcess connects to a server in this process and makes URL meaningless. Default: none.
+	// InProcess connects to a server in this process; URL is then ignored. Default: none.
 	InProcess nats.InProcessConnProvider
-	// Dial reaches the server in another way than TCP, such as a unix socket. Default: none.
+	// Dial opens the transport when it is not TCP, such as a unix socket. Default: none.
 	Dial func() (net.Conn, error)
-	// Wait keeps trying to connect for ever instead of failing at once. It suits a worker that starts beside its server.
+	// Wait retries the first connection forever. Use it for a worker that starts beside its server. Default: Connect fails at once.
 	Wait bool
 }
 
-// Conn is a connection to a cell. Its methods may be called at the same time.
+// Conn is a connection to a cell. [Conn.Caller] and [Conn.Worker] are its two views. Its methods are safe for concurrent use.
 type Conn struct {
-	// Subjects are the cell's.
-	Subjects Subjects
-
-	opts  Options
-	names names
+	subjects Subjects
+	names    names
 
 	// nc carries requests, records and events. bulk carries output, so that a control message never waits behind it.
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	bulk   *nats.Conn
 	bulkJS jetstream.JetStream
+	inbox  *inbox
 
-	inbox *inbox
+	topology Topology                    // set by Ensure
+	messages atomic.Bool                 // the stream MSG exists
+	dlq      atomic.Bool                 // the stream DLQ exists
+	lease    atomic.Pointer[Lease]       // nil on a connection of a caller
+	buffer   atomic.Pointer[EventBuffer] // nil unless the worker has one
 
-	partitions int
-	leaseTTL   time.Duration
-	lease      atomic.Pointer[Lease] // nil where this connection is no worker's
-	topology   Topology              // as Ensure was given it
-	messages   atomic.Bool           // MSG is known to be there
-	deadLetter atomic.Bool           // DLQ is
-	recorder   atomic.Pointer[Recorder]
-
-	bucketMu    sync.Mutex
+	openMu      sync.Mutex
 	buckets     map[string]jetstream.KeyValue
-	dispatchers map[int]jetstream.Consumer // made by Ensure, not yet read
+	dispatchers map[int]jetstream.Consumer // created by Ensure, not yet used by a Listener
+}
+
+// Caller returns what a caller uses: it sends commands, controls processes, and reads.
+func (c *Conn) Caller() *Caller { return &Caller{Reader{c}} }
+
+// Worker returns what a worker uses: it receives commands, and writes records, output, sessions and messages.
+func (c *Conn) Worker() *Worker {
+	return &Worker{conn: c, Records: &Records{c}, Logs: &Logs{c}, Sessions: &SessionStore{c}, Roster: &Roster{c}, Messages: &MessageStore{c}}
 }
 
 // Connect opens a connection. Errors: unavailable when no server answers, unauthenticated when it refuses the
-// credentials, invalid_argument for options that make no sense.
+// credentials, invalid_argument for a cell that is not a valid id.
 func Connect(o Options) (*Conn, error) {
-	if o.URL == "" {
-		o.URL = nats.DefaultURL
-	}
-	if o.Name == "" {
-		o.Name = "sluice"
-	}
-	if o.Cell == "" {
-		o.Cell = schemas.DefaultCell
-	}
+	o.URL, o.Name, o.Cell = cmp.Or(o.URL, nats.DefaultURL), cmp.Or(o.Name, "sluice"), cmp.Or(o.Cell, schemas.DefaultCell)
 	if err := schemas.CheckID("cell", o.Cell); err != nil {
 		return nil, err
 	}
 	c := &Conn{
-		Subjects: NewSubjects(o.Cell), opts: o, names: namesOf(o.Cell),
-		buckets: make(map[string]jetstream.KeyValue), dispatchers: make(map[int]jetstream.Consumer), partitions: 4, leaseTTL: 10 * time.Second,
+		subjects: NewSubjects(o.Cell), names: namesOf(o.Cell), topology: Topology{}.withDefaults(),
+		buckets: make(map[string]jetstream.KeyValue), dispatchers: make(map[int]jetstream.Consumer),
 	}
 	var err error
 	if c.nc, err = o.dial(o.Name); err != nil {
@@ -91,8 +86,8 @@ func Connect(o Options) (*Conn, error) {
 		c.nc.Close()
 		return nil, fmt.Errorf("open jetstream: %w", err)
 	}
-	// Chunks must not overtake each other: what is written while the connection is down has to fail, and be sent
-	// again in order, rather than wait in a buffer behind something that was lost.
+	// Chunks must stay in order. A write fails while the connection is down, and LogWriter sends it again in order. With a
+	// reconnect buffer, a buffered chunk could arrive although one before it was lost.
 	if c.bulk, err = o.dial(o.Name+" output", nats.ReconnectBufSize(-1)); err != nil {
 		c.nc.Close()
 		return nil, err
@@ -113,7 +108,7 @@ func (o Options) dial(name string, extra ...nats.Option) (*nats.Conn, error) {
 	opts := []nats.Option{
 		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(100*time.Millisecond, time.Second), nats.Timeout(5 * time.Second),
-		// Errors reach those they concern; the default handler would print to standard error behind the caller's back.
+		// Each operation returns its own error. The default handler would also print it to standard error.
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 	}
 	if o.CredsFile != "" {
@@ -137,23 +132,23 @@ func (o Options) dial(name string, extra ...nats.Option) (*nats.Conn, error) {
 		return nc, nil
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
 		return nil, schemas.Errorf(schemas.CodeUnauthenticated,
-			"the NATS server at %s refuses these credentials (%w): give --creds FILE, or the token of `sluice up` by SLUICE_NATS_TOKEN", o.URL, err)
+			"the NATS server at %s rejected the credentials (%w): set --creds FILE, or set SLUICE_NATS_TOKEN to the token of `sluice up`", o.URL, err)
 	default:
 		return nil, schemas.Errorf(schemas.CodeUnavailable,
-			"no NATS server answers at %s (%w): start one with `sluice up`, or name yours with --nats URL", o.URL, err)
+			"cannot connect to the NATS server at %s (%w): start one with `sluice up`, or set --nats URL", o.URL, err)
 	}
 }
 
-// dialer fits a function to what nats.go calls.
+// dialer adapts a function to nats.CustomDialer.
 type dialer func() (net.Conn, error)
 
-// Dial ignores the address: the function knows where to go.
+// Dial ignores the address: the function has its own.
 func (d dialer) Dial(_, _ string) (net.Conn, error) { return d() }
 
-// SkipTLSHandshake leaves transport security to whoever wrote the function.
+// SkipTLSHandshake reports false: nats.go negotiates TLS over the connection as usual.
 func (d dialer) SkipTLSHandshake() bool { return false }
 
-// Close ends the connection. What was published and not yet acked may be lost; drain first what must not be.
+// Close closes the connection. A message that is published and not yet acked may be lost.
 func (c *Conn) Close() {
 	if c.inbox != nil {
 		c.inbox.close()
@@ -166,33 +161,33 @@ func (c *Conn) Close() {
 	}
 }
 
-// Flush returns once the server has seen all that was sent before. Errors: unavailable, deadline_exceeded.
+// Flush returns once the server has processed everything sent before. Errors: unavailable, deadline_exceeded.
 func (c *Conn) Flush(ctx context.Context) error {
 	return wrap(flush(ctx, c.nc), "flush")
 }
 
-// flush bounds the wait where ctx does not: nats.go refuses to flush without a deadline.
+// flush adds a deadline to ctx: nats.go does not flush without one.
 func flush(ctx context.Context, nc *nats.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	return nc.FlushWithContext(ctx)
 }
 
-// MaxPayload is the most bytes the server takes in one message, headers included.
+// MaxPayload returns the most bytes the server accepts in one message, headers included.
 func (c *Conn) MaxPayload() int64 {
 	if n := c.nc.MaxPayload(); n > 0 {
 		return n
 	}
-	return 1 << 20 // NATS's default, before the first server said what it takes
+	return 1 << 20 // the default of NATS, used until the server has sent its limit
 }
 
-// ServerURL is the server this connection is on, for people; empty while it is on none.
+// ServerURL returns the URL of the connected server, without credentials, for people to read. It is empty while disconnected.
 func (c *Conn) ServerURL() string { return c.nc.ConnectedUrlRedacted() }
 
-// bucket opens a key-value bucket once and keeps it: opening costs a request.
+// bucket opens a key-value bucket once: opening costs a request.
 func (c *Conn) bucket(ctx context.Context, name string) (jetstream.KeyValue, error) {
-	c.bucketMu.Lock()
-	defer c.bucketMu.Unlock()
+	c.openMu.Lock()
+	defer c.openMu.Unlock()
 	if kv, ok := c.buckets[name]; ok {
 		return kv, nil
 	}

@@ -1,92 +1,114 @@
 package events
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
+	"fmt"
+	"math"
 	"strconv"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Verb is what a control message tells a running process; it is the last token of its subject.
+// Verb says what a control message asks for. It is the last token of the subject.
 type Verb string
 
-// The verbs. A control message is answered with an empty message, or with an Error in JSON.
+// Verbs for a running process. The answer is an empty message, or an Error in JSON.
 const (
 	VerbSignal Verb = "signal" // body: schemas.SignalRequest
 	VerbKill   Verb = "kill"   // body: schemas.KillRequest
-	VerbStdin  Verb = "stdin"  // body: raw bytes; headers: offset, and whether it is the end
+	VerbStdin  Verb = "stdin"  // body: raw bytes; headers: the offset, and whether it is the end
 )
 
-// Headers of a stdin message.
+// Verbs for a session. Their subject has no process. The answer is a schemas.SessionReply.
 const (
-	headerStdinEnd = "Sluice-End"
+	VerbStop  Verb = "stop"  // body: schemas.StopRequest
+	VerbRenew Verb = "renew" // body: schemas.RenewRequest
+	VerbStart Verb = "start" // body: schemas.StartRequest
 )
 
-// MaxStdinPiece is the most bytes one stdin message carries.
+// MaxStdinPiece is the most bytes of standard input in one message.
 const MaxStdinPiece = 256 << 10
 
-// control sends a control message and waits for the owner's answer. Errors: not_found when nobody owns the thread, the
-// owner's own, deadline_exceeded.
-func (c *Conn) control(ctx context.Context, ref schemas.ProcessRef, verb Verb, header nats.Header, body []byte) error {
-	m := &nats.Msg{Subject: c.Subjects.Control(ref.Tenant, ref.Thread, ref.Process, verb), Header: header, Data: body}
-	reply, err := c.nc.RequestMsgWithContext(ctx, m)
-	if errors.Is(err, nats.ErrNoResponders) {
-		return schemas.Errorf(schemas.CodeNotFound, "no worker runs process %s of thread %s: it has ended, or its worker is gone", ref.Process, ref.Thread)
+// handleControl handles a control message for a thread that this worker owns.
+func (l *Listener) handleControl(m *nats.Msg) {
+	tenant, thread, process, verb, ok := l.conn.subjects.parseControl(m.Subject)
+	switch {
+	case !ok:
+	case process == noProcess && (verb == VerbStop || verb == VerbRenew || verb == VerbStart):
+		l.handleSession(m, tenant, thread, verb)
+	default:
+		l.handleProcess(m, tenant, thread, process, verb)
+	}
+}
+
+// handleProcess handles a control message for a process.
+func (l *Listener) handleProcess(m *nats.Msg, tenant, thread, process string, verb Verb) {
+	reply := func(err error) {
+		var body []byte
+		if err != nil {
+			body, _ = json.Marshal(schemas.AsError(err)) // an Error holds only strings
+		}
+		_ = m.Respond(body) // a caller without a reply asks again
+	}
+	if err := schemas.CheckID("process", process); err != nil {
+		reply(err)
+		return
+	}
+	ctl := schemas.Control{Tenant: tenant, Thread: thread, Process: process}
+	var err error
+	switch verb {
+	case VerbSignal:
+		ctl.Signal, err = schemas.DecodeSignalRequest(m.Data)
+	case VerbKill:
+		// The decoder rejects a misspelled grace: to ignore it would mean SIGKILL at once.
+		ctl.Kill, err = schemas.DecodeKillRequest(m.Data)
+	case VerbStdin:
+		ctl.Stdin = &schemas.StdinPiece{Data: m.Data, End: m.Header.Get(headerStdinEnd) != ""}
+		ctl.Stdin.Offset, err = strconv.ParseInt(m.Header.Get(headerOffset), 10, 64)
+		if err == nil && (ctl.Stdin.Offset < 0 || ctl.Stdin.Offset > math.MaxInt64-int64(len(m.Data))) {
+			err = fmt.Errorf("offset %d is out of range", ctl.Stdin.Offset)
+		}
+	default:
+		reply(schemas.Errorf(schemas.CodeInvalidArgument, "unknown control verb %q", string(verb)))
+		return
 	}
 	if err != nil {
-		return wrap(err, string(verb)+" process "+ref.Process)
+		reply(schemas.Errorf(schemas.CodeInvalidArgument, "%s: decode the control message: %w", verb, err))
+		return
 	}
-	if len(reply.Data) == 0 {
-		return nil
-	}
-	var e schemas.Error
-	if err := json.Unmarshal(reply.Data, &e); err != nil {
-		return schemas.Errorf(schemas.CodeInternal, "%s process %s: unreadable answer: %w", verb, ref.Process, err)
-	}
-	return &e
+	handler, ctx := l.target()
+	handler.HandleControl(ctx, ctl, reply)
 }
 
-// controlPatience bounds a signal or a kill where the caller's context does not: the answer of a worker that died is never
-// coming.
-const controlPatience = 10 * time.Second
-
-// Signal sends a signal, such as "SIGINT", to a running process's group. Errors: not_found, invalid_argument,
-// deadline_exceeded.
-func (c *Conn) Signal(ctx context.Context, ref schemas.ProcessRef, req schemas.SignalRequest) error {
-	return c.controlJSON(ctx, ref, VerbSignal, req)
-}
-
-// Kill ends a running process's whole tree. It returns once the worker has begun to; the end is an event. Errors:
-// not_found, deadline_exceeded.
-func (c *Conn) Kill(ctx context.Context, ref schemas.ProcessRef, req schemas.KillRequest) error {
-	return c.controlJSON(ctx, ref, VerbKill, req)
-}
-
-func (c *Conn) controlJSON(ctx context.Context, ref schemas.ProcessRef, verb Verb, req any) error {
-	body, err := json.Marshal(req)
+// handleSession handles a request about the session of a thread.
+func (l *Listener) handleSession(m *nats.Msg, tenant, thread string, verb Verb) {
+	reply := func(r schemas.SessionReply) {
+		body, err := json.Marshal(r)
+		if err != nil {
+			return // cannot happen: it holds only strings and numbers
+		}
+		_ = m.Respond(body) // a caller without a reply asks again
+	}
+	req := schemas.SessionControl{Tenant: tenant, Thread: thread}
+	body := m.Data
+	if len(body) == 0 {
+		body = []byte("{}")
+	}
+	var err error
+	switch verb {
+	case VerbStop:
+		req.Stop, err = schemas.DecodeStopRequest(body)
+	case VerbRenew:
+		req.Renew, err = schemas.DecodeRenewRequest(body)
+	case VerbStart:
+		req.Start, err = schemas.DecodeStartRequest(body)
+	}
 	if err != nil {
-		return schemas.Errorf(schemas.CodeInternal, "encode %s: %w", verb, err)
+		reply(schemas.SessionReply{Error: schemas.AsError(err)})
+		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, controlPatience)
-	defer cancel()
-	return c.control(ctx, ref, verb, nil, body)
-}
-
-// WriteStdin gives a process at most [MaxStdinPiece] bytes to read, offset being how many it was given before, and waits
-// until they are taken, which is as long as ctx allows: a process may be slow to read. Sending a piece again does no harm. end closes the process's standard input after it. Errors:
-// not_found when the process has ended or reads no more, too_large, deadline_exceeded.
-func (c *Conn) WriteStdin(ctx context.Context, ref schemas.ProcessRef, offset int64, p []byte, end bool) error {
-	if len(p) > MaxStdinPiece {
-		return schemas.Errorf(schemas.CodeTooLarge, "%d bytes of input in one message, the limit is %d", len(p), MaxStdinPiece)
-	}
-	h := nats.Header{headerOffset: {strconv.FormatInt(offset, 10)}}
-	if end {
-		h.Set(headerStdinEnd, "true")
-	}
-	return c.control(ctx, ref, VerbStdin, h, p)
+	handler, ctx := l.target()
+	handler.HandleSession(ctx, req, reply)
 }

@@ -4,16 +4,18 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func TestControl(t *testing.T) {
+func TestControlMessagesReachTheOwner(t *testing.T) {
 	n, c := connected(t, false)
+	ctx := testkit.Context(t)
 	r := ref("t", "p")
-	wantCode(t, c.Kill(patient(t), r, schemas.KillRequest{}), schemas.CodeNotFound)
+	testkit.WantCode(t, c.Kill(ctx, r, schemas.KillRequest{}), schemas.CodeNotFound)
 	var got []string
-	w, _ := work(t, n, "w1", func(w *owner) {
-		w.obey = func(ctl schemas.Control) error {
+	w, _ := startWorker(t, n, "w1", func(w *fakeWorker) {
+		w.onControl = func(ctl schemas.Control) error {
 			switch {
 			case ctl.Signal != nil:
 				if ctl.Signal.Signal == "SIGNONE" {
@@ -28,27 +30,23 @@ func TestControl(t *testing.T) {
 			return nil
 		}
 	})
-	must(t, w.inlet.Own(patient(t), "default", "t"))
-	must(t, w.inlet.Own(patient(t), "default", "t")) // again: nothing comes twice
-	must(t, c.Signal(patient(t), r, schemas.SignalRequest{Signal: "SIGINT"}))
-	must(t, c.Kill(patient(t), r, schemas.KillRequest{GraceMS: 5}))
-	must(t, c.WriteStdin(patient(t), r, 7, []byte("in"), true))
-	if want := []string{"SIGINT", "kill 5", "stdin 7 in true"}; fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("came %q, want %q", got, want)
-	}
-	err := c.Signal(patient(t), r, schemas.SignalRequest{Signal: "SIGNONE"})
-	wantCode(t, err, schemas.CodeInvalidArgument)
-	if schemas.AsError(err).Details["path"] != "signal" {
-		t.Errorf("details are lost: %#v", err)
-	}
-	wantCode(t, c.Kill(patient(t), r, schemas.KillRequest{GraceMS: -1}), schemas.CodeInvalidArgument)
-	wantCode(t, c.WriteStdin(patient(t), r, -1, nil, false), schemas.CodeInvalidArgument)
-	wantCode(t, c.WriteStdin(patient(t), r, 0, make([]byte, MaxStdinPiece+1), false), schemas.CodeTooLarge)
-	wantCode(t, c.control(patient(t), r, "dance", nil, nil), schemas.CodeInvalidArgument)
-	wantCode(t, c.control(patient(t), r, VerbKill, nil, []byte("{")), schemas.CodeInvalidArgument)
-	wantCode(t, c.control(patient(t), r, VerbStdin, nil, []byte("x")), schemas.CodeInvalidArgument)
-	wantCode(t, c.control(patient(t), ref("t", "b$d"), VerbKill, nil, []byte("{}")), schemas.CodeInvalidArgument)
-	w.inlet.Disown("default", "t")
-	must(t, w.conn.Flush(patient(t)))
-	wantCode(t, c.Kill(patient(t), r, schemas.KillRequest{}), schemas.CodeNotFound)
+	testkit.Must(t, w.listener.Subscribe(ctx, "default", "t"))
+	testkit.Must(t, w.listener.Subscribe(ctx, "default", "t")) // again: nothing arrives twice
+	testkit.Must(t, c.Signal(ctx, r, schemas.SignalRequest{Signal: "SIGINT"}))
+	testkit.Must(t, c.Kill(ctx, r, schemas.KillRequest{GraceMS: 5}))
+	testkit.Must(t, c.WriteStdin(ctx, r, 7, []byte("in"), true))
+	testkit.Equal(t, "control messages", got, []string{"SIGINT", "kill 5", "stdin 7 in true"})
+	err := c.Signal(ctx, r, schemas.SignalRequest{Signal: "SIGNONE"})
+	testkit.WantCode(t, err, schemas.CodeInvalidArgument)
+	testkit.Equal(t, "detail path of the error", schemas.AsError(err).Details["path"], "signal")
+	testkit.WantCode(t, c.Kill(ctx, r, schemas.KillRequest{GraceMS: -1}), schemas.CodeInvalidArgument)
+	testkit.WantCode(t, c.WriteStdin(ctx, r, -1, nil, false), schemas.CodeInvalidArgument)
+	testkit.WantCode(t, c.WriteStdin(ctx, r, 0, make([]byte, MaxStdinPiece+1), false), schemas.CodeTooLarge)
+	testkit.WantCode(t, c.control(ctx, r, "dance", nil, nil), schemas.CodeInvalidArgument)
+	testkit.WantCode(t, c.control(ctx, r, VerbKill, nil, []byte("{")), schemas.CodeInvalidArgument)
+	testkit.WantCode(t, c.control(ctx, r, VerbStdin, nil, []byte("x")), schemas.CodeInvalidArgument)
+	testkit.WantCode(t, c.control(ctx, ref("t", "b$d"), VerbKill, nil, []byte("{}")), schemas.CodeInvalidArgument)
+	w.listener.Unsubscribe("default", "t")
+	testkit.Must(t, w.conn.Flush(ctx))
+	testkit.WantCode(t, c.Kill(ctx, r, schemas.KillRequest{}), schemas.CodeNotFound)
 }

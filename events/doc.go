@@ -1,14 +1,18 @@
-// Package events is the only user of NATS: subjects, streams, leases, sessions, process records, output, and the ways in.
+// Package events is the only user of NATS: subjects, streams, leases, sessions, process records, output, and the delivery of
+// commands. A [Conn] connects to a cell and sets up its streams. Two views divide what it can do: a [Caller] sends commands and
+// reads, a [Worker] receives commands and writes.
 //
-//	client side                    NATS                         worker side
-//	Conn.Send ──rpc.<thread>.<op>─────────────────────────────► Inlet ──► Handler
-//	    │ nobody listens                                          ▲
-//	    ├──api.place──────────────────────────────────────────────┤ (a worker takes the thread)
-//	    └──cmd.<thread>.<op>──► CMD, partitioned, pinned ─────────┘
-//	Call.Next ◄──inbox───────────────────────────────────────── Conn.Answer
-//	Feed ◄──feed.…──────── EVT ◄──evt.… (compare-and-swap)────── Conn.Append
-//	Follower ◄──tail.…──── LOG ◄──log.…──────────────────────── LogWriter
+//	Caller                         NATS                          Worker
+//	Call.Send ──rpc.<thread>.<op>──────────────────────────────► Listener ──► Handler
+//	    │ no responder                                             ▲
+//	    ├──api.place─────────────────────────────────────────────► │ (a worker takes the thread)
+//	    └──cmd.<thread>.<op>──► CMD, partitioned, pinned ──────────┘
+//	Call.Next ◄──inbox────────────────────────────────────────── Worker.Answer
+//	EventFeed ◄──feed.…──── EVT ◄──evt.… (compare-and-swap)────── Records
+//	Follower ◄──tail.…──── LOG ◄──log.…───────────────────────── Logs
+//	Reader ◄────────────── KV state, leases ◄──────────────────── SessionStore, Roster, Lease
+//	MessageFeed ◄──said.…── MSG ◄──msg.…──────────────────────── MessageStore
 //
-// A process's records are write-once: each is published with the sequence of the one before, so that whoever comes second
-// is refused by the server. That one mechanism gives idempotency, fencing and the durable result.
+// The records of a process are write-once. Each is published with the sequence of the record before it, and the server rejects
+// the second writer. This compare-and-swap gives idempotency, fencing and the durable result.
 package events

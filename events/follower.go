@@ -10,40 +10,41 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// followBuffer is how much live output may wait in memory for a slow reader. What comes on top is dropped here, and read
-// from LOG when its turn comes: a slow reader delays nobody and loses nothing.
+// followBuffer is how much live output waits in memory for a slow reader, in bytes. The subscription drops what exceeds it, and the
+// reader reads it from LOG later.
 const followBuffer = 32 << 20
 
-// lineCheck is how often a follower that hears nothing looks whether its connection was down meanwhile.
-const lineCheck = time.Second
+// reconnectCheck is how often a follower without live messages checks whether its connection was down.
+const reconnectCheck = time.Second
 
-// Follower reads a process's output as it is stored, in order and without holes: live while it keeps up, from LOG where it
-// joined late or fell behind. It is for one goroutine.
+// Follower delivers a process's output as it is stored, in order and without holes: live while it keeps up, from LOG when it joined
+// late or fell behind. It is for one goroutine.
 type Follower struct {
 	conn *Conn
 	ref  schemas.ProcessRef
 	sub  *nats.Subscription
 
-	seq    uint64 // the last chunk delivered, or the one before the first wanted
-	number int64  // of that chunk, and its epoch: what follows on it needs no look into LOG
-	epoch  uint64
-	told   ends
+	seq       uint64 // of the last chunk delivered, or of the one before the first to deliver
+	number    int64  // number and epoch of that chunk: its successor is delivered without a read of LOG
+	epoch     uint64
+	delivered positions
 
-	line   uint64 // the connection's count of reconnects when LOG was last known to hold nothing unseen
-	behind bool   // something was missed, and is in LOG
+	reconnects uint64 // the connection's reconnects when LOG last had nothing unread
+	behind     bool   // LOG has chunks that were missed
 }
 
-// Follow begins to listen: from now on no chunk of the process can be missed. from is the LOG sequence to begin at; 0 or 1 is the
-// beginning. Errors: unavailable.
-func (c *Conn) Follow(ref schemas.ProcessRef, from uint64) (*Follower, error) {
-	sub, err := c.bulk.SubscribeSync(c.Subjects.Tail(ref.Tenant, ref.Thread, ref.Process))
+// FollowLog subscribes to the output of a process, so that no later chunk is missed. from is the LOG sequence to begin at; 0 and 1
+// are the beginning. Errors: unavailable.
+func (r *Reader) FollowLog(ref schemas.ProcessRef, from uint64) (*Follower, error) {
+	c := r.conn
+	sub, err := c.bulk.SubscribeSync(c.subjects.Tail(ref.Tenant, ref.Thread, ref.Process))
 	if err != nil {
 		return nil, wrap(err, "follow process "+ref.Process)
 	}
 	if err := sub.SetPendingLimits(-1, followBuffer); err != nil {
 		return nil, wrap(err, "follow process "+ref.Process)
 	}
-	f := &Follower{conn: c, ref: ref, sub: sub, told: make(ends, 2), line: c.bulk.Stats().Reconnects}
+	f := &Follower{conn: c, ref: ref, sub: sub, delivered: make(positions, 2), reconnects: c.bulk.Stats().Reconnects}
 	if from > 0 {
 		f.seq = from - 1
 	}
@@ -51,118 +52,79 @@ func (c *Conn) Follow(ref schemas.ProcessRef, from uint64) (*Follower, error) {
 }
 
 // Close ends the subscription.
-func (f *Follower) Close() { _ = f.sub.Unsubscribe() } // should it fail, it ends with the connection
+func (f *Follower) Close() { _ = f.sub.Unsubscribe() } // on failure it ends with the connection
 
-// Flush returns once the server knows of the subscription. Errors: unavailable, deadline_exceeded.
+// Flush returns once the server has the subscription. Errors: unavailable, deadline_exceeded.
 func (f *Follower) Flush(ctx context.Context) error {
 	return wrap(flush(ctx, f.conn.bulk), "follow process "+f.ref.Process)
 }
 
-// CatchUp delivers what LOG has now. Errors are fn's, ctx's, unavailable or deadline_exceeded.
+// CatchUp delivers what LOG has now. Errors: fn's, ctx's, unavailable, deadline_exceeded.
 func (f *Follower) CatchUp(ctx context.Context, fn func(schemas.Chunk) error) error {
-	// Until it has gone through, there may be something in LOG that no live chunk will tell of.
+	// Until it succeeds, LOG may have chunks that no live chunk points to.
 	f.behind = true
-	line := f.conn.bulk.Stats().Reconnects
-	next, err := f.conn.readLog(ctx, f.conn.Subjects.ProcessLog(f.ref.Tenant, f.ref.Thread, f.ref.Process), f.seq+1, 0, f.told, func(k schemas.Chunk) error {
+	reconnects := f.conn.bulk.Stats().Reconnects
+	next, err := f.conn.readLog(ctx, f.conn.subjects.Log(f.ref.Tenant, f.ref.Thread, f.ref.Process, ""), f.seq+1, 0, f.delivered, func(k schemas.Chunk) error {
 		f.number, f.epoch = k.Number, k.Epoch
 		return fn(k)
 	})
 	f.seq = max(f.seq, next-1)
 	if err == nil {
-		f.behind, f.line = false, line
+		f.behind, f.reconnects = false, reconnects
 	}
 	return err
 }
 
-// Next waits for one live chunk and delivers it, after any that were missed before it; where a full buffer or a broken
-// connection made it miss some, it delivers those. It waits while the server is away. Errors are fn's, ctx's, and unavailable
-// once the connection is closed.
+// Next waits for one live chunk and delivers it, after the chunks that a full buffer or a broken connection dropped before it. It
+// waits while the server is down. Errors: fn's, ctx's, unavailable once the connection is closed.
 func (f *Follower) Next(ctx context.Context, fn func(schemas.Chunk) error) error {
 	for {
 		if f.behind {
-			err := f.CatchUp(ctx, func(k schemas.Chunk) error { return callersOwn(fn(k)) })
-			var own *ofCaller
-			switch {
-			case errors.As(err, &own):
-				return own.err
-			case ctx.Err() != nil:
-				return ctx.Err()
-			case err == nil:
-				return nil
-			case !passing(err) || f.conn.bulk.IsClosed():
-				return err
-			}
-			if err := pause(ctx, lineCheck); err != nil {
-				return err
-			}
-			continue
+			return retryRead(ctx, f.conn.bulk.IsClosed, f.CatchUp, fn)
 		}
-		m, err := nextWithin(ctx, f.sub, lineCheck)
+		m, err := nextWithin(ctx, f.sub, reconnectCheck)
 		switch {
 		case err == nil:
-			return f.live(m, fn)
+			return f.deliver(m, fn)
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, nats.ErrSlowConsumer):
 			f.behind = true
 		case errors.Is(err, nats.ErrTimeout):
-			// What was stored while the connection was down came to nobody.
-			f.behind = f.conn.bulk.Stats().Reconnects != f.line
+			// Chunks stored while the connection was down were not delivered.
+			f.behind = f.conn.bulk.Stats().Reconnects != f.reconnects
 		default:
 			return wrap(err, "follow process "+f.ref.Process)
 		}
 	}
 }
 
-// ofCaller marks an error as the caller's own, whatever it is.
-type ofCaller struct{ err error }
-
-func callersOwn(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &ofCaller{err}
-}
-
-func (e *ofCaller) Error() string { return e.err.Error() }
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}
-
-// live delivers a chunk that came by the subscription, or notes that there is something before it.
-func (f *Follower) live(m *nats.Msg, fn func(schemas.Chunk) error) error {
-	k, ok := f.conn.Subjects.chunkOf(parseUint(m.Header.Get(headerSequence)), m.Header.Get(headerSubject), m.Header, m.Data)
+// deliver delivers a live chunk, or sets behind when LOG has an earlier one.
+func (f *Follower) deliver(m *nats.Msg, fn func(schemas.Chunk) error) error {
+	k, ok := f.conn.subjects.decodeChunk(parseUint(m.Header.Get(headerSequence)), m.Header.Get(headerSubject), m.Header, m.Data)
 	if !ok || k.Seq <= f.seq {
 		return nil
 	}
-	// The numbers order stdout against stderr too; the server's word on what came before settles the rest.
+	// The number orders stdout against stderr. The server's header names the sequence before this one.
 	follows := k.Number == f.number+1 && (k.Epoch == f.epoch || f.number == 0)
-	if !follows || parseUint(m.Header.Get(headerLastSequence)) > f.seq || f.told.skips(&k) {
-		f.behind = true // LOG has this one as well
+	if !follows || parseUint(m.Header.Get(headerLastSequence)) > f.seq || f.delivered.skips(&k) {
+		f.behind = true // LOG has this chunk too
 		return nil
 	}
 	f.seq, f.number, f.epoch = k.Seq, k.Number, k.Epoch
-	if !f.told.accept(&k) {
+	if !f.delivered.accept(&k) {
 		return nil
 	}
 	return fn(k)
 }
 
-// finishPatience is how long Finish waits for live chunks before it reads them from LOG: they are usually here already.
-const finishPatience = 100 * time.Millisecond
+// finishTimeout is how long Finish waits for live chunks before it reads LOG: they usually have arrived.
+const finishTimeout = 100 * time.Millisecond
 
-// Finish delivers what is left of a process that has ended. Errors are those of Next.
+// Finish delivers the rest of the output of a process that has ended. Errors are those of Next.
 func (f *Follower) Finish(ctx context.Context, r *schemas.Result, fn func(schemas.Chunk) error) error {
 	for !f.complete(r) {
-		wait, cancel := context.WithTimeout(ctx, finishPatience)
+		wait, cancel := context.WithTimeout(ctx, finishTimeout)
 		err := f.Next(wait, fn)
 		cancel()
 		switch {
@@ -178,7 +140,7 @@ func (f *Follower) Finish(ctx context.Context, r *schemas.Result, fn func(schema
 	return nil
 }
 
-// complete says whether everything of the process that LOG has was delivered.
+// complete reports whether everything that LOG has of the process was delivered.
 func (f *Follower) complete(r *schemas.Result) bool {
 	return r.Log == nil || f.seq >= r.Log.LastSeq
 }

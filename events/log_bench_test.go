@@ -6,17 +6,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// benchBytes is how much one run carries.
+// benchBytes is the output of one run.
 const benchBytes = 1 << 30
 
-// pipeRate is what a bare pipe carries in 64 KiB writes, in bytes a second: the baseline of every ratio here.
+// pipeRate is the rate of a pipe with 64 KiB writes, in bytes per second: the baseline of the ratios here.
 func pipeRate(b *testing.B) float64 {
 	b.Helper()
 	r, w, err := os.Pipe()
-	must(b, err)
+	testkit.Must(b, err)
 	begun := time.Now()
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -32,11 +33,11 @@ func pipeRate(b *testing.B) float64 {
 	p := make([]byte, 64<<10)
 	for got := 0; got < benchBytes; {
 		n, err := r.Read(p)
-		must(b, err)
+		testkit.Must(b, err)
 		got += n
 	}
 	wg.Wait()
-	must(b, r.Close())
+	testkit.Must(b, r.Close())
 	return benchBytes / time.Since(begun).Seconds()
 }
 
@@ -45,19 +46,19 @@ func benchTransports(b *testing.B, bench func(b *testing.B, listen bool)) {
 	b.Run("tcp", func(b *testing.B) { bench(b, true) })
 }
 
-func fill(b *testing.B, c *Conn, r schemas.ProcessRef) *schemas.Result {
+func fill(b *testing.B, c *peer, r schemas.ProcessRef) *schemas.Result {
 	b.Helper()
-	w := c.OpenLog(r, nil)
+	w := c.Open(r, nil)
 	p := make([]byte, 64<<10)
 	for off := int64(0); off < benchBytes; off += int64(len(p)) {
-		must(b, w.Write(schemas.Stdout, off, p))
+		testkit.Must(b, w.Write(schemas.Stdout, off, p))
 	}
 	rng, err := w.Close()
-	must(b, err)
+	testkit.Must(b, err)
 	return &schemas.Result{Log: rng, StdoutBytes: benchBytes}
 }
 
-// BenchmarkReadLog reads output back that is stored. The goal is 0.4 of a pipe.
+// BenchmarkReadLog reads stored output. The goal is 0.4 of a pipe.
 func BenchmarkReadLog(b *testing.B) {
 	benchTransports(b, func(b *testing.B, listen bool) {
 		n, c := connected(b, listen)
@@ -70,20 +71,20 @@ func BenchmarkReadLog(b *testing.B) {
 		begun := time.Now()
 		for range b.N {
 			got := 0
-			_, err := reader.ReadLog(b.Context(), c.Subjects.ProcessLog(r.Tenant, r.Thread, r.Process), 0, 0, func(k schemas.Chunk) error {
+			_, err := reader.ReadLog(b.Context(), r, "", 0, 0, func(k schemas.Chunk) error {
 				got += len(k.Data)
 				return nil
 			})
-			must(b, err)
+			testkit.Must(b, err)
 			if got != benchBytes {
-				b.Fatalf("%d bytes", got)
+				b.Fatalf("read %d bytes, want %d", got, benchBytes)
 			}
 		}
 		b.ReportMetric(benchBytes*float64(b.N)/time.Since(begun).Seconds()/pipe, "of-a-pipe")
 	})
 }
 
-// BenchmarkFollow carries output from a writer to a live follower. The goals are 0.15 of a pipe in process and 0.09 over TCP.
+// BenchmarkFollow sends output from a writer to a live follower. The goals are 0.15 of a pipe in process and 0.09 over TCP.
 func BenchmarkFollow(b *testing.B) {
 	benchTransports(b, func(b *testing.B, listen bool) {
 		n, c := connected(b, listen)
@@ -94,9 +95,9 @@ func BenchmarkFollow(b *testing.B) {
 		begun := time.Now()
 		for i := range b.N {
 			r := ref("t", "p"+string(rune('a'+i)))
-			f, err := reader.Follow(r, 0)
-			must(b, err)
-			must(b, f.Flush(b.Context()))
+			f, err := reader.FollowLog(r, 0)
+			testkit.Must(b, err)
+			testkit.Must(b, f.Flush(b.Context()))
 			ended := make(chan *schemas.Result, 1)
 			got := 0
 			var wg sync.WaitGroup
@@ -109,7 +110,7 @@ func BenchmarkFollow(b *testing.B) {
 			wg.Wait()
 			f.Close()
 			if got != benchBytes {
-				b.Fatalf("%d bytes", got)
+				b.Fatalf("read %d bytes, want %d", got, benchBytes)
 			}
 		}
 		b.ReportMetric(benchBytes*float64(b.N)/time.Since(begun).Seconds()/pipe, "of-a-pipe")

@@ -11,24 +11,25 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/events/embedded"
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// The server goes away and comes back while a process prints: nothing is lost, nothing comes twice, the order stays.
-func TestOutputOutlivesTheServer(t *testing.T) {
+// The server restarts while a process prints: no output is lost, duplicated or reordered.
+func TestOutputSurvivesAServerRestart(t *testing.T) {
 	n, c := connected(t, true)
 	reader := n.connect()
 	r := ref("t", "p")
-	f, err := reader.Follow(r, 0)
-	must(t, err)
+	f, err := reader.FollowLog(r, 0)
+	testkit.Must(t, err)
 	defer f.Close()
-	must(t, f.Flush(patient(t)))
+	testkit.Must(t, f.Flush(testkit.Context(t)))
 	o := newOutput(t, c, r)
 	ended := make(chan *schemas.Result, 1)
-	h := newHeard(t)
+	h := newCollector(t)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := follow(patient(t), f, ended, h.hear); err != nil {
+		if err := follow(testkit.Context(t), f, ended, h.add); err != nil {
 			t.Error(err)
 		}
 	})
@@ -40,7 +41,7 @@ func TestOutputOutlivesTheServer(t *testing.T) {
 			if i%5 == 0 {
 				s = schemas.Stderr
 			}
-			must(t, o.print(s, noise(uint64(round*writes+i), chunkBytes/3+i)))
+			testkit.Must(t, o.print(s, noise(uint64(round*writes+i), chunkBytes/3+i)))
 			if i == writes/4 {
 				down.Go(n.restart)
 			}
@@ -56,27 +57,27 @@ func TestOutputOutlivesTheServer(t *testing.T) {
 	}
 }
 
-// A follower hears what was stored last while its own connection was down, without another chunk to tell of it.
-func TestFollowerOutlivesItsConnection(t *testing.T) {
+// A follower delivers what was stored while its connection was down, without a further live chunk.
+func TestFollowerSurvivesAReconnect(t *testing.T) {
 	n, c := connected(t, true)
 	r := ref("t", "p")
-	f, err := n.connect().Follow(r, 0)
-	must(t, err)
+	f, err := n.connect().FollowLog(r, 0)
+	testkit.Must(t, err)
 	defer f.Close()
-	must(t, f.Flush(patient(t)))
+	testkit.Must(t, f.Flush(testkit.Context(t)))
 	o := newOutput(t, c, r)
-	must(t, o.print(schemas.Stdout, []byte("before ")))
-	h := newHeard(t)
+	testkit.Must(t, o.print(schemas.Stdout, []byte("before ")))
+	h := newCollector(t)
 	for h.seq == 0 {
-		must(t, f.Next(patient(t), h.hear))
+		testkit.Must(t, f.Next(testkit.Context(t), h.add))
 	}
 	before := f.conn.bulk.Stats().Reconnects
-	must(t, f.sub.SetPendingLimits(1, 1)) // what comes while it is back, but not looked at yet, is as good as lost
-	must(t, f.conn.bulk.ForceReconnect())
-	must(t, o.print(schemas.Stdout, []byte("meanwhile")))
+	testkit.Must(t, f.sub.SetPendingLimits(1, 1)) // a chunk that arrives after the reconnect and before the check is dropped
+	testkit.Must(t, f.conn.bulk.ForceReconnect())
+	testkit.Must(t, o.print(schemas.Stdout, []byte("meanwhile")))
 	result := o.close()
 	for f.seq < result.Log.LastSeq {
-		must(t, f.Next(patient(t), h.hear))
+		testkit.Must(t, f.Next(testkit.Context(t), h.add))
 	}
 	h.want(schemas.Stdout, []byte("before meanwhile"))
 	if f.conn.bulk.Stats().Reconnects == before {
@@ -84,17 +85,17 @@ func TestFollowerOutlivesItsConnection(t *testing.T) {
 	}
 }
 
-// A store that takes no more ends the output with a coded error, not with a hang, and what was stored stays.
-func TestFullStoreIsALimit(t *testing.T) {
+// A full store ends the output with limit_exceeded, and what was stored stays.
+func TestFullStoreIsLimitExceeded(t *testing.T) {
 	n := &node{t: t, cfg: embedded.Config{Dir: t.TempDir(), StoreBytes: 4 << 20}}
 	n.start()
 	t.Cleanup(func() { n.server.Close() })
 	c := n.connect()
-	// A bound on LOG alone would drop its oldest; here the server runs out before.
-	must(t, c.Ensure(patient(t), Topology{CommandBytes: -1, EventBytes: -1, LogBytes: -1, DeadBytes: -1}))
+	// With a bound LOG would drop its oldest chunks. Without one the server runs out of store first.
+	testkit.Must(t, c.Ensure(testkit.Context(t), Topology{CommandBytes: -1, EventBytes: -1, LogBytes: -1, DeadBytes: -1}))
 	r := ref("t", "p")
-	w := c.OpenLog(r, nil)
-	w.patience = time.Millisecond
+	w := c.Open(r, nil)
+	w.retryFor = time.Millisecond
 	var all []byte
 	var err error
 	for i := 0; err == nil && i < 1000; i++ {
@@ -102,24 +103,25 @@ func TestFullStoreIsALimit(t *testing.T) {
 		err = w.Write(schemas.Stdout, int64(len(all)), p)
 		all = append(all, p...)
 	}
-	wantCode(t, err, schemas.CodeLimitExceeded)
+	testkit.WantCode(t, err, schemas.CodeLimitExceeded)
 	rng, err := w.Close()
-	wantCode(t, err, schemas.CodeLimitExceeded)
+	testkit.WantCode(t, err, schemas.CodeLimitExceeded)
 	back := readBack(t, c, r)
-	kept := back.data[schemas.Stdout]
-	if len(kept) == 0 || rng == nil || rng.Chunks != int64(len(kept)/chunkBytes) {
-		t.Fatalf("%d bytes are kept, the range is %+v", len(kept), rng)
+	stored := back.data[schemas.Stdout]
+	if len(stored) == 0 || rng == nil {
+		t.Fatalf("%d bytes are stored, range %+v: want some of both", len(stored), rng)
 	}
-	back.want(schemas.Stdout, all[:len(kept)])
-	_, err = c.Append(patient(t), record("t", "p", schemas.TypeProcessAccepted, "1"), 0)
-	wantCode(t, err, schemas.CodeLimitExceeded)
+	testkit.Equal(t, "chunks of the range", rng.Chunks, int64(len(stored)/chunkBytes))
+	back.want(schemas.Stdout, all[:len(stored)])
+	_, err = c.Append(testkit.Context(t), record("t", "p", schemas.TypeProcessAccepted, "1"), 0)
+	testkit.WantCode(t, err, schemas.CodeLimitExceeded)
 }
 
-// A disk that is full holds the output up until there is room again; the server, which gives JetStream up then, takes it on again.
-func TestFullDiskHoldsOutputUp(t *testing.T) {
+// A full disk blocks the output until there is space again. The server disables JetStream and enables it again.
+func TestFullDiskBlocksOutput(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("sluice-test", dir, "tmpfs", 0, "size=64m"); err != nil {
-		missing(t, "a disk to fill needs the right to mount ("+err.Error()+"): run the test as root: sudo -E go test ./events")
+		testkit.Missing(t, "the right to mount a small disk ("+err.Error()+")", "sudo -E go test ./events")
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	n := &node{t: t, cfg: embedded.Config{Dir: filepath.Join(dir, "nats"), StoreBytes: 16 << 30}}
@@ -134,18 +136,18 @@ func TestFullDiskHoldsOutputUp(t *testing.T) {
 	defer wg.Wait()
 	defer stop()
 	c := n.connect()
-	must(t, c.Ensure(patient(t), Topology{CommandBytes: -1, EventBytes: -1, LogBytes: -1, DeadBytes: -1}))
+	testkit.Must(t, c.Ensure(testkit.Context(t), Topology{CommandBytes: -1, EventBytes: -1, LogBytes: -1, DeadBytes: -1}))
 	ballast := filepath.Join(dir, "ballast")
-	must(t, os.WriteFile(ballast, make([]byte, 40<<20), 0o600))
+	testkit.Must(t, os.WriteFile(ballast, make([]byte, 40<<20), 0o600))
 	r := ref("t", "p")
 	o := newOutput(t, c, r)
-	o.w.patience = 2 * time.Minute
+	o.w.retryFor = 2 * time.Minute
 	probe := n.connect()
 	var tight sync.WaitGroup
 	tight.Go(func() {
-		// Room is made once a record is refused.
+		// Free space once a record is rejected.
 		for i := range 1 << 20 {
-			if _, err := probe.Append(patient(t), record("t", fmt.Sprintf("p%d", i), schemas.TypeProcessAccepted, "1"), 0); err != nil {
+			if _, err := probe.Append(testkit.Context(t), record("t", fmt.Sprintf("p%d", i), schemas.TypeProcessAccepted, "1"), 0); err != nil {
 				break
 			}
 		}
@@ -153,12 +155,12 @@ func TestFullDiskHoldsOutputUp(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for i := range 320 { // 40 MiB, of which 24 find room
-		must(t, o.print(schemas.Stdout, noise(uint64(i), chunkBytes)))
+	for i := range 320 { // 40 MiB, for which 24 MiB are free
+		testkit.Must(t, o.print(schemas.Stdout, noise(uint64(i), chunkBytes)))
 	}
 	o.close()
 	tight.Wait()
 	readBack(t, c, r).want(schemas.Stdout, o.data[schemas.Stdout])
-	_, err := c.Append(patient(t), record("t", "after", schemas.TypeProcessAccepted, "1"), 0)
-	must(t, err)
+	_, err := c.Append(testkit.Context(t), record("t", "after", schemas.TypeProcessAccepted, "1"), 0)
+	testkit.Must(t, err)
 }

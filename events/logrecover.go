@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// wait blocks for a chunk's ack. The library gives up after publishTimeout.
+// wait waits for the ack of a chunk. The library fails it after publishTimeout.
 func (s *sent) wait() (uint64, error) {
 	if s.err != nil {
 		return 0, s.err
@@ -24,15 +24,15 @@ func (s *sent) wait() (uint64, error) {
 	}
 }
 
-// recover stores a chunk whose publish failed, and all that were sent after it. It first lets everything in flight come to its
-// end, since only then is it known where the stored output stops; meanwhile nothing new is published.
+// recover stores a chunk whose publish failed, and all chunks sent after it. It first waits for everything in flight: only then is
+// it known where the stored output ends. Meanwhile nothing new is published.
 func (w *LogWriter) recover(first *sent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	chunks := []*outChunk{first.chunk}
 	for len(w.inFlight) > 0 {
 		s := <-w.inFlight
-		// Whether it was stored is read from LOG: an ack may be lost as well as a chunk.
+		// LOG says whether it was stored: an ack may be lost as well as a chunk.
 		_, _ = s.wait()
 		chunks = append(chunks, s.chunk)
 		<-w.slots
@@ -44,9 +44,9 @@ func (w *LogWriter) recover(first *sent) {
 	w.held = false
 }
 
-// resend stores what LOG does not have of these chunks, one at a time, until nothing has moved for as long as w.patience.
+// resend stores the chunks that LOG does not have, one at a time, until there is no progress for retryFor.
 func (w *LogWriter) resend(chunks []*outChunk) error {
-	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(w.patience))
+	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(w.retryFor))
 	return backoff.Retry(func() error {
 		left, err := w.resendOnce(chunks)
 		if len(left) < len(chunks) {
@@ -61,11 +61,11 @@ func (w *LogWriter) resend(chunks []*outChunk) error {
 	}, policy)
 }
 
-// resendOnce passes over the chunks that LOG has and stores all that follow, each only if nothing of this process came
-// since: a chunk given up for lost may still be on its way, and must not be stored twice. It returns those that are left.
+// resendOnce skips the chunks that LOG has and stores the rest, each only if LOG got nothing of this process since: a chunk that
+// seemed lost may still arrive and must not be stored twice. It returns the chunks that are left.
 //
-// From the first that is missing on, chunks are stored again even where LOG has them: they stand behind a hole there, and
-// a reader takes them where they follow on each other.
+// From the first missing chunk on it stores all again, even those that LOG has: there they follow a hole, and a reader takes the
+// copies that follow each other.
 func (w *LogWriter) resendOnce(chunks []*outChunk) ([]*outChunk, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
 	defer cancel()
@@ -81,7 +81,7 @@ func (w *LogWriter) resendOnce(chunks []*outChunk) ([]*outChunk, error) {
 		w.done(chunks[0], seq)
 		chunks = chunks[1:]
 	}
-	all := w.conn.Subjects.ProcessLog(w.ref.Tenant, w.ref.Thread, w.ref.Process)
+	all := w.conn.subjects.Log(w.ref.Tenant, w.ref.Thread, w.ref.Process, "")
 	for len(chunks) > 0 {
 		s := &sent{chunk: chunks[0]}
 		s.future, s.err = w.publish(s.chunk, jetstream.WithExpectLastSequenceForSubject(last, all))
@@ -94,10 +94,10 @@ func (w *LogWriter) resendOnce(chunks []*outChunk) ([]*outChunk, error) {
 	return nil, nil
 }
 
-// inLog is the sequence of the process's newest chunk in LOG, 0 for none, and the sequences of those after the last that
-// is known to be stored, by number.
+// inLog returns the sequence of the process's newest chunk in LOG, 0 for none, and the sequences by number of the chunks after the
+// last one known to be stored.
 func (w *LogWriter) inLog(ctx context.Context) (last uint64, have map[int64]uint64, err error) {
-	all := w.conn.Subjects.ProcessLog(w.ref.Tenant, w.ref.Thread, w.ref.Process)
+	all := w.conn.subjects.Log(w.ref.Tenant, w.ref.Thread, w.ref.Process, "")
 	newest, err := w.conn.directLast(ctx, w.conn.names.log, all)
 	if err != nil || newest == nil {
 		return 0, nil, err
@@ -110,7 +110,7 @@ func (w *LogWriter) inLog(ctx context.Context) (last uint64, have map[int64]uint
 		}
 		for _, m := range msgs {
 			from = m.seq + 1
-			k, ok := w.conn.Subjects.chunkOf(m.seq, m.subject, m.header, m.data)
+			k, ok := w.conn.subjects.decodeChunk(m.seq, m.subject, m.header, m.data)
 			if ok && k.Epoch == w.ref.Epoch && have[k.Number] == 0 {
 				have[k.Number] = k.Seq
 			}

@@ -13,49 +13,49 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// How output is cut into chunks and how many of them may be unacked. 256 KiB chunks stalled readers when measured; a window
-// of 32 is 4 MiB, which is also what a supervisor holds of an unacked stream.
+// Chunks of output and how many may be unacked. Measured, 256 KiB chunks stalled readers. A window of 32 chunks is 4 MiB, which is
+// also what a supervisor keeps of an unacked stream.
 const (
 	chunkBytes  = 128 << 10
 	chunkDelay  = 20 * time.Millisecond
 	chunkWindow = 32
-	// storePatience is how long a stalled LOG is tried again before the output counts as not storable.
-	storePatience = 30 * time.Second
+	// storeTimeout is how long a writer retries without progress before the output fails.
+	storeTimeout = 30 * time.Second
 )
 
-// errHeld is the fate of a chunk that was not published, because one before it may not have been stored.
-var errHeld = errors.New("held back until what came before is stored")
+// errHeld marks a chunk that was not published because an earlier one may not have been stored.
+var errHeld = errors.New("held until the earlier chunks are stored")
 
-// LogWriter stores a process's output in LOG, in order and without holes. What is written is gathered for up to 20 ms or
-// 128 KiB; the first piece after a pause goes at once, so that a person who types sees the answer. One goroutine writes.
+// LogWriter stores a process's output in LOG, in order and without holes. It collects output for up to 20 ms or 128 KiB, and sends
+// the first piece after a pause at once, for interactive use. One goroutine writes.
 type LogWriter struct {
 	conn     *Conn
 	ref      schemas.ProcessRef
-	stored   func(schemas.Stream, int64)
-	patience time.Duration // storePatience, unless a test has less
+	onStored func(schemas.Stream, int64)
+	retryFor time.Duration // storeTimeout; tests shorten it
 
-	// slots bounds what is unacked. One is taken before mu and given back by settle, so that a writer who waits for one
-	// never holds what settle needs.
+	// slots bounds the unacked chunks. send takes a slot before mu, and settle returns it, so that a writer that waits for a slot
+	// never holds the lock that settle needs.
 	slots     chan struct{}
-	inFlight  chan *sent // published and not yet acked, oldest first; never full, since each has a slot
+	inFlight  chan *sent // published and not acked, oldest first; never full, because each has a slot
 	unsettled atomic.Int32
 	settled   chan struct{}
-	spare     chan []byte      // buffers of chunks that are stored
-	rng       schemas.LogRange // settle's alone until settled is closed
+	spare     chan []byte      // buffers of stored chunks, for reuse
+	rng       schemas.LogRange // owned by settle until settled is closed
 
-	mu      sync.Mutex // held by whoever publishes, so that no chunk overtakes another
-	pending *outChunk  // being filled
-	timer   *time.Timer
-	armed   bool           // the timer runs
-	timers  sync.WaitGroup // the timer's own goroutines
-	flushed time.Time      // when the last chunk went
-	number  int64
-	line    uint64 // the connection's count of reconnects when the last chunk went
-	held    bool   // a chunk was not published: nothing may overtake it
-	failed  error
+	mu         sync.Mutex // held to publish, so that chunks stay in order
+	pending    *outChunk  // not full yet
+	timer      *time.Timer
+	armed      bool           // the timer runs
+	timers     sync.WaitGroup // running callbacks of the timer
+	flushed    time.Time      // when the last chunk was sent
+	number     int64
+	reconnects uint64 // the connection's reconnects when the last chunk was sent
+	held       bool   // a chunk was not published: hold all later ones
+	failed     error
 }
 
-// outChunk is a chunk before it has a sequence.
+// outChunk is a chunk without a sequence.
 type outChunk struct {
 	stream schemas.Stream
 	offset int64
@@ -63,37 +63,17 @@ type outChunk struct {
 	data   []byte
 }
 
-// sent is a chunk on its way.
+// sent is a chunk in flight.
 type sent struct {
 	chunk  *outChunk
 	future jetstream.PubAckFuture
 	err    error
 }
 
-// OpenLog begins to store the output of a process. stored is called, from one goroutine and in order, with the offset up
-// to which a stream is safe; nil for nobody.
-func (c *Conn) OpenLog(ref schemas.ProcessRef, stored func(schemas.Stream, int64)) *LogWriter {
-	if stored == nil {
-		stored = func(schemas.Stream, int64) {}
-	}
-	return &LogWriter{conn: c, ref: ref, stored: stored, patience: storePatience}
-}
-
-// ResumeLog is OpenLog for a process whose output was stored in part by a worker that is gone: after is what [Conn.Replay] says of
-// it, nil for nothing. The ref's epoch must be the one under which the process was started, so that readers see one output.
-func (c *Conn) ResumeLog(ref schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) *LogWriter {
-	w := c.OpenLog(ref, stored)
-	if after != nil {
-		w.rng, w.number = *after, after.Chunks
-	}
-	return w
-}
-
-// Write takes output that begins at this offset of its stream. It copies p, and blocks while too much is unacked: that holds
-// up the supervisor, and by it the process. The error is that of an earlier chunk that could not be stored:
-// limit_exceeded, unavailable or deadline_exceeded.
+// Write writes output that begins at this offset of its stream. It copies p. It blocks while too much is unacked, which blocks the
+// supervisor and so the process. It returns the error of an earlier chunk: limit_exceeded, unavailable, deadline_exceeded, lost.
 func (w *LogWriter) Write(stream schemas.Stream, offset int64, p []byte) error {
-	if w.inFlight == nil { // a process that prints nothing costs nothing
+	if w.inFlight == nil { // created at the first output: many processes print nothing
 		w.slots = make(chan struct{}, chunkWindow)
 		w.inFlight = make(chan *sent, chunkWindow)
 		w.settled = make(chan struct{})
@@ -125,7 +105,7 @@ func (w *LogWriter) Write(stream schemas.Stream, offset int64, p []byte) error {
 	return nil
 }
 
-// arm has what is pending sent after a while. mu is held.
+// arm starts the timer that sends the pending chunk. mu is held.
 func (w *LogWriter) arm(after time.Duration) {
 	if w.armed {
 		return
@@ -143,7 +123,7 @@ func (w *LogWriter) tick() {
 	defer w.timers.Done()
 	w.mu.Lock()
 	w.armed = false
-	// A full chunk may have gone since the timer was set: what is pending then has its own 20 ms.
+	// A full chunk may have been sent since: the pending one then has its own 20 ms.
 	if rest := chunkDelay - time.Since(w.flushed); w.pending != nil && rest > 0 {
 		w.arm(rest)
 		w.mu.Unlock()
@@ -153,7 +133,7 @@ func (w *LogWriter) tick() {
 	w.send()
 }
 
-// fill copies as much of p as the pending chunk takes. full says that it has to be sent before more fits.
+// fill copies into the pending chunk what fits of p. full reports that the chunk must be sent first.
 func (w *LogWriter) fill(stream schemas.Stream, offset int64, p []byte) (n int, full bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,15 +145,15 @@ func (w *LogWriter) fill(stream schemas.Stream, offset int64, p []byte) (n int, 
 		w.pending = &outChunk{stream: stream, offset: offset, number: w.number, data: w.buffer(len(p))}
 	}
 	if w.pending.stream != stream || w.pending.offset+int64(len(w.pending.data)) != offset {
-		return 0, true, nil // of another stream, or behind output that is missing: the offset tells readers so
+		return 0, true, nil // another stream, or a hole in the output, which the offset of the next chunk shows
 	}
 	n = min(len(p), chunkBytes-len(w.pending.data))
 	w.pending.data = append(w.pending.data, p[:n]...)
 	return n, len(w.pending.data) == chunkBytes, nil
 }
 
-// buffer is room for a chunk that begins with n bytes. Whoever prints much at once gets all of it: growing would copy each
-// chunk once more.
+// buffer returns a buffer for a chunk that begins with n bytes. A large write gets a full-size one: growing would copy the chunk
+// again.
 func (w *LogWriter) buffer(n int) []byte {
 	const small = 4 << 10
 	if n <= small {
@@ -187,7 +167,7 @@ func (w *LogWriter) buffer(n int) []byte {
 	}
 }
 
-// reuse keeps the buffer of a chunk that is stored, so that nothing refers to it any more.
+// reuse returns the buffer of a stored chunk, which nothing refers to any more.
 func (w *LogWriter) reuse(b []byte) {
 	if cap(b) != chunkBytes {
 		return
@@ -198,7 +178,7 @@ func (w *LogWriter) reuse(b []byte) {
 	}
 }
 
-// send publishes what is pending.
+// send publishes the pending chunk.
 func (w *LogWriter) send() {
 	w.slots <- struct{}{}
 	w.mu.Lock()
@@ -210,12 +190,12 @@ func (w *LogWriter) send() {
 	s := &sent{chunk: w.pending}
 	w.pending = nil
 	w.flushed = time.Now()
-	// Across a reconnect, what went before may be lost while this one arrives: LOG would have a hole.
-	line := w.conn.bulk.Stats().Reconnects
-	if w.unsettled.Load() > 0 && line != w.line {
+	// Across a reconnect an earlier chunk may be lost and this one arrive, which would leave a hole in LOG.
+	reconnects := w.conn.bulk.Stats().Reconnects
+	if w.unsettled.Load() > 0 && reconnects != w.reconnects {
 		w.held = true
 	}
-	w.line = line
+	w.reconnects = reconnects
 	if w.held {
 		s.err = errHeld
 	} else if s.future, s.err = w.publish(s.chunk); s.err != nil {
@@ -230,7 +210,7 @@ func (w *LogWriter) publish(k *outChunk, more ...jetstream.PublishOpt) (jetstrea
 		return nil, err
 	}
 	m := &nats.Msg{
-		Subject: w.conn.Subjects.Log(w.ref.Tenant, w.ref.Thread, w.ref.Process, k.stream),
+		Subject: w.conn.subjects.Log(w.ref.Tenant, w.ref.Thread, w.ref.Process, k.stream),
 		Data:    k.data,
 		Header: nats.Header{
 			headerChunk:  {strconv.FormatInt(k.number, 10)},
@@ -238,7 +218,7 @@ func (w *LogWriter) publish(k *outChunk, more ...jetstream.PublishOpt) (jetstrea
 			headerEpoch:  {strconv.FormatUint(w.ref.Epoch, 10)},
 		},
 	}
-	// No retry by the library: it would send one chunk again after those that follow it.
+	// No retry by the library: it would send a chunk again after its successors.
 	return w.conn.bulkJS.PublishMsgAsync(m, append(more, jetstream.WithRetryAttempts(0), jetstream.WithStallWait(publishTimeout))...)
 }
 
@@ -263,14 +243,14 @@ func (w *LogWriter) done(k *outChunk, seq uint64) {
 	}
 	w.rng.LastSeq = max(w.rng.LastSeq, seq)
 	w.rng.Chunks++
-	w.stored(k.stream, k.offset+int64(len(k.data)))
+	w.onStored(k.stream, k.offset+int64(len(k.data)))
 }
 
-// Close stores what is left, waits for the last ack, and says where the output stands; nil when there was none. It must be
-// called once, after the last Write. The error is the first chunk's that could not be stored; the range is then what was.
+// Close stores the rest, waits for the last ack, and returns the range of the output in LOG; nil for none. Call it once, after the
+// last Write. The error is that of the first chunk that could not be stored; the range is then what was stored.
 func (w *LogWriter) Close() (*schemas.LogRange, error) {
 	if w.inFlight == nil {
-		return w.stands(), nil
+		return w.stored(), nil
 	}
 	w.send()
 	w.mu.Lock()
@@ -279,14 +259,14 @@ func (w *LogWriter) Close() (*schemas.LogRange, error) {
 		w.timers.Done()
 	}
 	w.mu.Unlock()
-	w.timers.Wait() // one that has fired already finds nothing to send
+	w.timers.Wait() // a callback that runs already finds nothing to send
 	close(w.inFlight)
 	<-w.settled
-	return w.stands(), w.failed
+	return w.stored(), w.failed
 }
 
-// stands is where the output stands; nil for none.
-func (w *LogWriter) stands() *schemas.LogRange {
+// stored returns the range of the output in LOG; nil for none.
+func (w *LogWriter) stored() *schemas.LogRange {
 	if w.rng.Chunks == 0 {
 		return nil
 	}

@@ -2,32 +2,32 @@ package events
 
 import (
 	"context"
-	"os"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/sluice-dev/sluice/events/embedded"
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
-		// A store of nats-server 2.15 that was made while its disk was full leaves these two behind.
+	testkit.Main(m, nil,
+		// A store that nats-server 2.15 creates on a full disk leaves these two.
 		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"),
 		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
 	)
 }
 
-// node is a NATS server that can be shut down and started again in the same folder and on the same port.
+// node is a NATS server that restarts in the same folder and on the same port.
 type node struct {
 	t      testing.TB
 	cfg    embedded.Config
 	server *embedded.Server
 }
 
-// newNode starts a server: on TCP when listen is set, else in process alone.
+// newNode starts a server: on TCP when listen is set, else in process only.
 func newNode(t testing.TB, listen bool) *node {
 	t.Helper()
 	n := &node{t: t, cfg: embedded.Config{Dir: t.TempDir(), StoreBytes: 16 << 30}}
@@ -42,7 +42,7 @@ func newNode(t testing.TB, listen bool) *node {
 func (n *node) start() {
 	n.t.Helper()
 	s, err := embedded.Start(n.cfg)
-	must(n.t, err)
+	testkit.Must(n.t, err)
 	n.server = s
 	if n.cfg.Listen != "" {
 		n.cfg.Listen = s.URL()[len("nats://"):]
@@ -55,24 +55,54 @@ func (n *node) restart() {
 	n.start()
 }
 
-func (n *node) connect() *Conn {
+// peer is a connection with the views of a caller and of a worker.
+type peer struct {
+	*Conn
+	*Caller
+	*Worker
+	*Records
+	*Logs
+	*SessionStore
+	*Roster
+	*MessageStore
+}
+
+func newPeer(c *Conn) *peer {
+	w := c.Worker()
+	return &peer{c, c.Caller(), w, w.Records, w.Logs, w.Sessions, w.Roster, w.Messages}
+}
+
+// Send sends a command as a client does.
+func (c *peer) Send(ctx context.Context, tenant string, cmd *schemas.Command) (*Call, error) {
+	k, err := c.NewCall(tenant, cmd)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.Send(ctx); err != nil {
+		k.Close()
+		return nil, err
+	}
+	return k, nil
+}
+
+func (n *node) connect() *peer {
 	n.t.Helper()
 	o := Options{InProcess: n.server}
 	if n.cfg.Listen != "" {
 		o = Options{URL: n.server.URL(), Token: n.cfg.Token}
 	}
 	c, err := Connect(o)
-	must(n.t, err)
+	testkit.Must(n.t, err)
 	n.t.Cleanup(c.Close)
-	return c
+	return newPeer(c)
 }
 
-// connected is a connection to a new cell in a new server.
-func connected(t testing.TB, listen bool) (*node, *Conn) {
+// connected returns a connection to a new cell in a new server.
+func connected(t testing.TB, listen bool) (*node, *peer) {
 	t.Helper()
 	n := newNode(t, listen)
 	c := n.connect()
-	must(t, c.Ensure(t.Context(), Topology{}))
+	testkit.Must(t, c.Ensure(t.Context(), Topology{}))
 	return n, c
 }
 
@@ -82,14 +112,7 @@ func transports(t *testing.T, test func(t *testing.T, listen bool)) {
 	t.Run("tcp", func(t *testing.T) { test(t, true) })
 }
 
-// patient bounds a wait that a broken program would not end. No test depends on its length.
-func patient(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// record is an event of a process.
+// record returns an event of a process.
 func record(thread, process string, typ schemas.EventType, id string) *schemas.Event {
 	return &schemas.Event{
 		SpecVersion: schemas.EventSpecVersion, ID: id, Source: "w1", Type: typ, Subject: process,
@@ -99,29 +122,4 @@ func record(thread, process string, typ schemas.EventType, id string) *schemas.E
 
 func ref(thread, process string) schemas.ProcessRef {
 	return schemas.ProcessRef{Tenant: schemas.DefaultTenant, Thread: thread, Process: process, Epoch: 1}
-}
-
-// must ends the test on an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// wantCode ends the test unless the error has this code.
-func wantCode(t testing.TB, err error, code schemas.Code) {
-	t.Helper()
-	if got := schemas.CodeOf(err); got != code {
-		t.Fatalf("error %v has the code %q, want %q", err, got, code)
-	}
-}
-
-// missing fails where a machine of CI lacks something, and skips elsewhere.
-func missing(t *testing.T, what string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(what)
-	}
-	t.Skip(what)
 }

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -8,15 +9,15 @@ import (
 )
 
 // Subjects builds every subject of one cell: sluice.v1.<cell>.<tenant>.<plane>.… Each plane has a form to publish on and
-// a form to subscribe to. No other code puts a subject together.
+// a form to subscribe to. No other code builds a subject.
 //
-// Ids become tokens, so that callers pass only what [schemas.ValidID] allows; the entrances check it.
+// Ids become tokens, so callers must pass valid ids; see [schemas.ValidID].
 type Subjects struct {
 	root string // sluice.v1.<cell>
 	cell string
 }
 
-// NewSubjects is for a cell, which must be a valid id.
+// NewSubjects builds the subjects of a cell, which must be a valid id.
 func NewSubjects(cell string) Subjects {
 	return Subjects{root: "sluice.v" + schemas.Version + "." + cell, cell: cell}
 }
@@ -36,29 +37,29 @@ func (s Subjects) join(tenant, plane string, tokens ...string) string {
 	return b.String()
 }
 
-// noProcess stands where an event concerns no process.
+// noProcess is the process token of a subject that concerns no process.
 const noProcess = "_"
 
-// Command is where a durable command for a thread is published.
+// Command is the subject of a durable command for a thread.
 func (s Subjects) Command(tenant, thread string, op schemas.Op) string {
 	return s.join(tenant, "cmd", thread, string(op))
 }
 
-// AllCommands is what the CMD stream listens on.
+// AllCommands is the subject of the stream CMD.
 func (s Subjects) AllCommands() string { return s.join("*", "cmd", "*", "*") }
 
-// partitionTransform is the destination CMD gives its messages: the partition first, so that a consumer can filter by it.
+// partitionTransform is the subject under which CMD stores a command: the partition comes first, so a consumer can filter by it.
 func (s Subjects) partitionTransform(partitions int) string {
 	n := strconv.Itoa(partitions)
 	return s.root + ".cmdp.{{partition(" + n + ",1,2)}}.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"
 }
 
-// PartitionCommands is the filter of one partition's consumer.
+// PartitionCommands is the filter of the consumer of one partition.
 func (s Subjects) PartitionCommands(partition int) string {
 	return s.root + ".cmdp." + strconv.Itoa(partition) + ".>"
 }
 
-// ParseCommand reads tenant, thread and operation from a stored command's subject or an rpc subject.
+// ParseCommand reads tenant, thread and operation from the subject of a stored command or an rpc subject.
 func (s Subjects) ParseCommand(subject string) (tenant, thread string, op schemas.Op, ok bool) {
 	rest, ok := strings.CutPrefix(subject, s.root+".")
 	if !ok {
@@ -75,20 +76,20 @@ func (s Subjects) ParseCommand(subject string) (tenant, thread string, op schema
 	}
 }
 
-// RPC is where a command for a thread goes straight to the worker that owns it.
+// RPC is the subject of a command that goes directly to the owner of the thread.
 func (s Subjects) RPC(tenant, thread string, op schemas.Op) string {
 	return s.join(tenant, "rpc", thread, string(op))
 }
 
-// ThreadRPCs is what a thread's owner listens on.
+// ThreadRPCs is the subscription of a thread's owner for commands.
 func (s Subjects) ThreadRPCs(tenant, thread string) string { return s.join(tenant, "rpc", thread, "*") }
 
-// Control is where a running process is told something: see [Verb].
+// Control is the subject of a control message; see [Verb].
 func (s Subjects) Control(tenant, thread, process string, verb Verb) string {
 	return s.join(tenant, "ctl", thread, process, string(verb))
 }
 
-// ThreadControls is what a thread's owner listens on.
+// ThreadControls is the subscription of a thread's owner for control messages.
 func (s Subjects) ThreadControls(tenant, thread string) string {
 	return s.join(tenant, "ctl", thread, "*", "*")
 }
@@ -106,104 +107,85 @@ func (s Subjects) parseControl(subject string) (tenant, thread, process string, 
 	return t[0], t[2], t[3], Verb(t[4]), true
 }
 
-// Event is where a worker publishes an event. The type's two parts are two tokens, so that a process's record,
-// process.*, can be addressed apart from all else that concerns it.
+// Event is the subject of an event. The type's two parts are two tokens, so that process.* selects the records of a process.
 func (s Subjects) Event(tenant, thread, process string, typ schemas.EventType) string {
-	if process == "" {
-		process = noProcess
-	}
-	return s.join(tenant, "evt", thread, process, string(typ))
+	return s.join(tenant, "evt", thread, cmp.Or(process, noProcess), string(typ))
 }
 
-// Record addresses every record of a process. It is the filter of each compare-and-swap on it, and must match the
-// subjects that [Subjects.Event] gives its events, or the server would compare with nothing.
+// Record selects every record of a process. It is the filter of each compare-and-swap, so it must match the subjects that
+// [Subjects.Event] builds.
 func (s Subjects) Record(tenant, thread, process string) string {
 	return s.join(tenant, "evt", thread, process, "process", "*")
 }
 
-// AnyRecord addresses a process's records by the process's id alone.
+// AnyRecord selects the records of a process by its id alone.
 func (s Subjects) AnyRecord(tenant, process string) string {
 	return s.join(tenant, "evt", "*", process, "process", "*")
 }
 
-// AllRecords addresses every process record of the cell.
+// AllRecords selects every process record of the cell.
 func (s Subjects) AllRecords() string { return s.join("*", "evt", "*", "*", "process", "*") }
 
-// ThreadRecords addresses every process record of a thread; with thread "*", of the tenant.
-func (s Subjects) ThreadRecords(tenant, thread string) string {
-	return s.join(tenant, "evt", thread, "*", "process", "*")
-}
-
-// AllEvents is what the EVT stream listens on.
+// AllEvents is the subject of the stream EVT.
 func (s Subjects) AllEvents() string { return s.join("*", "evt", ">") }
 
-// Events addresses the events of a tenant: of one thread and one process where they are given, else of all.
+// Events selects the events of a tenant. An empty thread or process matches all.
 func (s Subjects) Events(tenant, thread, process string) string {
 	return s.join(tenant, "evt", orAny(thread), orAny(process), "*", "*")
 }
 
-// Feed is the live copy of what [Subjects.Events] addresses.
+// Feed selects the live copies of [Subjects.Events].
 func (s Subjects) Feed(tenant, thread, process string) string {
 	return s.join(tenant, "feed", orAny(thread), orAny(process), "*", "*")
 }
 
-// FeedRecord is the live copy of [Subjects.Record].
-func (s Subjects) FeedRecord(tenant, thread, process string) string {
-	return s.join(tenant, "feed", thread, process, "process", "*")
-}
-
-// Log is where a worker publishes output.
+// Log is the subject of output. An empty stream selects both streams of a process.
 func (s Subjects) Log(tenant, thread, process string, stream schemas.Stream) string {
-	return s.join(tenant, "log", thread, process, string(stream))
+	return s.join(tenant, "log", thread, process, orAny(string(stream)))
 }
 
-// ProcessLog addresses both streams of a process.
-func (s Subjects) ProcessLog(tenant, thread, process string) string {
-	return s.join(tenant, "log", thread, process, "*")
-}
-
-// AllLogs is what the LOG stream listens on.
+// AllLogs is the subject of the stream LOG.
 func (s Subjects) AllLogs() string { return s.join("*", "log", ">") }
 
-// Tail is the live copy of what [Subjects.ProcessLog] addresses.
+// Tail selects the live copies of the output of a process.
 func (s Subjects) Tail(tenant, thread, process string) string {
 	return s.join(tenant, "tail", thread, process, "*")
 }
 
-// Message is where a worker stores a message of a conversation.
+// Message is the subject of a message of a conversation.
 func (s Subjects) Message(tenant, thread, process string, role schemas.Role) string {
 	return s.join(tenant, "msg", thread, process, string(role))
 }
 
-// Messages addresses a thread's messages.
+// Messages selects the messages of a thread.
 func (s Subjects) Messages(tenant, thread string) string {
 	return s.join(tenant, "msg", thread, "*", "*")
 }
 
-// AllMessages is what the MSG stream listens on.
+// AllMessages is the subject of the stream MSG.
 func (s Subjects) AllMessages() string { return s.join("*", "msg", ">") }
 
-// Said is the live copy of what [Subjects.Messages] addresses.
+// Said selects the live copies of [Subjects.Messages].
 func (s Subjects) Said(tenant, thread string) string { return s.join(tenant, "said", thread, "*", "*") }
 
-// API is an endpoint that any worker may answer.
+// API is the subject of a request that any worker may answer.
 func (s Subjects) API(tenant, verb string) string { return s.join(tenant, "api", verb) }
 
-// AnyAPI is what workers listen on for a verb, for every tenant.
+// AnyAPI is the subscription of all workers for a verb, for every tenant.
 func (s Subjects) AnyAPI(verb string) string { return s.join("*", "api", verb) }
 
-// DeadLetter is where a command goes that can never be accepted.
+// DeadLetter is the subject of a command that can never be accepted.
 func (s Subjects) DeadLetter(tenant, thread string) string { return s.join(tenant, "dlq", thread) }
 
-// AllDeadLetters is what the DLQ stream listens on.
+// AllDeadLetters is the subject of the stream DLQ.
 func (s Subjects) AllDeadLetters() string { return s.join("*", "dlq", "*") }
 
-// republish are a plane's source and destination for a stream's RePublish: the same tokens on another plane.
+// republish returns the source and destination of a stream's RePublish: the same tokens on another plane.
 func (s Subjects) republish(from, to string) (source, destination string) {
 	return s.join("*", from, ">"), s.root + ".{{wildcard(1)}}." + to + ".>"
 }
 
-// tokens are the tokens of a subject of this cell after the plane.
+// tokens splits a subject of this cell into the tenant and the tokens after the plane.
 func (s Subjects) tokens(subject string) (tenant string, rest []string, ok bool) {
 	tail, ok := strings.CutPrefix(subject, s.root+".")
 	if !ok {
@@ -216,9 +198,23 @@ func (s Subjects) tokens(subject string) (tenant string, rest []string, ok bool)
 	return t[0], t[2:], true
 }
 
-func orAny(token string) string {
-	if token == "" {
-		return "*"
-	}
-	return token
-}
+func orAny(token string) string { return cmp.Or(token, "*") }
+
+// Headers of messages.
+const (
+	headerInbox     = "Sluice-Inbox"     // the inbox for a command's events: JetStream uses the reply subject for its own ack
+	headerForwarded = "Sluice-Forwarded" // the worker that forwards a durable command and waits for its acceptance
+	headerType      = "Sluice-Type"      // the type of an event, so that a reader can skip it without decoding
+	headerWorker    = "Sluice-Worker"    // the worker that published an event
+	headerReason    = "Sluice-Reason"    // why a command is a dead letter
+	headerStdinEnd  = "Sluice-End"       // set on the last piece of standard input
+	headerChunk     = "Sluice-Chunk"     // the number of a chunk within its process, from 1
+	headerOffset    = "Sluice-Offset"    // the bytes of the stream before a chunk, or before a piece of standard input
+	headerEpoch     = "Sluice-Epoch"     // the epoch of the session that wrote a chunk
+
+	// Those of nats-server, on stored messages and their live copies.
+	headerSequence     = "Nats-Sequence"
+	headerLastSequence = "Nats-Last-Sequence"
+	headerSubject      = "Nats-Subject"
+	headerPending      = "Nats-Num-Pending"
+)

@@ -6,10 +6,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// matches says whether a subject is one of a pattern's, as NATS has it.
+// matches reports whether NATS delivers a subject to a subscription on a pattern.
 func matches(pattern, subject string) bool {
 	p, s := strings.Split(pattern, "."), strings.Split(subject, ".")
 	for i, t := range p {
@@ -23,7 +24,7 @@ func matches(pattern, subject string) bool {
 	return len(p) == len(s)
 }
 
-func TestEachPublishFormHasItsListeners(t *testing.T) {
+func TestPublishedSubjectsMatchTheirSubscriptions(t *testing.T) {
 	s := NewSubjects("cell-1")
 	command, rpc := s.Command("ten", "thr", schemas.OpExec), s.RPC("ten", "thr", schemas.OpExec)
 	control := s.Control("ten", "thr", "pro", VerbKill)
@@ -32,14 +33,14 @@ func TestEachPublishFormHasItsListeners(t *testing.T) {
 		t.Helper()
 		for _, p := range patterns {
 			if !matches(p, subject) {
-				t.Errorf("%s is not one of %s", subject, p)
+				t.Errorf("subject %s does not match %s", subject, p)
 			}
 		}
 	}
 	check(command, s.AllCommands())
 	check(rpc, s.ThreadRPCs("ten", "thr"))
 	check(control, s.ThreadControls("ten", "thr"))
-	check(log, s.AllLogs(), s.ProcessLog("ten", "thr", "pro"))
+	check(log, s.AllLogs(), s.Log("ten", "thr", "pro", ""))
 	check(strings.Replace(log, ".log.", ".tail.", 1), s.Tail("ten", "thr", "pro"))
 	message := s.Message("ten", "thr", "pro", schemas.RoleAgent)
 	check(message, s.AllMessages(), s.Messages("ten", "thr"))
@@ -55,15 +56,14 @@ func TestEachPublishFormHasItsListeners(t *testing.T) {
 		check(ev, s.AllEvents(), s.Events("ten", "thr", process), s.Events("ten", "", ""))
 		feed := strings.Replace(ev, ".evt.", ".feed.", 1)
 		check(feed, s.Feed("ten", "thr", process), s.Feed("ten", "", ""))
-		records := []string{s.Record("ten", "thr", "pro"), s.AnyRecord("ten", "pro"), s.AllRecords(), s.ThreadRecords("ten", "thr")}
+		records := []string{s.Record("ten", "thr", "pro"), s.AnyRecord("ten", "pro"), s.AllRecords()}
 		if typ.OfProcess() {
 			check(ev, records...)
-			check(feed, s.FeedRecord("ten", "thr", "pro"))
 			continue
 		}
 		for _, p := range records {
 			if matches(p, ev) {
-				t.Errorf("%s is taken for a record by %s", ev, p)
+				t.Errorf("subject %s matches the records %s, want no match", ev, p)
 			}
 		}
 	}
@@ -75,46 +75,45 @@ func TestEachPublishFormHasItsListeners(t *testing.T) {
 			}
 		}
 		if n > 1 {
-			t.Errorf("%s is in %d streams", plane, n)
+			t.Errorf("subject %s is in %d streams, want at most 1", plane, n)
 		}
 	}
 }
 
-func TestSubjectsAreReadBack(t *testing.T) {
+func TestSubjectsAreParsed(t *testing.T) {
 	s := NewSubjects("local")
 	stored := s.root + ".cmdp.3.ten.thr.exec"
 	for _, subject := range []string{stored, s.RPC("ten", "thr", schemas.OpExec)} {
 		tenant, thread, op, ok := s.ParseCommand(subject)
 		if !ok || tenant != "ten" || thread != "thr" || op != schemas.OpExec {
-			t.Errorf("%s: %q %q %q %t", subject, tenant, thread, op, ok)
+			t.Errorf("ParseCommand(%s) = %q, %q, %q, %t, want ten, thr, exec, true", subject, tenant, thread, op, ok)
 		}
 	}
 	if !matches(s.PartitionCommands(3), stored) || matches(s.PartitionCommands(1), stored) {
-		t.Error("a partition's filter does not match its commands alone")
+		t.Errorf("subject %s must match partition 3 and not partition 1", stored)
 	}
 	tenant, thread, process, verb, ok := s.parseControl(s.Control("ten", "thr", "pro", VerbStdin))
 	if !ok || tenant != "ten" || thread != "thr" || process != "pro" || verb != VerbStdin {
-		t.Errorf("%q %q %q %q %t", tenant, thread, process, verb, ok)
+		t.Errorf("parseControl = %q, %q, %q, %q, %t, want ten, thr, pro, stdin, true", tenant, thread, process, verb, ok)
 	}
 	h := nats.Header{headerOffset: {"5"}, headerChunk: {"2"}, headerEpoch: {"3"}}
-	k, ok := s.chunkOf(9, s.Log("ten", "thr", "pro", schemas.Stderr), h, []byte("abc"))
-	if !ok || k.Seq != 9 || k.Thread != "thr" || k.Process != "pro" || k.Stream != schemas.Stderr || k.End() != 8 || k.Number != 2 || k.Epoch != 3 {
-		t.Errorf("%+v %t", k, ok)
-	}
+	k, ok := s.decodeChunk(9, s.Log("ten", "thr", "pro", schemas.Stderr), h, []byte("abc"))
+	testkit.Equal(t, "chunk is valid", ok, true)
+	testkit.Equal(t, "chunk", k, schemas.Chunk{Seq: 9, Thread: "thr", Process: "pro", Stream: schemas.Stderr, Offset: 5, Data: []byte("abc"), Number: 2, Epoch: 3})
 	for _, strange := range []string{"", ".", "sluice.v1.local", "sluice.v1.other.ten.rpc.thr.exec", s.root + ".cmdp", s.root + ".ten.evt.thr.exec", s.root + ".ten.rpc.thr", s.root + ".ten.rpc.a.b.c"} {
 		if _, _, _, ok := s.ParseCommand(strange); ok {
-			t.Errorf("%q is taken for a command", strange)
+			t.Errorf("ParseCommand(%q): ok = true, want false", strange)
 		}
 		if _, _, _, _, ok := s.parseControl(strange); ok {
-			t.Errorf("%q is taken for a control message", strange)
+			t.Errorf("parseControl(%q): ok = true, want false", strange)
 		}
-		if _, ok := s.chunkOf(1, strange, h, nil); ok {
-			t.Errorf("%q is taken for output", strange)
+		if _, ok := s.decodeChunk(1, strange, h, nil); ok {
+			t.Errorf("decodeChunk(%q): ok = true, want false", strange)
 		}
 	}
 	for _, offset := range []string{"", "-1", "x", "9223372036854775807", "99999999999999999999"} {
-		if _, ok := s.chunkOf(1, s.Log("ten", "thr", "pro", schemas.Stdout), nats.Header{headerOffset: {offset}}, []byte("abc")); ok {
-			t.Errorf("the offset %q is taken", offset)
+		if _, ok := s.decodeChunk(1, s.Log("ten", "thr", "pro", schemas.Stdout), nats.Header{headerOffset: {offset}}, []byte("abc")); ok {
+			t.Errorf("decodeChunk with offset %q: ok = true, want false", offset)
 		}
 	}
 }
@@ -125,18 +124,18 @@ func FuzzSubjects(f *testing.F) {
 	f.Add(s.Control("ten", "thr", "pro", VerbKill), "-1", "", []byte(nil))
 	f.Add(s.Log("ten", "thr", "pro", schemas.Stdout), "9223372036854775807", "0", []byte("x"))
 	f.Add(s.root+".cmdp....", "", "", []byte(nil))
-	in := (&Conn{Subjects: s}).NewInlet("w")
+	in := (&Conn{subjects: s}).Worker().NewListener("w")
 	f.Fuzz(func(t *testing.T, subject, offset, number string, data []byte) {
 		if _, thread, _, ok := s.ParseCommand(subject); ok && strings.Contains(thread, ".") {
-			t.Errorf("thread %q", thread)
+			t.Errorf("thread = %q, want one token", thread)
 		}
 		s.parseControl(subject)
 		h := nats.Header{headerOffset: {offset}, headerChunk: {number}, headerEpoch: {number}}
-		if k, ok := s.chunkOf(1, subject, h, data); ok && (k.Offset < 0 || k.End() < k.Offset) {
-			t.Errorf("chunk from %d to %d", k.Offset, k.End())
+		if k, ok := s.decodeChunk(1, subject, h, data); ok && (k.Offset < 0 || k.End() < k.Offset) {
+			t.Errorf("chunk from %d to %d, want 0 <= from <= to", k.Offset, k.End())
 		}
-		if d := in.delivery(subject, data, ""); (d.Command == nil) == (d.Invalid == nil) {
-			t.Errorf("neither or both: %+v", d)
+		if d := in.decode(subject, data, ""); (d.Command == nil) == (d.Invalid == nil) {
+			t.Errorf("delivery = %+v, want either a command or an error", d)
 		}
 	})
 }

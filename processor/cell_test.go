@@ -15,7 +15,6 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/events/embedded"
@@ -36,7 +35,7 @@ type cell struct {
 	t      testing.TB
 	ctx    context.Context
 	server *embedded.Server
-	conn   *events.Conn // the callers'
+	conn   *connection // the callers'
 	dir    string
 	next   *stage // of the next worker, where a test has one for it
 }
@@ -61,20 +60,41 @@ func (c *cell) must(err error) {
 	}
 }
 
-func (c *cell) connect() *events.Conn {
+// connection is a connection with the views of a caller and of a worker.
+type connection struct {
+	*events.Conn
+	*events.Caller
+	*events.Worker
+	*events.Records
+	*events.Logs
+	*events.SessionStore
+	*events.Roster
+}
+
+// Send sends a command as a client does.
+func (c *connection) Send(ctx context.Context, tenant string, cmd *schemas.Command) (*events.Call, error) {
+	call, err := c.NewCall(tenant, cmd)
+	if err == nil {
+		err = call.Send(ctx)
+	}
+	return call, err
+}
+
+func (c *cell) connect() *connection {
 	c.t.Helper()
 	conn, err := events.Connect(events.Options{InProcess: c.server})
 	c.must(err)
 	c.t.Cleanup(conn.Close)
 	c.must(conn.Ensure(c.ctx, events.Topology{Partitions: 1}.Fit(2<<30)))
-	return conn
+	w := conn.Worker()
+	return &connection{conn, conn.Caller(), w, w.Records, w.Logs, w.Sessions, w.Roster}
 }
 
 // rig is a worker in a cell, wired as the program does it.
 type rig struct {
 	*Worker
 	cell  *cell
-	conn  *events.Conn
+	conn  *connection
 	stage *stage
 	log   *lines
 
@@ -90,16 +110,17 @@ type rig struct {
 func (c *cell) worker(id string, edit ...func(*Config)) *rig {
 	c.t.Helper()
 	r := &rig{cell: c, conn: c.connect(), log: &lines{}, boxes: make(map[string]chan *schemas.Event), done: make(chan struct{})}
-	inlet := r.conn.NewInlet(id)
+	incarnation, err := r.conn.NewIncarnation(c.ctx, id)
+	c.must(err)
 	if r.stage = c.next; r.stage == nil {
 		r.stage = newStage(c)
 	}
 	c.next = nil
 	cfg := Config{
-		Worker: id, Incarnation: ulid.Make().String(),
-		Records: r.conn, Sessions: r.conn, Threads: inlet, Roster: r.conn, History: r.conn,
+		Worker: id, Incarnation: incarnation.ID, LeaseHeld: incarnation.Lease.Holds,
+		Records: r.conn, Sessions: r.conn, Subscriptions: incarnation.Listener, Roster: r.conn, History: r.conn,
 		OpenOutput: func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) Output {
-			return r.conn.ResumeLog(p, after, stored)
+			return r.conn.Resume(p, after, stored)
 		},
 		Replay: func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error) {
 			return r.conn.Replay(ctx, p, func(k schemas.Chunk) error {
@@ -114,9 +135,6 @@ func (c *cell) worker(id string, edit ...func(*Config)) *rig {
 	for _, e := range edit {
 		e(&cfg)
 	}
-	lease, err := r.conn.AcquireLease(c.ctx, id, cfg.Incarnation)
-	c.must(err)
-	cfg.Holds = lease.Holds
 	w, err := New(cfg)
 	c.must(err)
 	r.Worker = w
@@ -126,7 +144,7 @@ func (c *cell) worker(id string, edit ...func(*Config)) *rig {
 	ready := make(chan struct{})
 	go func() {
 		defer close(r.done)
-		r.err = r.run(ctx, lease, inlet, func() { close(ready) })
+		r.err = incarnation.Run(ctx, r.Worker, func() { close(ready) }, func(error) {})
 	}()
 	select {
 	case <-ready:
@@ -135,26 +153,6 @@ func (c *cell) worker(id string, edit ...func(*Config)) *rig {
 	}
 	c.t.Cleanup(r.stop)
 	return r
-}
-
-// run is what the program's wiring does.
-func (r *rig) run(ctx context.Context, lease *events.Lease, inlet *events.Inlet, ready func()) error {
-	leaseCtx, endLease := context.WithCancel(context.WithoutCancel(ctx))
-	defer endLease()
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		err := lease.Run(leaseCtx, r.cfg.Incarnation, func(ctx context.Context) { _ = r.Register(ctx) })
-		if errors.Is(err, schemas.ErrLost) {
-			r.Fence()
-		}
-		return err
-	})
-	group.Go(func() error { return inlet.Run(ctx, r.Worker, ready) })
-	group.Go(func() error {
-		defer endLease()
-		return r.Run(ctx)
-	})
-	return group.Wait()
 }
 
 // expireIdle is a sweep that waits for what it began.
@@ -185,7 +183,7 @@ func (c *cell) lapse(worker string) {
 	c.must(err)
 	ctx, cancel := context.WithCancel(c.ctx)
 	cancel()
-	c.must(lease.Run(ctx, "nobody", func(context.Context) {}))
+	c.must(lease.Run(ctx, func(context.Context) {}))
 }
 
 // answer keeps what goes to a test's inbox, and sends the rest.
@@ -216,7 +214,7 @@ func command(key string, e schemas.Exec) *schemas.Command {
 
 func sh(script string) schemas.Exec { return schemas.Exec{Command: "sh", Args: []string{"-c", script}} }
 
-// deliver gives a command to the worker itself, as its inlet would.
+// deliver gives a command to the worker itself, as its listener would.
 func (r *rig) deliver(cmd *schemas.Command, durable bool, attempt int) (schemas.Verdict, chan *schemas.Event) {
 	name, ch := r.inbox()
 	d := schemas.Delivery{Tenant: schemas.DefaultTenant, Thread: cmd.Thread, Op: cmd.Op, Inbox: name, Durable: durable, Attempt: attempt}
@@ -279,7 +277,7 @@ func processOf(cmd *schemas.Command) string {
 // await waits until an event fits.
 func (c *cell) await(fits func(*schemas.Event) bool) *schemas.Event {
 	c.t.Helper()
-	feed, err := c.conn.Listen(events.Filter{}, 1)
+	feed, err := c.conn.FollowEvents(events.Filter{}, 1)
 	c.must(err)
 	defer feed.Close()
 	c.must(c.conn.Flush(c.ctx))
@@ -311,7 +309,7 @@ func (c *cell) awaitType(process string, typ schemas.EventType) *schemas.Event {
 // output waits until a process has printed a text, and returns all that is in the log by then.
 func (c *cell) output(process, text string) string {
 	c.t.Helper()
-	f, err := c.conn.Follow(schemas.ProcessRef{Tenant: schemas.DefaultTenant, Thread: "t", Process: process}, 0)
+	f, err := c.conn.FollowLog(schemas.ProcessRef{Tenant: schemas.DefaultTenant, Thread: "t", Process: process}, 0)
 	c.must(err)
 	defer f.Close()
 	c.must(f.Flush(c.ctx))

@@ -9,7 +9,7 @@ import (
 
 // HandleCommand accepts a command and lets it run, or answers why not. It returns once the command is on record.
 func (w *Worker) HandleCommand(ctx context.Context, d schemas.Delivery) schemas.Verdict {
-	// The inlet's end must not cut an acceptance in two: a record that was written unseen would be told as lost.
+	// The listener's end must not cut an acceptance in two: a record that was written unseen would be told as lost.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.patience.accept)
 	defer cancel()
 	if d.Command != nil {

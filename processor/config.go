@@ -37,11 +37,11 @@ type Sessions interface {
 }
 
 // Threads are the ways in that an owner opens.
-type Threads interface {
+type Subscriptions interface {
 	// Own lets the commands of a thread in. Owning what is owned already changes nothing.
-	Own(ctx context.Context, tenant, thread string) error
+	Subscribe(ctx context.Context, tenant, thread string) error
 	// Disown ends that.
-	Disown(tenant, thread string)
+	Unsubscribe(tenant, thread string)
 }
 
 // Roster knows the workers, and what dead ones left behind.
@@ -81,11 +81,11 @@ type Config struct {
 	// Incarnation is new at each start.
 	Incarnation string
 
-	Records  Records
-	Sessions Sessions
-	Threads  Threads
-	Roster   Roster
-	History  History
+	Records       Records
+	Sessions      Sessions
+	Subscriptions Subscriptions
+	Roster        Roster
+	History       History
 	// OpenOutput begins to store a process's output, or goes on after what is stored of it; stored is told how far it is safe.
 	OpenOutput func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) Output
 	// Replay reads what is stored of a process's output, each stream in order, and says where it stands.
@@ -96,7 +96,7 @@ type Config struct {
 	MaxRecord int64
 	// Holds says, by this machine's own clock, whether the worker's lease has not lapsed. Once false it stays so. Default: it
 	// holds until Fence.
-	Holds func() bool
+	LeaseHeld func() bool
 
 	// Templates, Policy and Hooks are what sessions follow. Default: one template made of this configuration; everything is
 	// allowed; nothing runs.
@@ -173,8 +173,8 @@ func (c Config) withDefaults() Config {
 	if c.OrphansEvery == 0 {
 		c.OrphansEvery = time.Minute
 	}
-	if c.Holds == nil {
-		c.Holds = func() bool { return true }
+	if c.LeaseHeld == nil {
+		c.LeaseHeld = func() bool { return true }
 	}
 	c.patience = c.patience.withDefaults()
 	return c
@@ -210,7 +210,7 @@ func (c Config) Validate() error {
 	switch {
 	case c.Incarnation == "":
 		return schemas.Errorf(schemas.CodeInvalidArgument, "incarnation: missing")
-	case c.Records == nil, c.Sessions == nil, c.Threads == nil, c.Roster == nil, c.History == nil, c.OpenOutput == nil, c.Replay == nil, c.Answer == nil:
+	case c.Records == nil, c.Sessions == nil, c.Subscriptions == nil, c.Roster == nil, c.History == nil, c.OpenOutput == nil, c.Replay == nil, c.Answer == nil:
 		return schemas.Errorf(schemas.CodeInvalidArgument, "a part the worker needs is missing")
 	case c.MaxRecord < 64<<10:
 		return schemas.Errorf(schemas.CodeInvalidArgument, "max_record: %d bytes are too few for a result", c.MaxRecord)

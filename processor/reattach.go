@@ -119,7 +119,7 @@ func (w *Worker) reclaim(ctx context.Context, provider string, sb sandbox.Attach
 		}
 		return nil, err
 	}
-	if err := w.cfg.Threads.Own(ctx, t.tenant, t.thread); err != nil {
+	if err := w.cfg.Subscriptions.Subscribe(ctx, t.tenant, t.thread); err != nil {
 		return nil, err
 	}
 	w.mu.Lock()

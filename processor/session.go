@@ -100,7 +100,7 @@ func (w *Worker) idleTimeout(s *schemas.Session, t *schemas.Template) time.Durat
 }
 
 // isFenced says that another worker may speak for what this one ran.
-func (w *Worker) isFenced() bool { return w.fenced.Load() || !w.cfg.Holds() }
+func (w *Worker) isFenced() bool { return w.fenced.Load() || !w.cfg.LeaseHeld() }
 
 // info is the thread's session as it is now.
 func (w *Worker) info(t *thread) schemas.Session {

@@ -217,7 +217,7 @@ func (w *Worker) forget(ctx context.Context, t *thread, why schemas.EventType) (
 	defer w.claims.lock(key)()
 	t.settleNotes(ctx)
 	last = w.info(t)
-	w.cfg.Threads.Disown(t.tenant, t.thread)
+	w.cfg.Subscriptions.Unsubscribe(t.tenant, t.thread)
 	w.mu.Lock()
 	if w.threads[key] == t {
 		delete(w.threads, key)

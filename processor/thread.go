@@ -78,8 +78,8 @@ func (w *Worker) claim(ctx context.Context, tenant, id string, v wants) (claimed
 	if err != nil || c.thread == nil {
 		return c, err
 	}
-	if err := w.cfg.Threads.Own(ctx, tenant, id); err != nil {
-		w.cfg.Threads.Disown(tenant, id)
+	if err := w.cfg.Subscriptions.Subscribe(ctx, tenant, id); err != nil {
+		w.cfg.Subscriptions.Unsubscribe(tenant, id)
 		return claimed{}, err
 	}
 	w.mu.Lock()

@@ -200,7 +200,7 @@ func (w *Worker) handOver(ctx context.Context, t *thread) {
 		_ = w.terminateHooks(ctx, t, w.cfg.patience.end) // its error is logged: a worker that was told to go goes
 	}
 	w.endSandbox(ctx, t, 0)
-	w.cfg.Threads.Disown(t.tenant, t.thread)
+	w.cfg.Subscriptions.Unsubscribe(t.tenant, t.thread)
 	t.settleNotes(ctx)
 }
 

@@ -88,6 +88,12 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: err.Error(), cause: errors.Unwrap(err)}
 }
 
+// LeaseLost is the lost error of a worker whose lease has expired or has passed to another incarnation: the worker must publish
+// nothing more.
+func LeaseLost(worker string) *Error {
+	return Errorf(CodeLost, "worker %s lost its lease: another worker may take over what it ran", worker)
+}
+
 // With returns a copy of e with the detail name=value added.
 func (e *Error) With(name, value string) *Error {
 	c := *e

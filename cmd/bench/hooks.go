@@ -30,7 +30,7 @@ func hookOverhead(at place) func(context.Context, *bench) (float64, error) {
 			return 0, err
 		}
 		defer func() { err = errors.Join(err, r.stop()) }()
-		recorder := r.worker.NewRecorder(func(_ *schemas.Event, failed error) { err = errors.Join(err, failed) })
+		recorder := r.worker.Worker().NewEventBuffer(func(_ *schemas.Event, failed error) { err = errors.Join(err, failed) })
 		recordCtx, endRecords := context.WithCancel(ctx)
 		recorded := make(chan struct{})
 		go func() {

@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/oklog/ulid/v2"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/events/embedded"
+	"github.com/sluice-dev/sluice/internal/membership"
 	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/docker"
@@ -91,54 +91,18 @@ func (b *bench) desk(ctx context.Context, provider sandbox.Provider, dir string,
 	if err := conn.Ensure(ctx, events.Topology{}.Fit(server.StoreBytes()/10*9)); err != nil {
 		return nil, err
 	}
-	inlet, incarnation := conn.NewInlet("bench"), ulid.Make().String()
-	lease, err := conn.AcquireLease(ctx, "bench", incarnation)
-	if err != nil {
-		return nil, err
-	}
-	w, err := processor.New(processor.Config{
-		Worker: "bench", Incarnation: incarnation, Records: conn, Sessions: conn, Threads: inlet, Roster: conn, History: conn,
-		OpenOutput: func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) processor.Output {
-			return conn.ResumeLog(p, after, stored)
-		},
-		Replay: func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error) {
-			return conn.Replay(ctx, p, func(k schemas.Chunk) error {
-				fn(k.Stream, k.Offset, k.Data)
-				return nil
-			})
-		},
-		Answer: conn.Answer, MaxRecord: conn.MaxPayload(), Holds: lease.Holds, Templates: parking{park},
+	member, err := membership.Join(ctx, conn, processor.Config{
+		Worker: "bench", Templates: parking{park}, Workspaces: filepath.Join(dir, "ws"), StopGrace: time.Second, SweepEvery: 100 * time.Millisecond,
 		Providers: map[string]sandbox.Provider{provider.Name(): provider}, DefaultProvider: provider.Name(),
-		Workspaces: filepath.Join(dir, "ws"), StopGrace: time.Second, SweepEvery: 100 * time.Millisecond,
-	})
+	}, nil)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.Recover(ctx); err != nil {
+	stopWorker, err := member.Start(ctx)
+	if err != nil {
 		return nil, err
 	}
-	runCtx, cancel := context.WithCancel(ctx)
-	leaseCtx, endLease := context.WithCancel(context.WithoutCancel(ctx))
-	group, groupCtx := errgroup.WithContext(runCtx)
-	ready := make(chan struct{})
-	group.Go(func() error {
-		return lease.Run(leaseCtx, incarnation, func(ctx context.Context) { _ = w.Register(ctx) })
-	})
-	group.Go(func() error { return inlet.Run(groupCtx, w, func() { close(ready) }) })
-	group.Go(func() error {
-		defer endLease()
-		return w.Run(groupCtx)
-	})
-	undo = append(undo, func() {
-		cancel()
-		_ = group.Wait() // what it says is the lease's release
-		endLease()
-	})
-	select {
-	case <-ready:
-	case <-groupCtx.Done():
-		return nil, errors.New("the worker did not start")
-	}
+	undo = append(undo, func() { _ = stopWorker() }) // its error is that of the lease's release
 	cl, err := client.New(conns[1])
 	if err != nil {
 		return nil, err
@@ -267,7 +231,7 @@ func sessionParked(ctx context.Context, b *bench) (_ float64, err error) {
 		}
 		for {
 			parked := 0
-			if err := d.conn.Sessions(ctx, schemas.DefaultTenant, func(s *schemas.Session) error {
+			if err := d.conn.Caller().Sessions(ctx, schemas.DefaultTenant, func(s *schemas.Session) error {
 				if s.Parked && s.State == schemas.SandboxCompleted {
 					parked++
 				}

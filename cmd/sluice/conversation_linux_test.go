@@ -238,7 +238,7 @@ func (f *fleet) lived(thread string, commands, messages int) {
 	var life []schemas.EventType
 	processes, ran := map[string][]schemas.EventType{}, map[string]int{}
 	talking := ""
-	_, err := f.conn.ReadEvents(f.ctx, events.Filter{Thread: thread}, 1, func(ev *schemas.Event) error {
+	_, err := f.conn.Caller().ReadEvents(f.ctx, events.Filter{Thread: thread}, 1, func(ev *schemas.Event) error {
 		switch {
 		case ev.Type.OfProcess(), ev.Type == schemas.TypeStreamFinished:
 			processes[ev.Process] = append(processes[ev.Process], ev.Type)
@@ -303,7 +303,7 @@ func (f *fleet) lived(thread string, commands, messages int) {
 // awaitEvent waits for an event of a thread, and of a process where it is of one.
 func (f *fleet) awaitEvent(thread, process string, typ schemas.EventType) *schemas.Event {
 	f.t.Helper()
-	feed, err := f.conn.Listen(events.Filter{Thread: thread, Process: process}, 1)
+	feed, err := f.conn.Caller().FollowEvents(events.Filter{Thread: thread, Process: process}, 1)
 	f.must(err)
 	defer feed.Close()
 	f.must(f.conn.Flush(f.ctx))

@@ -115,7 +115,7 @@ func (f *fleet) next(thread, not string) *schemas.Result {
 // awaitLost waits until the record of a process says that it is lost.
 func (f *fleet) awaitLost(thread, process string) *schemas.Event {
 	f.t.Helper()
-	feed, err := f.conn.Listen(events.Filter{Thread: thread, Process: process}, 1)
+	feed, err := f.conn.Caller().FollowEvents(events.Filter{Thread: thread, Process: process}, 1)
 	f.must(err)
 	defer feed.Close()
 	f.must(f.conn.Flush(f.ctx))
@@ -199,7 +199,7 @@ func (f *fleet) wake(w *spawned, pids []int) {
 	told := len(w.stderr.String())
 	w.signal(syscall.SIGCONT)
 	waitGone(f.t, pids)
-	for !strings.Contains(w.stderr.String()[told:], "beginning anew") {
+	for !strings.Contains(w.stderr.String()[told:], "restarting the worker") {
 		select {
 		case <-w.ended:
 			f.t.Fatalf("the worker ended: %s", w.stderr)
@@ -213,7 +213,7 @@ func (f *fleet) wake(w *spawned, pids []int) {
 // silent fails where a worker has published anything of a thread from a sequence on.
 func (f *fleet) silent(thread, worker string, from uint64) {
 	f.t.Helper()
-	_, err := f.conn.ReadEvents(f.ctx, events.Filter{Thread: thread}, from, func(ev *schemas.Event) error {
+	_, err := f.conn.Caller().ReadEvents(f.ctx, events.Filter{Thread: thread}, from, func(ev *schemas.Event) error {
 		if ev.Source == worker {
 			f.t.Errorf("the stale worker published %s: %s", ev.Type, ev.Data)
 		}

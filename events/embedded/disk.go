@@ -4,7 +4,7 @@ package embedded
 
 import "golang.org/x/sys/unix"
 
-// freeBytes is what an unprivileged process may still write to the disk that holds dir; 0 where nobody can tell.
+// freeBytes returns the bytes that an unprivileged process may still write to the disk of dir; 0 when unknown.
 func freeBytes(dir string) int64 {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

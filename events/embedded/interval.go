@@ -4,5 +4,5 @@ package embedded
 
 import "time"
 
-// syncInterval was measured against syncing each write: a third of its latency at the price of at most this much.
+// syncInterval was measured: a third of the latency of a sync per write, for the loss of at most this time at a power failure.
 const syncInterval = 100 * time.Millisecond

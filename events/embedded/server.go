@@ -6,6 +6,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -18,41 +20,41 @@ type Durability string
 
 // The durabilities.
 const (
-	// DurabilityInterval acks once the operating system has the write, and syncs to disk every 100 ms: a killed process
-	// loses nothing acked, a machine that loses power at most its last 100 ms.
+	// DurabilityInterval acks once the operating system has the write, and syncs to disk every 100 ms. A killed process loses nothing
+	// that was acked; a power failure loses at most the last 100 ms.
 	DurabilityInterval Durability = "interval"
 	// DurabilityFsync acks once the disk has the write.
 	DurabilityFsync Durability = "fsync"
 )
 
-// Config sets up a server.
+// Config configures a server.
 type Config struct {
-	// Dir is where the streams are kept. Required; created with mode 0700.
+	// Dir is the folder of the streams. Required; created with mode 0700.
 	Dir string
-	// Listen is the TCP address to listen on, such as 127.0.0.1:4222. Default: none; the server is then reached in this
-	// process alone. Port 0 or -1 picks a free one.
+	// Listen is the TCP address, such as 127.0.0.1:4222. Port 0 or -1 picks a free port. Default: none; the server is then reachable
+	// only in this process.
 	Listen string
-	// Token is what clients must present. Required with Listen.
+	// Token is the token that clients must present. Required with Listen.
 	Token string
-	// Durability is [DurabilityInterval] by default.
+	// Durability is when a write is acked. Default [DurabilityInterval].
 	Durability Durability
-	// StoreBytes bounds all streams together. Default: four fifths of what is free on Dir's disk, and what is in Dir already.
+	// StoreBytes is the most bytes of all streams together. Default: four fifths of the free space on Dir's disk, plus what Dir has.
 	StoreBytes int64
 }
 
 // Validate checks the configuration. Errors: invalid_argument.
 func (c Config) Validate() error {
 	if c.Dir == "" {
-		return schemas.Errorf(schemas.CodeInvalidArgument, "dir: missing: say where the streams are kept")
+		return schemas.Errorf(schemas.CodeInvalidArgument, "dir: missing: set the folder of the streams")
 	}
 	if c.Listen != "" && c.Token == "" {
-		return schemas.Errorf(schemas.CodeInvalidArgument, "token: missing: a server that listens on %s must ask for one", c.Listen)
+		return schemas.Errorf(schemas.CodeInvalidArgument, "token: missing: a server that listens on %s must require one", c.Listen)
 	}
 	switch c.Durability {
 	case "", DurabilityInterval, DurabilityFsync:
 		return nil
 	default:
-		return schemas.Errorf(schemas.CodeInvalidArgument, "durability: unknown %q: interval or fsync", string(c.Durability))
+		return schemas.Errorf(schemas.CodeInvalidArgument, "durability: unknown %q: use interval or fsync", string(c.Durability))
 	}
 }
 
@@ -61,12 +63,12 @@ type Server struct {
 	ns    *server.Server
 	cfg   Config
 	js    server.JetStreamConfig
-	logs  *complaint
+	log   *errorLog
 	bytes int64
 }
 
-// Start starts a server and returns once it takes connections. Errors: invalid_argument, unavailable when the address is taken or the
-// folder cannot be written.
+// Start starts a server and returns once it accepts connections. Errors: invalid_argument, unavailable when the address is in use or
+// the folder is not writable.
 func Start(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -74,7 +76,7 @@ func Start(cfg Config) (*Server, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "create the data folder of NATS: %w", err)
 	}
-	s := &Server{cfg: cfg, bytes: cfg.StoreBytes}
+	s := &Server{cfg: cfg, bytes: cfg.StoreBytes, log: &errorLog{}}
 	if s.bytes == 0 {
 		s.bytes = freeBytes(cfg.Dir)/5*4 + usedBytes(cfg.Dir)
 	}
@@ -89,7 +91,7 @@ func Start(cfg Config) (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := free(host, port); err != nil {
+		if err := checkFree(host, port); err != nil {
 			return nil, err
 		}
 		opts.Host, opts.Port = host, port
@@ -99,14 +101,11 @@ func Start(cfg Config) (*Server, error) {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "set up the NATS server: %w", err)
 	}
 	s.ns = ns
-	logs := &complaint{}
-	s.logs = logs
-	ns.SetLoggerV2(logs, false, false, false)
+	ns.SetLoggerV2(s.log, false, false, false)
 	ns.Start()
 	if !ns.ReadyForConnections(30*time.Second) || !ns.JetStreamEnabled() {
-		ns.Shutdown()
-		ns.WaitForShutdown()
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "the NATS server in %s did not start: %s", cfg.Dir, logs.String())
+		s.Close()
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "the NATS server in %s did not start: %s", cfg.Dir, s.log.last())
 	}
 	if c := ns.JetStreamConfig(); c != nil {
 		s.js = *c
@@ -114,14 +113,14 @@ func Start(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// free fails early and clearly where the address is taken: the server itself would only log it.
-func free(host string, port int) error {
+// checkFree fails early when the address is in use: the server itself would only log it.
+func checkFree(host string, port int) error {
 	if port <= 0 {
 		return nil
 	}
 	l, err := net.Listen("tcp", net.JoinHostPort(host, fmt.Sprint(port)))
 	if err != nil {
-		return schemas.Errorf(schemas.CodeUnavailable, "cannot listen on %s:%d: %w: stop what listens there, or choose another with --listen", host, port, err)
+		return schemas.Errorf(schemas.CodeUnavailable, "cannot listen on %s:%d: %w: stop the program that uses the address, or set another one with --listen", host, port, err)
 	}
 	return l.Close()
 }
@@ -141,10 +140,10 @@ func splitAddress(addr string) (string, int, error) {
 	return host, a.Port, nil
 }
 
-// InProcessConn is a connection to the server without a socket; it makes *Server what events.Options.InProcess wants.
+// InProcessConn connects to the server without a socket. With it a *Server can be events.Options.InProcess.
 func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.InProcessConn() }
 
-// URL is where the server listens; empty when it does not.
+// URL returns the URL on which the server listens; empty when it does not listen.
 func (s *Server) URL() string {
 	if s.cfg.Listen == "" {
 		return ""
@@ -152,11 +151,11 @@ func (s *Server) URL() string {
 	return s.ns.ClientURL()
 }
 
-// StoreBytes is the bound on all streams together.
+// StoreBytes returns the most bytes of all streams together.
 func (s *Server) StoreBytes() int64 { return s.bytes }
 
-// Run keeps the server going until ctx ends, then shuts it down and returns once its files are closed. A disk that was full
-// leaves JetStream switched off, or streams that take nothing more: Run starts JetStream anew once there is room.
+// Run keeps the server running until ctx ends, then shuts it down and returns once its files are closed. A full disk makes the server
+// disable JetStream, or leaves streams that accept nothing: Run restarts JetStream once there is space again.
 func (s *Server) Run(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -166,27 +165,27 @@ func (s *Server) Run(ctx context.Context) error {
 			s.Close()
 			return nil
 		case <-tick.C:
-			if (s.logs.fault() || !s.ns.JetStreamEnabled()) && freeBytes(s.cfg.Dir) > minFree {
-				s.repair()
+			if (s.log.writeFailed() || !s.ns.JetStreamEnabled()) && freeBytes(s.cfg.Dir) > minFree {
+				s.restartJetStream()
 			}
 		}
 	}
 }
 
-// repair starts JetStream anew. What fails is tried again a second later.
-func (s *Server) repair() {
-	s.logs.repaired() // before: what cannot be written from now on is another fault
+// restartJetStream restarts JetStream. On failure Run tries again a second later.
+func (s *Server) restartJetStream() {
+	s.log.resetWriteFailed() // first: a write error from now on is a new one
 	if s.ns.JetStreamEnabled() {
 		if err := s.ns.ShutdownJetStream(); err != nil {
 			return
 		}
 	}
 	cfg := s.js
-	cfg.StoreDir = s.cfg.Dir       // what the server reports has its own folder added, and would get it once more
-	_ = s.ns.EnableJetStream(&cfg) // should it fail, it stays switched off, which brings it here again
+	cfg.StoreDir = s.cfg.Dir       // the server reports the folder with its own subfolder, and would add it again
+	_ = s.ns.EnableJetStream(&cfg) // on failure JetStream stays disabled, so Run calls again
 }
 
-// minFree is how much room there must be before JetStream is switched on again.
+// minFree is the free disk space at which JetStream restarts, in bytes.
 const minFree = 16 << 20
 
 // Close shuts the server down and returns once its files are closed.
@@ -197,7 +196,7 @@ func (s *Server) Close() {
 
 func usedBytes(dir string) int64 {
 	var sum int64
-	// What cannot be read counts as nothing: the bound errs to the safe side.
+	// A file that cannot be read counts as 0, which makes the bound smaller.
 	_ = filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
 		if err == nil {
 			if info, infoErr := d.Info(); infoErr == nil && info.Mode().IsRegular() {
@@ -208,3 +207,62 @@ func usedBytes(dir string) int64 {
 	})
 	return sum
 }
+
+// errorLog is the server's logger. It keeps the last error, for the message of a failed start, and drops everything else: standard
+// error belongs to the command line program.
+type errorLog struct {
+	mu         sync.Mutex
+	text       string
+	writeError bool
+}
+
+func (l *errorLog) keep(format string, v []any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = fmt.Sprintf(format, v...)
+	// A stream that had a write error answers no more requests. The server reports it only in its log.
+	if strings.Contains(l.text, "write error") {
+		l.writeError = true
+	}
+}
+
+// writeFailed reports whether a stream had a write error since the last reset.
+func (l *errorLog) writeFailed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.writeError
+}
+
+func (l *errorLog) resetWriteFailed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.writeError = false
+}
+
+// last returns the last error.
+func (l *errorLog) last() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.text == "" {
+		return "no error was logged within 30 s"
+	}
+	return l.text
+}
+
+// Errorf keeps an error.
+func (l *errorLog) Errorf(format string, v ...any) { l.keep(format, v) }
+
+// Fatalf keeps an error.
+func (l *errorLog) Fatalf(format string, v ...any) { l.keep(format, v) }
+
+// Noticef drops the line.
+func (*errorLog) Noticef(string, ...any) {}
+
+// Warnf drops the line.
+func (*errorLog) Warnf(string, ...any) {}
+
+// Debugf drops the line.
+func (*errorLog) Debugf(string, ...any) {}
+
+// Tracef drops the line.
+func (*errorLog) Tracef(string, ...any) {}

@@ -14,15 +14,15 @@ import (
 )
 
 // makeHooks wires the hooks of this worker's templates with what they need, and returns the recorder of their events.
-func (n *Node) makeHooks() (*events.Recorder, error) {
-	recorder := n.conn.NewRecorder(func(ev *schemas.Event, err error) {
+func (n *Node) makeHooks() (*events.EventBuffer, error) {
+	recorder := n.conn.Worker().NewEventBuffer(func(ev *schemas.Event, err error) {
 		n.cfg.Log.Warn().Err(err).Str("type", string(ev.Type)).Str("thread", ev.Thread).Msg("event not stored")
 	})
 	var err error
 	n.hooks, err = hooks.New(hooks.Config{
 		Worker: n.cfg.Worker, Record: n.observed(recorder.Record), Log: n.cfg.Log,
 		Workspace: workspace.New(workspace.Config{Fence: n.fence}),
-		Messages:  n.conn, Sessions: sessions{n}, Asker: n.conn, Secret: readSecret, Private: n.cfg.PrivateHooks, Hooks: n.cfg.Hooks,
+		Messages:  n.conn.Worker().Messages, Sessions: sessions{n}, Asker: n.conn.Worker(), Secret: readSecret, Private: n.cfg.PrivateHooks, Hooks: n.cfg.Hooks,
 	})
 	return recorder, err
 }
@@ -36,7 +36,7 @@ func (n *Node) observed(record func(context.Context, *schemas.Event)) func(conte
 }
 
 // runHooks does what hooks need done beside their occasions, until ctx ends; whoever calls the result waits for it.
-func (n *Node) runHooks(ctx context.Context, recorder *events.Recorder) (wait func()) {
+func (n *Node) runHooks(ctx context.Context, recorder *events.EventBuffer) (wait func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	retried, recorded := make(chan struct{}), make(chan struct{})
 	// The recorder is the last to end: what the others do at their end is recorded too.
@@ -68,7 +68,7 @@ const stragglerPatience = 5 * time.Second
 // fence says whether a session is still this worker's. The word of KV and the lease's own clock count, not what this worker
 // remembers: it may have been frozen meanwhile.
 func (n *Node) fence(ctx context.Context, c schemas.Conversation) error {
-	s, _, err := n.conn.Session(ctx, c.Tenant, c.Thread)
+	s, _, err := n.conn.Worker().Sessions.Session(ctx, c.Tenant, c.Thread)
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 		return err
 	}

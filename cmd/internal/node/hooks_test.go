@@ -97,7 +97,7 @@ func (c *cell) worker(id, yaml string) (_ *hooks.Chains, stop func()) {
 
 func (c *cell) types() (out []string) {
 	c.t.Helper()
-	_, err := c.conn.ReadEvents(c.ctx, events.Filter{}, 1, func(ev *schemas.Event) error {
+	_, err := c.conn.Caller().ReadEvents(c.ctx, events.Filter{}, 1, func(ev *schemas.Event) error {
 		out = append(out, string(ev.Type))
 		return nil
 	})
@@ -107,7 +107,7 @@ func (c *cell) types() (out []string) {
 
 func (c *cell) messages() (out []*schemas.Message) {
 	c.t.Helper()
-	_, err := c.conn.Messages(c.ctx, schemas.DefaultTenant, "t1", 1, func(m *schemas.Message) error {
+	_, err := c.conn.Caller().Messages(c.ctx, schemas.DefaultTenant, "t1", 1, func(m *schemas.Message) error {
 		out = append(out, m)
 		return nil
 	})
@@ -228,7 +228,7 @@ func TestARequestHookOverNATS(t *testing.T) {
 	wantCode(t, ask("mine.never", 50), schemas.CodeDeadlineExceeded)
 	err := ask("mine.nobody", 0)
 	wantCode(t, err, schemas.CodeUnavailable)
-	if !strings.Contains(err.Error(), "nobody listens on mine.nobody") {
+	if !strings.Contains(err.Error(), "no responder on mine.nobody") {
 		t.Error(err)
 	}
 }

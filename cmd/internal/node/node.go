@@ -7,13 +7,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/hooks"
+	"github.com/sluice-dev/sluice/internal/membership"
 	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/processor/observe"
 	"github.com/sluice-dev/sluice/processor/policy"
@@ -22,54 +22,54 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Config says what worker to run. The fields without a default are required.
+// Config configures a worker. Fields without a default are required.
 type Config struct {
-	// Worker is the worker's id, the same after a restart.
+	// Worker is the id of the worker. It stays the same after a restart.
 	Worker string
-	// Topology is how the cell's streams are set up. The zero value suits one machine.
+	// Topology configures the streams of the cell. The zero value suits one machine.
 	Topology events.Topology
-	// Provider is the kind of sandbox for commands that name none; empty refuses those.
+	// Provider is the provider of commands that name none. When it is empty, such commands are rejected.
 	Provider string
 	// Allowed are the providers that commands may name.
 	Allowed []string
-	// Image is what provider docker makes containers from where a command names none. Default: such a command is refused.
+	// Image is the image of provider docker for commands that name none. Default: such commands are rejected.
 	Image string
-	// Limits bound each sandbox. Zero fields have the provider's defaults.
+	// Limits are the limits of each sandbox. Zero fields have the provider's defaults.
 	Limits sandbox.Limits
-	// Progress is told in words how the pull of an image goes on, a few times a minute. Default: it is logged.
+	// Progress receives the progress of an image pull as text, a few times a minute. Default: it is logged.
 	Progress func(text string)
-	// PoolSize is how many containers are kept ready. Default 0: none.
+	// PoolSize is the number of prestarted containers. Default 0.
 	PoolSize int
-	// RunFolder is where sockets live; Workspaces where each thread has its workspace. Both absolute.
+	// RunFolder is the folder of sockets, Workspaces that of the threads' workspaces. Both are absolute paths.
 	RunFolder, Workspaces string
 	// Processes, Grace and Idle are processor.Config's MaxProcesses, StopGrace and IdleTimeout, with its defaults.
 	Processes   int
 	Grace, Idle time.Duration
-	// PrivateHooks lets HTTP hooks reach loopback and private addresses. Default: they reach public ones alone, by HTTPS.
+	// PrivateHooks lets HTTP hooks reach loopback and private addresses. Default: only public addresses, and only by HTTPS.
 	PrivateHooks bool
-	// Hooks are Go hooks by name, for templates to name. Default: the built-in ones alone.
+	// Hooks are further Go hooks by name. Default: only the built-in hooks.
 	Hooks map[string]any
-	// Templates is a folder of templates. Default: the built-in ones alone.
+	// Templates is a folder of templates. Default: only the built-in templates.
 	Templates string
-	// Reload has the folder read anew at each word. Default: never.
+	// Reload reloads the folder of templates at each value. Default: never.
 	Reload <-chan struct{}
-	// Metrics is where the worker's metrics are registered. Default: nowhere that anybody looks.
+	// Metrics is the registry of the worker's metrics. Default: a private one.
 	Metrics *prometheus.Registry
-	// Log gets one line for each command. Default: nothing is logged.
+	// Log gets one line per command. Default: nothing is logged.
 	Log zerolog.Logger
 }
 
-// Node is a worker, wired to NATS and to its providers.
+// Node is a worker with its connection to NATS and its providers.
 type Node struct {
 	cfg       Config
 	conn      *events.Conn
 	templates *template.Store
 	observer  *observe.Observer
 	hooks     *hooks.Chains
-	worker    atomic.Pointer[processor.Worker] // the incarnation that is running
+	worker    atomic.Pointer[processor.Worker] // of the current incarnation
 }
 
-// New is a worker on this connection. It does nothing before Run.
+// New returns a worker on this connection. It does nothing before Run.
 func New(cfg Config, conn *events.Conn) *Node {
 	if cfg.Metrics == nil {
 		cfg.Metrics = prometheus.NewRegistry()
@@ -77,8 +77,8 @@ func New(cfg Config, conn *events.Conn) *Node {
 	return &Node{cfg: cfg, conn: conn}
 }
 
-// Run runs the worker until ctx ends, and starts it anew as another incarnation when it loses its lease. ready is called
-// once, when it accepts commands. Errors: those of its parts' constructors, unavailable when JetStream is not there.
+// Run runs the worker until ctx ends, and restarts it as a new incarnation when it loses its lease. It calls ready once, when the
+// worker accepts commands. Errors: those of its parts, unavailable when JetStream is not available.
 func (n *Node) Run(ctx context.Context, ready func()) error {
 	var err error
 	if n.templates, err = template.New(n.cfg.Templates); err != nil {
@@ -87,7 +87,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 	if n.observer, err = observe.New(n.cfg.Log, n.cfg.Metrics); err != nil {
 		return schemas.Errorf(schemas.CodeInternal, "register metrics: %w", err)
 	}
-	// The two do not need each other: one is NATS's work, the other this machine's.
+	// In parallel: the first waits for NATS, the second for this machine.
 	var providers map[string]sandbox.Provider
 	setUp, setUpCtx := errgroup.WithContext(ctx)
 	setUp.Go(func() error { return n.conn.Ensure(setUpCtx, n.cfg.Topology) })
@@ -108,16 +108,16 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 	defer n.runHooks(ctx, recorder)()
 	accepts := make(chan struct{})
 	defer n.keepTemplates(ctx, accepts)()
-	begun := sync.OnceFunc(func() {
+	onReady := sync.OnceFunc(func() {
 		ready()
 		close(accepts)
 	})
 	for {
-		err := n.incarnation(ctx, providers, begun)
+		err := n.incarnation(ctx, providers, onReady)
 		if ctx.Err() != nil || !errors.Is(err, schemas.ErrLost) {
 			return err
 		}
-		n.cfg.Log.Warn().Err(err).Msg("lease lost: beginning anew")
+		n.cfg.Log.Warn().Err(err).Msg("lease lost: restarting the worker")
 		select {
 		case <-ctx.Done():
 			return nil
@@ -134,7 +134,7 @@ func (n *Node) closeAll(providers map[string]sandbox.Provider) {
 	}
 }
 
-// leaveAll keeps what was found of an earlier worker for the next one: this one cannot begin.
+// leaveAll leaves the sandboxes of an earlier worker for the next one, because this one cannot start.
 func (n *Node) leaveAll(providers map[string]sandbox.Provider) {
 	for name, p := range providers {
 		if r, ok := p.(sandbox.Reattacher); ok {
@@ -145,61 +145,26 @@ func (n *Node) leaveAll(providers map[string]sandbox.Provider) {
 	}
 }
 
+// incarnation joins the cell and runs the worker until ctx ends or its lease is lost.
 func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Provider, ready func()) error {
 	n.observer.Reset()
-	incarnation := ulid.Make().String()
-	inlet := n.conn.NewInlet(n.cfg.Worker)
-	lease, err := n.conn.AcquireLease(ctx, n.cfg.Worker, incarnation)
-	if err != nil {
-		return err
-	}
-	worker, err := processor.New(processor.Config{
-		Worker: n.cfg.Worker, Incarnation: incarnation,
-		Records: n.observer.Records(n.conn), Sessions: n.conn, Threads: inlet, Roster: roster{n.conn, n.templates}, History: n.conn,
-		OpenOutput: func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) processor.Output {
-			return n.conn.ResumeLog(p, after, stored)
-		},
-		Replay: func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error) {
-			return n.conn.Replay(ctx, p, func(k schemas.Chunk) error {
-				fn(k.Stream, k.Offset, k.Data)
-				return nil
-			})
-		},
-		Answer: n.conn.Answer, MaxRecord: n.conn.MaxPayload(), Holds: lease.Holds,
-		Templates: n.templates, Policy: n.observer.Policy(policy.New()), Hooks: n.hooks, Secrets: n.secrets,
+	member, err := membership.Join(ctx, n.conn, processor.Config{
+		Worker: n.cfg.Worker, Templates: n.templates, Policy: n.observer.Policy(policy.New()), Hooks: n.hooks, Secrets: n.secrets,
 		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
 		ImageProvider: imageProvider(providers), Image: n.cfg.Image, Limits: n.cfg.Limits,
 		MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, Log: n.cfg.Log,
+	}, func(c *processor.Config) {
+		c.Records, c.Roster = n.observer.Records(c.Records), roster{c.Roster, n.templates}
 	})
 	if err != nil {
 		return err
 	}
-	n.worker.Store(worker)
-	if err := worker.Recover(ctx); err != nil {
+	n.worker.Store(member.Worker)
+	if err := member.Worker.Recover(ctx); err != nil {
 		if ctx.Err() == nil {
 			n.leaveAll(providers)
 		}
 		return err
 	}
-	// The lease outlives the work: until the last record is written nobody else may think this worker dead.
-	leaseCtx, endLease := context.WithCancel(context.WithoutCancel(ctx))
-	defer endLease()
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		err := lease.Run(leaseCtx, incarnation, func(ctx context.Context) {
-			if err := worker.Register(ctx); err != nil {
-				n.cfg.Log.Debug().Err(err).Msg("register")
-			}
-		})
-		if errors.Is(err, schemas.ErrLost) {
-			worker.Fence()
-		}
-		return err
-	})
-	group.Go(func() error { return inlet.Run(ctx, worker, ready) })
-	group.Go(func() error {
-		defer endLease()
-		return worker.Run(ctx)
-	})
-	return group.Wait()
+	return member.Run(ctx, ready)
 }

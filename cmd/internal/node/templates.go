@@ -43,7 +43,7 @@ func (n *Node) keepTemplates(ctx context.Context, accepts <-chan struct{}) (wait
 				n.reloadTemplates()
 			case <-retry.C:
 			}
-			if err := n.conn.SaveTemplates(ctx, n.templates.List()); err != nil && ctx.Err() == nil {
+			if err := n.conn.Worker().Roster.SaveTemplates(ctx, n.templates.List()); err != nil && ctx.Err() == nil {
 				n.cfg.Log.Warn().Err(err).Msg("templates not published")
 				retry.Reset(publishEvery)
 			}

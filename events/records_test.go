@@ -2,56 +2,53 @@ package events
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
 func TestRecordsAreWriteOnce(t *testing.T) {
 	transports(t, func(t *testing.T, listen bool) {
 		_, c := connected(t, listen)
-		ctx := patient(t)
+		ctx := testkit.Context(t)
 		first, err := c.Append(ctx, record("t", "p", schemas.TypeProcessAccepted, "1"), 0)
-		must(t, err)
+		testkit.Must(t, err)
 		_, err = c.Append(ctx, record("t", "p", schemas.TypeProcessAccepted, "2"), 0)
-		if !errors.Is(err, schemas.ErrConflict) {
-			t.Fatalf("%v is not ErrConflict", err)
-		}
+		testkit.WantCode(t, err, schemas.CodeConflict)
 		wait, err := c.AppendAsync(record("t", "p", schemas.TypeProcessStarted, "3"), first)
-		must(t, err)
+		testkit.Must(t, err)
 		started, err := wait(ctx)
-		must(t, err)
-		// A reaper takes the process for lost: the worker that comes back is refused, whatever it believes.
+		testkit.Must(t, err)
+		// Another worker records the process as lost: the records of the first worker are rejected from then on.
 		lost, err := c.Append(ctx, record("t", "p", schemas.TypeProcessLost, "4"), started)
-		must(t, err)
+		testkit.Must(t, err)
 		_, err = c.Append(ctx, record("t", "p", schemas.TypeProcessExited, "5"), started)
-		wantCode(t, err, schemas.CodeConflict)
+		testkit.WantCode(t, err, schemas.CodeConflict)
 		wait, err = c.AppendAsync(record("t", "p", schemas.TypeProcessExited, "6"), started)
-		must(t, err)
+		testkit.Must(t, err)
 		_, err = wait(ctx)
-		wantCode(t, err, schemas.CodeConflict)
+		testkit.WantCode(t, err, schemas.CodeConflict)
 		for _, thread := range []string{"t", ""} {
 			last, err := c.Last(ctx, schemas.DefaultTenant, thread, "p")
-			must(t, err)
-			if last.ID != "4" || last.Seq != lost {
-				t.Errorf("last by thread %q is %s at %d, want 4 at %d", thread, last.ID, last.Seq, lost)
-			}
+			testkit.Must(t, err)
+			testkit.Equal(t, "id of the last record", last.ID, "4")
+			testkit.Equal(t, "sequence of the last record", last.Seq, lost)
 		}
 		_, err = c.Last(ctx, schemas.DefaultTenant, "t", "other")
-		wantCode(t, err, schemas.CodeNotFound)
+		testkit.WantCode(t, err, schemas.CodeNotFound)
 		_, err = c.Last(ctx, "other", "t", "p")
-		wantCode(t, err, schemas.CodeNotFound)
+		testkit.WantCode(t, err, schemas.CodeNotFound)
 		_, err = c.Last(ctx, schemas.DefaultTenant, "other", "p")
-		wantCode(t, err, schemas.CodeNotFound)
+		testkit.WantCode(t, err, schemas.CodeNotFound)
 	})
 }
 
-func TestOneOfManyIsAccepted(t *testing.T) {
+func TestOneOfManyWritersWins(t *testing.T) {
 	n, _ := connected(t, true)
-	ctx := patient(t)
+	ctx := testkit.Context(t)
 	const rivals = 8
 	var wg sync.WaitGroup
 	errs := make([]error, rivals)
@@ -68,133 +65,119 @@ func TestOneOfManyIsAccepted(t *testing.T) {
 			won++
 			continue
 		}
-		wantCode(t, err, schemas.CodeConflict)
+		testkit.WantCode(t, err, schemas.CodeConflict)
 	}
-	if won != 1 {
-		t.Fatalf("%d were accepted", won)
-	}
+	testkit.Equal(t, "accepted records", won, 1)
 }
 
-// An ack that is lost makes the client library, or its caller, send the record again: what it then conflicts with is itself.
-func TestRecordSentTwiceIsItself(t *testing.T) {
+// After a lost ack the client library or its caller sends the record again, and it conflicts with itself.
+func TestRecordSentTwiceIsStoredOnce(t *testing.T) {
 	_, c := connected(t, false)
-	ctx := patient(t)
+	ctx := testkit.Context(t)
 	ev := record("t", "p", schemas.TypeProcessAccepted, "1")
 	seq, err := c.Append(ctx, ev, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	again, err := c.Append(ctx, ev, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	wait, err := c.AppendAsync(ev, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	async, err := wait(ctx)
-	must(t, err)
-	if again != seq || async != seq {
-		t.Fatalf("sequences %d, %d, %d are one record's", seq, again, async)
-	}
+	testkit.Must(t, err)
+	testkit.Equal(t, "sequence of the second Append", again, seq)
+	testkit.Equal(t, "sequence of AppendAsync", async, seq)
 }
 
-// The time for the ack may run out although the record is there: that must not be told as a failure.
+// The time for the ack may run out although the record is stored, which is not a failure.
 func TestRecordIsFoundAfterItsContextEnded(t *testing.T) {
 	_, c := connected(t, false)
 	ev := record("t", "p", schemas.TypeProcessAccepted, "1")
-	want, err := c.Append(patient(t), ev, 0)
-	must(t, err)
+	want, err := c.Append(testkit.Context(t), ev, 0)
+	testkit.Must(t, err)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	got, err := c.Append(ended, ev, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	wait, err := c.AppendAsync(ev, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	async, err := wait(ended)
-	must(t, err)
-	if got != want || async != want {
-		t.Fatalf("sequences %d, %d, want %d", got, async, want)
-	}
+	testkit.Must(t, err)
+	testkit.Equal(t, "sequence of Append", got, want)
+	testkit.Equal(t, "sequence of AppendAsync", async, want)
 }
 
-func TestUnfinished(t *testing.T) {
+func TestUnfinishedProcessesAreFound(t *testing.T) {
 	_, c := connected(t, false)
-	ctx := patient(t)
+	ctx := testkit.Context(t)
 	none, err := c.Unfinished(ctx, "w1", 0)
-	must(t, err)
-	if len(none) != 0 {
-		t.Fatalf("%d unfinished in an empty stream", len(none))
-	}
-	var low uint64
+	testkit.Must(t, err)
+	testkit.Equal(t, "unfinished in an empty stream", len(none), 0)
+	var middle uint64
 	for i := range 20 {
 		p := fmt.Sprintf("p%d", i)
 		seq, err := c.Append(ctx, record("t", p, schemas.TypeProcessAccepted, p), 0)
-		must(t, err)
+		testkit.Must(t, err)
 		if i == 10 {
-			low = seq
+			middle = seq
 		}
 		if i%2 == 0 {
 			_, err = c.Append(ctx, record("t", p, schemas.TypeProcessExited, p+"e"), seq)
-			must(t, err)
+			testkit.Must(t, err)
 		}
 	}
 	other := record("t", "foreign", schemas.TypeProcessAccepted, "f")
 	other.Source = "w2"
 	_, err = c.Append(ctx, other, 0)
-	must(t, err)
-	for from, want := range map[uint64]int{0: 10, low: 5, 10_000: 0} {
+	testkit.Must(t, err)
+	for from, want := range map[uint64]int{0: 10, middle: 5, 10_000: 0} {
 		found, err := c.Unfinished(ctx, "w1", from)
-		must(t, err)
-		if len(found) != want {
-			t.Errorf("%d unfinished from %d, want %d", len(found), from, want)
-		}
+		testkit.Must(t, err)
+		testkit.Equal(t, fmt.Sprintf("unfinished from %d", from), len(found), want)
 	}
 	last, err := c.LastSeq(ctx)
-	must(t, err)
-	if last != 31 {
-		t.Fatalf("last sequence %d", last)
-	}
+	testkit.Must(t, err)
+	testkit.Equal(t, "last sequence", last, uint64(31))
 }
 
-func TestProcessesTellsEachRecordInOrder(t *testing.T) {
+func TestProcessesReturnsRecordsInOrder(t *testing.T) {
 	_, c := connected(t, false)
-	ctx := patient(t)
+	ctx := testkit.Context(t)
 	a, err := c.Append(ctx, record("t", "a", schemas.TypeProcessAccepted, "1"), 0)
-	must(t, err)
+	testkit.Must(t, err)
 	_, err = c.Append(ctx, record("u", "b", schemas.TypeProcessAccepted, "2"), 0)
-	must(t, err)
-	must(t, c.Publish(ctx, record("t", "", schemas.TypeSessionCreated, "s")))
+	testkit.Must(t, err)
+	testkit.Must(t, c.Publish(ctx, record("t", "", schemas.TypeSessionCreated, "s")))
 	_, err = c.Append(ctx, record("t", "a", schemas.TypeProcessExited, "3"), a)
-	must(t, err)
+	testkit.Must(t, err)
 	for thread, want := range map[string]string{"": "123", "t": "13", "none": ""} {
 		got := ""
-		must(t, c.Processes(ctx, Filter{Thread: thread}, func(ev *schemas.Event) error { got += ev.ID; return nil }))
-		if got != want {
-			t.Errorf("thread %q: records %q, want %q", thread, got, want)
-		}
+		testkit.Must(t, c.Processes(ctx, Filter{Thread: thread}, func(ev *schemas.Event) error { got += ev.ID; return nil }))
+		testkit.Equal(t, fmt.Sprintf("records of thread %q", thread), got, want)
 	}
 }
 
 func TestEventIsStoredOnce(t *testing.T) {
 	_, c := connected(t, false)
-	ctx := patient(t)
+	ctx := testkit.Context(t)
 	ev := record("t", "", schemas.TypeSessionCreated, "s")
-	must(t, c.Publish(ctx, ev))
-	must(t, c.Publish(ctx, ev))
+	testkit.Must(t, c.Publish(ctx, ev))
+	testkit.Must(t, c.Publish(ctx, ev))
 	n := 0
 	_, err := c.ReadEvents(ctx, Filter{}, 0, func(*schemas.Event) error { n++; return nil })
-	must(t, err)
-	if n != 1 {
-		t.Fatalf("%d events", n)
-	}
+	testkit.Must(t, err)
+	testkit.Equal(t, "stored events", n, 1)
 }
 
-func TestWithoutStreamsNothingIsKnown(t *testing.T) {
+func TestReadsFailWithoutStreams(t *testing.T) {
 	c := newNode(t, false).connect()
-	ctx := patient(t)
+	ctx := testkit.Context(t)
 	_, err := c.Last(ctx, schemas.DefaultTenant, "t", "p")
-	wantCode(t, err, schemas.CodeUnavailable)
+	testkit.WantCode(t, err, schemas.CodeUnavailable)
 	_, err = c.LastSeq(ctx)
-	wantCode(t, err, schemas.CodeUnavailable)
+	testkit.WantCode(t, err, schemas.CodeUnavailable)
 	_, _, err = c.Session(ctx, schemas.DefaultTenant, "t")
-	wantCode(t, err, schemas.CodeUnavailable)
-	_, err = c.ReadLog(ctx, c.Subjects.ProcessLog("default", "t", "p"), 0, 0, func(schemas.Chunk) error { return nil })
-	wantCode(t, err, schemas.CodeUnavailable)
+	testkit.WantCode(t, err, schemas.CodeUnavailable)
+	_, err = c.ReadLog(ctx, ref("t", "p"), "", 0, 0, func(schemas.Chunk) error { return nil })
+	testkit.WantCode(t, err, schemas.CodeUnavailable)
 	_, err = c.Append(ctx, record("t", "p", schemas.TypeProcessAccepted, "1"), 0)
-	wantCode(t, err, schemas.CodeUnavailable)
+	testkit.WantCode(t, err, schemas.CodeUnavailable)
 }

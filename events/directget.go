@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -11,12 +12,18 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// readPatience is how long a read waits for its next message. A request that was on its way when the connection broke is
-// answered by nobody: without a bound the reader would wait for ever.
-const readPatience = 5 * time.Second
+// readTimeout bounds the wait of a read for its next message. A request that was in flight when the connection broke gets no
+// answer.
+const readTimeout = 5 * time.Second
 
-// directRequest asks a stream for messages without a consumer, of which a stream has room for a thousand only. Its form is
-// nats-server's JSApiMsgGetRequest (ADR-31).
+// Bounds of one batch of events or messages, to limit its memory.
+const (
+	readBatch      = 64
+	readBatchBytes = 8 << 20
+)
+
+// directRequest reads messages of a stream without a consumer: a stream has room for only a thousand consumers. Its form is
+// JSApiMsgGetRequest of nats-server (ADR-31).
 type directRequest struct {
 	Seq      uint64 `json:"seq,omitempty"`
 	NextBy   string `json:"next_by_subj,omitempty"`
@@ -25,7 +32,7 @@ type directRequest struct {
 	MaxBytes int    `json:"max_bytes,omitempty"`
 }
 
-// storedMsg is a message as a stream keeps it.
+// storedMsg is a message as a stream stores it.
 type storedMsg struct {
 	seq     uint64
 	subject string
@@ -37,30 +44,26 @@ func storedFrom(m *nats.Msg) storedMsg {
 	return storedMsg{seq: parseUint(m.Header.Get(headerSequence)), subject: m.Header.Get(headerSubject), header: m.Header, data: m.Data}
 }
 
-// Headers of a direct get's answers.
+// Status headers of the answers to a direct get.
 const (
-	headerSequence     = "Nats-Sequence"
-	headerLastSequence = "Nats-Last-Sequence"
-	headerSubject      = "Nats-Subject"
-	headerPending      = "Nats-Num-Pending"
-	statusNoMessages   = "404"
-	statusEndOfBatch   = "204"
+	statusNoMessages = "404"
+	statusEndOfBatch = "204"
 )
 
 func directSubject(stream string) string { return "$JS.API.DIRECT.GET." + stream }
 
-// directLast reads the newest message on a subject, which may have wildcards; nil when there is none. Errors: unavailable,
-// deadline_exceeded, internal.
+// directLast reads the newest message on a subject, which may have wildcards. It returns nil when there is none. Errors:
+// unavailable, deadline_exceeded, internal.
 func (c *Conn) directLast(ctx context.Context, stream, subject string) (*storedMsg, error) {
 	body, err := json.Marshal(directRequest{LastBy: subject})
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeInternal, "encode a read of %s: %w", stream, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, readPatience)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	m, err := c.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: directSubject(stream), Data: body})
 	if errors.Is(err, nats.ErrNoResponders) {
-		return nil, unread(stream)
+		return nil, noStream(stream)
 	}
 	if err != nil {
 		return nil, wrap(err, "read "+stream)
@@ -76,13 +79,12 @@ func (c *Conn) directLast(ctx context.Context, stream, subject string) (*storedM
 	}
 }
 
-func unread(stream string) error {
-	return schemas.Errorf(schemas.CodeUnavailable, "read %s: JetStream does not answer: is it enabled on this server, and has a worker set it up?", stream)
+func noStream(stream string) error {
+	return schemas.Errorf(schemas.CodeUnavailable, "read %s: JetStream does not answer: enable it on the server, and start a worker to create the streams", stream)
 }
 
-// directGet reads a batch and says whether there was more when it ended. No message that fits is an empty batch. With an
-// error come the messages that arrived before it, which are whole and in order. Errors: ctx's, unavailable,
-// deadline_exceeded, internal.
+// directGet reads a batch, empty when no message matches, and reports whether there are more messages. With an error it returns the
+// messages that arrived before it, complete and in order. Errors: ctx's, unavailable, deadline_exceeded, internal.
 func (c *Conn) directGet(ctx context.Context, stream string, req directRequest) (out []storedMsg, more bool, err error) {
 	r, err := c.directReader(stream)
 	if err != nil {
@@ -96,7 +98,7 @@ func (c *Conn) directGet(ctx context.Context, stream string, req directRequest) 
 	return out, more, err
 }
 
-// directReader reads batches one after the other.
+// directReader reads one batch after another.
 type directReader struct {
 	conn   *Conn
 	stream string
@@ -104,7 +106,7 @@ type directReader struct {
 }
 
 func (c *Conn) directReader(stream string) (*directReader, error) {
-	// Up to a batch of answers is on its way at once: an inbox made for calls would overflow.
+	// A whole batch may be in flight: the inbox of the calls would overflow.
 	sub, err := c.bulk.SubscribeSync(c.bulk.NewInbox())
 	if err != nil {
 		return nil, wrap(err, "read "+stream)
@@ -112,20 +114,20 @@ func (c *Conn) directReader(stream string) (*directReader, error) {
 	return &directReader{conn: c, stream: stream, sub: sub}, nil
 }
 
-// close ends the subscription; should that fail, it goes with the connection.
+// close ends the subscription. On failure it ends with the connection.
 func (r *directReader) close() { _ = r.sub.Unsubscribe() }
 
-// batch gives each message to fn as it arrives. A reader whose batch failed has to be closed: the rest of it may still come.
+// batch passes each message to fn as it arrives. After an error the reader must be closed: the rest of the batch may still arrive.
 func (r *directReader) batch(ctx context.Context, req directRequest, fn func(storedMsg) error) (more bool, err error) {
 	body, err := json.Marshal(req)
 	if err != nil {
 		return false, schemas.Errorf(schemas.CodeInternal, "encode a read of %s: %w", r.stream, err)
 	}
-	if err := r.ask(ctx, &nats.Msg{Subject: directSubject(r.stream), Reply: r.sub.Subject, Data: body}); err != nil {
+	if err := r.request(ctx, &nats.Msg{Subject: directSubject(r.stream), Reply: r.sub.Subject, Data: body}); err != nil {
 		return false, wrap(err, "read "+r.stream)
 	}
 	for {
-		m, err := nextWithin(ctx, r.sub, readPatience)
+		m, err := nextWithin(ctx, r.sub, readTimeout)
 		if err != nil {
 			return false, wrap(err, "read "+r.stream)
 		}
@@ -139,21 +141,21 @@ func (r *directReader) batch(ctx context.Context, req directRequest, fn func(sto
 		case statusEndOfBatch:
 			return parseUint(m.Header.Get(headerPending)) > 0, nil
 		case noResponders:
-			return false, unread(r.stream)
+			return false, noStream(r.stream)
 		default:
 			return false, schemas.Errorf(schemas.CodeInternal, "read %s: %s %s", r.stream, m.Header.Get("Status"), m.Header.Get("Description"))
 		}
 	}
 }
 
-// ask sends a request, once the connection is back where it is broken: this one keeps nothing to send it later.
-func (r *directReader) ask(ctx context.Context, m *nats.Msg) error {
+// request sends a request. While the connection is broken, it waits for it: the connection for output buffers nothing.
+func (r *directReader) request(ctx context.Context, m *nats.Msg) error {
 	nc := r.conn.bulk
 	err := nc.PublishMsg(m)
 	if !errors.Is(err, nats.ErrReconnectBufExceeded) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, readPatience)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	connected := nc.StatusChanged(nats.CONNECTED)
 	defer nc.RemoveStatusListener(connected)
@@ -169,10 +171,9 @@ func (r *directReader) ask(ctx context.Context, m *nats.Msg) error {
 	}
 }
 
-// nextWithin waits for a subscription's next message, but no longer than this. Its error is ctx's own, or
-// nats.ErrTimeout.
-func nextWithin(ctx context.Context, sub *nats.Subscription, patience time.Duration) (*nats.Msg, error) {
-	wait, cancel := context.WithTimeout(ctx, patience)
+// nextWithin waits for the next message of a subscription until the timeout. Errors: ctx's, nats.ErrTimeout, those of nats.go.
+func nextWithin(ctx context.Context, sub *nats.Subscription, timeout time.Duration) (*nats.Msg, error) {
+	wait, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	m, err := sub.NextMsgWithContext(wait)
 	if err != nil && wait.Err() != nil {
@@ -182,4 +183,13 @@ func nextWithin(ctx context.Context, sub *nats.Subscription, patience time.Durat
 		return nil, nats.ErrTimeout
 	}
 	return m, err
+}
+
+// parseUint returns 0 for a header that is absent or not a number: no sequence is 0.
+func parseUint(s string) uint64 {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }

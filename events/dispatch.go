@@ -1,0 +1,170 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// forwardTimeout bounds the wait for the owner that a durable command is forwarded to.
+const forwardTimeout = 5 * time.Second
+
+// dispatch handles a durable command.
+func (l *Listener) dispatch(ctx context.Context, m jetstream.Msg) {
+	d := l.decode(m.Subject(), m.Data(), m.Headers().Get(headerInbox))
+	d.Durable = true
+	d.Attempt = 1
+	if meta, err := m.Metadata(); err == nil {
+		d.Attempt = int(min(meta.NumDelivered, 1<<20))
+	}
+	handler, handlerCtx := l.target()
+	v := handler.HandleCommand(handlerCtx, d)
+	if v.Action == schemas.ActionForward {
+		v = l.forward(ctx, v.To, m)
+	}
+	// A lost ack leads to another delivery, which the process's record answers.
+	switch v.Action {
+	case schemas.ActionRetry:
+		_ = m.NakWithDelay(retryDelay)
+	case schemas.ActionDead:
+		reason := v.Reason
+		if reason == nil {
+			reason = schemas.Errorf(schemas.CodeInternal, "the worker gave no reason")
+		}
+		reason = shorten(reason)
+		if err := l.deadLetter(handlerCtx, d, m, reason); err != nil {
+			_ = m.NakWithDelay(retryDelay)
+			return
+		}
+		_ = m.TermWithReason(reason.Message)
+	default:
+		_ = m.Ack()
+	}
+}
+
+// decode decodes and validates a command. Its thread and op must be those of the subject, since permissions are given on subjects.
+func (l *Listener) decode(subject string, body []byte, inbox string) schemas.Delivery {
+	d := schemas.Delivery{Inbox: inbox}
+	var ok bool
+	d.Tenant, d.Thread, d.Op, ok = l.conn.subjects.ParseCommand(subject)
+	if !ok || !schemas.ValidID(d.Tenant) || !schemas.ValidID(d.Thread) {
+		d.Invalid = schemas.Errorf(schemas.CodeInvalidArgument, "thread: the thread of the subject is not a valid id: use 1 to %d of the characters A-Z a-z 0-9 _ -", schemas.MaxIDLength).With("path", "thread")
+		return d
+	}
+	cmd, err := schemas.DecodeCommand(body)
+	switch {
+	case err != nil:
+		d.Invalid = shorten(schemas.AsError(err))
+	case cmd.Thread != d.Thread:
+		d.Invalid = schemas.Errorf(schemas.CodeInvalidArgument, "thread: %q in the command, %q in the subject", cmd.Thread, d.Thread).With("path", "thread")
+	case cmd.Op != d.Op:
+		d.Invalid = schemas.Errorf(schemas.CodeInvalidArgument, "op: %q in the command, %q in the subject", cmd.Op, d.Op).With("path", "op")
+	default:
+		d.SetCommand(cmd)
+	}
+	return d
+}
+
+// maxReason is the most bytes of an error's text in a message. The text may quote the command, which can be as large as a message:
+// an error that does not fit would be retried forever.
+const maxReason = 1 << 10
+
+func shorten(e *schemas.Error) *schemas.Error {
+	if len(e.Message) <= maxReason {
+		return e
+	}
+	short := *e
+	short.Message = strings.ToValidUTF8(e.Message[:maxReason], "") + "…"
+	return &short
+}
+
+// forward sends a durable command to the worker that owns its thread, and waits for the acceptance.
+func (l *Listener) forward(ctx context.Context, to string, m jetstream.Msg) schemas.Verdict {
+	tenant, thread, op, _ := l.conn.subjects.ParseCommand(m.Subject())
+	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
+	defer cancel()
+	reply, err := l.conn.nc.RequestMsgWithContext(ctx, &nats.Msg{
+		Subject: l.conn.subjects.RPC(tenant, thread, op), Data: m.Data(),
+		Header: nats.Header{headerInbox: {m.Headers().Get(headerInbox)}, headerForwarded: {l.worker}},
+	})
+	if err != nil || isNoResponders(reply) || reply.Header.Get(headerType) == "" {
+		return schemas.Verdict{Action: schemas.ActionRetry, To: to}
+	}
+	return schemas.Verdict{Action: schemas.ActionDone}
+}
+
+// deadLetter stores a command that can never be accepted, with the reason, before it is removed from CMD.
+func (l *Listener) deadLetter(ctx context.Context, d schemas.Delivery, m jetstream.Msg, reason *schemas.Error) error {
+	c, thread, tenant := l.conn, d.Thread, d.Tenant
+	if !schemas.ValidID(thread) {
+		thread = noProcess
+	}
+	if !schemas.ValidID(tenant) {
+		tenant = schemas.DefaultTenant
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	if err := c.needStream(ctx, &c.dlq, c.deadLetterConfig()); err != nil {
+		return err
+	}
+	_, err := c.js.PublishMsg(ctx, &nats.Msg{
+		Subject: c.subjects.DeadLetter(tenant, thread), Data: m.Data(),
+		Header: nats.Header{headerReason: {reason.Message}, headerInbox: {d.Inbox}},
+	})
+	if errors.Is(err, jetstream.ErrNoStreamResponse) {
+		c.dlq.Store(false) // the stream was deleted
+	}
+	return wrap(err, "store a dead letter")
+}
+
+// handleRPC handles a command that came directly from a caller, or that another worker forwarded.
+func (l *Listener) handleRPC(m *nats.Msg) {
+	forwarded := m.Header.Get(headerForwarded) != ""
+	inbox := m.Header.Get(headerInbox)
+	if inbox == "" && !forwarded {
+		inbox = m.Reply
+	}
+	d := l.decode(m.Subject, m.Data, inbox)
+	d.Attempt = 1
+	handler, ctx := l.target()
+	v := handler.HandleCommand(ctx, d)
+	if !forwarded {
+		return
+	}
+	// The forwarding worker waits for the acceptance alone. The events go to the inbox.
+	answer := nats.NewMsg(m.Reply)
+	if v.Action == schemas.ActionDone || v.Action == schemas.ActionDead {
+		answer.Header.Set(headerType, string(schemas.TypeProcessAccepted))
+	}
+	_ = m.RespondMsg(answer) // if it is lost the command is delivered again, and its record answers
+}
+
+// handlePlace handles a request to take a thread.
+func (l *Listener) handlePlace(m *nats.Msg) {
+	tenant, _, _ := l.conn.subjects.tokens(m.Subject)
+	req, err := schemas.DecodePlaceRequest(m.Data)
+	if err == nil {
+		err = schemas.CheckID("tenant", tenant)
+	}
+	if err != nil {
+		l.replyPlace(m, schemas.PlaceReply{Error: schemas.AsError(err)})
+		return
+	}
+	handler, ctx := l.target()
+	l.replyPlace(m, handler.HandlePlace(ctx, tenant, *req))
+}
+
+func (l *Listener) replyPlace(m *nats.Msg, r schemas.PlaceReply) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return // cannot happen: it holds only strings
+	}
+	_ = m.Respond(body) // a caller without a reply asks again
+}

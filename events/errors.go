@@ -1,0 +1,121 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Error codes of nats-server that map to a code of Sluice; see errors.json of nats-server.
+const (
+	errWrongLastSequence     jetstream.ErrorCode = 10071
+	errWrongLastInFlight     jetstream.ErrorCode = 10164 // replicated stream: the competing message is not stored yet
+	errAccountExceeded       jetstream.ErrorCode = 10002
+	errInsufficientResources jetstream.ErrorCode = 10023
+	errInsufficientMemory    jetstream.ErrorCode = 10028
+	errInsufficientStorage   jetstream.ErrorCode = 10047
+	errMessageTooLarge       jetstream.ErrorCode = 10054
+	errStoreFailed           jetstream.ErrorCode = 10077
+)
+
+// wrap adds the code and the operation to an error of nats.go.
+func wrap(err error, operation string) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*schemas.Error](err); ok {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	return schemas.Errorf(codeFor(err), "%s: %w", operation, err)
+}
+
+func codeFor(err error) schemas.Code {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+		switch api.ErrorCode {
+		case errWrongLastSequence, errWrongLastInFlight:
+			return schemas.CodeConflict
+		case errAccountExceeded, errInsufficientResources, errInsufficientMemory, errInsufficientStorage, errStoreFailed:
+			return schemas.CodeLimitExceeded
+		case errMessageTooLarge:
+			return schemas.CodeTooLarge
+		case jetstream.JSErrCodeMessageNotFound:
+			return schemas.CodeNotFound
+		case jetstream.JSErrCodeStreamNotFound:
+			return schemas.CodeUnavailable // no worker has set up the streams yet
+		}
+		if api.Code == 503 {
+			return schemas.CodeUnavailable
+		}
+		return schemas.CodeInternal
+	}
+	switch {
+	case errors.Is(err, jetstream.ErrKeyExists):
+		return schemas.CodeConflict
+	case errors.Is(err, jetstream.ErrKeyNotFound), errors.Is(err, jetstream.ErrMsgNotFound):
+		return schemas.CodeNotFound
+	case errors.Is(err, jetstream.ErrInvalidKey):
+		return schemas.CodeInvalidArgument
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, jetstream.ErrAsyncPublishTimeout):
+		return schemas.CodeDeadlineExceeded
+	case errors.Is(err, nats.ErrMaxPayload):
+		return schemas.CodeTooLarge
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrPermissionViolation):
+		return schemas.CodePermissionDenied
+	default:
+		return schemas.CodeUnavailable
+	}
+}
+
+// isTransient reports whether a read that failed with err may succeed when it is tried again.
+func isTransient(err error) bool {
+	return errors.Is(err, schemas.ErrUnavailable) || errors.Is(err, schemas.ErrDeadlineExceeded)
+}
+
+// callbackError marks an error as one that the caller's function returned, so that it is not retried or wrapped.
+type callbackError struct{ err error }
+
+func markCallback(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &callbackError{err}
+}
+
+func (e *callbackError) Error() string { return e.err.Error() }
+
+// retryRead calls catchUp until it succeeds: a server that has just restarted may not read its streams yet. It returns an error of
+// fn as fn returned it, the error of ctx, and every error that is not transient. closed reports whether the connection is closed.
+func retryRead[T any](ctx context.Context, closed func() bool, catchUp func(context.Context, func(T) error) error, fn func(T) error) error {
+	for {
+		err := catchUp(ctx, func(v T) error { return markCallback(fn(v)) })
+		var own *callbackError
+		switch {
+		case errors.As(err, &own):
+			return own.err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil || !isTransient(err) || closed():
+			return err
+		}
+		if err := sleep(ctx, reconnectCheck); err != nil {
+			return err
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

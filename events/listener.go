@@ -1,0 +1,238 @@
+package events
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Handler handles what a [Listener] receives. Its methods are called concurrently and must return soon: a command is accepted or
+// rejected at once, and runs in the background.
+type Handler interface {
+	// HandleCommand accepts, answers or rejects a command. The commands of one thread arrive one at a time, in order.
+	HandleCommand(ctx context.Context, d schemas.Delivery) schemas.Verdict
+	// HandleControl handles a control message and calls done once with the outcome, now or later.
+	HandleControl(ctx context.Context, ctl schemas.Control, done func(error))
+	// HandleSession handles a request about a session and calls done at most once, now or later.
+	HandleSession(ctx context.Context, req schemas.SessionControl, done func(schemas.SessionReply))
+	// HandlePlace takes a thread, or returns its owner.
+	HandlePlace(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply
+}
+
+// Settings of the durable path.
+const (
+	pinTTL       = 3 * time.Second  // after it, another worker is pinned
+	ackWait      = 10 * time.Second // after it, a command of a dead worker is delivered again
+	retryDelay   = 500 * time.Millisecond
+	dispatchName = "dispatch-"
+	pinGroup     = "workers"
+	placeVerb    = "place"
+	maxPlaces    = 1024 // concurrent placements in one worker: each is a goroutine that waits for KV or for a sandbox
+)
+
+// Listener receives the commands of a worker: those of the durable stream, those that callers send to the threads it is subscribed
+// to, and requests to take a thread.
+type Listener struct {
+	conn   *Conn
+	worker string
+
+	mu      sync.Mutex
+	handler Handler
+	ctx     context.Context
+	subs    map[threadName][2]*nats.Subscription // commands, controls
+	waiting map[threadName]bool                  // to subscribe to when Run begins
+}
+
+type threadName struct{ tenant, thread string }
+
+// NewListener returns the listener of a worker. It receives nothing before Run.
+func (w *Worker) NewListener(worker string) *Listener {
+	return &Listener{conn: w.conn, worker: worker, subs: make(map[threadName][2]*nats.Subscription), waiting: make(map[threadName]bool)}
+}
+
+// Run delivers to h until ctx ends. It calls ready when everything that arrives is received. Work that h has begun continues after
+// Run, and threads stay subscribed until Unsubscribe. Errors: unavailable when the streams do not exist.
+func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
+	l.mu.Lock()
+	// Handlers are called for as long as the connection is open: a signal must reach a process during the shutdown too.
+	l.handler, l.ctx = h, context.WithoutCancel(ctx)
+	err := l.subscribeWaiting()
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+
+	group, ctx := errgroup.WithContext(ctx)
+	places := make(chan struct{}, maxPlaces) // holds one value per placement in progress
+	place, err := l.conn.nc.QueueSubscribe(l.conn.subjects.AnyAPI(placeVerb), "workers", func(m *nats.Msg) {
+		select {
+		case places <- struct{}{}:
+		default:
+			l.replyPlace(m, schemas.PlaceReply{Error: schemas.Errorf(schemas.CodePoolExhausted, "worker %s cannot take more threads now: try again", l.worker)})
+			return
+		}
+		go func() {
+			defer func() { <-places }()
+			l.handlePlace(m)
+		}()
+	})
+	if err != nil {
+		return wrap(err, "subscribe to place requests")
+	}
+	defer func() { // wait for the placements: a full channel admits no more
+		for range maxPlaces {
+			places <- struct{}{}
+		}
+	}()
+	// On failure the subscription ends with the connection.
+	defer func() { _ = place.Unsubscribe() }()
+	consumers, err := l.consumeAll(ctx)
+	if err == nil {
+		err = l.conn.Flush(ctx)
+	}
+	if err != nil {
+		drainAll(consumers)
+		return err
+	}
+	ready()
+	for p, cc := range consumers {
+		group.Go(func() error { return l.keepConsuming(ctx, p, cc) })
+	}
+	return group.Wait()
+}
+
+// target returns the handler and the context to call it with.
+func (l *Listener) target() (Handler, context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.handler, l.ctx
+}
+
+// Subscribe receives the commands and controls of a thread from now on; callers see from it that the thread has an owner. Before
+// Run it only notes the thread. A second call changes nothing. Errors: unavailable.
+func (l *Listener) Subscribe(ctx context.Context, tenant, thread string) error {
+	l.mu.Lock()
+	if l.handler == nil {
+		l.waiting[threadName{tenant, thread}] = true
+		l.mu.Unlock()
+		return nil
+	}
+	err := l.subscribe(threadName{tenant, thread})
+	l.mu.Unlock()
+	if err == nil {
+		// Outside the lock, and also when the thread is subscribed already: a concurrent call may not have flushed yet.
+		err = flush(ctx, l.conn.nc)
+	}
+	return wrap(err, "subscribe to thread "+thread)
+}
+
+// subscribeWaiting subscribes to the threads noted before Run. mu is held.
+func (l *Listener) subscribeWaiting() error {
+	for name := range l.waiting {
+		if err := l.subscribe(name); err != nil {
+			return wrap(err, "subscribe to thread "+name.thread)
+		}
+	}
+	clear(l.waiting)
+	return nil
+}
+
+// subscribe subscribes unless it has. mu is held.
+func (l *Listener) subscribe(name threadName) error {
+	if _, ok := l.subs[name]; ok {
+		return nil
+	}
+	rpc, err := l.conn.nc.Subscribe(l.conn.subjects.ThreadRPCs(name.tenant, name.thread), l.handleRPC)
+	if err != nil {
+		return err
+	}
+	ctl, err := l.conn.nc.Subscribe(l.conn.subjects.ThreadControls(name.tenant, name.thread), l.handleControl)
+	if err != nil {
+		_ = rpc.Unsubscribe() // on failure it ends with the connection
+		return err
+	}
+	l.subs[name] = [2]*nats.Subscription{rpc, ctl}
+	return nil
+}
+
+// Unsubscribe ends Subscribe. Messages that the server delivered before still reach the handler: a dropped one would leave its
+// sender without an answer.
+func (l *Listener) Unsubscribe(tenant, thread string) {
+	name := threadName{tenant, thread}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.waiting, name)
+	for _, sub := range l.subs[name] {
+		if sub != nil {
+			_ = sub.Drain() // on failure it ends with the connection
+		}
+	}
+	delete(l.subs, name)
+}
+
+// consumeAll starts to consume every partition. The consumers returned with an error have to be drained as well.
+func (l *Listener) consumeAll(ctx context.Context) ([]jetstream.ConsumeContext, error) {
+	all := make([]jetstream.ConsumeContext, l.conn.topology.Partitions)
+	var group errgroup.Group
+	for p := range all {
+		group.Go(func() (err error) {
+			all[p], err = l.consume(ctx, p)
+			return err
+		})
+	}
+	err := group.Wait()
+	return slices.DeleteFunc(all, func(c jetstream.ConsumeContext) bool { return c == nil }), err
+}
+
+// consume consumes one partition of CMD. A command is acked when it is accepted, so a long run blocks nothing.
+func (l *Listener) consume(ctx context.Context, partition int) (jetstream.ConsumeContext, error) {
+	operation := "consume commands of partition " + strconv.Itoa(partition)
+	cons, err := l.conn.dispatcher(ctx, partition)
+	if err != nil {
+		return nil, wrap(err, operation)
+	}
+	cc, err := cons.Consume(func(m jetstream.Msg) { l.dispatch(ctx, m) },
+		jetstream.PullPriorityGroup(pinGroup), jetstream.PullMaxMessages(1),
+		// The library retries after a missed heartbeat or a change of the leader.
+		jetstream.ConsumeErrHandler(func(jetstream.ConsumeContext, error) {}))
+	return cc, wrap(err, operation)
+}
+
+// keepConsuming consumes again when a consumer ends, such as one that was deleted or lost with the files of its stream.
+func (l *Listener) keepConsuming(ctx context.Context, partition int, cc jetstream.ConsumeContext) error {
+	for {
+		if cc != nil {
+			select {
+			case <-ctx.Done():
+				drainAll([]jetstream.ConsumeContext{cc})
+				return nil
+			case <-cc.Closed():
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(retryDelay):
+		}
+		cc, _ = l.consume(ctx, partition) // nil on an error: the next turn tries again
+	}
+}
+
+// drainAll stops consumers. A command that one has received is still handled, if only to be returned at once: otherwise it would
+// wait for ackWait.
+func drainAll(consumers []jetstream.ConsumeContext) {
+	for _, c := range consumers {
+		c.Drain()
+	}
+	for _, c := range consumers {
+		<-c.Closed()
+	}
+}

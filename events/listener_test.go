@@ -1,0 +1,387 @@
+package events
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// fakeWorker is a minimal handler: it accepts each command and answers its start and its end.
+type fakeWorker struct {
+	id       string
+	conn     *peer
+	listener *Listener
+	// onPlace replaces HandlePlace; nil takes the thread.
+	onPlace func(*fakeWorker, string) schemas.PlaceReply
+	// onCommand returns the verdict on a command; nil accepts it.
+	onCommand func(*fakeWorker, schemas.Delivery) schemas.Verdict
+	// onControl returns the outcome of a control message; nil returns success.
+	onControl func(schemas.Control) error
+
+	received chan schemas.Delivery
+}
+
+func (w *fakeWorker) HandleCommand(_ context.Context, d schemas.Delivery) schemas.Verdict {
+	v := schemas.Verdict{}
+	switch {
+	case w.onCommand != nil:
+		v = w.onCommand(w, d)
+	case d.Invalid != nil:
+		v = schemas.Verdict{Action: schemas.ActionDead, Reason: d.Invalid}
+	}
+	if v.Action == schemas.ActionDone && d.Command != nil {
+		_ = w.conn.Answer(d.Inbox, record(d.Thread, d.Process, schemas.TypeProcessAccepted, "a-"+w.id))
+		_ = w.conn.Answer(d.Inbox, record(d.Thread, d.Process, schemas.TypeProcessExited, "e-"+w.id))
+	}
+	w.received <- d
+	return v
+}
+
+func (w *fakeWorker) HandleControl(_ context.Context, ctl schemas.Control, done func(error)) {
+	if w.onControl != nil {
+		done(w.onControl(ctl))
+		return
+	}
+	done(nil)
+}
+
+func (w *fakeWorker) HandleSession(_ context.Context, _ schemas.SessionControl, done func(schemas.SessionReply)) {
+	done(schemas.SessionReply{})
+}
+
+func (w *fakeWorker) HandlePlace(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply {
+	if w.onPlace != nil {
+		return w.onPlace(w, req.Thread)
+	}
+	if err := w.listener.Subscribe(ctx, tenant, req.Thread); err != nil {
+		return schemas.PlaceReply{Error: schemas.AsError(err)}
+	}
+	return schemas.PlaceReply{Worker: w.id}
+}
+
+// startWorker starts a worker on a new connection; stop ends it.
+func startWorker(t *testing.T, n *node, id string, configure func(*fakeWorker)) (w *fakeWorker, stop func()) {
+	t.Helper()
+	c := n.connect()
+	w = &fakeWorker{id: id, conn: c, listener: c.NewListener(id), received: make(chan schemas.Delivery, 4096)}
+	if configure != nil {
+		configure(w)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- w.listener.Run(ctx, w, func() { close(ready) }) }()
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Cleanup(stop)
+	select {
+	case <-ready:
+	case err := <-ended:
+		ended <- err
+		t.Fatal(err)
+	}
+	return w, stop
+}
+
+func command(thread, key string) *schemas.Command {
+	return &schemas.Command{SpecVersion: schemas.Version, Op: schemas.OpExec, Thread: thread, Key: key, Exec: &schemas.Exec{Command: "true"}}
+}
+
+// eventsUntilEnd returns the ids of a call's events, up to its end.
+func eventsUntilEnd(t *testing.T, call *Call) string {
+	t.Helper()
+	ids := ""
+	for ended := false; !ended; {
+		ev, err := call.Next(testkit.Context(t))
+		testkit.Must(t, err)
+		ids += ev.ID + " "
+		ended = ev.Type.Terminal()
+	}
+	return strings.TrimSpace(ids)
+}
+
+func queueRaw(t *testing.T, c *peer, subject string, header nats.Header, body []byte) {
+	t.Helper()
+	_, err := c.js.PublishMsg(testkit.Context(t), &nats.Msg{Subject: subject, Header: header, Data: body})
+	testkit.Must(t, err)
+}
+
+func (w *fakeWorker) next(t *testing.T) schemas.Delivery {
+	t.Helper()
+	select {
+	case d := <-w.received:
+		return d
+	case <-testkit.Context(t).Done():
+		t.Fatalf("worker %s received no command", w.id)
+		panic("unreachable")
+	}
+}
+
+func TestCommandReachesTheOwner(t *testing.T) {
+	transports(t, func(t *testing.T, listen bool) {
+		n, c := connected(t, listen)
+		w, _ := startWorker(t, n, "w1", nil)
+		for i := range 3 { // the first places the thread, the others go directly to its owner
+			call, err := c.Send(testkit.Context(t), "default", command("t", fmt.Sprint(i)))
+			testkit.Must(t, err)
+			testkit.Equal(t, "queued with a worker", call.Queued(), false)
+			testkit.Equal(t, "events", eventsUntilEnd(t, call), "a-w1 e-w1")
+			call.Close()
+			d := w.next(t)
+			wantDelivery(t, d, fmt.Sprint(i), false)
+			testkit.Equal(t, "attempt", d.Attempt, 1)
+			testkit.Equal(t, "tenant", d.Tenant, "default")
+		}
+		w.listener.Unsubscribe("default", "t")
+		call, err := c.Send(testkit.Context(t), "default", command("t", "again"))
+		testkit.Must(t, err)
+		defer call.Close()
+		eventsUntilEnd(t, call)
+	})
+}
+
+func TestCommandIsQueuedWithoutAWorker(t *testing.T) {
+	n, c := connected(t, true)
+	var calls []*Call
+	for i := range 20 {
+		call, err := c.Send(testkit.Context(t), "default", command("t", fmt.Sprint(i)))
+		testkit.Must(t, err)
+		defer call.Close()
+		testkit.Equal(t, "queued without a worker", call.Queued(), true)
+		calls = append(calls, call)
+	}
+	gone, err := c.Send(testkit.Context(t), "default", command("t", "gone"))
+	testkit.Must(t, err)
+	gone.Close() // the command stays queued
+	w, _ := startWorker(t, n, "w1", nil)
+	for _, call := range calls {
+		testkit.Equal(t, "events", eventsUntilEnd(t, call), "a-w1 e-w1")
+	}
+	for i := range 20 {
+		wantDelivery(t, w.next(t), fmt.Sprint(i), true)
+	}
+	wantDelivery(t, w.next(t), "gone", true)
+}
+
+func wantDelivery(t *testing.T, d schemas.Delivery, key string, durable bool) {
+	t.Helper()
+	testkit.Equal(t, "key", d.Command.Key, key)
+	testkit.Equal(t, "durable", d.Durable, durable)
+}
+
+func TestRetryKeepsTheOrder(t *testing.T) {
+	n, c := connected(t, false)
+	for i := range 5 {
+		_, err := c.Send(testkit.Context(t), "default", command("t", fmt.Sprint(i)))
+		testkit.Must(t, err)
+	}
+	tries := map[string]int{}
+	w, _ := startWorker(t, n, "w1", func(w *fakeWorker) {
+		w.onCommand = func(_ *fakeWorker, d schemas.Delivery) schemas.Verdict {
+			if tries[d.Command.Key]++; tries[d.Command.Key] != d.Attempt {
+				t.Errorf("command %s: attempt = %d, want %d", d.Command.Key, d.Attempt, tries[d.Command.Key])
+			}
+			if d.Attempt == 1 && d.Command.Key == "1" {
+				return schemas.Verdict{Action: schemas.ActionRetry}
+			}
+			return schemas.Verdict{}
+		}
+	})
+	keys := ""
+	for range 6 {
+		keys += w.next(t).Command.Key
+	}
+	testkit.Equal(t, "order of the deliveries", keys, "011234")
+}
+
+func TestInvalidCommandsBecomeDeadLetters(t *testing.T) {
+	n, c := connected(t, false)
+	good, err := schemas.EncodeCommand(command("t", "k"))
+	testkit.Must(t, err)
+	subject := c.subjects.Command("default", "t", schemas.OpExec)
+	bad := []struct {
+		subject string
+		body    []byte
+		code    schemas.Code
+	}{
+		{subject, []byte("{"), schemas.CodeInvalidArgument},
+		{subject, nil, schemas.CodeInvalidArgument},
+		{subject, []byte(`{"specversion":"1","` + strings.Repeat("x", 700<<10) + `":1}`), schemas.CodeInvalidArgument},
+		{subject, bytes.Repeat([]byte("x"), schemas.MaxCommandBytes+1), schemas.CodeTooLarge},
+		{c.subjects.Command("default", "other", schemas.OpExec), good, schemas.CodeInvalidArgument},
+		{c.subjects.Command("default", "t", "nonsense"), good, schemas.CodeInvalidArgument},
+		{c.subjects.Command("default", "b$d", schemas.OpExec), good, schemas.CodeInvalidArgument},
+		{c.subjects.Command("t€nant", "t", schemas.OpExec), good, schemas.CodeInvalidArgument},
+	}
+	for _, b := range bad {
+		queueRaw(t, c, b.subject, nil, b.body)
+	}
+	queueRaw(t, c, subject, nil, good)
+	w, stop := startWorker(t, n, "w1", nil)
+	codes := map[schemas.Code]int{}
+	for range len(bad) + 1 {
+		d := w.next(t)
+		if d.Invalid == nil {
+			continue
+		}
+		codes[d.Invalid.Code]++
+		if len(d.Invalid.Message) > 2*maxReason {
+			t.Errorf("the reason has %d bytes, want at most %d", len(d.Invalid.Message), 2*maxReason)
+		}
+	}
+	testkit.Equal(t, "codes", codes, map[schemas.Code]int{schemas.CodeInvalidArgument: len(bad) - 1, schemas.CodeTooLarge: 1})
+	stop()
+	// The worker does not wait for its acks: they may still be in flight.
+	for ctx := testkit.Context(t); ; {
+		dlq, err := c.js.Stream(ctx, c.names.dlq)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
+		testkit.Must(t, err)
+		cmd, err := c.js.Stream(ctx, c.names.cmd)
+		testkit.Must(t, err)
+		if dead, left := dlq.CachedInfo().State.Msgs, cmd.CachedInfo().State.Msgs; dead == uint64(len(bad)) && left == 0 {
+			break
+		}
+	}
+	_, err = c.js.PublishMsg(testkit.Context(t), &nats.Msg{Subject: subject, Data: make([]byte, 900<<10)})
+	testkit.WantCode(t, wrap(err, "queue"), schemas.CodeTooLarge)
+}
+
+// The dispatcher is one of the workers. It forwards a command to the worker that owns the thread.
+func TestDurableCommandIsForwarded(t *testing.T) {
+	n, c := connected(t, true)
+	retries := 1
+	owner, _ := startWorker(t, n, "owner", func(w *fakeWorker) {
+		w.onCommand = func(_ *fakeWorker, d schemas.Delivery) schemas.Verdict {
+			if d.Durable {
+				return schemas.Verdict{Action: schemas.ActionForward, To: "other"}
+			}
+			if retries--; retries >= 0 {
+				return schemas.Verdict{Action: schemas.ActionRetry}
+			}
+			return schemas.Verdict{}
+		}
+	})
+	testkit.Must(t, owner.listener.Subscribe(testkit.Context(t), "default", "t"))
+	body, err := schemas.EncodeCommand(command("t", "k"))
+	testkit.Must(t, err)
+	// Without an inbox: the caller may not want an answer.
+	queueRaw(t, c, c.subjects.Command("default", "t", schemas.OpExec), nil, body)
+	paths := ""
+	for range 4 {
+		if d := owner.next(t); d.Durable {
+			paths += fmt.Sprint("durable", d.Attempt, " ")
+		} else {
+			paths += fmt.Sprintf("fast%q ", d.Inbox)
+		}
+	}
+	testkit.Equal(t, "paths of the command", paths, `durable1 fast"" durable2 fast"" `)
+}
+
+func TestAnotherWorkerTakesOverTheQueue(t *testing.T) {
+	n, c := connected(t, true)
+	a, stopA := startWorker(t, n, "a", nil)
+	b, _ := startWorker(t, n, "b", nil)
+	for i := range 8 {
+		body, err := schemas.EncodeCommand(command(fmt.Sprint("t", i), "k"))
+		testkit.Must(t, err)
+		queueRaw(t, c, c.subjects.Command("default", fmt.Sprint("t", i), schemas.OpExec), nil, body)
+	}
+	for range 8 {
+		select {
+		case <-a.received:
+		case <-b.received:
+		case <-testkit.Context(t).Done():
+			t.Fatal("no worker received the command")
+		}
+	}
+	stopA()
+	for i := range 8 {
+		body, err := schemas.EncodeCommand(command(fmt.Sprint("t", i), "after"))
+		testkit.Must(t, err)
+		queueRaw(t, c, c.subjects.Command("default", fmt.Sprint("t", i), schemas.OpExec), nil, body)
+	}
+	for range 8 {
+		b.next(t)
+	}
+}
+
+func TestInvalidPlaceRequestIsRejected(t *testing.T) {
+	n, c := connected(t, false)
+	startWorker(t, n, "w1", func(w *fakeWorker) {
+		w.onPlace = func(*fakeWorker, string) schemas.PlaceReply {
+			return schemas.PlaceReply{Error: schemas.Errorf(schemas.CodePoolExhausted, "full")}
+		}
+	})
+	_, err := c.Send(testkit.Context(t), "default", command("t", "k"))
+	testkit.WantCode(t, err, schemas.CodePoolExhausted)
+	for tenant, body := range map[string]string{"default": "{", "b$d": `{"thread":"t"}`, "other": `{"thread":"a.b"}`} {
+		m, err := c.nc.RequestWithContext(testkit.Context(t), c.subjects.API(tenant, placeVerb), []byte(body))
+		testkit.Must(t, err)
+		var r schemas.PlaceReply
+		testkit.Must(t, json.Unmarshal(m.Data, &r))
+		if r.Error == nil || r.Error.Code != schemas.CodeInvalidArgument {
+			t.Errorf("place %s for tenant %s: reply = %s, want code %s", body, tenant, m.Data, schemas.CodeInvalidArgument)
+		}
+	}
+}
+
+// A dead owner does not answer. The caller receives the end that another worker records.
+func TestCallReturnsTheRecordedEnd(t *testing.T) {
+	n, c := connected(t, true)
+	w, _ := startWorker(t, n, "w1", func(w *fakeWorker) {
+		w.onCommand = func(w *fakeWorker, d schemas.Delivery) schemas.Verdict {
+			_ = w.conn.Answer(d.Inbox, record(d.Thread, d.Process, schemas.TypeProcessAccepted, "a"))
+			return schemas.Verdict{Action: schemas.ActionRetry}
+		}
+	})
+	call, err := c.Send(testkit.Context(t), "default", command("t", "k"))
+	testkit.Must(t, err)
+	defer call.Close()
+	w.next(t)
+	seq, err := c.Append(testkit.Context(t), record("t", call.Process(), schemas.TypeProcessAccepted, "a"), 0)
+	testkit.Must(t, err)
+	ids := make(chan string, 1)
+	go func() { ids <- eventsUntilEnd(t, call) }()
+	_, err = w.conn.Append(testkit.Context(t), record("t", call.Process(), schemas.TypeProcessLost, "lost"), seq)
+	testkit.Must(t, err)
+	if got := <-ids; !strings.HasSuffix(got, "lost") {
+		t.Errorf("events = %q, want lost as the last", got)
+	}
+}
+
+// After a restart of the server, the worker receives commands from CMD and control messages again.
+func TestListenerSurvivesAServerRestart(t *testing.T) {
+	n, c := connected(t, true)
+	w, _ := startWorker(t, n, "w1", nil)
+	testkit.Must(t, w.listener.Subscribe(testkit.Context(t), "default", "t"))
+	n.restart()
+	body, err := schemas.EncodeCommand(command("t", "durable"))
+	testkit.Must(t, err)
+	for {
+		if _, err = c.js.PublishMsg(testkit.Context(t), &nats.Msg{Subject: c.subjects.Command("default", "t", schemas.OpExec), Data: body}); err == nil {
+			break
+		}
+		testkit.Must(t, testkit.Context(t).Err())
+	}
+	testkit.Equal(t, "durable", w.next(t).Durable, true)
+	testkit.Must(t, c.Kill(testkit.Context(t), ref("t", "p"), schemas.KillRequest{}))
+}

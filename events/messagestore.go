@@ -1,0 +1,112 @@
+package events
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// MessageStore stores the messages of conversations.
+type MessageStore struct{ conn *Conn }
+
+// SaveMessage stores a message once and returns its sequence in MSG. An existing message of this process and role stays as it is.
+// A message that is too long, as text or as JSON, is cut, and its Truncated is set. Errors: invalid_argument, limit_exceeded,
+// unavailable, deadline_exceeded.
+func (s *MessageStore) SaveMessage(ctx context.Context, tenant string, m *schemas.Message) (seq uint64, err error) {
+	if err := checkMessage(tenant, m); err != nil {
+		return 0, err
+	}
+	c := s.conn
+	body, err := encodeMessage(m, c.MaxPayload()-messageOverhead)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	if err := c.needStream(ctx, &c.messages, c.messageConfig()); err != nil {
+		return 0, err
+	}
+	subject := c.subjects.Message(tenant, m.Thread, m.Process, m.Role)
+	ack, err := c.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: body}, jetstream.WithExpectLastSequencePerSubject(0))
+	if err == nil {
+		return ack.Sequence, nil
+	}
+	if errors.Is(err, jetstream.ErrNoStreamResponse) {
+		c.messages.Store(false) // the stream was deleted
+	}
+	cause := wrap(err, "save a message of thread "+m.Thread)
+	if !errors.Is(cause, schemas.ErrConflict) {
+		return 0, cause
+	}
+	// It is stored: the hook ran again, or an ack was lost and the library sent the message twice.
+	existing, err := c.directLast(ctx, c.names.msg, subject)
+	if err != nil || existing == nil {
+		return 0, errors.Join(cause, err)
+	}
+	return existing.seq, nil
+}
+
+// messageOverhead is room for the subject and the headers of a stored message, in bytes.
+const messageOverhead = 4 << 10
+
+func checkMessage(tenant string, m *schemas.Message) error {
+	for field, id := range map[string]string{"tenant": tenant, "thread": m.Thread, "process": m.Process} {
+		if err := schemas.CheckID(field, id); err != nil {
+			return err
+		}
+	}
+	if m.Role != schemas.RoleUser && m.Role != schemas.RoleAgent {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "role: unknown %q: use user or agent", m.Role)
+	}
+	return nil
+}
+
+// encodeMessage encodes a message as MSG stores it, in at most limit bytes.
+func encodeMessage(m *schemas.Message, limit int64) ([]byte, error) {
+	stored := *m
+	stored.Seq = 0
+	stored.Text = strings.ToValidUTF8(stored.Text, "\uFFFD")
+	if len(stored.Text) > schemas.MaxPromptBytes {
+		stored.Text, stored.Truncated = truncateText(stored.Text, schemas.MaxPromptBytes), true
+	}
+	for {
+		var b bytes.Buffer
+		enc := json.NewEncoder(&b)
+		enc.SetEscapeHTML(false) // escaped, each < and > takes six bytes
+		if err := enc.Encode(&stored); err != nil {
+			return nil, schemas.Errorf(schemas.CodeInternal, "encode a message: %w", err)
+		}
+		if int64(b.Len()) <= limit {
+			return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+		}
+		if stored.Text == "" {
+			return nil, schemas.Errorf(schemas.CodeTooLarge, "the message has %d bytes without its text: the limit is %d", b.Len(), limit)
+		}
+		stored.Text, stored.Truncated = truncateText(stored.Text, len(stored.Text)*3/4), true
+	}
+}
+
+// truncateText returns at most the first n bytes of s, and never a part of a character.
+func truncateText(s string, n int) string {
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+func decodeMessage(seq uint64, data []byte) (*schemas.Message, bool) {
+	var m schemas.Message
+	if err := json.Unmarshal(data, &m); err != nil || m.Role == "" {
+		return nil, false
+	}
+	m.Seq = seq
+	return &m, true
+}

@@ -1,0 +1,212 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// publishTimeout bounds one publish with its ack. It is longer than a server needs to fail over its leader.
+const publishTimeout = 5 * time.Second
+
+// Records writes events and the write-once records of processes.
+type Records struct{ conn *Conn }
+
+// leased checks that this connection may publish as a worker; without a lease it may. Errors: lost.
+func (c *Conn) leased() error {
+	if l := c.lease.Load(); l != nil && !l.Holds() {
+		return schemas.LeaseLost(l.worker)
+	}
+	return nil
+}
+
+// eventMsg is an event as EVT stores it. Errors: lost without the lease.
+func (c *Conn) eventMsg(ev *schemas.Event) (*nats.Msg, error) {
+	if err := c.leased(); err != nil {
+		return nil, err
+	}
+	body, err := ev.Encode()
+	if err != nil {
+		return nil, err
+	}
+	return &nats.Msg{
+		Subject: c.subjects.Event(ev.Tenant, ev.Thread, ev.Process, ev.Type),
+		Data:    body,
+		Header:  nats.Header{headerType: {string(ev.Type)}, headerWorker: {ev.Source}},
+	}, nil
+}
+
+// Append writes the next record of a process: after is the sequence of the record before it, 0 for the first. It returns the new
+// record's sequence. Errors: conflict when another record was written first, limit_exceeded when the stream is full, unavailable
+// and deadline_exceeded when the outcome is unknown, lost without the lease.
+func (r *Records) Append(ctx context.Context, ev *schemas.Event, after uint64) (uint64, error) {
+	m, err := r.conn.eventMsg(ev)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	ack, err := r.conn.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequenceForSubject(after, r.conn.subjects.Record(ev.Tenant, ev.Thread, ev.Process)))
+	if err == nil {
+		return ack.Sequence, nil
+	}
+	// Look for the record even when the time to write it has run out.
+	return r.settle(context.WithoutCancel(ctx), ev, wrap(err, "record "+string(ev.Type)))
+}
+
+// AppendAsync is Append without the wait: it publishes the record, and wait returns the outcome. Do not write the next record of
+// the process before wait returns.
+func (r *Records) AppendAsync(ev *schemas.Event, after uint64) (wait func(context.Context) (uint64, error), err error) {
+	m, err := r.conn.eventMsg(ev)
+	if err != nil {
+		return nil, err
+	}
+	future, err := r.conn.js.PublishMsgAsync(m, jetstream.WithExpectLastSequenceForSubject(after, r.conn.subjects.Record(ev.Tenant, ev.Thread, ev.Process)))
+	if err != nil {
+		return nil, wrap(err, "record "+string(ev.Type))
+	}
+	return func(ctx context.Context) (uint64, error) {
+		ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+		defer cancel()
+		select {
+		case ack := <-future.Ok():
+			return ack.Sequence, nil
+		case err := <-future.Err():
+			return r.settle(ctx, ev, wrap(err, "record "+string(ev.Type)))
+		case <-ctx.Done():
+			return r.settle(context.WithoutCancel(ctx), ev, wrap(ctx.Err(), "record "+string(ev.Type)))
+		}
+	}, nil
+}
+
+// settle finds the outcome of a record whose publish failed. When an ack is lost, the client library sends the record again, and
+// the second copy conflicts with the first.
+func (r *Records) settle(ctx context.Context, ev *schemas.Event, cause error) (uint64, error) {
+	if errors.Is(cause, schemas.ErrLimitExceeded) || errors.Is(cause, schemas.ErrTooLarge) {
+		return 0, cause
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	last, err := r.Last(ctx, ev.Tenant, ev.Thread, ev.Process)
+	if err == nil && last.ID == ev.ID {
+		return last.Seq, nil
+	}
+	return 0, cause
+}
+
+// Publish stores an event that is not a process record, after all events that the connection's [EventBuffer] holds. The event's id
+// prevents a second copy within a minute. Errors: limit_exceeded, unavailable, deadline_exceeded, lost without the lease.
+func (r *Records) Publish(ctx context.Context, ev *schemas.Event) error {
+	if b := r.conn.buffer.Load(); b != nil {
+		b.send()
+	}
+	return r.conn.publish(ctx, ev)
+}
+
+func (c *Conn) publish(ctx context.Context, ev *schemas.Event) error {
+	m, err := c.eventMsg(ev)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	_, err = c.js.PublishMsg(ctx, m, jetstream.WithMsgID(ev.ID))
+	return wrap(err, "publish "+string(ev.Type))
+}
+
+// Last is [Reader.Last].
+func (r *Records) Last(ctx context.Context, tenant, thread, process string) (*schemas.Event, error) {
+	return r.conn.lastRecord(ctx, tenant, thread, process)
+}
+
+// Accepted reads the first record of a process, or of its last run when it ran more than once. Errors are those of Last.
+func (r *Records) Accepted(ctx context.Context, tenant, thread, process string) (*schemas.Event, error) {
+	return r.conn.readRecord(ctx, process, r.conn.subjects.Event(tenant, thread, process, schemas.TypeProcessAccepted))
+}
+
+// LastSeq returns the sequence of the newest event in EVT. Errors: unavailable.
+func (r *Records) LastSeq(ctx context.Context) (uint64, error) {
+	s, err := r.conn.js.Stream(ctx, r.conn.names.evt)
+	if err != nil {
+		return 0, wrap(err, "read EVT")
+	}
+	return s.CachedInfo().State.LastSeq, nil
+}
+
+// Unfinished returns the last record of each process that the worker accepted at or after this sequence of EVT and that has not
+// ended. Errors: unavailable, deadline_exceeded.
+func (r *Records) Unfinished(ctx context.Context, worker string, from uint64) ([]*schemas.Event, error) {
+	type key struct{ tenant, thread, process string }
+	open := make(map[key]bool)
+	// The headers and subjects are enough, so no record body is read.
+	cons, err := r.conn.js.OrderedConsumer(ctx, r.conn.names.evt, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{r.conn.subjects.AllRecords()}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq: max(from, 1), HeadersOnly: true, InactiveThreshold: 10 * time.Second,
+	})
+	if err != nil {
+		return nil, wrap(err, "find unfinished processes")
+	}
+	if err := eachPending(ctx, cons, func(m jetstream.Msg) {
+		tenant, t, ok := r.conn.subjects.tokens(m.Subject())
+		if !ok || len(t) != 4 {
+			return
+		}
+		k := key{tenant, t[0], t[1]}
+		switch {
+		case schemas.EventType(t[2] + "." + t[3]).Terminal():
+			delete(open, k)
+		case m.Headers().Get(headerWorker) == worker:
+			open[k] = true
+		}
+	}); err != nil {
+		return nil, wrap(err, "find unfinished processes")
+	}
+	var out []*schemas.Event
+	for k := range open {
+		ev, err := r.Last(ctx, k.tenant, k.thread, k.process)
+		if errors.Is(err, schemas.ErrNotFound) {
+			continue // its records aged out between the two reads
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !ev.Type.Terminal() {
+			out = append(out, ev)
+		}
+	}
+	return out, nil
+}
+
+// eachPending passes the messages that a consumer has now to fn. It uses one message iterator: Fetch on an ordered consumer creates
+// a new consumer for each batch.
+func eachPending(ctx context.Context, cons jetstream.Consumer, fn func(jetstream.Msg)) error {
+	if cons.CachedInfo().NumPending == 0 {
+		return nil
+	}
+	it, err := cons.Messages()
+	if err != nil {
+		return err
+	}
+	defer it.Stop()
+	for {
+		wait, cancel := context.WithTimeout(ctx, readTimeout)
+		m, err := it.Next(jetstream.NextContext(wait))
+		cancel()
+		if err != nil {
+			return err
+		}
+		fn(m)
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		if meta.NumPending == 0 {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// SessionStore stores the sessions of threads, which change by compare-and-swap.
+type SessionStore struct{ conn *Conn }
+
+// deleteMarkerTTL is how long the state bucket keeps the marker of a deleted session.
+const deleteMarkerTTL = time.Minute
+
+// Session reads the session of a thread and the revision to change it by. The value may be stale: only the change decides. Errors:
+// not_found, unavailable.
+func (s *SessionStore) Session(ctx context.Context, tenant, thread string) (*schemas.Session, uint64, error) {
+	return s.conn.readSession(ctx, tenant, thread)
+}
+
+// SaveSession writes a session over the revision that was read, 0 for a new session, and returns the new revision. Errors: conflict
+// when another worker changed it first, unavailable.
+func (s *SessionStore) SaveSession(ctx context.Context, session *schemas.Session, revision uint64) (uint64, error) {
+	kv, err := s.conn.stateBucket(ctx)
+	if err != nil {
+		return 0, err
+	}
+	body, err := json.Marshal(session)
+	if err != nil {
+		return 0, schemas.Errorf(schemas.CodeInternal, "encode the session of thread %s: %w", session.Thread, err)
+	}
+	key := sessionKey(session.Tenant, session.Thread)
+	if revision == 0 {
+		revision, err = kv.Create(ctx, key, body)
+	} else {
+		revision, err = kv.Update(ctx, key, body, revision)
+	}
+	return revision, wrap(err, "save the session of thread "+session.Thread)
+}
+
+// DeleteSession deletes a session if it is still at this revision. Errors: conflict, unavailable.
+func (s *SessionStore) DeleteSession(ctx context.Context, session *schemas.Session, revision uint64) error {
+	kv, err := s.conn.stateBucket(ctx)
+	if err != nil {
+		return err
+	}
+	// The delete marker expires: threads come and go for as long as the bucket exists.
+	err = kv.Purge(ctx, sessionKey(session.Tenant, session.Thread), jetstream.LastRevision(revision), jetstream.PurgeTTL(deleteMarkerTTL))
+	return wrap(err, "delete the session of thread "+session.Thread)
+}
+
+// EachSession passes every session of every tenant to fn, with the revision to change it by. A value may be stale: only the change
+// decides. Errors: fn's, unavailable, deadline_exceeded.
+func (s *SessionStore) EachSession(ctx context.Context, fn func(s *schemas.Session, revision uint64) error) error {
+	return s.conn.eachSession(ctx, "*", fn)
+}

@@ -1,0 +1,87 @@
+package events
+
+import (
+	"testing"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+func TestSessionChangesByCompareAndSwap(t *testing.T) {
+	_, c := connected(t, false)
+	ctx := testkit.Context(t)
+	s := &schemas.Session{ID: "s", Tenant: "default", Thread: "t", Owner: "w1", Epoch: 1}
+	_, _, err := c.Session(ctx, "default", "t")
+	testkit.WantCode(t, err, schemas.CodeNotFound)
+	first, err := c.SaveSession(ctx, s, 0)
+	testkit.Must(t, err)
+	_, err = c.SaveSession(ctx, s, 0)
+	testkit.WantCode(t, err, schemas.CodeConflict)
+	second, err := c.SaveSession(ctx, s, first)
+	testkit.Must(t, err)
+	_, err = c.SaveSession(ctx, s, first)
+	testkit.WantCode(t, err, schemas.CodeConflict)
+	testkit.WantCode(t, c.DeleteSession(ctx, s, first), schemas.CodeConflict)
+	testkit.Must(t, c.DeleteSession(ctx, s, second))
+	_, _, err = c.Session(ctx, "default", "t")
+	testkit.WantCode(t, err, schemas.CodeNotFound)
+	_, err = c.SaveSession(ctx, s, 0)
+	testkit.Must(t, err)
+}
+
+func TestRosterListsRegisteredWorkers(t *testing.T) {
+	_, c := connected(t, false)
+	ctx := testkit.Context(t)
+	workers, err := c.Workers(ctx)
+	testkit.Must(t, err)
+	testkit.Equal(t, "workers of a new cell", len(workers), 0)
+	for _, id := range []string{"a", "b"} {
+		testkit.Must(t, c.Register(ctx, schemas.WorkerInfo{ID: id, Incarnation: "1"}))
+	}
+	testkit.Must(t, c.Register(ctx, schemas.WorkerInfo{ID: "a", Incarnation: "2"}))
+	testkit.Must(t, c.Unregister(ctx, "b"))
+	testkit.Must(t, c.Unregister(ctx, "never"))
+	workers, err = c.Workers(ctx)
+	testkit.Must(t, err)
+	testkit.Equal(t, "number of workers", len(workers), 1)
+	testkit.Equal(t, "incarnation", workers[0].Incarnation, "2")
+	testkit.WantCode(t, c.Register(ctx, schemas.WorkerInfo{ID: "no id"}), schemas.CodeInvalidArgument)
+}
+
+func TestTemplatesAreSavedWhenTheyChange(t *testing.T) {
+	transports(t, func(t *testing.T, listen bool) {
+		_, c := connected(t, listen)
+		ctx := testkit.Context(t)
+		list, err := c.Templates(ctx)
+		testkit.Must(t, err)
+		testkit.Equal(t, "templates of a new cell", len(list), 0)
+		one := &schemas.Template{Name: "one", Env: map[string]string{"A": "b"}, Policy: &schemas.TemplatePolicy{Deny: []string{"rm"}}}
+		two := &schemas.Template{Name: "two", Network: schemas.NetworkHost}
+		testkit.Must(t, c.SaveTemplates(ctx, []*schemas.Template{two, one}))
+		list, err = c.Templates(ctx)
+		testkit.Must(t, err)
+		testkit.Equal(t, "templates", list, []*schemas.Template{one, two})
+		got, err := c.Template(ctx, "two")
+		testkit.Must(t, err)
+		testkit.Equal(t, "template two", got, two)
+		_, err = c.Template(ctx, "three")
+		testkit.WantCode(t, err, schemas.CodeNotFound)
+		_, err = c.Template(ctx, "a.>")
+		testkit.WantCode(t, err, schemas.CodeInvalidArgument)
+
+		kv, err := c.stateBucket(ctx)
+		testkit.Must(t, err)
+		revision := func(name string) uint64 {
+			entry, err := kv.Get(ctx, templatePrefix+name)
+			testkit.Must(t, err)
+			return entry.Revision()
+		}
+		first, second := revision("one"), revision("two")
+		two.Description = "changed"
+		testkit.Must(t, c.SaveTemplates(ctx, []*schemas.Template{one, two}))
+		testkit.Equal(t, "revision of the unchanged template", revision("one"), first)
+		if revision("two") == second {
+			t.Errorf("revision of the changed template = %d, want a new one", second)
+		}
+	})
+}

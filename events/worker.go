@@ -1,0 +1,101 @@
+package events
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go"
+	"github.com/oklog/ulid/v2"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Worker is what a worker uses of a connection. Its parts hold no state and are safe for concurrent use.
+type Worker struct {
+	Records  *Records
+	Logs     *Logs
+	Sessions *SessionStore
+	Roster   *Roster
+	Messages *MessageStore
+
+	conn *Conn
+}
+
+// Answer sends an event to the inbox of a caller. It returns once the event is handed to the connection. An inbox that no longer
+// exists is not an error. Errors: unavailable.
+func (w *Worker) Answer(inbox string, ev *schemas.Event) error {
+	body, err := ev.Encode()
+	if err != nil || inbox == "" {
+		return err
+	}
+	m := &nats.Msg{Subject: inbox, Data: body, Header: nats.Header{headerType: {string(ev.Type)}}}
+	return wrap(w.conn.nc.PublishMsg(m), "answer the caller")
+}
+
+// Ask sends a request to a subject that a user's program answers, and returns the answer. Errors: unavailable when there is no
+// responder, deadline_exceeded when ctx ends first, too_large when the server does not accept the body.
+func (w *Worker) Ask(ctx context.Context, subject string, body []byte) ([]byte, error) {
+	m, err := w.conn.nc.RequestWithContext(ctx, subject, body)
+	switch {
+	case err == nil:
+		return m.Data, nil
+	case errors.Is(err, nats.ErrNoResponders):
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "no responder on %s: start the program that answers, or remove the hook from the template", subject)
+	case errors.Is(err, nats.ErrMaxPayload):
+		return nil, schemas.Errorf(schemas.CodeTooLarge, "request to %s has %d bytes: the NATS server accepts %d in one message", subject, len(body), w.conn.MaxPayload())
+	default:
+		return nil, wrap(err, "request "+subject)
+	}
+}
+
+// Runner is a worker as an [Incarnation] runs it.
+type Runner interface {
+	Handler
+	// Run works until ctx ends, and returns when its last record is written.
+	Run(ctx context.Context) error
+	// Register updates the worker's entry in the roster.
+	Register(ctx context.Context) error
+	// Fence stops all publishing: the lease is lost.
+	Fence()
+}
+
+// Incarnation is one run of a worker id, from the acquisition of its lease to the lease's release or loss.
+type Incarnation struct {
+	// ID is unique.
+	ID       string
+	Lease    *Lease
+	Listener *Listener
+}
+
+// NewIncarnation acquires the lease of a worker id. Errors: unavailable.
+func (w *Worker) NewIncarnation(ctx context.Context, worker string) (*Incarnation, error) {
+	id := ulid.Make().String()
+	lease, err := w.AcquireLease(ctx, worker, id)
+	if err != nil {
+		return nil, err
+	}
+	return &Incarnation{ID: id, Lease: lease, Listener: w.NewListener(worker)}, nil
+}
+
+// Run runs the lease, the listener and the worker until ctx ends or one of them fails. It calls ready when commands are accepted,
+// and onRegister with the error of each update of the roster, nil included. The lease outlives the work: until the last record is
+// written, no other worker may treat this one as dead. Errors: lost when the lease is lost, those of the parts.
+func (i *Incarnation) Run(ctx context.Context, r Runner, ready func(), onRegister func(error)) error {
+	leaseCtx, endLease := context.WithCancel(context.WithoutCancel(ctx))
+	defer endLease()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		err := i.Lease.Run(leaseCtx, func(ctx context.Context) { onRegister(r.Register(ctx)) })
+		if errors.Is(err, schemas.ErrLost) {
+			r.Fence()
+		}
+		return err
+	})
+	group.Go(func() error { return i.Listener.Run(ctx, r, ready) })
+	group.Go(func() error {
+		defer endLease()
+		return r.Run(ctx)
+	})
+	return group.Wait()
+}

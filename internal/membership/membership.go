@@ -1,0 +1,92 @@
+package membership
+
+import (
+	"context"
+
+	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/processor"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Membership is one incarnation of a worker in a cell.
+type Membership struct {
+	// Worker is the worker. Call its Recover before Run.
+	Worker *processor.Worker
+
+	incarnation *events.Incarnation
+	cfg         processor.Config
+}
+
+var _ events.Runner = (*processor.Worker)(nil)
+
+// Join acquires the lease of cfg.Worker and makes the worker. It sets the fields of cfg that a connection provides; wrap may change
+// them, such as to observe the records. wrap may be nil. Errors: unavailable, those of [processor.New].
+func Join(ctx context.Context, conn *events.Conn, cfg processor.Config, wrap func(*processor.Config)) (*Membership, error) {
+	w := conn.Worker()
+	incarnation, err := w.NewIncarnation(ctx, cfg.Worker)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Incarnation, cfg.LeaseHeld, cfg.Subscriptions = incarnation.ID, incarnation.Lease.Holds, incarnation.Listener
+	cfg.Records, cfg.Sessions, cfg.Roster, cfg.History = w.Records, w.Sessions, w.Roster, history{w.Records, w.Logs}
+	cfg.Answer, cfg.MaxRecord = w.Answer, conn.MaxPayload()
+	cfg.OpenOutput = func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) processor.Output {
+		return w.Logs.Resume(p, after, stored)
+	}
+	cfg.Replay = func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error) {
+		return w.Logs.Replay(ctx, p, func(k schemas.Chunk) error {
+			fn(k.Stream, k.Offset, k.Data)
+			return nil
+		})
+	}
+	if wrap != nil {
+		wrap(&cfg)
+	}
+	worker, err := processor.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Membership{Worker: worker, incarnation: incarnation, cfg: cfg}, nil
+}
+
+// history is what a worker reads back: records and output.
+type history struct {
+	*events.Records
+	*events.Logs
+}
+
+// Run runs the worker until ctx ends or it loses its lease, and calls ready when it accepts commands. Errors: lost when the lease is
+// lost, those of the worker.
+func (m *Membership) Run(ctx context.Context, ready func()) error {
+	return m.incarnation.Run(ctx, m.Worker, ready, func(err error) {
+		if err != nil {
+			m.cfg.Log.Debug().Err(err).Msg("register")
+		}
+	})
+}
+
+// Start recovers, runs the worker in the background, and returns when it accepts commands. stop ends it and returns Run's error.
+// Errors: those of Recover and Run.
+func (m *Membership) Start(ctx context.Context) (stop func() error, err error) {
+	if err := m.Worker.Recover(ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ready, ended := make(chan struct{}), make(chan struct{})
+	var ran error
+	go func() {
+		defer close(ended)
+		ran = m.Run(ctx, func() { close(ready) })
+	}()
+	stop = func() error {
+		cancel()
+		<-ended
+		return ran
+	}
+	select {
+	case <-ready:
+		return stop, nil
+	case <-ended:
+		return nil, stop()
+	}
+}
