@@ -1,15 +1,14 @@
 package syncer_test
 
 import (
-	"errors"
-	"strings"
 	"testing"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer"
 )
 
-func TestConflicts(t *testing.T) {
+func TestOnConflict(t *testing.T) {
 	layouts(t, func(t *testing.T, o option) {
 		begin := func(t *testing.T) (a, b *tree, store syncer.Store) {
 			a, b, store = newTree(t), newTree(t), newStore()
@@ -30,66 +29,56 @@ func TestConflicts(t *testing.T) {
 				func() (*syncer.Report, error) { return b.syncer(store).Pull(t.Context()) },
 			} {
 				r, err := op()
-				if !errors.Is(err, schemas.ErrConflict) || len(r.Conflicts) != 1 || r.Conflicts[0].Path != "f" || r.Changed {
-					t.Errorf("%+v, %v", r, err)
-				}
+				testkit.WantCode(t, err, schemas.CodeConflict)
+				testkit.Equal(t, "conflicts", r.Conflicts, []syncer.Conflict{{Path: "f", Local: "changed", Remote: "changed"}})
+				testkit.Equal(t, "changed", r.Changed, false)
 			}
-			if b.read("f") != "from b!" {
-				t.Error("the folder's side is lost")
-			}
+			b.want("f", "from b!")
 		})
 		t.Run("push local", func(t *testing.T) {
 			a, b, store := begin(t)
 			b.push(store, on(syncer.ConflictLocal))
 			a.pull(store)
-			if a.read("f") != "from b!" || a.read("other") != "2" {
-				t.Error(a.read("f"))
-			}
+			a.want("f", "from b!")
+			a.want("other", "2")
 		})
 		t.Run("pull remote", func(t *testing.T) {
 			_, b, store := begin(t)
 			b.pull(store, on(syncer.ConflictRemote))
-			if b.read("f") != "from a" || b.read("other") != "2" {
-				t.Error(b.read("f"))
-			}
+			b.want("f", "from a")
+			b.want("other", "2")
 		})
 		t.Run("pull local", func(t *testing.T) {
 			a, b, store := begin(t)
 			b.pull(store, on(syncer.ConflictLocal))
-			b.push(store) // what was kept is a change of the folder's from now on
+			b.push(store) // what was kept is now a change in the folder
 			a.pull(store)
 			sameTrees(t, a, b)
-			if a.read("f") != "from b!" {
-				t.Error(a.read("f"))
-			}
+			a.want("f", "from b!")
 		})
 		t.Run("pull both", func(t *testing.T) {
 			a, b, store := begin(t)
 			r := b.pull(store, on(syncer.ConflictBoth))
-			if b.read("f") != "from b!" || b.read("f.conflict-"+r.Version) != "from a" {
-				t.Fatal(strings.Join(b.listing(), "\n"))
-			}
+			b.want("f", "from b!")
+			b.want("f.conflict-"+r.Version, "from a")
 			b.push(store)
 			a.pull(store)
 			sameTrees(t, a, b)
 		})
 		t.Run("push both", func(t *testing.T) {
 			a, b, store := begin(t)
-			r, err := b.syncer(store, on(syncer.ConflictBoth)).Push(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := b.push(store, on(syncer.ConflictBoth))
 			a.pull(store)
 			b.pull(store)
 			sameTrees(t, a, b)
-			if a.read("f") != "from b!" || len(a.listing()) != 3 || len(r.Conflicts) != 1 {
-				t.Error(strings.Join(a.listing(), "\n"))
-			}
+			a.want("f", "from b!")
+			testkit.Equal(t, "number of paths", len(a.listing()), 3)
+			testkit.Equal(t, "conflicts", r.Conflicts, []syncer.Conflict{{Path: "f", Local: "changed", Remote: "changed", Kept: "both"}})
 		})
 	})
 }
 
-func TestDeletedHereChangedThere(t *testing.T) {
+func TestDeletionConflictsWithRemoteChange(t *testing.T) {
 	a, b, store := newTree(t), newTree(t), newStore()
 	a.write("f", "base")
 	a.push(store)
@@ -97,16 +86,13 @@ func TestDeletedHereChangedThere(t *testing.T) {
 	a.write("f", "more")
 	a.push(store)
 	b.remove("f")
-	if _, err := b.syncer(store).Push(t.Context()); !errors.Is(err, schemas.ErrConflict) {
-		t.Fatal(err)
-	}
+	_, err := b.syncer(store).Push(t.Context())
+	testkit.WantCode(t, err, schemas.CodeConflict)
 	b.pull(store, on(syncer.ConflictBoth))
-	if b.read("f") != "more" {
-		t.Error("the change is lost")
-	}
+	b.want("f", "more")
 }
 
-func TestAFileInPlaceOfAFolderWithNews(t *testing.T) {
+func TestFileInPlaceOfChangedFolderConflicts(t *testing.T) {
 	a, b, store := newTree(t), newTree(t), newStore()
 	a.write("d/f", "x")
 	a.push(store)
@@ -119,9 +105,8 @@ func TestAFileInPlaceOfAFolderWithNews(t *testing.T) {
 		func() (*syncer.Report, error) { return b.syncer(store).Push(t.Context()) },
 		func() (*syncer.Report, error) { return b.syncer(store).Pull(t.Context()) },
 	} {
-		if _, err := op(); !errors.Is(err, schemas.ErrConflict) {
-			t.Fatal(err)
-		}
+		_, err := op()
+		testkit.WantCode(t, err, schemas.CodeConflict)
 	}
 	b.pull(store, on(syncer.ConflictRemote))
 	sameTrees(t, a, b)

@@ -2,7 +2,9 @@ package syncer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -13,22 +15,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/syncer"
 	"github.com/sluice-dev/sluice/syncer/dirstore"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
+	"github.com/sluice-dev/sluice/syncer/state"
 )
 
-// The environment of a process that a test starts to be killed.
-const (
-	envOperation = "SLUICE_TEST_OPERATION"
-	envRoot      = "SLUICE_TEST_ROOT"
-	envStore     = "SLUICE_TEST_STORE"
-	envLayout    = "SLUICE_TEST_LAYOUT"
-)
+// childProgram is the first argument of a process that a test starts and kills. Its further arguments are the operation, the
+// folder, the folder of the store, and the layout.
+const childProgram = "sync"
 
-// envChaos asks for the long form of the tests that break things.
+// envChaos asks for the long form of the chaos tests.
 const envChaos = "SLUICE_CHAOS"
 
-// rounds is how often a test that breaks things does so.
+// rounds returns the number of rounds of a chaos test.
 func rounds(short, long int) int {
 	if os.Getenv(envChaos) != "" {
 		return long
@@ -36,45 +37,36 @@ func rounds(short, long int) int {
 	return short
 }
 
-// childMain is the process that is to be killed. It says whether this process is one.
-func childMain() bool {
-	op := os.Getenv(envOperation)
-	if op == "" {
-		return false
+// child runs one operation.
+func child(args []string) int {
+	op, root, folder, layout := args[0], args[1], args[2], args[3]
+	store, err := dirstore.Open(folder)
+	if err != nil {
+		return testkit.Fail(err)
 	}
-	store, err := dirstore.Open(os.Getenv(envStore))
-	if err == nil {
-		var s *syncer.Syncer
-		s, err = syncer.New(syncer.Config{Root: os.Getenv(envRoot), Store: store, Remote: "test://store",
-			Layout: syncer.Layout(os.Getenv(envLayout))})
-		if err == nil && op == "push" {
-			_, err = s.Push(context.Background())
-		} else if err == nil {
-			_, err = s.Pull(context.Background())
-		}
+	s, err := syncer.New(syncer.Config{Root: root, Store: store, Remote: "test://store", Layout: syncer.Layout(layout)})
+	if err == nil && op == "push" {
+		_, err = s.Push(context.Background())
+	} else if err == nil {
+		_, err = s.Pull(context.Background())
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		return testkit.Fail(err)
 	}
-	os.Exit(0)
-	return true
+	return 0
 }
 
-// killed runs an operation in a process of its own and kills that after a while. It says how long the operation took
-// when it came to its end.
+// killed runs an operation in its own process and kills that after a while. It returns how long the operation took, and
+// whether it was complete.
 func killed(t *testing.T, o option, op, root, store string, after time.Duration) (took time.Duration, finished bool) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
 	var cfg syncer.Config
 	o(&cfg)
-	cmd.Env = append(os.Environ(), envOperation+"="+op, envRoot+"="+root, envStore+"="+store, envLayout+"="+string(cfg.Layout))
+	cmd := exec.Command(os.Args[0], childProgram, op, root, store, string(cfg.Layout))
 	var out strings.Builder
 	cmd.Stderr = &out
 	began := time.Now()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, cmd.Start())
 	timer := time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
 	err := cmd.Wait()
 	timer.Stop()
@@ -84,7 +76,7 @@ func killed(t *testing.T, o option, op, root, store string, after time.Duration)
 	return time.Since(began), err == nil
 }
 
-// stir changes a few paths of a tree at random: contents, kinds, folders, names.
+// stir changes a few paths of a tree at random: contents, kinds, folders and names.
 func stir(w *tree, random *rand.Rand) {
 	for range 4 {
 		name := fmt.Sprintf("d%d/f%d", random.IntN(4), random.IntN(8))
@@ -112,7 +104,7 @@ func stir(w *tree, random *rand.Rand) {
 	w.write("always", strconv.Itoa(random.Int()))
 }
 
-// clear makes room for a file: nothing at its path, and no file where its folders are to be.
+// clear makes room for a file: it removes what is at its path, and files at the paths of its folders.
 func (w *tree) clear(name string) {
 	w.t.Helper()
 	w.remove(name)
@@ -125,11 +117,11 @@ func (w *tree) clear(name string) {
 
 func noTemps(t *testing.T, store string) {
 	t.Helper()
-	s := openDir(t, store) // which sweeps
+	s := openDir(t, store) // removes what killed writers left
 	defer closeDir(t, s)
 	entries, err := os.ReadDir(filepath.Join(store, ".dirstore"))
-	if err != nil && !os.IsNotExist(err) {
-		t.Fatal(err)
+	if !errors.Is(err, fs.ErrNotExist) {
+		testkit.Must(t, err)
 	}
 	for _, e := range entries {
 		t.Errorf("left behind in the store: %s", e.Name())
@@ -139,18 +131,11 @@ func noTemps(t *testing.T, store string) {
 func openDir(t testing.TB, dir string) *dirstore.Store {
 	t.Helper()
 	s, err := dirstore.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return s
 }
 
-func closeDir(t testing.TB, s *dirstore.Store) {
-	t.Helper()
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-}
+func closeDir(t testing.TB, s *dirstore.Store) { t.Helper(); testkit.Must(t, s.Close()) }
 
 func fill(w *tree) {
 	for i := range 60 {
@@ -159,9 +144,7 @@ func fill(w *tree) {
 	w.write("large", strings.Repeat("x", 9<<20))
 }
 
-func same(a, b []string) bool { return strings.Join(a, "\n") == strings.Join(b, "\n") }
-
-func TestPushIsKilled(t *testing.T) { layouts(t, pushIsKilled) }
+func TestKilledPushLeavesOldOrNewTree(t *testing.T) { layouts(t, pushIsKilled) }
 
 func pushIsKilled(t *testing.T, o option) {
 	a, store := newTree(t), t.TempDir()
@@ -181,32 +164,30 @@ func pushIsKilled(t *testing.T, o option) {
 		seen := newTree(t)
 		seen.pull(s)
 		after := a.listing()
-		if got := seen.listing(); !same(got, before) && !same(got, after) {
-			t.Fatalf("round %d: what was stored is neither the old tree nor the new one; before:\n%s\nafter:\n%s",
+		if got := seen.listing(); !slices.Equal(got, before) && !slices.Equal(got, after) {
+			t.Fatalf("round %d: the store has neither the old tree nor the new one (-want +got); old:\n%s\nnew:\n%s",
 				i, differences(before, got), differences(after, got))
 		}
 		if r := a.push(s); len(r.Notes) > 0 {
-			t.Errorf("round %d: the push that finished it: %q", i, r.Notes)
+			t.Errorf("round %d: notes of the next push = %q, want none", i, r.Notes)
 		}
 		seen.pull(s)
 		if d := differences(a.listing(), seen.listing()); d != "" {
-			t.Fatalf("round %d: a pull of what the second push finished\n%s", i, d)
+			t.Fatalf("round %d: the tree after the next push differs (-want +got):\n%s", i, d)
 		}
-		if d := nothingPending(t, o, s, a); d != "" {
-			t.Fatalf("round %d: what other tools see\n%s", i, d)
+		if d := plainDifferences(t, o, s, a); d != "" {
+			t.Fatalf("round %d: the plain files differ (-want +got):\n%s", i, d)
 		}
-		if l := a.leftovers(); len(l) > 0 {
-			t.Fatalf("round %d: left behind: %q", i, l)
-		}
+		a.wantNoLeftovers()
 		closeDir(t, s)
 		noTemps(t, store)
 		before = after
 		seen.must(os.RemoveAll(seen.dir))
 	}
-	t.Logf("%d came to their end before they were killed", ended)
+	t.Logf("%d operations ended before they were killed", ended)
 }
 
-func TestPullIsKilled(t *testing.T) { layouts(t, pullIsKilled) }
+func TestPullContinuesKilledPull(t *testing.T) { layouts(t, pullIsKilled) }
 
 func pullIsKilled(t *testing.T, o option) {
 	a, b, store := newTree(t), newTree(t), t.TempDir()
@@ -223,7 +204,7 @@ func pullIsKilled(t *testing.T, o option) {
 	for i := range rounds(5, 200) {
 		stir(a, random)
 		a.push(s)
-		if i%10 == 9 { // from nothing, now and then
+		if i%10 == 9 { // sometimes into an empty folder
 			b.must(os.RemoveAll(b.dir))
 			b.must(os.Mkdir(b.dir, 0o755))
 		}
@@ -233,11 +214,11 @@ func pullIsKilled(t *testing.T, o option) {
 		b.pull(s)
 		sameTrees(t, a, b)
 	}
-	t.Logf("%d came to their end before they were killed", ended)
+	t.Logf("%d operations ended before they were killed", ended)
 }
 
-// nothingPending is for the plain layout: what other tools see is what the folder has. It says where it is not.
-func nothingPending(t *testing.T, o option, s syncer.Store, a *tree) string {
+// plainDifferences returns where the files that other tools see in the plain layout differ from the folder.
+func plainDifferences(t *testing.T, o option, s syncer.Store, a *tree) string {
 	t.Helper()
 	if isPacked(o) {
 		return ""
@@ -245,17 +226,17 @@ func nothingPending(t *testing.T, o option, s syncer.Store, a *tree) string {
 	there := newTree(t)
 	for info, err := range s.List(t.Context(), "") {
 		a.must(err)
-		if strings.HasPrefix(info.Key, syncer.ReservedName) {
+		if strings.HasPrefix(info.Key, state.ReservedName) {
 			continue
 		}
-		data, _, err := s.Get(t.Context(), info.Key, syncer.Range{}, nil)
+		data, _, err := s.Get(t.Context(), info.Key, objectstore.Range{}, nil)
 		a.must(err)
 		there.write(info.Key, string(data))
 	}
 	return differences(filesOf(a), filesOf(there))
 }
 
-// filesOf is the listing without the folders, of which an empty one is in the state alone.
+// filesOf returns the listing without folders. Only the state has the empty ones.
 func filesOf(w *tree) []string {
 	return slices.DeleteFunc(w.listing(), func(line string) bool { return strings.Contains(line, "\" d") })
 }

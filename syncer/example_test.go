@@ -12,10 +12,9 @@ import (
 	"github.com/sluice-dev/sluice/syncer/storetest"
 )
 
-// Two folders are kept in step through one store; what both have changed is a conflict until somebody says which side
-// to keep.
+// Two folders are synced through one store. What both have changed is a conflict until the caller chooses a side.
 func Example() {
-	store := &storetest.Memory{} // in earnest: s3store.Open, wrapped in syncer.Retry
+	store := &storetest.Memory{} // in production: s3store.Open, wrapped in objectstore.Retry
 	ctx := context.Background()
 	open := func(dir string, on syncer.OnConflict) *syncer.Syncer {
 		s, err := syncer.New(syncer.Config{Root: dir, Store: store, Remote: "s3://bucket/work", OnConflict: on})
@@ -53,10 +52,10 @@ func Example() {
 	// 2 versions
 }
 
-// A worker pulls the workspace before the first command of a thread, and pushes it after the last as a version. What both
-// sides have changed is kept twice, and said.
+// A worker pulls the workspace before the first command of a thread, and pushes it after the last one as a version. It keeps
+// both sides of a conflict, and reports it.
 func ExampleSyncer_Push() {
-	store := &storetest.Memory{} // in earnest: syncer.Retry(s3store.Open(…), syncer.RetryPolicy{})
+	store := &storetest.Memory{} // in production: objectstore.Retry(s3store.Open(…), objectstore.RetryPolicy{})
 	ctx := context.Background()
 	workspace := func(dir string) *syncer.Syncer {
 		s, err := syncer.New(syncer.Config{
@@ -73,7 +72,7 @@ func ExampleSyncer_Push() {
 	put(before, "plan.md", "draft")
 	_, _ = workspace(before).Push(ctx)
 
-	for _, dir := range []string{one, other} { // two workers, each at its cold start
+	for _, dir := range []string{one, other} { // two workers, each at a cold start
 		if _, err := workspace(dir).Pull(ctx); err != nil {
 			fmt.Println("the command does not start:", schemas.CodeOf(err))
 		}
@@ -83,9 +82,9 @@ func ExampleSyncer_Push() {
 	_, _ = workspace(one).Push(ctx)
 	report, err := workspace(other).Push(ctx)
 	if err != nil {
-		fmt.Println("the workspace stays for another try:", schemas.CodeOf(err))
+		fmt.Println("the workspace is kept for another push:", schemas.CodeOf(err))
 	}
-	for _, c := range report.Conflicts { // an event each
+	for _, c := range report.Conflicts { // one event each
 		fmt.Printf("%s: here %s, there %s, kept %s\n", c.Path, c.Local, c.Remote, c.Kept)
 	}
 	versions, _ := workspace(other).Versions(ctx)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"iter"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,9 +13,11 @@ import (
 
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
+	"github.com/sluice-dev/sluice/syncer/state"
 )
 
-// faulty fails a share of all operations: before they take place, or after, which is what a cut connection is.
+// faulty fails a share of all operations: before they take place, or after, as a cut connection does.
 type faulty struct {
 	syncer.Store
 	mu     sync.Mutex
@@ -35,26 +38,26 @@ func (f *faulty) fails() (before, after error) {
 	return nil, err
 }
 
-func (f *faulty) Get(ctx context.Context, key string, r syncer.Range, dst []byte) ([]byte, syncer.Info, error) {
+func (f *faulty) Get(ctx context.Context, key string, r objectstore.Range, dst []byte) ([]byte, objectstore.Info, error) {
 	before, after := f.fails()
 	if before != nil {
-		return nil, syncer.Info{}, before
+		return nil, objectstore.Info{}, before
 	}
 	data, info, err := f.Store.Get(ctx, key, r, dst)
 	if after != nil {
-		return nil, syncer.Info{}, after
+		return nil, objectstore.Info{}, after
 	}
 	return data, info, err
 }
 
-func (f *faulty) Stat(ctx context.Context, key string) (syncer.Info, error) {
+func (f *faulty) Stat(ctx context.Context, key string) (objectstore.Info, error) {
 	if before, after := f.fails(); before != nil || after != nil {
-		return syncer.Info{}, schemas.Errorf(schemas.CodeUnavailable, "cut")
+		return objectstore.Info{}, schemas.Errorf(schemas.CodeUnavailable, "cut")
 	}
 	return f.Store.Stat(ctx, key)
 }
 
-func (f *faulty) Put(ctx context.Context, key string, c syncer.Content, cond syncer.Condition) (string, error) {
+func (f *faulty) Put(ctx context.Context, key string, c objectstore.Content, cond objectstore.Condition) (string, error) {
 	before, after := f.fails()
 	if before != nil {
 		return "", before
@@ -66,9 +69,9 @@ func (f *faulty) Put(ctx context.Context, key string, c syncer.Content, cond syn
 	return token, err
 }
 
-func (f *faulty) List(ctx context.Context, prefix string) iter.Seq2[syncer.Info, error] {
-	return func(yield func(syncer.Info, error) bool) {
-		before, after := f.fails() // once for what is one request
+func (f *faulty) List(ctx context.Context, prefix string) iter.Seq2[objectstore.Info, error] {
+	return func(yield func(objectstore.Info, error) bool) {
+		before, after := f.fails() // once: a listing is one request
 		for info, err := range f.Store.List(ctx, prefix) {
 			if before != nil {
 				err = before
@@ -76,7 +79,7 @@ func (f *faulty) List(ctx context.Context, prefix string) iter.Seq2[syncer.Info,
 			if !yield(info, err) || err != nil {
 				return
 			}
-			before = after // the rest of the answer is lost
+			before = after // the rest of the response is lost
 		}
 	}
 }
@@ -92,13 +95,13 @@ func (f *faulty) Delete(ctx context.Context, keys ...string) error {
 	return after
 }
 
-func TestFaults(t *testing.T) {
+func TestSyncSurvivesFaults(t *testing.T) {
 	layouts(t, func(t *testing.T, o option) {
 		random := rand.New(rand.NewPCG(5, 6))
 		for _, attempts := range []int{10, 2} {
 			a, b, good := newTree(t), newTree(t), newStore()
-			bad := syncer.Retry(&faulty{Store: good, random: random, share: 0.2},
-				syncer.RetryPolicy{Attempts: attempts, First: time.Microsecond, Longest: time.Millisecond})
+			bad := objectstore.Retry(&faulty{Store: good, random: random, share: 0.2},
+				objectstore.RetryPolicy{Attempts: attempts, First: time.Microsecond, Longest: time.Millisecond})
 			fill(a)
 			a.push(good, o)
 			before, stored := a.listing(), objects(t, good)
@@ -113,12 +116,11 @@ func TestFaults(t *testing.T) {
 					done++
 					sameTrees(t, a, seen)
 				case schemas.CodeOf(err) != schemas.CodeUnavailable && schemas.CodeOf(err) != schemas.CodeConflict:
-					t.Fatalf("a fault that says too little: %v", err)
-				case !same(got, before) && !same(got, a.listing()):
-					t.Fatalf("a push that failed left something else: %v", err)
-				case same(got, before) && !same(objects(t, good), stored):
-					t.Fatalf("a push that failed left other objects: %v\n%s\n\n%s", err,
-						strings.Join(stored, "\n"), strings.Join(objects(t, good), "\n"))
+					t.Fatalf("code = %q, want unavailable or conflict (error: %v)", schemas.CodeOf(err), err)
+				case !slices.Equal(got, before) && !slices.Equal(got, a.listing()):
+					t.Fatalf("a failed push left neither the old tree nor the new one (error: %v)", err)
+				case slices.Equal(got, before) && !slices.Equal(objects(t, good), stored):
+					t.Fatalf("a failed push changed objects (error: %v, -want +got):\n%s", err, differences(stored, objects(t, good)))
 				default:
 					failed++
 					t.Log(err)
@@ -131,22 +133,22 @@ func TestFaults(t *testing.T) {
 				b.pull(good)
 				sameTrees(t, a, b)
 			}
-			t.Logf("%d tries for each request: %d pushes done, %d failed", attempts, done, failed)
+			t.Logf("%d attempts for each request: %d pushes succeeded, %d failed", attempts, done, failed)
 			if attempts == 10 && failed > 0 || done+failed == 0 {
-				t.Errorf("%d of %d pushes failed in spite of ten tries", failed, done+failed)
+				t.Errorf("%d of %d pushes failed with %d attempts for each request", failed, done+failed, attempts)
 			}
 		}
 	})
 }
 
-// objects are what other tools see in the store: all but what is Sluice's own, and the state.
+// objects returns what other tools see in the store, with tokens: everything except Sluice's own, but with the state.
 func objects(t *testing.T, s syncer.Store) (lines []string) {
 	t.Helper()
 	for info, err := range s.List(t.Context(), "") {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.HasPrefix(info.Key, syncer.ReservedName+".d/") {
+		if !strings.HasPrefix(info.Key, state.ReservedName+".d/") {
 			lines = append(lines, info.Key+" "+info.Token)
 		}
 	}

@@ -6,15 +6,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-dev/sluice/schemas"
+	"github.com/sluice-dev/sluice/syncer/state"
+	"github.com/sluice-dev/sluice/syncer/worktree"
 )
 
-// Retention says which versions of a workspace are kept. The newest always is. The zero value keeps all.
+// Retention selects the versions of a workspace to keep. The newest is always kept. The zero value keeps all.
 type Retention struct {
-	Keep int           // how many, at most; 0 is any number
-	Age  time.Duration // how old, at most; 0 is any age
-	// Grace is how long a version outlives the one that replaced it, and content its last mention, whatever else is
-	// said; default 24 h. A pull that takes longer may find content gone.
+	Keep int           // the most versions; 0 is any number
+	Age  time.Duration // the highest age; 0 is any age
+	// Grace is how long a version outlives the one that replaced it, and content its last mention, whatever Keep and Age
+	// say; default 24 h. A pull that takes longer may find content gone.
 	Grace time.Duration
 }
 
@@ -25,139 +26,134 @@ func (r Retention) withDefaults() Retention {
 	return r
 }
 
-// tidyEvery is how many pushes go by between two collections that pushes make by themselves.
-const tidyEvery = 16
+// collectEvery is the number of pushes between two garbage collections by pushes.
+const collectEvery = 16
 
-// tidy collects garbage now and then: in the plain layout always, where all there is is what pushes that were killed
-// have left. That it failed is no failure of the push.
-func (x *session) tidy(ctx context.Context, now *State) {
-	r := x.cfg.Retention
-	if now.Layout == Packed && r.Keep <= 0 && r.Age <= 0 || now.Count%tidyEvery != 0 {
+// collectSometimes collects garbage after some pushes: when the retention asks for it, and in the plain layout always,
+// where the only garbage is what killed pushes have left. A failed collection does not fail the push.
+func (o *operation) collectSometimes(ctx context.Context, now *state.State) {
+	r := o.cfg.Retention
+	if now.Layout == Packed && r.Keep <= 0 && r.Age <= 0 || now.Count%collectEvery != 0 {
 		return
 	}
-	if _, err := x.Collect(ctx); err != nil {
-		x.note("old versions were not removed: " + err.Error())
+	if _, err := o.Collect(ctx); err != nil {
+		o.note("old versions were not removed: " + err.Error())
 	}
 }
 
-// Collected says what a garbage collection has done.
+// Collected is the result of a garbage collection.
 type Collected struct {
 	Versions int   `json:"versions"` // removed
 	Objects  int   `json:"objects"`  // removed
-	Bytes    int64 `json:"bytes"`    // what the objects took
+	Bytes    int64 `json:"bytes"`    // size of the removed objects
 }
 
 // Collect removes the versions that the retention does not keep, then the content that nothing mentions. In the plain
-// layout that is only what pushes that were killed have left behind.
+// layout that is only what killed pushes have left.
 //
-// It is safe beside pushes and restores whatever their clocks say: it first commits the state under a new generation,
-// which makes every push on its way start again, and a push trusts only what the state it replaces mentions and what
-// it has stored itself under that state's generation. What is removed is of earlier generations, and no state from
-// then on mentions it. A restore sees the floor that the same commit has set.
+// It is safe beside pushes and restores whatever their clocks say. It first commits the state under a new generation,
+// which makes every running push start again. A push relies only on what the state it replaces mentions and on what it has
+// stored itself under that state's generation. What is removed is of earlier generations, and no later state mentions it.
+// A restore sees the floor that the same commit has set.
 //
-// Errors: conflict when other writers were first again and again.
+// Errors: conflict when other writers were first too often.
 func (s *Syncer) Collect(ctx context.Context) (Collected, error) {
-	var done Collected
 	for range commitTries {
-		was, err := s.loadRemote(ctx, &index{}, nil)
+		was, err := s.loadRemote(ctx, &worktree.Index{}, nil)
 		if err != nil {
-			return done, err
+			return Collected{}, err
 		}
 		if was.token == "" || was.damaged {
-			return done, nil
+			return Collected{}, nil
 		}
-		plan, err := s.garbage(ctx, was.state)
-		if err != nil || plan.empty() {
-			return done, err
+		g, err := s.findGarbage(ctx, was.state)
+		if err != nil || len(g.versions)+len(g.objects) == 0 {
+			return Collected{}, err
 		}
 		next := *was.state
 		next.Generation++
-		next.Floor = plan.floor
-		_, ok, err := s.commit(ctx, was, next.Encode())
+		next.Floor = g.floor
+		_, ok, err := s.commit(ctx, was, &next)
 		if err != nil {
-			return done, err
+			return Collected{}, err
 		}
 		if !ok {
 			continue
 		}
-		if err := s.store.Delete(ctx, plan.versions...); err != nil {
-			return done, err
+		if err := s.store.Delete(ctx, g.versions...); err != nil {
+			return Collected{}, err
 		}
-		done.Versions = len(plan.versions)
-		if err := s.store.Delete(ctx, plan.objects...); err != nil {
-			return done, err
+		if err := s.store.Delete(ctx, g.objects...); err != nil {
+			return Collected{Versions: len(g.versions)}, err
 		}
-		done.Objects, done.Bytes = len(plan.objects), plan.bytes
-		return done, nil
+		return Collected{Versions: len(g.versions), Objects: len(g.objects), Bytes: g.bytes}, nil
 	}
-	return done, schemas.Errorf(schemas.CodeConflict, "sync: other writers were first %d times; nothing was removed", commitTries)
+	return Collected{}, errTooManyWriters("removed")
 }
 
-// rubbish is what a collection is to remove.
-type rubbish struct {
+// garbage is what a collection will remove.
+type garbage struct {
 	floor    string
 	versions []string // keys
 	objects  []string // keys
 	bytes    int64
 }
 
-func (r *rubbish) empty() bool { return len(r.versions)+len(r.objects) == 0 }
-
-func (s *Syncer) garbage(ctx context.Context, now *State) (*rubbish, error) {
+func (s *Syncer) findGarbage(ctx context.Context, now *state.State) (*garbage, error) {
 	retention := s.cfg.Retention.withDefaults()
 	var ids []string
-	for info, err := range s.store.List(ctx, versionPrefix) {
+	for info, err := range s.store.List(ctx, state.VersionPrefix) {
 		if err != nil {
 			return nil, err
 		}
-		if id := strings.TrimPrefix(info.Key, versionPrefix); id < now.ID {
+		if id := strings.TrimPrefix(info.Key, state.VersionPrefix); id < now.ID {
 			ids = append(ids, id)
 		}
 	}
 	first := retention.firstKept(append(slices.Clone(ids), now.ID), s.cfg.Now())
-	r := &rubbish{floor: now.ID}
+	g := &garbage{floor: now.ID}
 	if first < len(ids) {
-		r.floor = ids[first]
+		g.floor = ids[first]
 	}
-	r.floor = max(r.floor, now.Floor)
+	g.floor = max(g.floor, now.Floor)
 	live := map[string]bool{}
-	mention := func(state *State) {
-		for i := range state.Objects {
-			live[state.Objects[i].key()] = true
+	mark := func(s *state.State) {
+		for i := range s.Objects {
+			live[s.Objects[i].Key()] = true
 		}
 	}
-	mention(now)
+	mark(now)
 	for _, id := range ids {
-		if id < r.floor {
-			r.versions = append(r.versions, versionPrefix+id)
+		if id < g.floor {
+			g.versions = append(g.versions, state.VersionPrefix+id)
 			continue
 		}
-		state, err := s.loadVersion(ctx, id)
+		version, err := s.loadVersion(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		mention(state)
+		mark(version)
 	}
-	for info, err := range s.store.List(ctx, objectPrefix) {
+	for info, err := range s.store.List(ctx, state.ObjectPrefix) {
 		if err != nil {
 			return nil, err
 		}
 		if !live[info.Key] && s.cfg.Now().Sub(info.Modified) >= retention.Grace {
-			r.objects = append(r.objects, info.Key)
-			r.bytes += info.Size
+			g.objects = append(g.objects, info.Key)
+			g.bytes += info.Size
 		}
 	}
-	return r, nil
+	return g, nil
 }
 
-// firstKept is the place in ids, the oldest first and the current one last, from which on they are kept.
+// firstKept returns the index in ids, the oldest first and the current one last, of the first version to keep.
 func (r Retention) firstKept(ids []string, now time.Time) int {
 	for i := len(ids) - 2; i >= 0; i-- {
-		replaced, err := idTime(ids[i+1])
+		replaced, err := state.IDTime(ids[i+1])
 		if err != nil || now.Sub(replaced) < r.Grace {
 			continue
 		}
-		t, err := idTime(ids[i])
+		t, err := state.IDTime(ids[i])
 		tooMany := r.Keep > 0 && len(ids)-i > r.Keep
 		tooOld := r.Age > 0 && err == nil && now.Sub(t) > r.Age
 		if tooMany || tooOld {

@@ -14,10 +14,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sluice-dev/sluice/syncer"
+	"github.com/sluice-dev/sluice/syncer/state"
+	"github.com/sluice-dev/sluice/syncer/state/statetest"
 	"github.com/sluice-dev/sluice/syncer/storetest"
 )
 
-// oddNames are names that tools and servers stumble over. None is the beginning of another's path by chance alone.
+// oddNames returns names that tools and servers mishandle.
 func oddNames() []string {
 	return []string{
 		"a", "a-", "a.b", "A", "b", " ", "-rf", "new\nline", "tab\t", "back\\slash", "bad\xff\xfe", "caf\u00e9", "cafe\u0301",
@@ -26,13 +28,13 @@ func oddNames() []string {
 	}
 }
 
-// grow makes a tree under dir, over what is there already: files of many sizes, modes, symlinks, empty folders.
+// grow makes a random tree under dir, over what is there: files of many sizes and modes, symlinks, empty folders.
 func grow(t *rapid.T, dir string, depth int) {
 	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(oddNames()), 0, 5, rapid.ID[string]).Draw(t, "names") {
 		path := filepath.Join(dir, name)
 		must(t, os.RemoveAll(path))
 		switch kind := rapid.IntRange(0, 9).Draw(t, "kind"); {
-		case kind == 0: // gone, or never there
+		case kind == 0: // no such path
 		case kind == 1:
 			must(t, os.Symlink(rapid.SampledFrom([]string{"a", "b/a", "nowhere", "bad\xff", "./a//b"}).Draw(t, "target"), path))
 		case kind <= 4 && depth < 3:
@@ -52,17 +54,18 @@ func grow(t *rapid.T, dir string, depth int) {
 }
 
 func must(t *rapid.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestPushThenPullElsewhereIsTheIdentity goes through two generations of a tree: made, then changed. After each, both
-// sides are the same in all that a sync carries, and neither has anything left to do.
-func TestPushThenPullElsewhereIsTheIdentity(t *testing.T) {
+// TestPushThenPullIsIdentity syncs two generations of a tree: a new one, then a changed one. After each, both sides are equal
+// in everything that a sync carries, and neither has anything left to do.
+func TestPushThenPullIsIdentity(t *testing.T) {
 	checks := flag.Lookup("rapid.checks").Value
 	before := checks.String()
-	defer func() { _ = checks.Set(before) }() // it takes what it has given
+	defer func() { _ = checks.Set(before) }() // a value that it has returned
 	if err := checks.Set(fmt.Sprint(rounds(20, 300))); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +73,7 @@ func TestPushThenPullElsewhereIsTheIdentity(t *testing.T) {
 		rapid.Check(t, func(r *rapid.T) {
 			top, err := os.MkdirTemp("", "identity-")
 			must(r, err)
-			defer func() { _ = os.RemoveAll(top) }() // a folder of the system's for such things
+			defer func() { _ = os.RemoveAll(top) }() // rapid.T has no TempDir
 			here, there := filepath.Join(top, "here"), filepath.Join(top, "there")
 			store := &storetest.Memory{}
 			open := func(dir string) *syncer.Syncer {
@@ -90,20 +93,22 @@ func TestPushThenPullElsewhereIsTheIdentity(t *testing.T) {
 				_, err = open(there).Pull(t.Context())
 				must(r, err)
 				if x, y := list(t, here, true), list(t, there, true); !slices.Equal(x, y) {
-					r.Fatalf("the trees differ\n%s\n\n%s", strings.Join(x, "\n"), strings.Join(y, "\n"))
+					r.Fatalf("the pulled tree differs (-want +got):\n%s", differences(x, y))
 				}
 				for _, dir := range []string{here, there} {
 					st, err := open(dir).Status(t.Context())
 					must(r, err)
 					if len(st.Push)+len(st.Pull)+len(st.Conflicts) > 0 {
-						r.Fatalf("%s: there is more to do: %+v", dir, st)
+						r.Fatalf("%s: status = %+v, want nothing to do", dir, st)
 					}
 					for _, op := range []func() (*syncer.Report, error){
 						func() (*syncer.Report, error) { return open(dir).Push(t.Context()) },
 						func() (*syncer.Report, error) { return open(dir).Pull(t.Context()) },
 					} {
-						if report, err := op(); err != nil || report.Changed {
-							r.Fatalf("%s: %+v, %v", dir, report, err)
+						report, err := op()
+						must(r, err)
+						if report.Changed {
+							r.Fatalf("%s: report = %+v, want nothing changed", dir, report)
 						}
 					}
 				}
@@ -112,32 +117,31 @@ func TestPushThenPullElsewhereIsTheIdentity(t *testing.T) {
 	})
 }
 
-// FuzzLocalState has the state file in the folder be anything: a push and a pull may refuse it, and never write outside.
+// FuzzLocalState syncs a folder with any state file: a push and a pull may refuse it, and never write outside the root.
 func FuzzLocalState(f *testing.F) {
-	for _, s := range hostile() {
+	for _, s := range statetest.Hostile() {
 		f.Add([]byte(s), []byte(nil))
 	}
 	f.Add([]byte("{"), []byte("sluice-index-1\n\x00torn"))
 	f.Add([]byte("{"), []byte(`["Li4vZXNjYXBlZA=="]`))
-	f.Fuzz(func(t *testing.T, state, other []byte) {
+	f.Fuzz(func(t *testing.T, local, other []byte) {
 		up := newTree(t)
 		up.mkdir("root")
 		root, store := &tree{t, up.path("root")}, newStore()
 		a := newTree(t)
 		a.write("d/f", "from a")
 		a.push(store)
-		root.write(syncer.ReservedName, string(state))
-		root.write(syncer.ReservedName+".index", string(other))
-		root.write(syncer.ReservedName+".journal", string(other))
+		root.write(state.ReservedName, string(local))
+		root.write(state.ReservedName+".index", string(other))
+		root.write(state.ReservedName+".journal", string(other))
 		root.write("mine", "x")
 		_, _ = root.limited(store).Pull(t.Context())
 		_, _ = root.limited(store).Push(t.Context())
-		if got := up.listing(); len(got) == 0 || root.read("mine") != "x" {
-			t.Fatalf("%q", got)
-		}
+		root.want("mine", "x")
 		entries, err := os.ReadDir(up.dir)
-		if err != nil || len(entries) != 1 {
-			t.Fatalf("outside the root: %v, %v", entries, err)
+		up.must(err)
+		if len(entries) != 1 {
+			t.Fatalf("entries = %v, want the root alone", entries)
 		}
 	})
 }

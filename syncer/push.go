@@ -3,76 +3,79 @@ package syncer
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/sluice-dev/sluice/schemas"
+	"github.com/sluice-dev/sluice/syncer/packed"
+	"github.com/sluice-dev/sluice/syncer/plain"
+	"github.com/sluice-dev/sluice/syncer/plan"
+	"github.com/sluice-dev/sluice/syncer/state"
+	"github.com/sluice-dev/sluice/syncer/worktree"
 )
 
-// commitTries is how often a push that lost the race for the state starts again from the read.
-const commitTries = 60
-
-// Push stores what the folder holds that the store does not have yet, and makes it the workspace's next version. What
-// others have stored meanwhile is kept. Nothing in the folder changes but the state file and the index.
+// Push stores what the folder has and the store does not, and makes it the workspace's next version. It keeps what others
+// have stored meanwhile. Nothing in the folder changes but the state file and the index.
 //
-// Errors: conflict when a path changed on both sides and OnConflict does not settle it, or when a sync of this folder
-// is running, or when other writers were first again and again; invalid_argument for a state that is refused;
-// unavailable when the store could not be reached. The report is never nil.
+// Errors: conflict when a path changed on both sides and OnConflict does not settle it, when a sync of this folder is
+// running, or when other writers were first too often; invalid_argument for a state that is refused; unavailable when the
+// store could not be reached. The report is never nil.
 func (s *Syncer) Push(ctx context.Context) (*Report, error) {
-	return s.operate(func(x *session) error { return x.push(ctx) })
+	return s.run(func(o *operation) error { return o.push(ctx) })
 }
 
-// operate runs one operation on the folder and reports it.
-func (s *Syncer) operate(run func(x *session) error) (*Report, error) {
-	x, err := s.open()
-	if err != nil {
-		return &Report{}, err
-	}
-	err = errors.Join(run(x), x.close())
-	x.report.DurationMS = s.cfg.Now().Sub(x.began).Milliseconds()
-	return x.report, joined(err)
+// layout is how a push keeps content in the store.
+type layout interface {
+	// Upload stores the content of files and returns what was read of each: nil for a file that is gone. remote has the
+	// files that the store has at their paths, or nil.
+	Upload(ctx context.Context, files, remote []*state.Node) (read []*worktree.Content, sent int64, err error)
+	// KeepRemote stores the store's side of conflicts of which both sides are kept where the push would overwrite it.
+	KeepRemote(ctx context.Context, steps []plan.Step) error
+	// Find returns where content is stored that need not be sent.
+	Find(n *state.Node) (state.Location, bool)
+	// SetObjects lists in next the objects that its files refer to.
+	SetObjects(next *state.State)
+	// Prepare does what must happen before the commit.
+	Prepare(ctx context.Context, next *state.State) error
 }
 
-// joined undoes a join of one error, so that its text and its code stay as they are.
-func joined(err error) error {
-	if many, ok := err.(interface{ Unwrap() []error }); ok && len(many.Unwrap()) == 1 {
-		return many.Unwrap()[0]
-	}
-	return err
-}
+var (
+	_ layout = (*packed.Layout)(nil)
+	_ layout = (*plain.Layout)(nil)
+)
 
-func (x *session) push(ctx context.Context) error {
-	l, err := x.scan(ctx)
+func (o *operation) push(ctx context.Context) error {
+	t, err := o.scan(ctx)
 	if err != nil {
 		return err
 	}
-	var kept *shelf
-	if err = x.pushUntilFirst(ctx, l, &kept); err != nil && kept != nil && !x.committing {
-		x.discard(ctx, kept.mineAll(), nil)
+	if err = o.pushUntilFirst(ctx, t); err != nil && o.stored != nil && !o.committing {
+		o.deleteUnused(ctx, o.stored.Temporary(), nil)
 	}
 	return err
 }
 
-// pushUntilFirst pushes, starting again from the read whenever another writer was first.
-func (x *session) pushUntilFirst(ctx context.Context, l *local, kept **shelf) error {
+// pushUntilFirst pushes, and starts again from the read whenever another writer was first.
+func (o *operation) pushUntilFirst(ctx context.Context, t *worktree.Tree) error {
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(5*time.Millisecond),
 		backoff.WithMaxInterval(500*time.Millisecond), backoff.WithMaxElapsedTime(0))
 	for range commitTries {
-		was, err := x.remote(ctx)
+		was, err := o.remote(ctx)
 		if err != nil {
 			return err
 		}
-		steps, err := x.decided(ctx, l, was.state, TakeLocal)
+		steps, err := o.plan(ctx, t, was.state, plan.TakeLocal)
 		if err != nil {
 			return err
 		}
-		if err := x.conflicts(steps); err != nil {
+		if err := o.reportConflicts(steps); err != nil {
 			return err
 		}
-		done, err := x.pushSteps(ctx, l, was, steps, kept)
-		if done || err != nil && !errors.Is(err, errOvertaken) {
+		done, err := o.pushSteps(ctx, t, was, steps)
+		if done || err != nil && !errors.Is(err, plain.ErrOvertaken) {
 			return err
 		}
 		select {
@@ -81,212 +84,172 @@ func (x *session) pushUntilFirst(ctx context.Context, l *local, kept **shelf) er
 		case <-time.After(wait.NextBackOff()):
 		}
 	}
-	return schemas.Errorf(schemas.CodeConflict, "sync: other writers were first %d times; nothing was changed", commitTries)
+	return errTooManyWriters("changed")
 }
 
-// pushSteps carries a plan out. It is false when another writer was first.
-func (x *session) pushSteps(ctx context.Context, l *local, was *snapshot, steps []Step, kept **shelf) (bool, error) {
-	sending := sends(steps)
-	if sending == 0 && !was.damaged && (was.token != "" || len(was.state.Nodes) == 0) {
-		return true, x.nothingToPush(ctx, l, was, steps)
+// pushSteps carries out a plan. done is false when another writer was first.
+func (o *operation) pushSteps(ctx context.Context, t *worktree.Tree, was *snapshot, steps []plan.Step) (done bool, err error) {
+	changes := 0 // paths to push, known before their content is read
+	for i := range steps {
+		if d := steps[i].Do; d == plan.TakeLocal || d == plan.KeepBoth {
+			changes++
+		}
 	}
-	if err := x.probe(ctx, was); err != nil {
+	if changes == 0 && !was.damaged && (was.token != "" || was.empty()) {
+		return true, o.finishPush(ctx, t, was.state, was.token, steps)
+	}
+	if err := o.probe(ctx, was); err != nil {
 		return false, err
 	}
-	next := &State{Layout: was.state.Layout, Generation: was.state.Generation, Floor: was.state.Floor,
+	next := &state.State{Layout: was.state.Layout, Generation: was.state.Generation, Floor: was.state.Floor,
 		Count: was.state.Count + 1, Parent: was.state.ID}
-	store := x.keeper(was, kept)
+	l := o.layout(was)
 	changed := false
 	group, side := errgroup.WithContext(ctx)
-	early := sending > l.rehashed // else it may well turn out that nothing has changed
+	early := changes > t.Rehashed // else possibly nothing has changed
 	group.Go(func() error {
 		if !early {
 			return nil
 		}
-		return x.archive(side, was)
+		return o.archive(side, was)
 	})
 	group.Go(func() error {
-		x.clashes(steps)
-		todo, place := filesToSend(steps, l)
-		if err := x.send(side, l, steps, todo, place, store); err != nil {
+		o.noteCaseCollisions(steps)
+		if err := o.upload(side, t, steps, l); err != nil {
 			return err
 		}
-		if err := store.aside(side, steps); err != nil {
+		if err := l.KeepRemote(side, steps); err != nil {
 			return err
 		}
-		if changed = x.nextTree(next, was, steps, store); !changed {
+		if changed = o.nextTree(next, was, steps, l); !changed {
 			return nil
 		}
-		return store.finish(side, next)
+		return l.Prepare(side, next)
 	})
 	if err := group.Wait(); err != nil {
 		return false, err
 	}
 	if !changed && !was.damaged && (was.token != "" || len(next.Nodes) == 0) {
-		x.discard(ctx, (*kept).mineAll(), nil)
-		return true, x.nothingToPush(ctx, l, was, steps)
+		o.deleteUnused(ctx, o.stored.Temporary(), nil)
+		return true, o.finishPush(ctx, t, was.state, was.token, steps)
 	}
-	next.SyncedAt = x.cfg.Now().UTC()
-	next.ID = newID(next.SyncedAt, was.state.ID)
-	x.cfg.Progress(Progress{Phase: "commit"})
+	next.SyncedAt = o.cfg.Now().UTC()
+	next.ID = state.NewID(next.SyncedAt, was.state.ID)
+	o.cfg.Progress(Progress{Phase: "commit"})
 	if !early {
-		if err := x.archive(ctx, was); err != nil {
+		if err := o.archive(ctx, was); err != nil {
 			return false, err
 		}
 	}
-	x.committing = true
-	token, done, err := x.commit(ctx, was, next.Encode())
+	o.committing = true
+	token, done, err := o.commit(ctx, was, next)
 	if err != nil {
 		return false, err
 	}
-	x.committing = false
+	o.committing = false
 	if !done {
 		return false, nil
 	}
-	x.report.Version, x.report.Changed = next.ID, true
-	x.discard(ctx, append((*kept).mineAll(), was.state.Objects...), next.Objects)
-	next, token = x.settle(ctx, l, next, token)
-	if err := x.remember(l, next, token, steps, pushedBase); err != nil {
+	o.report.Version, o.report.Changed = next.ID, true
+	o.deleteUnused(ctx, append(o.stored.Temporary(), was.state.Objects...), next.Objects)
+	if err := o.finishPush(ctx, t, next, token, steps); err != nil {
 		return true, err
 	}
-	x.tidy(ctx, next)
+	o.collectSometimes(ctx, next)
 	return true, nil
 }
 
-// nothingToPush ends a push that has found the store as it should be. What an earlier one has left undone is done.
-func (x *session) nothingToPush(ctx context.Context, l *local, was *snapshot, steps []Step) error {
-	state, token := x.settle(ctx, l, was.state, was.token)
-	return x.remember(l, state, token, steps, pushedBase)
+// finishPush publishes what this push or an interrupted one has left pending, and writes the local state.
+func (o *operation) finishPush(ctx context.Context, t *worktree.Tree, s *state.State, token string, steps []plan.Step) error {
+	s, token = o.publish(ctx, t, s, token)
+	return o.saveBase(t, s, token, steps, plan.PushedBase)
 }
 
-// sends is how many paths a push has something to do about, as far as can be said before their content is read.
-func sends(steps []Step) (count int) {
-	for i := range steps {
-		if d := steps[i].Do; d == TakeLocal || d == KeepBoth {
-			count++
-		}
+// layout returns the layout for an attempt. It relies on what an earlier attempt has stored as long as no garbage
+// collection has begun since.
+func (o *operation) layout(was *snapshot) layout {
+	if was.state.Layout == Plain && o.pushName == "" {
+		o.pushName = state.RandomName()
 	}
-	return count
-}
-
-// keeper is how content is kept: the layout.
-type keeper interface {
-	// send stores what files hold and says what that was: nil for one that went away.
-	send(ctx context.Context, x *session, files, was []*Node) ([]*content, error)
-	// aside sees to it that the store's side of conflicts of which both sides are kept can be referred to.
-	aside(ctx context.Context, steps []Step) error
-	// has says where content is that need not be sent.
-	has(n *Node) (Location, bool)
-	// settle fills in what the next state needs to say of objects.
-	settle(next *State)
-	// finish does what must be done before the commit.
-	finish(ctx context.Context, next *State) error
-}
-
-func (x *session) keeper(was *snapshot, kept **shelf) keeper {
-	push := ""
+	name := ""
 	if was.state.Layout == Plain {
-		if push = x.name; push == "" {
-			push = randomName()
-			x.name = push
-		}
+		name = o.pushName
 	}
-	// What an earlier try has sent may be relied on as long as no garbage collection has begun since.
-	h := newShelf(x.store, was.state, push)
-	if old := *kept; old != nil && old.generation == h.generation {
-		h.adopt(old)
-	}
-	*kept = h
-	p := packed{shelf: h, parallel: x.parallel(x.cfg.Uploads, 8)}
+	index := packed.NewObjectIndex(o.store, was.state, name)
+	index.Adopt(o.stored)
+	o.stored = index
+	p := packed.Layout{Store: o.store, Root: o.root, Index: index, Parallel: o.cfg.Uploads, Meter: o.meter}
 	if was.state.Layout == Plain {
-		return &plain{
-			packed: p, puts: x.parallel(x.cfg.Uploads, 64), was: was.state, token: was.token,
-			force: x.cfg.OnConflict == ConflictLocal,
-		}
+		return &plain.Layout{Layout: p, Remote: was.state, Token: was.token, Uploads: o.cfg.Uploads,
+			Overwrite: o.cfg.OnConflict == ConflictLocal}
 	}
 	return &p
 }
 
-func (x *session) parallel(configured, otherwise int) int {
-	if configured > 0 {
-		return configured
-	}
-	return otherwise
-}
-
-// filesToSend are the local files that the store is to have, with their steps' and their places in the scan.
-func filesToSend(steps []Step, l *local) (todo []int, place []int) {
-	at := 0
+// upload stores the content of the local files that the store does not have, and puts what was read of them into the tree
+// and the steps. A file that is gone is left to the next push.
+func (o *operation) upload(ctx context.Context, t *worktree.Tree, steps []plan.Step, l layout) error {
+	var files, remote []*state.Node
+	var step, place []int // of each file: in steps and in the tree
+	at := -1
 	for i := range steps {
-		n := steps[i].Local
+		n, r := steps[i].Local, steps[i].Remote
 		if n == nil {
 			continue
 		}
-		if d := steps[i].Do; n.Kind == File && (d == TakeLocal || d == KeepBoth) {
-			todo = append(todo, i)
-			place = append(place, at)
-		}
 		at++
-	}
-	return todo, place
-}
-
-// send stores the content of the files at the given steps, and puts what was read of them into the scan. A file that
-// went away since is left for the next push.
-func (x *session) send(ctx context.Context, l *local, steps []Step, todo, place []int, store keeper) error {
-	var files, was []*Node
-	var which []int
-	for k, i := range todo {
-		n := steps[i].Local
+		if d := steps[i].Do; n.Kind != state.File || d != plan.TakeLocal && d != plan.KeepBoth {
+			continue
+		}
 		if n.Hashed {
-			if _, ok := store.has(n); ok {
-				continue
-			}
-			if steps[i].Remote != nil && sameContent(n, steps[i].Remote) {
+			if _, ok := l.Find(n); ok || r != nil && state.SameContent(n, r) {
 				continue
 			}
 		}
-		files, was, which = append(files, n), append(was, steps[i].Remote), append(which, k)
+		files, remote = append(files, n), append(remote, r)
+		step, place = append(step, i), append(place, at)
 	}
 	if len(files) == 0 {
 		return nil
 	}
-	results, err := store.send(ctx, x, files, was)
+	read, sent, err := l.Upload(ctx, files, remote)
+	o.report.BytesSent += sent
 	if err != nil {
 		return err
 	}
-	for k, c := range results {
-		i, at := todo[which[k]], place[which[k]]
+	for k, c := range read {
+		s := &steps[step[k]]
 		if c == nil {
-			steps[i].Do = Leave
+			s.Do = plan.Leave
 			continue
 		}
-		n := c.node(steps[i].Local)
-		steps[i].Local, l.nodes[at], l.stats[at] = &n, &n, c.stat
-		if c.unsteady {
-			x.report.Unsteady = append(x.report.Unsteady, n.Path)
+		n := c.Node(s.Local)
+		s.Local, t.Nodes[place[k]], t.Stats[place[k]] = &n, &n, c.Stat
+		if c.Unsteady {
+			o.report.Unsteady = append(o.report.Unsteady, n.Path)
 		}
 	}
 	return nil
 }
 
-// nextTree fills next with the tree that the store has after this push, and says whether that is another one.
-func (x *session) nextTree(next *State, was *snapshot, steps []Step, store keeper) (changed bool) {
-	next.Nodes = make([]Node, 0, len(steps))
-	x.report.Uploaded, x.report.Deleted = 0, 0
-	var beside []Node
+// nextTree fills next with the tree that the store has after this push, and reports whether it differs from the current
+// one.
+func (o *operation) nextTree(next *state.State, was *snapshot, steps []plan.Step, l layout) (changed bool) {
+	next.Nodes = make([]state.Node, 0, len(steps))
+	o.report.Uploaded, o.report.Deleted = 0, 0
+	var beside []state.Node
 	for i := range steps {
 		s := &steps[i]
 		n := s.Remote
-		if (s.Do == TakeLocal || s.Do == KeepBoth) && !same(s.Local, s.Remote) {
+		if (s.Do == plan.TakeLocal || s.Do == plan.KeepBoth) && !state.Same(s.Local, s.Remote) {
 			n, changed = s.Local, true
 			switch {
 			case n == nil:
-				x.report.Deleted++
-			case n.Kind == File:
-				x.report.Uploaded++
+				o.report.Deleted++
+			case n.Kind == state.File:
+				o.report.Uploaded++
 			}
-			if s.Do == KeepBoth {
+			if s.Do == plan.KeepBoth {
 				copied := *s.Remote
 				copied.Path = besideName(copied.Path, was.state.ID)
 				beside = append(beside, copied)
@@ -297,58 +260,29 @@ func (x *session) nextTree(next *State, was *snapshot, steps []Step, store keepe
 		}
 		kept := *n
 		if n != s.Remote {
-			kept.At = Location{}
-			if s.Remote != nil && sameContent(n, s.Remote) {
+			kept.At = state.Location{}
+			if s.Remote != nil && state.SameContent(n, s.Remote) {
 				kept.At = s.Remote.At
-			} else if at, ok := store.has(n); ok {
+			} else if at, ok := l.Find(n); ok {
 				kept.At = at
 			}
 		}
 		next.Nodes = append(next.Nodes, kept)
 	}
 	next.Nodes = mergeNodes(next.Nodes, beside)
-	store.settle(next)
+	l.SetObjects(next)
 	return changed
 }
 
-// pushedBase is what both sides have in common after a push: what is the same on both, and of the rest what was. whole
-// says whether that is all that the store has.
-func pushedBase(steps []Step, now []Node) (base []Node, whole bool) {
-	base = make([]Node, 0, len(steps))
-	kept := 0
-	at := 0
-	for i := range steps {
-		s := &steps[i]
-		path := s.Path()
-		for at < len(now) && comparePaths(now[at].Path, path) < 0 {
-			at++
-		}
-		switch s.Do {
-		case InSync, TakeLocal, KeepBoth:
-			if at < len(now) && now[at].Path == path {
-				base = append(base, now[at])
-				kept++
-			}
-		default:
-			if s.Base != nil {
-				n := *s.Base
-				n.At = Location{}
-				base = append(base, n)
-			}
-		}
-	}
-	return base, kept == len(base) && kept == len(now)
-}
-
-// mergeNodes puts more into nodes, in the order of a walk. Where a path is in both, nodes' stays.
-func mergeNodes(nodes, more []Node) []Node {
+// mergeNodes merges more into nodes, both in walk order. Where both have a path, nodes' stays.
+func mergeNodes(nodes, more []state.Node) []state.Node {
 	if len(more) == 0 {
 		return nodes
 	}
-	all := make([]Node, 0, len(nodes)+len(more))
+	all := make([]state.Node, 0, len(nodes)+len(more))
 	i := 0
 	for _, m := range more {
-		for i < len(nodes) && comparePaths(nodes[i].Path, m.Path) < 0 {
+		for i < len(nodes) && state.ComparePaths(nodes[i].Path, m.Path) < 0 {
 			all = append(all, nodes[i])
 			i++
 		}
@@ -359,21 +293,65 @@ func mergeNodes(nodes, more []Node) []Node {
 	return append(all, nodes[i:]...)
 }
 
-// besideName is where the store's side of a conflict is kept beside the folder's.
+// besideName returns the path at which the store's side of a conflict is kept beside the folder's.
 func besideName(path, version string) string {
 	const suffix = ".conflict-"
 	if version == "" {
 		version = "remote"
 	}
-	dir, name := parent(path), path
+	dir, name := state.Parent(path), path
 	if dir != "" {
 		name = path[len(dir)+1:]
 	}
-	if room := maxName - len(suffix) - len(version); len(name) > room {
+	if room := state.MaxName - len(suffix) - len(version); len(name) > room {
 		name = name[:room]
 	}
 	if dir != "" {
 		name = dir + "/" + name
 	}
 	return name + suffix + version
+}
+
+// publish finishes a committed push of the plain layout, this one or an interrupted one, and returns the state afterwards.
+// What fails is noted and left to the next push: the new tree is stored completely, and every reader of the state gets it.
+func (o *operation) publish(ctx context.Context, t *worktree.Tree, s *state.State, token string) (*state.State, string) {
+	if s.Published() {
+		return s, token
+	}
+	p := &plain.Publisher{Store: o.store, Root: o.root, Tree: t, State: s, Token: token, Uploads: o.cfg.Uploads,
+		Overwrite: o.cfg.OnConflict == ConflictLocal, Meter: o.meter}
+	left, err := p.Run(ctx)
+	if err != nil {
+		if info, statErr := o.store.Stat(ctx, state.ReservedName); statErr == nil && info.Token != token {
+			return s, "" // another writer has replaced the state and takes over the rest
+		}
+		o.note(fmt.Sprintf("version %s is stored, but %d of its files are not under their own paths yet: push again to publish them: %v",
+			s.ID, len(left), err))
+	}
+	if len(left) == len(s.Pending) && err != nil {
+		return s, token
+	}
+	next := *s
+	next.Nodes = slices.Clone(s.Nodes)
+	next.Pending, next.Dropping = left, nil
+	pending := make(map[string]bool, len(left))
+	for _, p := range left {
+		pending[p.Path] = true
+	}
+	for _, p := range s.Pending {
+		if at, ok := next.Search(p.Path); ok && !pending[p.Path] {
+			next.Nodes[at].At = state.Location{}
+		}
+	}
+	next.CompactObjects()
+	now, done, err := o.commit(context.WithoutCancel(ctx), &snapshot{state: s, token: token}, &next)
+	switch {
+	case err != nil:
+		o.note("the files are under their own paths, but the state could not record it: push again: " + err.Error())
+		return s, token
+	case !done: // another writer was first and takes over the rest
+		return &next, ""
+	}
+	o.deleteUnused(ctx, s.Objects, next.Objects)
+	return &next, now
 }

@@ -4,147 +4,149 @@ import (
 	"bytes"
 	"context"
 	"crypto/md5"
-	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"slices"
-	"strconv"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
+	"github.com/sluice-dev/sluice/syncer/plain"
+	"github.com/sluice-dev/sluice/syncer/state"
+	"github.com/sluice-dev/sluice/syncer/worktree"
 )
 
-// Keys of what Sluice keeps in the store, under the workspace's prefix.
-const (
-	stateKey      = ReservedName
-	objectPrefix  = ReservedName + ".d/objects/"
-	versionPrefix = ReservedName + ".d/versions/"
-	oddPrefix     = ReservedName + ".d/odd/"
-	probePrefix   = ReservedName + ".d/probe/"
-)
+// commitTries is how often an operation starts again from the read because another writer replaced the state first.
+const commitTries = 60
 
-// key is where the object is stored.
-func (o *Object) key() string {
-	key := objectPrefix + strconv.FormatUint(o.Generation, 36) + "/" + hex.EncodeToString(o.Digest[:])
-	if o.Push != "" {
-		key += "-" + o.Push
-	}
-	return key
-}
+// cleanupTime bounds the cleanup after an operation that is complete or has failed.
+const cleanupTime = 30 * time.Second
 
-// snapshot is the remote state as it was read, with the token to replace it by. State is never nil; token is "" where
-// there is none yet.
+// snapshot is the remote state as it was read, with the token to replace it by. state is never nil; token is "" where
+// the store has none yet.
 type snapshot struct {
-	state *State
+	state *state.State
 	token string
-	// damaged is set when the state that is there could not be read, and state was made from what else is kept.
+	// damaged is set when the state in the store could not be read, and state was made from what else is kept.
 	damaged bool
 }
 
-// loadRemote reads the remote state. The index saves the reading, and the memory, when it knows the current one.
-func (s *Syncer) loadRemote(ctx context.Context, x *index, ahead *Info) (*snapshot, error) {
-	if x.whole && x.token != "" && x.remote == s.cfg.Remote {
-		if ahead == nil {
-			info, err := s.store.Stat(ctx, stateKey)
+// empty reports whether the place holds nothing yet.
+func (s *snapshot) empty() bool { return s.token == "" && len(s.state.Nodes) == 0 }
+
+// loadRemote reads the remote state. An index that has the current one saves the reading and the memory. info is the state
+// object's, nil to ask for it.
+func (s *Syncer) loadRemote(ctx context.Context, x *worktree.Index, info *objectstore.Info) (*snapshot, error) {
+	if x.Whole && x.Token != "" && x.Remote == s.cfg.Remote {
+		if info == nil {
+			now, err := s.store.Stat(ctx, state.ReservedName)
 			if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 				return nil, err
 			}
-			ahead = &info
+			info = &now
 		}
-		if ahead.Token == x.token {
-			return &snapshot{state: &x.base, token: x.token}, nil
+		if info.Token == x.Token {
+			return &snapshot{state: &x.Base, token: x.Token}, nil
 		}
 	}
-	data, info, err := s.store.Get(ctx, stateKey, Range{Max: s.cfg.Limits.StateBytes}, nil)
+	data, read, err := s.store.Get(ctx, state.ReservedName, objectstore.Range{Max: s.cfg.Limits.StateBytes}, nil)
 	if errors.Is(err, schemas.ErrNotFound) {
 		return s.firstRemote(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
-	state, err := DecodeState(data, s.cfg.Limits)
-	if errors.Is(err, ErrCorrupt) {
-		return s.repairRemote(ctx, info.Token, err)
+	r, err := state.Decode(data, s.cfg.Limits)
+	if errors.Is(err, state.ErrCorrupt) {
+		return s.repairRemote(ctx, read.Token, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if state.Remote != "" {
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "the store's state is a copy of a folder's local state")
-	}
-	if state.Layout == "" {
-		state.Layout = Plain
-	}
-	if s.cfg.Layout != "" && s.cfg.Layout != state.Layout {
+	if r.Remote != "" {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument,
-			"the workspace is kept in layout %q, not %q; leave the layout out to go on with it", state.Layout, s.cfg.Layout)
+			"sync: %s in the store is a copy of a folder's local state: delete it there and push again", state.ReservedName)
 	}
-	return &snapshot{state: state, token: info.Token}, nil
+	if r.Layout == "" {
+		r.Layout = Plain
+	}
+	if s.cfg.Layout != "" && s.cfg.Layout != r.Layout {
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument,
+			"sync: the workspace has layout %q, not %q: leave the layout out", r.Layout, s.cfg.Layout)
+	}
+	return &snapshot{state: r, token: read.Token}, nil
 }
 
-// remote is loadRemote for an operation on the folder. Where the store has nothing of the workspace any more, the last
-// sync says nothing about what is there: nothing in the folder is deleted for it. Where the store's state is corrupt,
-// what stands in for it is older than the folder, and is not to bring back what has been changed since.
-func (x *session) remote(ctx context.Context) (*snapshot, error) {
-	was, err := x.loadRemote(ctx, x.index, x.ahead)
-	x.ahead = nil // once: whoever asks again wants to know what has changed since
+// firstRemote returns the state of a place that has none: an empty one, or, in the plain layout, one made from the files
+// that other tools have put there.
+func (s *Syncer) firstRemote(ctx context.Context) (*snapshot, error) {
+	if s.cfg.Layout == Plain {
+		adopted, err := plain.Adopt(ctx, s.store, s.cfg.Limits)
+		return &snapshot{state: adopted}, err
+	}
+	return &snapshot{state: &state.State{Layout: Packed}}, nil
+}
+
+// repairRemote replaces a corrupt state by the newest version, or by the files under the prefix.
+func (s *Syncer) repairRemote(ctx context.Context, token string, cause error) (*snapshot, error) {
+	if s.cfg.Layout == Plain {
+		adopted, err := plain.Adopt(ctx, s.store, s.cfg.Limits)
+		return &snapshot{state: adopted, token: token, damaged: true}, err
+	}
+	newest := ""
+	for info, err := range s.store.List(ctx, state.VersionPrefix) {
+		if err != nil {
+			return nil, err
+		}
+		newest = strings.TrimPrefix(info.Key, state.VersionPrefix)
+	}
+	if newest == "" {
+		return &snapshot{state: &state.State{Layout: Packed}, token: token, damaged: true}, nil
+	}
+	version, err := s.loadVersion(ctx, newest)
+	if err != nil {
+		return nil, errors.Join(cause, err)
+	}
+	return &snapshot{state: version, token: token, damaged: true}, nil
+}
+
+// remote is loadRemote for an operation on the folder. Where the store has lost the workspace, the base no longer
+// describes it, and nothing in the folder is deleted for it. Where the store's state is corrupt, its replacement is older
+// than the folder, and must not undo what has changed since.
+func (o *operation) remote(ctx context.Context) (*snapshot, error) {
+	r, err := o.loadRemote(ctx, o.index, o.remoteInfo)
+	o.remoteInfo = nil // a second call must see what has changed since
 	if err != nil {
 		return nil, err
 	}
-	known := len(x.index.base.Nodes) > 0
+	known := len(o.index.Base.Nodes) > 0
 	switch {
-	case was.damaged:
-		x.note("the store's state was corrupt; what stands in for it is older, and the next push makes it anew")
+	case r.damaged:
+		o.note("the store's state was corrupt; an older version stands in for it until the next push writes a new one")
 		if known {
-			x.index.base = *was.state
-			x.indexed, x.index.whole = false, false
+			o.index.Base = *r.state
+			o.indexValid, o.index.Whole = false, false
 		}
-	case was.token == "" && len(was.state.Nodes) == 0 && known:
-		x.note("the store has nothing of this workspace any more")
-		x.index.base = State{}
-		x.indexed, x.index.whole = false, false
+	case r.empty() && known:
+		o.note("the store no longer has this workspace")
+		o.index.Base = state.State{}
+		o.indexValid, o.index.Whole = false, false
 	}
-	return was, nil
+	return r, nil
 }
 
-func (x *session) note(text string) {
-	if !slices.Contains(x.report.Notes, text) {
-		x.report.Notes = append(x.report.Notes, text)
-	}
-}
-
-// newID names a state by its time, later than that of the one before whatever the clock says, so that the order of
-// names is the order of commits.
-func newID(now time.Time, before string) string {
-	now = now.UTC()
-	if t, err := idTime(before); err == nil && !now.After(t) {
-		now = t.Add(time.Microsecond)
-	}
-	var random [4]byte
-	_, _ = rand.Read(random[:]) // it never fails: see crypto/rand
-	return now.Format(idLayout) + "-" + hex.EncodeToString(random[:])
-}
-
-const idLayout = "20060102T150405.000000Z"
-
-func idTime(id string) (time.Time, error) {
-	if len(id) < len(idLayout) {
-		return time.Time{}, errIndex
-	}
-	return time.Parse(idLayout, id[:len(idLayout)])
-}
-
-// commit replaces the remote state that was read by next. It is false when another writer was first. A write whose
-// answer was lost, and which is then refused because it has taken place, is known by its ID.
-func (s *Syncer) commit(ctx context.Context, was *snapshot, data []byte) (token string, done bool, err error) {
+// commit replaces the remote state that was read by next. done is false when another writer was first. A write whose
+// response was lost, and whose retry is refused because it took place, is recognized by its content, which has a unique ID.
+func (s *Syncer) commit(ctx context.Context, was *snapshot, next *state.State) (token string, done bool, err error) {
+	data := next.Encode()
 	if err := s.cfg.Fence(ctx); err != nil {
 		return "", false, err
 	}
 	sha, sum := sha256.Sum256(data), md5.Sum(data)
-	cond := Condition{Match: was.token, Absent: was.token == ""}
-	c := Content{Reader: bytes.NewReader(data), Size: int64(len(data)), SHA256: &sha, MD5: &sum}
-	token, err = s.store.Put(ctx, stateKey, c, cond)
+	cond := objectstore.Condition{Match: was.token, Absent: was.token == ""}
+	c := objectstore.Content{Reader: bytes.NewReader(data), Size: int64(len(data)), SHA256: &sha, MD5: &sum}
+	token, err = s.store.Put(ctx, state.ReservedName, c, cond)
 	if err == nil {
 		return token, true, nil
 	}
@@ -152,12 +154,51 @@ func (s *Syncer) commit(ctx context.Context, was *snapshot, data []byte) (token 
 	if !lost && !errors.Is(err, schemas.ErrUnavailable) {
 		return "", false, err
 	}
-	there, info, readErr := s.store.Get(ctx, stateKey, Range{Max: s.cfg.Limits.StateBytes}, nil)
-	if readErr == nil && bytes.Equal(there, data) {
+	stored, info, readErr := s.store.Get(ctx, state.ReservedName, objectstore.Range{Max: s.cfg.Limits.StateBytes}, nil)
+	if readErr == nil && bytes.Equal(stored, data) {
 		return info.Token, true, nil
 	}
 	if lost && (readErr == nil || errors.Is(readErr, schemas.ErrNotFound)) {
 		return "", false, nil
 	}
 	return "", false, errors.Join(err, readErr)
+}
+
+// errTooManyWriters is returned after commitTries lost races.
+func errTooManyWriters(what string) error {
+	return schemas.Errorf(schemas.CodeConflict, "sync: other writers were first %d times; nothing was %s: try again later", commitTries, what)
+}
+
+// probe checks before this folder's first push to a place that the store honors conditions.
+func (o *operation) probe(ctx context.Context, was *snapshot) error {
+	if o.cfg.SingleWriter || o.probed || was.token != "" && o.index.Remote == o.cfg.Remote {
+		return nil
+	}
+	if err := objectstore.ProbeConditions(ctx, o.store, state.ProbePrefix); err != nil {
+		return err
+	}
+	o.probed = true
+	return nil
+}
+
+// deleteUnused deletes the temporary packs of had that has does not list.
+func (o *operation) deleteUnused(ctx context.Context, had, has []state.Object) {
+	kept := make(map[string]bool, len(has))
+	for i := range has {
+		kept[has[i].Key()] = true
+	}
+	var keys []string
+	for i := range had {
+		if key := had[i].Key(); !kept[key] && had[i].Push != "" {
+			keys = append(keys, key)
+		}
+	}
+	if len(keys) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	defer cancel()
+	if err := o.store.Delete(ctx, keys...); err != nil {
+		o.note(fmt.Sprintf("%d unused packs were not deleted and stay until the next garbage collection: %v", len(keys), err))
+	}
 }

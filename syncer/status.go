@@ -1,18 +1,22 @@
 package syncer
 
 import (
+	"cmp"
 	"context"
 	"time"
+
+	"github.com/sluice-dev/sluice/syncer/plan"
+	"github.com/sluice-dev/sluice/syncer/state"
 )
 
-// Status says how the folder and the store differ.
+// Status is how the folder and the store differ.
 type Status struct {
 	Version   string     `json:"version,omitempty"`       // the store's
 	Layout    Layout     `json:"layout"`                  // the store's
 	SyncedAt  time.Time  `json:"last_synced_at,omitzero"` // the folder's last sync
-	Stale     bool       `json:"stale"`                   // whether that is longer ago than [Config.StaleAfter]
-	Push      []Change   `json:"push,omitempty"`          // what a push would do to the store
-	Pull      []Change   `json:"pull,omitempty"`          // what a pull would do to the folder
+	Stale     bool       `json:"stale"`                   // whether that is older than [Config].StaleAfter
+	Push      []Change   `json:"push,omitempty"`          // what a push would change in the store
+	Pull      []Change   `json:"pull,omitempty"`          // what a pull would change in the folder
 	Conflicts []Conflict `json:"conflicts,omitempty"`
 	Skipped   []Skipped  `json:"skipped,omitempty"`
 	Notes     []string   `json:"notes,omitempty"`
@@ -23,31 +27,31 @@ type Change struct {
 	Path string `json:"path"`
 	What string `json:"what"` // "added", "changed" or "deleted"
 	Kind string `json:"kind"` // "file", "folder" or "symlink"
-	Size int64  `json:"size"` // bytes it will have
+	Size int64  `json:"size"` // bytes afterwards
 }
 
-// Status compares the folder with the store and changes neither. It reads the files that look changed.
+// Status compares the folder with the store and changes neither. It reads the files whose stat changed.
 func (s *Syncer) Status(ctx context.Context) (*Status, error) {
 	st := &Status{}
-	_, err := s.operate(func(x *session) error { return x.status(ctx, st) })
+	_, err := s.run(func(o *operation) error { return o.status(ctx, st) })
 	return st, err
 }
 
-func (x *session) status(ctx context.Context, st *Status) error {
-	l, err := x.scan(ctx)
+func (o *operation) status(ctx context.Context, st *Status) error {
+	t, err := o.scan(ctx)
 	if err != nil {
 		return err
 	}
-	st.SyncedAt = x.index.base.SyncedAt
-	st.Stale = st.SyncedAt.IsZero() || x.cfg.Now().Sub(st.SyncedAt) > x.cfg.StaleAfter
-	was, err := x.remote(ctx)
+	st.SyncedAt = o.index.Base.SyncedAt
+	st.Stale = st.SyncedAt.IsZero() || o.cfg.Now().Sub(st.SyncedAt) > o.cfg.StaleAfter
+	was, err := o.remote(ctx)
 	if err != nil {
 		return err
 	}
-	if err := l.hash(ctx, x.root, l.unhashed(), func(int64) {}); err != nil {
+	if err := t.Hash(ctx, o.root, t.Unhashed()); err != nil {
 		return err
 	}
-	steps, err := x.decided(ctx, l, was.state, TakeLocal)
+	steps, err := o.plan(ctx, t, was.state, plan.TakeLocal)
 	if err != nil {
 		return err
 	}
@@ -55,19 +59,19 @@ func (x *session) status(ctx context.Context, st *Status) error {
 	for i := range steps {
 		s := &steps[i]
 		switch s.Do {
-		case TakeLocal, KeepBoth:
+		case plan.TakeLocal, plan.KeepBoth:
 			st.Push = append(st.Push, difference(s.Remote, s.Local))
-		case TakeRemote:
+		case plan.TakeRemote:
 			st.Pull = append(st.Pull, difference(s.Local, s.Remote))
 		}
 	}
-	_ = x.conflicts(steps) // they are part of the answer, not a failure of it
-	st.Conflicts, st.Skipped, st.Notes = x.report.Conflicts, x.report.Skipped, x.report.Notes
+	_ = o.reportConflicts(steps) // conflicts are part of the result, not a failure
+	st.Conflicts, st.Skipped, st.Notes = o.report.Conflicts, o.report.Skipped, o.report.Notes
 	return nil
 }
 
-func difference(from, to *Node) Change {
-	n := firstOf(to, from)
+func difference(from, to *state.Node) Change {
+	n := cmp.Or(to, from)
 	c := Change{Path: n.Path, Kind: n.Kind.String(), What: "changed"}
 	switch {
 	case from == nil:

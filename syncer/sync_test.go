@@ -2,27 +2,31 @@ package syncer_test
 
 import (
 	"bytes"
-	"errors"
+	"crypto/md5"
+	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
+	"github.com/sluice-dev/sluice/syncer/state"
 )
 
-// layouts runs a test for both of them.
+// layouts runs a test for both layouts.
 func layouts(t *testing.T, test func(t *testing.T, o option)) {
 	for _, l := range []syncer.Layout{syncer.Packed, syncer.Plain} {
 		t.Run(string(l), func(t *testing.T) { test(t, layout(l)) })
 	}
 }
 
-// difficult has what sync tools are known to lose.
+// difficult writes what sync tools are known to lose.
 func difficult(w *tree) {
 	w.write("run.sh", "#!/bin/sh\n")
 	w.chmod("run.sh", 0o755)
@@ -46,8 +50,8 @@ func difficult(w *tree) {
 	w.link("nowhere/at/all", "dangling")
 	w.link("../run.sh", "dir/up")
 	w.link(".", "dir/self")
-	w.write("big", strings.Repeat("0123456789abcdef", 1<<16)) // over a pack's limit
-	w.write("huge", strings.Repeat("chunks!!", 9<<17)+"tail") // over a chunk
+	w.write("big", strings.Repeat("0123456789abcdef", 1<<16)) // as large as a small file can be
+	w.write("huge", strings.Repeat("chunks!!", 9<<17)+"tail") // more than a chunk
 	f, err := os.Create(w.path("sparse"))
 	w.must(err)
 	_, err = f.WriteAt([]byte("end"), 20<<20)
@@ -57,29 +61,24 @@ func difficult(w *tree) {
 	w.must(os.Chtimes(w.path("secret"), past, past))
 }
 
-func TestEverythingGoesThereAndBack(t *testing.T) {
+func TestPushThenPullCarriesEverything(t *testing.T) {
 	layouts(t, func(t *testing.T, o option) {
 		a, b, store := newTree(t), newTree(t), newStore()
 		difficult(a)
-		if r := a.push(store, o); len(r.Skipped) > 0 || !r.Changed {
-			t.Fatalf("%+v", r)
-		}
+		r := a.push(store, o)
+		testkit.Equal(t, "skipped", r.Skipped, []syncer.Skipped(nil))
+		testkit.Equal(t, "changed", r.Changed, true)
 		b.pull(store)
 		sameTrees(t, a, b)
-		if !slices.Equal(list(t, a.dir, true), list(t, b.dir, true)) {
-			t.Error("the times differ")
-		}
+		testkit.Equal(t, "tree with times", list(t, b.dir, true), list(t, a.dir, true))
 		var st syscall.Stat_t
-		if err := syscall.Stat(b.path("sparse"), &st); err != nil || st.Blocks*512 > 1<<20 {
-			t.Errorf("the sparse file takes %d KiB, %v", st.Blocks/2, err)
+		b.must(syscall.Stat(b.path("sparse"), &st))
+		if st.Blocks*512 > 1<<20 {
+			t.Errorf("the sparse file takes %d KiB, want at most 1024", st.Blocks/2)
 		}
 		for _, w := range []*tree{a, b} {
-			if r := w.push(store); r.Changed {
-				t.Errorf("a second push changed something: %+v", r)
-			}
-			if r := w.pull(store); r.Changed {
-				t.Errorf("a second pull changed something: %+v", r)
-			}
+			wantUnchanged(t, "second push", w.push(store))
+			wantUnchanged(t, "second pull", w.pull(store))
 		}
 		b.remove("dir")
 		b.write("dir", "a file now")
@@ -96,8 +95,8 @@ func TestEverythingGoesThereAndBack(t *testing.T) {
 	})
 }
 
-// TestAHugeFile is for the long form alone: five gigabytes are read twice.
-func TestAHugeFile(t *testing.T) {
+// TestHugeFileRoundTrips reads five gigabytes twice, in the long form only.
+func TestHugeFileRoundTrips(t *testing.T) {
 	if os.Getenv(envChaos) == "" {
 		t.Skip("set " + envChaos + " to run it")
 	}
@@ -112,15 +111,14 @@ func TestAHugeFile(t *testing.T) {
 	a.push(store)
 	b.pull(store)
 	info, err := os.Stat(b.path("huge"))
-	if err != nil || info.Size() != 5<<30+3 {
-		t.Fatal(info, err)
-	}
-	if err := exec.Command("cmp", a.path("huge"), b.path("huge")).Run(); err != nil {
-		t.Error(err)
+	b.must(err)
+	testkit.Equal(t, "size", info.Size(), int64(5<<30+3))
+	if out, err := exec.Command("cmp", a.path("huge"), b.path("huge")).CombinedOutput(); err != nil {
+		t.Errorf("the files differ: %v: %s", err, out)
 	}
 }
 
-func TestBothSidesMerge(t *testing.T) {
+func TestChangesOfBothSidesMerge(t *testing.T) {
 	layouts(t, func(t *testing.T, o option) {
 		a, b, store := newTree(t), newTree(t), newStore()
 		a.write("both", "0")
@@ -137,29 +135,29 @@ func TestBothSidesMerge(t *testing.T) {
 		b.chmod("both", 0o755)
 		a.push(store)
 		r := b.push(store)
-		if len(r.Conflicts) > 0 || !b.exists("gone-a") || b.exists("new-a") {
-			t.Fatalf("a push has changed the folder: %+v", r)
-		}
+		testkit.Equal(t, "conflicts", r.Conflicts, []syncer.Conflict(nil))
+		b.wantExists("gone-a", true) // a push does not change the folder
+		b.wantExists("new-a", false)
 		b.pull(store)
 		a.pull(store)
 		sameTrees(t, a, b)
-		if a.exists("gone-a") || a.exists("gone-b") || a.read("new-b") != "b" || b.read("d/a") != "a" {
-			t.Error(strings.Join(a.listing(), "\n"))
-		}
+		a.wantExists("gone-a", false)
+		a.wantExists("gone-b", false)
+		a.want("new-b", "b")
+		b.want("d/a", "a")
 	})
 }
 
-func TestAStrangeFolderIsNotEmptied(t *testing.T) {
+func TestFirstSyncDeletesNothing(t *testing.T) {
 	a, b, store := newTree(t), newTree(t), newStore()
 	a.write("a", "a")
 	a.push(store)
 	b.write("mine", "precious")
 	b.pull(store)
 	b.push(store)
-	if b.read("mine") != "precious" || b.read("a") != "a" {
-		t.Error(b.listing())
-	}
-	// A store that has lost everything does not empty the folder either.
+	b.want("mine", "precious")
+	b.want("a", "a")
+	// Neither does a sync with a store that has lost everything.
 	fresh := newStore()
 	b.pull(fresh)
 	b.push(fresh)
@@ -168,7 +166,7 @@ func TestAStrangeFolderIsNotEmptied(t *testing.T) {
 	sameTrees(t, b, c)
 }
 
-func TestIgnoredIsLeftAlone(t *testing.T) {
+func TestIgnoredPathsStayOnBothSides(t *testing.T) {
 	a, b, store := newTree(t), newTree(t), newStore()
 	a.write("keep", "1")
 	a.write("build/out", "1")
@@ -181,48 +179,43 @@ func TestIgnoredIsLeftAlone(t *testing.T) {
 	b.write("build/keep/this", "2")
 	b.push(store)
 	a.pull(store)
-	if a.read("build/out") != "1" || a.read("build/keep/this") != "2" || a.exists("x.tmp") || !a.exists(".sandboxignore") {
-		t.Error(strings.Join(a.listing(), "\n"))
-	}
+	a.want("build/out", "1")
+	a.want("build/keep/this", "2")
+	a.wantExists("x.tmp", false)
+	a.wantExists(".sandboxignore", true)
 }
 
-func TestWhatCannotBeCarriedIsSaid(t *testing.T) {
+func TestPushReportsSkippedPaths(t *testing.T) {
 	a, b, store := newTree(t), newTree(t), newStore()
 	a.write("f", "x")
 	a.must(syscall.Mkfifo(a.path("pipe"), 0o600))
 	a.link("/etc/passwd", "abs")
 	a.link("../../outside", "up")
-	r := a.push(store)
-	if len(r.Skipped) != 3 {
-		t.Errorf("%+v", r.Skipped)
-	}
+	testkit.Equal(t, "skipped", a.push(store).Skipped, []syncer.Skipped{{Path: "abs", Reason: "a symlink out of the folder: /etc/passwd"},
+		{Path: "pipe", Reason: "a fifo"}, {Path: "up", Reason: "a symlink out of the folder: ../../outside"}})
 	b.pull(store)
-	if len(b.listing()) != 1 {
-		t.Error(b.listing())
-	}
+	testkit.Equal(t, "number of pulled paths", len(b.listing()), 1)
 	a.push(store, func(c *syncer.Config) { c.OutsideLinks = true })
 	b.pull(store)
-	if b.exists("abs") {
-		t.Error("a symlink that leads out was made unasked")
-	}
-	if b.push(store); b.exists("abs") {
-		t.Error()
-	}
-	c := newTree(t)
+	b.wantExists("abs", false)
+	b.push(store)
+	b.wantExists("abs", false)
+	c := newTree(t) // which finds that b's push has not removed the symlink
 	c.pull(store, func(c *syncer.Config) { c.OutsideLinks = true })
-	if target, err := os.Readlink(c.path("abs")); err != nil || target != "/etc/passwd" {
-		t.Errorf("%q, %v: another folder's push has removed it", target, err)
-	}
+	target, err := os.Readlink(c.path("abs"))
+	c.must(err)
+	testkit.Equal(t, "target", target, "/etc/passwd")
 }
 
-func TestNamesThatAreOneElsewhereAreSaid(t *testing.T) {
+func TestPushNotesCaseCollisions(t *testing.T) {
 	a, store := newTree(t), newStore()
 	for _, name := range []string{"readme", "README", "caf\u00e9", "cafe\u0301", "Other"} {
 		a.write(name, name)
 	}
 	r := a.push(store)
-	if len(r.Notes) != 2 || r.Uploaded != 5 || !strings.Contains(r.Notes[0]+r.Notes[1], "Unicode") {
-		t.Errorf("%+v", r)
+	testkit.Equal(t, "uploaded", r.Uploaded, 5)
+	if len(r.Notes) != 2 || !strings.Contains(r.Notes[0]+r.Notes[1], "Unicode") {
+		t.Errorf("notes = %q, want one for the case and one for the Unicode form", r.Notes)
 	}
 }
 
@@ -230,43 +223,43 @@ func TestStateFileIsPortable(t *testing.T) {
 	a, store := newTree(t), newStore()
 	difficult(a)
 	a.push(store)
-	local := a.read(syncer.ReservedName)
-	remote, _, err := store.Get(t.Context(), syncer.ReservedName, syncer.Range{}, nil)
+	local := a.read(state.ReservedName)
+	remote, _, err := store.Get(t.Context(), state.ReservedName, objectstore.Range{}, nil)
 	a.must(err)
 	for _, data := range [][]byte{[]byte(local), remote} {
 		checkPortable(t, data)
 	}
-	// A tool that knows the documented fields alone rewrites the file: that is the base from then on.
-	a.write(syncer.ReservedName, `{"version":"1.0","last_synced_at":"2026-01-02T03:04:05Z","files":[
-		{"path":"zero","checksum":"d41d8cd98f00b204e9800998ecf8427e","size":0,"modified_at":"2026-01-02T03:04:05Z"}]}`)
-	if r := a.push(store); r.Changed || len(r.Conflicts) > 0 {
-		t.Errorf("%+v", r)
-	}
+	// A tool that knows only the documented fields rewrites the file, which is the base from then on.
+	a.write(state.ReservedName, `{"version":"1.0","last_synced_at":1767323045,"files":[
+		{"path":"zero","checksum":"d41d8cd98f00b204e9800998ecf8427e","size":0,"modified_at":1767323045}]}`)
+	r := a.push(store)
+	wantUnchanged(t, "push after the rewrite", r)
+	testkit.Equal(t, "conflicts", r.Conflicts, []syncer.Conflict(nil))
 }
 
-func TestBrokenLocalStates(t *testing.T) {
+func TestPushRebuildsCorruptLocalState(t *testing.T) {
 	a, store := newTree(t), newStore()
 	a.write("f", "x")
 	a.push(store)
-	a.write(syncer.ReservedName, "{ torn")
-	if r := a.push(store); len(r.Notes) != 1 || r.Changed {
-		t.Errorf("%+v", r)
+	a.write(state.ReservedName, "{ torn")
+	r := a.push(store)
+	wantUnchanged(t, "push with a torn state", r)
+	testkit.Equal(t, "number of notes", len(r.Notes), 1)
+	if got := a.read(state.ReservedName); !strings.Contains(got, `"version":"1.0"`) {
+		t.Errorf("state file = %s, want a new one", got)
 	}
-	if !strings.Contains(a.read(syncer.ReservedName), `"version":"1.0"`) {
-		t.Error("not made anew")
+	a.write(state.ReservedName, `{"version":"7.0","files":[]}`)
+	_, err := a.syncer(store).Push(t.Context())
+	testkit.WantCode(t, err, schemas.CodeInvalidArgument)
+	if !strings.Contains(err.Error(), "7.0") {
+		t.Errorf("error = %v, want the version 7.0 in it", err)
 	}
-	a.write(syncer.ReservedName, `{"version":"7.0","files":[]}`)
-	if _, err := a.syncer(store).Push(t.Context()); !errors.Is(err, schemas.ErrInvalidArgument) || !strings.Contains(err.Error(), "7.0") {
-		t.Error(err)
-	}
-	a.remove(syncer.ReservedName)
-	a.write(syncer.ReservedName+".index", "garbage")
-	if r := a.push(store); r.Changed {
-		t.Errorf("%+v", r)
-	}
+	a.remove(state.ReservedName)
+	a.write(state.ReservedName+".index", "garbage")
+	wantUnchanged(t, "push with a broken index", a.push(store))
 }
 
-func TestCorruptRemoteStateIsMadeAnew(t *testing.T) {
+func TestPushReplacesCorruptRemoteState(t *testing.T) {
 	layouts(t, func(t *testing.T, o option) {
 		a, store := newTree(t), newStore()
 		a.write("f", "1")
@@ -275,11 +268,12 @@ func TestCorruptRemoteStateIsMadeAnew(t *testing.T) {
 		a.write("g", "x")
 		a.push(store)
 		torn := []byte("{ torn")
-		_, err := store.Put(t.Context(), syncer.ReservedName, syncer.Content{Reader: bytes.NewReader(torn), Size: 6}, syncer.Condition{})
+		_, err := store.Put(t.Context(), state.ReservedName, objectstore.Content{Reader: bytes.NewReader(torn), Size: 6}, objectstore.Condition{})
 		a.must(err)
 		r := a.push(store, o)
-		if !r.Changed || len(r.Notes) == 0 {
-			t.Errorf("%+v", r)
+		testkit.Equal(t, "changed", r.Changed, true)
+		if len(r.Notes) == 0 {
+			t.Error("notes are empty, want one for the corrupt state")
 		}
 		b := newTree(t)
 		b.pull(store)
@@ -287,9 +281,9 @@ func TestCorruptRemoteStateIsMadeAnew(t *testing.T) {
 	})
 }
 
-func TestRacilyCleanFilesAreReadAgain(t *testing.T) {
+func TestPushReadsRacilyCleanFilesAgain(t *testing.T) {
 	a, b, store := newTree(t), newTree(t), newStore()
-	// As fast as it goes: the same size, and as a rule the same time stamp.
+	// In quick succession: the same size, and most often the same time stamp.
 	for i := range 50 {
 		a.write("f", string(rune('A'+i%26)))
 		a.push(store)
@@ -297,33 +291,28 @@ func TestRacilyCleanFilesAreReadAgain(t *testing.T) {
 	a.write("f", "?")
 	a.push(store)
 	b.pull(store)
-	if b.read("f") != "?" {
-		t.Errorf("%q: a change was missed", b.read("f"))
-	}
+	b.want("f", "?")
 }
 
-func TestVerifyFindsWhatTheStatHides(t *testing.T) {
+func TestVerifyReadsUnchangedFiles(t *testing.T) {
 	a, store := newTree(t), newStore()
 	a.write("f", "one")
 	old := time.Now().Add(-time.Hour)
 	a.must(os.Chtimes(a.path("f"), old, old))
 	a.push(store)
-	if r := a.push(store, func(c *syncer.Config) { c.Verify = true }); r.Changed {
-		t.Errorf("%+v", r)
-	}
+	wantUnchanged(t, "push with verify", a.push(store, func(c *syncer.Config) { c.Verify = true }))
 }
 
-func TestDeafStoreIsRefused(t *testing.T) {
+func TestPushRefusesStoreWithoutConditions(t *testing.T) {
 	a, store := newTree(t), newStore()
-	store.Deaf = true
+	store.IgnoreConditions = true
 	a.write("f", "x")
-	if _, err := a.syncer(store).Push(t.Context()); !errors.Is(err, schemas.ErrInvalidArgument) {
-		t.Fatal(err)
-	}
+	_, err := a.syncer(store).Push(t.Context())
+	testkit.WantCode(t, err, schemas.CodeInvalidArgument)
 	a.push(store, func(c *syncer.Config) { c.SingleWriter = true })
 }
 
-func TestOneSyncOfAFolderAtATime(t *testing.T) {
+func TestSecondSyncOfFolderConflicts(t *testing.T) {
 	a, store := newTree(t), newStore()
 	a.write("f", "x")
 	var inner error
@@ -334,15 +323,12 @@ func TestOneSyncOfAFolderAtATime(t *testing.T) {
 			}
 		}
 	})
-	if _, err := s.Push(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if !errors.Is(inner, schemas.ErrConflict) {
-		t.Error(inner)
-	}
+	_, err := s.Push(t.Context())
+	a.must(err)
+	testkit.WantCode(t, inner, schemas.CodeConflict)
 }
 
-func TestFoldersClosedToTheirOwner(t *testing.T) {
+func TestReadOnlyFoldersRoundTrip(t *testing.T) {
 	a, b, store := newTree(t), newTree(t), newStore()
 	a.write("closed/inner/f", "1")
 	a.write("closed/g", "1")
@@ -370,4 +356,66 @@ func TestFoldersClosedToTheirOwner(t *testing.T) {
 	a.push(store)
 	b.pull(store)
 	sameTrees(t, a, b)
+}
+
+func wantUnchanged(t *testing.T, what string, r *syncer.Report) {
+	t.Helper()
+	if r.Changed {
+		t.Errorf("%s: report = %+v, want nothing changed", what, r)
+	}
+}
+
+// checkPortable reads a state as a tool does that knows only the documented format.
+func checkPortable(t *testing.T, data []byte) {
+	t.Helper()
+	var s struct {
+		Version      string `json:"version"`
+		LastSyncedAt int64  `json:"last_synced_at"`
+		Files        []struct {
+			Path       string `json:"path"`
+			Checksum   string `json:"checksum"`
+			Size       int64  `json:"size"`
+			ModifiedAt int64  `json:"modified_at"`
+		} `json:"files"`
+	}
+	testkit.Must(t, json.Unmarshal(data, &s))
+	testkit.Equal(t, "version", s.Version, "1.0")
+	if age := time.Since(time.Unix(s.LastSyncedAt, 0)); age < 0 || age > time.Hour {
+		t.Errorf("last_synced_at = %d, want now in Unix seconds", s.LastSyncedAt)
+	}
+	modified := map[string]int64{}
+	for _, f := range s.Files {
+		modified[f.Path] = f.ModifiedAt
+		if f.Path == "" || len(f.Checksum) != 32 || f.ModifiedAt == 0 {
+			t.Errorf("file = %+v, want a path, an MD5 and a time", f)
+		}
+		if f.Path == "zero" {
+			testkit.Equal(t, "checksum of an empty file", f.Checksum, "d41d8cd98f00b204e9800998ecf8427e")
+		}
+	}
+	testkit.Equal(t, "number of files", len(s.Files) >= 10, true)
+	testkit.Equal(t, "modified_at of secret", modified["secret"], time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC).Unix())
+}
+
+// TestDocumentedStatePulls pulls a workspace that another tool has stored with a state of the documented fields alone.
+func TestDocumentedStatePulls(t *testing.T) {
+	b, store := newTree(t), newStore()
+	put := func(key, data string) {
+		_, err := store.Put(t.Context(), key,
+			objectstore.Content{Reader: strings.NewReader(data), Size: int64(len(data))}, objectstore.Condition{})
+		b.must(err)
+	}
+	put("src/main.py", "print()")
+	put(state.ReservedName, `{"version":"1.0","last_synced_at":1704067200,"files":[{"path":"src/main.py",`+
+		`"checksum":"`+fmt.Sprintf("%x", md5.Sum([]byte("print()")))+`","size":7,"modified_at":1704067100}]}`)
+	b.pull(store)
+	b.want("src/main.py", "print()")
+	info, err := os.Stat(b.path("src/main.py"))
+	b.must(err)
+	testkit.Equal(t, "time", info.ModTime().Unix(), int64(1704067100))
+	b.write("src/new", "1")
+	b.push(store)
+	a := newTree(t)
+	a.pull(store)
+	sameTrees(t, b, a)
 }

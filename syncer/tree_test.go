@@ -13,20 +13,15 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/syncer"
+	"github.com/sluice-dev/sluice/syncer/state"
 	"github.com/sluice-dev/sluice/syncer/storetest"
 )
 
-func TestMain(m *testing.M) {
-	if childMain() {
-		return
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { testkit.Main(m, testkit.Programs{childProgram: child}) }
 
-// tree is a folder of a test and what can be done with it.
+// tree is a folder of a test.
 type tree struct {
 	t   testing.TB
 	dir string
@@ -36,12 +31,7 @@ func newTree(t testing.TB) *tree { return &tree{t, t.TempDir()} }
 
 func (w *tree) path(name string) string { return filepath.Join(w.dir, name) }
 
-func (w *tree) must(err error) {
-	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-}
+func (w *tree) must(err error) { w.t.Helper(); testkit.Must(w.t, err) }
 
 func (w *tree) write(name, data string) {
 	w.t.Helper()
@@ -68,29 +58,36 @@ func (w *tree) remove(name string) {
 	}
 }
 
-func (w *tree) exists(name string) bool {
-	_, err := os.Lstat(w.path(name))
-	return err == nil
+// want fails the test when the file has other content.
+func (w *tree) want(name, want string) {
+	w.t.Helper()
+	testkit.Equal(w.t, name, w.read(name), want)
 }
 
-// listing is all of the folder but the sync's own files: one line for each path with all that a sync carries.
+func (w *tree) wantExists(name string, want bool) {
+	w.t.Helper()
+	if _, err := os.Lstat(w.path(name)); (err == nil) != want {
+		w.t.Errorf("%s exists = %t, want %t (error: %v)", name, err == nil, want, err)
+	}
+}
+
+// listing returns a line for each path, with everything that a sync carries, except Sluice's own files.
 func (w *tree) listing() []string {
 	w.t.Helper()
 	return list(w.t, w.dir, false)
 }
 
-// leftovers are what a sync has in the root beside the state file and the index.
-func (w *tree) leftovers() (names []string) {
+// wantNoLeftovers fails the test when the root has more of Sluice's own files than the state file and the index.
+func (w *tree) wantNoLeftovers() {
 	w.t.Helper()
 	entries, err := os.ReadDir(w.dir)
 	w.must(err)
 	for _, e := range entries {
 		n := e.Name()
-		if strings.HasPrefix(n, syncer.ReservedName) && n != syncer.ReservedName && n != syncer.ReservedName+".index" {
-			names = append(names, n)
+		if strings.HasPrefix(n, state.ReservedName) && n != state.ReservedName && n != state.ReservedName+".index" {
+			w.t.Errorf("left behind in the folder: %s", n)
 		}
 	}
-	return names
 }
 
 func list(t testing.TB, dir string, times bool) (lines []string) {
@@ -103,7 +100,7 @@ func list(t testing.TB, dir string, times bool) (lines []string) {
 		if err != nil || name == "." {
 			return err
 		}
-		if strings.HasPrefix(name, syncer.ReservedName) {
+		if strings.HasPrefix(name, state.ReservedName) {
 			if e.IsDir() {
 				return filepath.SkipDir
 			}
@@ -143,11 +140,11 @@ func list(t testing.TB, dir string, times bool) (lines []string) {
 func sameTrees(t testing.TB, a, b *tree) {
 	t.Helper()
 	if d := differences(a.listing(), b.listing()); d != "" {
-		t.Fatalf("the trees differ\n%s", d)
+		t.Fatalf("the trees differ (-want +got):\n%s", d)
 	}
 }
 
-// differences are the lines that only one of two listings has: with "-" what is wanted, with "+" what is there.
+// differences returns the lines that only one of two listings has: with "-" those of want, with "+" those of got.
 func differences(want, got []string) string {
 	var lines []string
 	for _, line := range want {
@@ -190,9 +187,7 @@ func (w *tree) pull(store syncer.Store, options ...option) *syncer.Report {
 	w.t.Helper()
 	r, err := w.syncer(store, options...).Pull(w.t.Context())
 	w.must(err)
-	if l := w.leftovers(); len(l) > 0 {
-		w.t.Fatalf("left behind: %q", l)
-	}
+	w.wantNoLeftovers()
 	return r
 }
 

@@ -1,22 +1,23 @@
 package syncer_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer"
+	"github.com/sluice-dev/sluice/syncer/state"
 )
 
-// clock is a Now that a test moves on.
+// clock is a time that a test advances.
 type clock struct{ now time.Time }
 
 func (c *clock) option(cfg *syncer.Config) { cfg.Now = func() time.Time { return c.now } }
 
-func TestVersionsAreRestored(t *testing.T) {
+func TestRestoreBringsBackVersions(t *testing.T) {
 	a, b, store := newTree(t), newTree(t), newStore()
 	at := &clock{time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	var trees [][]string
@@ -30,49 +31,42 @@ func TestVersionsAreRestored(t *testing.T) {
 	}
 	versions, err := a.syncer(store).Versions(t.Context())
 	a.must(err)
-	if len(versions) != 4 || !versions[0].Current || versions[3].Current {
-		t.Fatalf("%+v", versions)
+	if len(versions) != 4 {
+		t.Fatalf("versions = %+v, want 4", versions)
+	}
+	for i, v := range versions {
+		testkit.Equal(t, v.ID+" is current", v.Current, i == 0)
 	}
 	restore := func(at string) error {
 		_, err := b.syncer(store).Restore(t.Context(), at)
 		return err
 	}
 	b.must(restore(versions[3].ID))
-	if !same(b.listing(), trees[0]) {
-		t.Error(strings.Join(b.listing(), "\n"))
-	}
+	testkit.Equal(t, "restored tree", b.listing(), trees[0])
 	b.must(restore("2026-01-01T02:30:00Z"))
-	if !same(b.listing(), trees[2]) {
-		t.Error(strings.Join(b.listing(), "\n"))
-	}
+	testkit.Equal(t, "tree restored by time", b.listing(), trees[2])
 	a.pull(store)
-	if !same(a.listing(), trees[2]) {
-		t.Error("others do not see what was restored")
-	}
+	testkit.Equal(t, "other folder's tree", a.listing(), trees[2])
 	for _, no := range []string{"2025-01-01T00:00:00Z", "20260101T000000.000000Z-00000000", "yesterday"} {
-		if err := restore(no); !errors.Is(err, schemas.ErrNotFound) {
-			t.Errorf("%s: %v", no, err)
-		}
+		testkit.WantCode(t, restore(no), schemas.CodeNotFound)
 	}
 	b.write("f", "not pushed")
-	if err := restore(versions[0].ID); !errors.Is(err, schemas.ErrConflict) || b.read("f") != "not pushed" {
-		t.Errorf("%v: what was not pushed is lost", err)
-	}
-	if now, err := a.syncer(store).Versions(t.Context()); err != nil || len(now) != 6 {
-		t.Errorf("%d versions, %v: a restore that failed must change nothing, and one that did not loses nothing", len(now), err)
-	}
+	testkit.WantCode(t, restore(versions[0].ID), schemas.CodeConflict)
+	b.want("f", "not pushed")
+	now, err := a.syncer(store).Versions(t.Context())
+	a.must(err)
+	testkit.Equal(t, "number of versions: 4 pushes and 2 restores", len(now), 6)
 }
 
-func TestPlainHasNoVersions(t *testing.T) {
+func TestRestoreRefusesPlainLayout(t *testing.T) {
 	a, store := newTree(t), newStore()
 	a.write("f", "x")
 	a.push(store, layout(syncer.Plain))
-	if _, err := a.syncer(store).Restore(t.Context(), "2026-01-01T02:30:00Z"); !errors.Is(err, schemas.ErrInvalidArgument) {
-		t.Error(err)
-	}
+	_, err := a.syncer(store).Restore(t.Context(), "2026-01-01T02:30:00Z")
+	testkit.WantCode(t, err, schemas.CodeInvalidArgument)
 }
 
-func TestCollect(t *testing.T) {
+func TestCollectRemovesOldVersions(t *testing.T) {
 	a, b, store := newTree(t), newTree(t), newStore()
 	at := &clock{time.Now()}
 	keep := func(c *syncer.Config) {
@@ -85,30 +79,30 @@ func TestCollect(t *testing.T) {
 		at.now = at.now.Add(time.Minute)
 	}
 	s := a.syncer(store, keep)
-	if done, err := s.Collect(t.Context()); err != nil || done != (syncer.Collected{}) {
-		t.Errorf("within the grace: %+v, %v", done, err)
+	collect := func(when string, want syncer.Collected) {
+		t.Helper()
+		got, err := s.Collect(t.Context())
+		a.must(err)
+		testkit.Equal(t, "collected "+when, got, want)
 	}
+	collect("within the grace", syncer.Collected{})
 	at.now = at.now.Add(2 * time.Hour)
-	done, err := s.Collect(t.Context())
-	if err != nil || done.Versions != 4 || done.Objects != 4 || done.Bytes != 4*2<<20 {
-		t.Errorf("%+v, %v", done, err)
-	}
-	if done, err = s.Collect(t.Context()); err != nil || done != (syncer.Collected{}) {
-		t.Errorf("again: %+v, %v", done, err)
-	}
+	collect("after the grace", syncer.Collected{Versions: 4, Objects: 4, Bytes: 4 * 2 << 20})
+	collect("again", syncer.Collected{})
 	versions, err := s.Versions(t.Context())
-	if err != nil || len(versions) != 2 {
-		t.Fatalf("%+v, %v", versions, err)
+	a.must(err)
+	if len(versions) != 2 {
+		t.Fatalf("versions = %+v, want 2", versions)
 	}
-	if _, err := b.syncer(store).Restore(t.Context(), versions[1].ID); err != nil || b.read("f")[0] != '4' {
-		t.Error(err)
-	}
+	_, err = b.syncer(store).Restore(t.Context(), versions[1].ID)
+	a.must(err)
+	testkit.Equal(t, "first byte of the restored file", b.read("f")[0], byte('4'))
 	a.pull(store)
 	sameTrees(t, a, b)
 }
 
-// TestCollectDuringAPush has a collection come between the upload of content and the commit that mentions it.
-func TestCollectDuringAPush(t *testing.T) {
+// TestPushRestartsAfterCollect collects garbage between the upload of content and the commit that mentions it.
+func TestPushRestartsAfterCollect(t *testing.T) {
 	a, b, store := newTree(t), newTree(t), newStore()
 	future := &clock{time.Now().Add(48 * time.Hour)}
 	a.write("old", strings.Repeat("o", 2<<20))
@@ -124,7 +118,7 @@ func TestCollectDuringAPush(t *testing.T) {
 			collected = true
 			done, err := b.syncer(store, future.option).Collect(t.Context())
 			if err != nil || done.Objects != 1 {
-				t.Errorf("%+v, %v: the content on its way was to be taken for rubbish", done, err)
+				t.Errorf("collected %+v (error: %v), want the one uploaded object", done, err)
 			}
 		}
 	})
@@ -132,7 +126,7 @@ func TestCollectDuringAPush(t *testing.T) {
 	sameTrees(t, a, b)
 }
 
-func TestPacksAreWrittenAnew(t *testing.T) {
+func TestPushRepacks(t *testing.T) {
 	a, b, store := newTree(t), newTree(t), newStore()
 	for i := range 40 {
 		a.write(fmt.Sprint("f", i), strings.Repeat(fmt.Sprint(i), 3000))
@@ -152,12 +146,12 @@ func TestPacksAreWrittenAnew(t *testing.T) {
 	future := &clock{time.Now().Add(48 * time.Hour)}
 	_, err := a.syncer(store, future.option, func(c *syncer.Config) { c.Retention.Keep = 1 }).Collect(t.Context())
 	a.must(err)
-	for _, err := range store.List(t.Context(), syncer.ReservedName+".d/objects/") {
+	for _, err := range store.List(t.Context(), state.ReservedName+".d/objects/") {
 		a.must(err)
 		packs++
 	}
 	if packs > 35 {
-		t.Errorf("%d packs for 80 small files", packs)
+		t.Errorf("%d packs for 80 small files, want at most 35", packs)
 	}
 	c := newTree(t)
 	c.pull(store)

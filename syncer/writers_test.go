@@ -10,10 +10,8 @@ import (
 	"github.com/sluice-dev/sluice/syncer"
 )
 
-// TestManyWriters has writers push to one place at once, each a file of its own and all of them one file. Whatever a
-// push has reported as done must be there, and of the shared file exactly one writer wins each round.
-// TestPullWhileOthersPush pulls again and again while pushes replace everything: each pull gets one push's tree whole.
-func TestPullWhileOthersPush(t *testing.T) {
+// TestPullGetsWholeTreeDuringPushes pulls while pushes replace everything: each pull gets the complete tree of one push.
+func TestPullGetsWholeTreeDuringPushes(t *testing.T) {
 	layouts(t, func(t *testing.T, o option) {
 		a, b, store := newTree(t), newTree(t), newStore()
 		write := func(i int) {
@@ -39,11 +37,11 @@ func TestPullWhileOthersPush(t *testing.T) {
 			default:
 			}
 			if _, err := b.syncer(store).Pull(t.Context()); err != nil && !errors.Is(err, schemas.ErrConflict) {
-				t.Errorf("%v", err)
+				t.Errorf("pull: %v, want success or a conflict", err)
 			}
 			for k := range 20 {
 				if got := b.read(fmt.Sprintf("f%d", k)); got != b.read("f0") {
-					t.Fatalf("half of one tree and half of another: %q and %q", b.read("f0"), got)
+					t.Fatalf("f%d = %q, want %q as in f0: parts of two trees", k, got, b.read("f0"))
 				}
 			}
 		}
@@ -53,7 +51,9 @@ func TestPullWhileOthersPush(t *testing.T) {
 	})
 }
 
-func TestManyWriters(t *testing.T) {
+// TestConcurrentPushesLoseNothing has writers push to one place, each its own file and all of them one file. What a push has
+// reported as done must be stored, and exactly one writer wins the shared file in each round.
+func TestConcurrentPushesLoseNothing(t *testing.T) {
 	layouts(t, func(t *testing.T, o option) {
 		const writers = 16
 		store := newStore()
@@ -80,7 +80,7 @@ func TestManyWriters(t *testing.T) {
 					case !errors.Is(err, schemas.ErrConflict):
 						t.Errorf("round %d, writer %d: %v", round, i, err)
 					case len(r.Conflicts) != 1 || r.Conflicts[0].Path != "shared":
-						t.Errorf("round %d, writer %d: %v, but the report has %+v", round, i, err, r.Conflicts)
+						t.Errorf("round %d, writer %d: conflicts = %+v, want the shared file (error: %v)", round, i, r.Conflicts, err)
 					}
 				})
 			}
@@ -88,14 +88,14 @@ func TestManyWriters(t *testing.T) {
 			winner := -1
 			for i, w := range won {
 				if w && winner >= 0 {
-					t.Fatalf("round %d: both %d and %d were told that they have won", round, winner, i)
+					t.Fatalf("round %d: the pushes of both %d and %d succeeded, want one", round, winner, i)
 				}
 				if w {
 					winner = i
 				}
 			}
 			if winner < 0 {
-				t.Fatalf("round %d: nobody has won", round)
+				t.Fatalf("round %d: no push succeeded, want one", round)
 			}
 			for i, w := range trees {
 				if i != winner {
@@ -103,7 +103,7 @@ func TestManyWriters(t *testing.T) {
 					w.push(store)
 				}
 				if got, want := w.read("shared"), fmt.Sprintf("round %d by %d", round, winner); got != want {
-					t.Fatalf("round %d: writer %d has %q, not %q", round, i, got, want)
+					t.Fatalf("round %d: writer %d has %q, want %q", round, i, got, want)
 				}
 			}
 			for _, w := range trees {

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-dev/sluice/cmd/internal/workspace"
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
 )
 
 // syncFlags are what every sync command takes.
@@ -122,7 +123,7 @@ func (f *syncFlags) open(ctx context.Context, dir, place string, progress func(s
 		return nil, nil, err
 	}
 	cfg := syncer.Config{
-		Root: dir, Store: syncer.Retry(at.Store, syncer.RetryPolicy{}), Remote: at.Name,
+		Root: dir, Store: objectstore.Retry(at.Store, objectstore.RetryPolicy{}), Remote: at.Name,
 		Layout: syncer.Layout(f.layout), OnConflict: syncer.OnConflict(f.onConflict), Verify: f.verify, Ignore: f.ignore,
 		OutsideLinks: f.outsideLinks, SingleWriter: f.single, Progress: progress,
 		Retention: syncer.Retention{Keep: f.keep, Age: f.keepFor, Grace: f.grace},

@@ -18,18 +18,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/schemas"
-	"github.com/sluice-dev/sluice/syncer"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
 )
 
 // Store keeps objects as files below a folder.
 type Store struct{ root *os.Root }
 
-var _ syncer.Store = (*Store)(nil)
+var _ objectstore.Store = (*Store)(nil)
 
-// tempDir is where objects are while they are being written. No key may begin with it.
+// tempDir holds objects while they are being written. No key may begin with it.
 const tempDir = ".dirstore"
 
-// Open makes the folder where it is missing, and opens it. The caller closes the store.
+// Open opens the folder, and makes it if it does not exist. The caller closes the store.
 func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, coded(err, dir)
@@ -45,10 +45,10 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-// Close gives the folder back.
+// Close closes the folder.
 func (s *Store) Close() error { return s.root.Close() }
 
-// coded gives a file system's error the code that a store's must have.
+// coded adds to a file system's error the code that a store's error must have.
 func coded(err error, key string) error {
 	if err == nil {
 		return nil
@@ -67,7 +67,7 @@ func coded(err error, key string) error {
 	return schemas.Errorf(code, "folder store: %q: %w", key, err)
 }
 
-// check refuses keys that are no plain relative path.
+// check refuses keys that are not a clean relative path.
 func check(key string) error {
 	ok := key != "" && !strings.HasPrefix(key, "/") && strings.IndexByte(key, 0) < 0
 	for seg := range strings.SplitSeq(key, "/") {
@@ -79,27 +79,23 @@ func check(key string) error {
 		ok = false
 	}
 	if !ok {
-		return schemas.Errorf(schemas.CodeInvalidArgument, "folder store: %q cannot be a key", key)
+		return schemas.Errorf(schemas.CodeInvalidArgument, "folder store: key %q is not a clean relative path", key)
 	}
 	return nil
 }
 
-// token is a file's identity. A Put makes a new file, so that the inode tells two versions apart that the clock does
-// not.
+// token identifies a file's version. A Put makes a new file, so the inode distinguishes two versions of the same time.
 func token(info fs.FileInfo) string {
-	t := strconv.FormatInt(info.Size(), 36) + "-" + strconv.FormatInt(info.ModTime().UnixNano(), 36)
-	if st, ok := inode(info); ok {
-		t += "-" + strconv.FormatUint(st, 36)
-	}
-	return t
+	return strconv.FormatInt(info.Size(), 36) + "-" + strconv.FormatInt(info.ModTime().UnixNano(), 36) + "-" +
+		strconv.FormatUint(inode(info), 36)
 }
 
-func describe(key string, info fs.FileInfo) syncer.Info {
-	return syncer.Info{Key: key, Size: info.Size(), Token: token(info), Modified: info.ModTime()}
+func describe(key string, info fs.FileInfo) objectstore.Info {
+	return objectstore.Info{Key: key, Size: info.Size(), Token: token(info), Modified: info.ModTime()}
 }
 
-// Get implements [syncer.Store].
-func (s *Store) Get(ctx context.Context, key string, r syncer.Range, dst []byte) (data []byte, info syncer.Info, err error) {
+// Get implements [objectstore.Store].
+func (s *Store) Get(ctx context.Context, key string, r objectstore.Range, dst []byte) (data []byte, info objectstore.Info, err error) {
 	if err := errors.Join(ctx.Err(), check(key)); err != nil {
 		return nil, info, err
 	}
@@ -136,31 +132,31 @@ func (s *Store) Get(ctx context.Context, key string, r syncer.Range, dst []byte)
 	return dst[:n], info, nil
 }
 
-// Stat implements [syncer.Store].
-func (s *Store) Stat(ctx context.Context, key string) (syncer.Info, error) {
+// Stat implements [objectstore.Store].
+func (s *Store) Stat(ctx context.Context, key string) (objectstore.Info, error) {
 	if err := errors.Join(ctx.Err(), check(key)); err != nil {
-		return syncer.Info{}, err
+		return objectstore.Info{}, err
 	}
 	st, err := s.root.Lstat(key)
 	if err == nil && !st.Mode().IsRegular() {
 		err = fs.ErrNotExist
 	}
 	if err != nil {
-		return syncer.Info{}, coded(err, key)
+		return objectstore.Info{}, coded(err, key)
 	}
 	return describe(key, st), nil
 }
 
-// Put implements [syncer.Store]. An object with a condition is on disk when Put returns; one without is as soon as a
-// later one with a condition is, since that one waits for everything written before it.
-func (s *Store) Put(ctx context.Context, key string, c syncer.Content, cond syncer.Condition) (tok string, err error) {
+// Put implements [objectstore.Store]. An object with a condition is durable when Put returns. One without is durable once a
+// later Put with a condition returns, since that one syncs everything written before it.
+func (s *Store) Put(ctx context.Context, key string, c objectstore.Content, cond objectstore.Condition) (tok string, err error) {
 	if err := errors.Join(ctx.Err(), check(key)); err != nil {
 		return "", err
 	}
 	var random [8]byte
-	_, _ = rand.Read(random[:]) // it never fails: see crypto/rand
+	_, _ = rand.Read(random[:]) // never fails: see crypto/rand
 	temp := path.Join(tempDir, hex.EncodeToString(random[:]))
-	conditional := cond != syncer.Condition{}
+	conditional := cond != objectstore.Condition{}
 	var st fs.FileInfo
 	f, err := s.create(temp)
 	if err == nil {
@@ -183,7 +179,7 @@ func (s *Store) Put(ctx context.Context, key string, c syncer.Content, cond sync
 	return token(st), nil
 }
 
-func (s *Store) write(f *os.File, c syncer.Content, durable bool) (fs.FileInfo, error) {
+func (s *Store) write(f *os.File, c objectstore.Content, durable bool) (fs.FileInfo, error) {
 	n, err := io.Copy(f, c.Open())
 	if err == nil && n != c.Size {
 		err = io.ErrUnexpectedEOF
@@ -212,9 +208,8 @@ func (s *Store) rename(temp, key string) error {
 	return coded(err, key)
 }
 
-// removeEmpty removes a folder in which there is no object, only folders: a Put makes those before it puts the object
-// there, and a Delete removes them after it, so that a process that is killed between the two leaves them behind. It
-// says whether the folder is gone.
+// removeEmpty removes a folder that holds no object, only folders, and reports whether it did. A Put makes folders before
+// the object, and a Delete removes them after it: a process killed in between leaves them behind.
 func (s *Store) removeEmpty(name string) bool {
 	entries, err := fs.ReadDir(s.root.FS(), name)
 	if err != nil {
@@ -228,8 +223,8 @@ func (s *Store) removeEmpty(name string) bool {
 	return s.removeFolder(name) == nil
 }
 
-// swap renames under a lock that every conditional Put into this folder takes, in whatever process.
-func (s *Store) swap(temp, key string, cond syncer.Condition) (err error) {
+// swap renames under the lock that the conditional Puts of all processes into this folder take.
+func (s *Store) swap(temp, key string, cond objectstore.Condition) (err error) {
 	dir, err := s.root.Open(".")
 	if err != nil {
 		return coded(err, key)
@@ -243,7 +238,7 @@ func (s *Store) swap(temp, key string, cond syncer.Condition) (err error) {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return coded(err, key)
 	case cond.Absent && there:
-		return schemas.Errorf(schemas.CodeConflict, "folder store: %q is there already", key)
+		return schemas.Errorf(schemas.CodeConflict, "folder store: %q exists already", key)
 	case cond.Match != "" && (!there || token(st) != cond.Match):
 		return schemas.Errorf(schemas.CodeConflict, "folder store: %q was replaced", key)
 	}
@@ -253,9 +248,9 @@ func (s *Store) swap(temp, key string, cond syncer.Condition) (err error) {
 	return coded(control(dir, unix.Fsync), key)
 }
 
-// List implements [syncer.Store].
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[syncer.Info, error] {
-	return func(yield func(syncer.Info, error) bool) {
+// List implements [objectstore.Store].
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objectstore.Info, error] {
+	return func(yield func(objectstore.Info, error) bool) {
 		top := ""
 		if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
 			top = prefix[:i]
@@ -263,17 +258,17 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[syncer.Info, 
 		if top != "" && check(top) != nil {
 			return
 		}
-		var all []syncer.Info
-		err := s.walk(ctx, top, func(i syncer.Info) {
+		var all []objectstore.Info
+		err := s.walk(ctx, top, func(i objectstore.Info) {
 			if strings.HasPrefix(i.Key, prefix) {
 				all = append(all, i)
 			}
 		})
 		if err != nil {
-			yield(syncer.Info{}, err)
+			yield(objectstore.Info{}, err)
 			return
 		}
-		slices.SortFunc(all, func(a, b syncer.Info) int { return cmp.Compare(a.Key, b.Key) })
+		slices.SortFunc(all, func(a, b objectstore.Info) int { return cmp.Compare(a.Key, b.Key) })
 		for _, i := range all {
 			if !yield(i, nil) {
 				return
@@ -282,7 +277,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[syncer.Info, 
 	}
 }
 
-func (s *Store) walk(ctx context.Context, dir string, found func(syncer.Info)) error {
+func (s *Store) walk(ctx context.Context, dir string, found func(objectstore.Info)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -320,7 +315,7 @@ func (s *Store) walk(ctx context.Context, dir string, found func(syncer.Info)) e
 	return nil
 }
 
-// removeFolder removes a folder that is empty, and never an object in its place.
+// removeFolder removes an empty folder, and never an object at its path.
 func (s *Store) removeFolder(name string) error {
 	up, err := s.root.OpenFile(path.Dir(name), os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -330,7 +325,7 @@ func (s *Store) removeFolder(name string) error {
 	return errors.Join(err, up.Close())
 }
 
-// Delete implements [syncer.Store]. Folders that become empty go too.
+// Delete implements [objectstore.Store]. It also removes folders that become empty.
 func (s *Store) Delete(ctx context.Context, keys ...string) error {
 	for _, key := range keys {
 		if err := errors.Join(ctx.Err(), check(key)); err != nil {
@@ -339,14 +334,14 @@ func (s *Store) Delete(ctx context.Context, keys ...string) error {
 		switch err := s.root.Remove(key); {
 		case err == nil, errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
 		case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST), errors.Is(err, unix.EISDIR):
-			continue // a folder of keys, and no object
+			continue // a folder of keys, not an object
 		default:
 			return coded(err, key)
 		}
 		for dir := path.Dir(key); dir != "."; dir = path.Dir(dir) {
-			// One that is gone already may have been removed by a process that was killed before it came to the next.
+			// A missing folder may have been removed by a process that was killed before it removed the next.
 			if err := s.removeFolder(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				break // it holds something, or is an object by now
+				break // it is not empty, or is an object now
 			}
 		}
 	}

@@ -7,105 +7,85 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
-	"github.com/sluice-dev/sluice/syncer"
 	"github.com/sluice-dev/sluice/syncer/dirstore"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
 	"github.com/sluice-dev/sluice/syncer/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testkit.Main(m, nil) }
 
 func open(t *testing.T, dir string) *dirstore.Store {
 	t.Helper()
 	s, err := dirstore.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Must(t, s.Close()) })
 	return s
 }
 
-func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) syncer.Store { return open(t, t.TempDir()) })
+func TestStoreConforms(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) objectstore.Store { return open(t, t.TempDir()) })
 }
 
 func TestHostileKeysStayInside(t *testing.T) {
 	outside := t.TempDir()
 	dir := filepath.Join(outside, "store")
 	s := open(t, dir)
-	if err := os.Symlink(outside, filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Symlink(outside, filepath.Join(dir, "link")))
 	for _, key := range []string{"", "/abs", "../up", "a/../../up", "a//b", "./a", "a/.", "nul\x00", "link/escaped"} {
-		_, err := s.Put(t.Context(), key, syncer.Content{}, syncer.Condition{})
+		_, err := s.Put(t.Context(), key, objectstore.Content{}, objectstore.Condition{})
 		if err == nil {
-			t.Errorf("%q was taken", key)
+			t.Errorf("Put accepted the key %q", key)
 		}
-		if _, _, err := s.Get(t.Context(), key, syncer.Range{}, nil); err == nil {
-			t.Errorf("%q was read", key)
+		if _, _, err := s.Get(t.Context(), key, objectstore.Range{}, nil); err == nil {
+			t.Errorf("Get accepted the key %q", key)
 		}
 		if err := s.Delete(t.Context(), key); err == nil && key != "link/escaped" {
-			t.Errorf("%q was deleted", key)
+			t.Errorf("Delete accepted the key %q", key)
 		}
 	}
 	entries, err := os.ReadDir(outside)
-	if err != nil || len(entries) != 1 {
-		t.Errorf("outside: %v, %v", entries, err)
+	testkit.Must(t, err)
+	if len(entries) != 1 {
+		t.Errorf("entries = %v, want the store's folder alone", entries)
 	}
 }
 
-func TestOpenWhereNothingCanBe(t *testing.T) {
+func TestOpenRefusesFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := dirstore.Open(file); !errors.Is(err, schemas.ErrNotFound) {
-		t.Errorf("a file is no folder: %v", err)
-	}
+	testkit.Must(t, os.WriteFile(file, nil, 0o600))
+	_, err := dirstore.Open(file)
+	testkit.WantCode(t, err, schemas.CodeNotFound)
 }
 
-// TestFoldersThatWereLeftBehind is about what a process leaves that is killed between making or removing a folder and
-// what it did that for.
-func TestFoldersThatWereLeftBehind(t *testing.T) {
+// TestEmptyFoldersDoNotBlockKeys has the folders that a process leaves when it is killed between the folder and its object.
+func TestEmptyFoldersDoNotBlockKeys(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
-	content := syncer.Content{Reader: strings.NewReader("x"), Size: 1}
+	content := objectstore.Content{Reader: strings.NewReader("x"), Size: 1}
 	left := func() {
 		t.Helper()
-		if err := os.MkdirAll(filepath.Join(dir, "a/b/c"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.MkdirAll(filepath.Join(dir, "a/b/c"), 0o755))
 	}
 	left()
-	if err := s.Delete(t.Context(), "a/b/c/d/gone"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Delete(t.Context(), "a/b/c/d/gone"))
 	if _, err := os.Lstat(filepath.Join(dir, "a")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("deleting what is gone leaves its folders: %v", err)
+		t.Errorf("after a Delete of a missing key: %v, want its folders removed", err)
 	}
-	for _, cond := range []syncer.Condition{{}, {Absent: true}} {
+	for _, cond := range []objectstore.Condition{{}, {Absent: true}} {
 		left()
 		if _, err := s.Put(t.Context(), "a", content, cond); err != nil {
-			t.Errorf("a key in place of empty folders: %v", err)
+			t.Errorf("Put in place of empty folders: %v", err)
 		}
-		if err := s.Delete(t.Context(), "a"); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, s.Delete(t.Context(), "a"))
 	}
 	left()
-	if _, err := s.Put(t.Context(), "a/b/kept", content, syncer.Condition{}); err != nil {
-		t.Fatal(err)
+	_, err := s.Put(t.Context(), "a/b/kept", content, objectstore.Condition{})
+	testkit.Must(t, err)
+	if _, err := s.Put(t.Context(), "a", content, objectstore.Condition{}); err == nil {
+		t.Error("Put replaced a folder of keys, want an error")
 	}
-	if _, err := s.Put(t.Context(), "a", content, syncer.Condition{}); err == nil {
-		t.Error("a key took the place of keys below it")
-	}
-	if _, err := s.Stat(t.Context(), "a/b/kept"); err != nil {
-		t.Error(err)
-	}
+	_, err = s.Stat(t.Context(), "a/b/kept")
+	testkit.Must(t, err)
 }

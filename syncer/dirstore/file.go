@@ -1,10 +1,66 @@
 package dirstore
 
 import (
+	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
+
+// create makes a temporary file and locks it for as long as it is open. The lock ends with the process, which is how sweep
+// distinguishes a file being written from one left behind.
+func (s *Store) create(temp string) (*os.File, error) {
+	for {
+		f, err := s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if errors.Is(err, fs.ErrNotExist) {
+			if err := s.root.MkdirAll(tempDir, 0o755); err != nil {
+				return nil, coded(err, tempDir)
+			}
+			f, err = s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		}
+		if err != nil {
+			return nil, coded(err, temp)
+		}
+		err = control(f, func(fd int) error { return unix.Flock(fd, unix.LOCK_EX) })
+		if err == nil {
+			// A sweep may have removed the file before it was locked.
+			if _, err = s.root.Lstat(temp); err == nil {
+				return f, nil
+			}
+		}
+		if err = errors.Join(err, f.Close()); !errors.Is(err, fs.ErrNotExist) {
+			return nil, coded(err, temp)
+		}
+	}
+}
+
+// sweep removes the temporary files of killed writers.
+func (s *Store) sweep() error {
+	entries, err := fs.ReadDir(s.root.FS(), tempDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return coded(err, tempDir)
+	}
+	for _, e := range entries {
+		name := path.Join(tempDir, e.Name())
+		f, err := s.root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			continue // renamed into place, or removed by another sweep
+		}
+		if control(f, func(fd int) error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) }) == nil {
+			err = s.root.Remove(name)
+		}
+		if err = errors.Join(err, f.Close()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return coded(err, name)
+		}
+	}
+	return nil
+}
 
 // control runs a system call on a file's descriptor.
 func control(f *os.File, call func(fd int) error) error {
@@ -18,10 +74,9 @@ func control(f *os.File, call func(fd int) error) error {
 	return err
 }
 
-func inode(info fs.FileInfo) (uint64, bool) {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0, false
+func inode(info fs.FileInfo) uint64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Ino
 	}
-	return st.Ino, true
+	return 0
 }

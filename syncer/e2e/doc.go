@@ -1,5 +1,5 @@
-// Package e2e runs the syncer against a real S3 server, versitygw, and against rclone. It is a module of its own, so
-// that neither weighs on the product's.
+// Package e2e tests the syncer against a real S3 server, versitygw, and measures it against rclone. It is a separate module,
+// so that their dependencies are not the product's.
 //
-//	tests ──► gateway (versitygw in a process of its own, data in a temporary folder) ◄── bench (Sluice and rclone)
+//	tests ──► gateway (versitygw in a child process, data in a temporary folder) ◄── bench (Sluice and rclone)
 package e2e

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -15,13 +17,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer"
 	"github.com/sluice-dev/sluice/syncer/e2e/gateway"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
 	"github.com/sluice-dev/sluice/syncer/s3store"
+	"github.com/sluice-dev/sluice/syncer/state"
 )
 
-// rounds is how often a test that breaks things does so: more with SLUICE_CHAOS set.
+// rounds returns the number of rounds of a chaos test.
 func rounds(short, long int) int {
 	if os.Getenv("SLUICE_CHAOS") != "" {
 		return long
@@ -29,9 +34,9 @@ func rounds(short, long int) int {
 	return short
 }
 
-// troubled stands before the server and answers a share of the requests with 500, 503 SlowDown, nothing for too long,
-// or a connection that is cut: before the request has been served, or after.
-type troubled struct {
+// faultyProxy forwards to the server, and fails a share of the requests: with 500, with 503 SlowDown, by a response that never
+// comes, or by a cut connection, before the request has been served or after.
+type faultyProxy struct {
 	share float64
 	to    *httputil.ReverseProxy
 
@@ -40,7 +45,7 @@ type troubled struct {
 	kinds  [6]int
 }
 
-func (p *troubled) draw() int {
+func (p *faultyProxy) draw() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.random.Float64() >= p.share {
@@ -51,7 +56,7 @@ func (p *troubled) draw() int {
 	return kind
 }
 
-func (p *troubled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *faultyProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch p.draw() {
 	case 0:
 		w.WriteHeader(http.StatusInternalServerError)
@@ -61,10 +66,10 @@ func (p *troubled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "<Error><Code>SlowDown</Code><Message>reduce your request rate</Message></Error>")
 	case 2:
 		cut(w)
-	case 3: // served, and the answer lost
+	case 3: // served, and the response lost
 		p.to.ServeHTTP(httptest.NewRecorder(), r)
 		cut(w)
-	case 4: // served, and half of the answer lost
+	case 4: // served, and half of the response lost
 		rec := httptest.NewRecorder()
 		p.to.ServeHTTP(rec, r)
 		for k, v := range rec.Header() {
@@ -73,7 +78,7 @@ func (p *troubled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(rec.Code)
 		_, _ = w.Write(rec.Body.Bytes()[:rec.Body.Len()/2])
 		cut(w)
-	case 5: // nothing, until the client has had enough
+	case 5: // no response until the client times out
 		_, _ = io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
 	default:
@@ -81,7 +86,7 @@ func (p *troubled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// cut ends the connection in mid-answer.
+// cut closes the connection during the response.
 func cut(w http.ResponseWriter) {
 	if f, ok := w.(http.Flusher); ok && w.Header().Get("Content-Length") != "" {
 		f.Flush()
@@ -95,44 +100,46 @@ func cut(w http.ResponseWriter) {
 func write(t *testing.T, dir, name, data string) {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(data), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	testkit.Must(t, os.WriteFile(path, []byte(data), 0o644))
 }
 
+// files returns a line for each file: its path, its size and a digest.
 func files(t *testing.T, dir string) string {
 	t.Helper()
 	var all strings.Builder
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
-		if err != nil || e.IsDir() || strings.HasPrefix(e.Name(), syncer.ReservedName) {
+		if err != nil || e.IsDir() || strings.HasPrefix(e.Name(), state.ReservedName) {
 			return err
 		}
 		data, err := os.ReadFile(path)
-		fmt.Fprintf(&all, "%s %x\n", strings.TrimPrefix(path, dir), data)
+		fmt.Fprintf(&all, "%s %d %x\n", strings.TrimPrefix(path, dir), len(data), sha256.Sum256(data))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return all.String()
 }
 
-// objects are what other tools see in the store: all but what is Sluice's own, and the state.
+// objects returns what other tools see in the store, with tokens: everything except Sluice's own, but with the state.
 func objects(t *testing.T, s syncer.Store) string {
 	t.Helper()
 	var all strings.Builder
 	for info, err := range s.List(t.Context(), "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.HasPrefix(info.Key, syncer.ReservedName+".d/") {
+		testkit.Must(t, err)
+		if !strings.HasPrefix(info.Key, state.ReservedName+".d/") {
 			fmt.Fprintln(&all, info.Key, info.Token)
 		}
 	}
 	return all.String()
+}
+
+// mustSync runs a push or a pull.
+func mustSync(t *testing.T, op func(context.Context) (*syncer.Report, error)) {
+	t.Helper()
+	r, err := op(t.Context())
+	if err != nil {
+		t.Fatalf("%v (report: %+v)", err, r)
+	}
 }
 
 func newSyncer(t *testing.T, dir string, store syncer.Store, o ...func(*syncer.Config)) *syncer.Syncer {
@@ -142,30 +149,26 @@ func newSyncer(t *testing.T, dir string, store syncer.Store, o ...func(*syncer.C
 		o(&cfg)
 	}
 	s, err := syncer.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return s
 }
 
-func TestATroubledServer(t *testing.T) {
+func TestSyncSurvivesServerFaults(t *testing.T) {
 	for _, layout := range []syncer.Layout{syncer.Packed, syncer.Plain} {
-		t.Run(string(layout), func(t *testing.T) { troubledServer(t, layout) })
+		t.Run(string(layout), func(t *testing.T) { serverFaults(t, layout) })
 	}
 }
 
-func troubledServer(t *testing.T, layout syncer.Layout) {
+func serverFaults(t *testing.T, layout syncer.Layout) {
 	first := func(c *syncer.Config) { c.Layout = layout }
 	target, err := url.Parse(server.Endpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	random := rand.New(rand.NewPCG(7, 8))
 	behind := &http.Transport{}
 	defer behind.CloseIdleConnections()
-	proxy := &troubled{share: 0.2, random: random, to: &httputil.ReverseProxy{
+	proxy := &faultyProxy{share: 0.2, random: random, to: &httputil.ReverseProxy{
 		Transport: behind,
-		Rewrite: func(r *httputil.ProxyRequest) { // the signature is over the host's name
+		Rewrite: func(r *httputil.ProxyRequest) { // the signature covers the host name
 			host := r.In.Host
 			r.SetURL(target)
 			r.Out.Host = host
@@ -181,18 +184,14 @@ func troubledServer(t *testing.T, layout syncer.Layout) {
 			Bucket: gateway.Bucket, Prefix: fmt.Sprint(t.Name(), attempts), Endpoint: front.URL,
 			Client: &http.Client{Timeout: 300 * time.Millisecond, Transport: transport},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		good := open(t, fmt.Sprint(t.Name(), attempts))
-		retried := syncer.Retry(bad, syncer.RetryPolicy{Attempts: attempts, First: time.Millisecond, Longest: 5 * time.Millisecond})
+		retried := objectstore.Retry(bad, objectstore.RetryPolicy{Attempts: attempts, First: time.Millisecond, Longest: 5 * time.Millisecond})
 		a := t.TempDir()
 		for i := range 50 {
 			write(t, a, fmt.Sprintf("d%d/f%d", i%5, i), strings.Repeat(fmt.Sprint(i), 500))
 		}
-		if _, err := newSyncer(t, a, good, first).Push(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		mustSync(t, newSyncer(t, a, good, first).Push)
 		before, stored := files(t, a), objects(t, good)
 		done, failed := 0, 0
 		for round := range rounds(8, 60) {
@@ -203,48 +202,42 @@ func troubledServer(t *testing.T, layout syncer.Layout) {
 			write(t, a, "large", strings.Repeat(fmt.Sprint(round), 1<<20))
 			_, err := newSyncer(t, a, retried).Push(t.Context())
 			seen := t.TempDir()
-			if _, err := newSyncer(t, seen, good).Pull(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			mustSync(t, newSyncer(t, seen, good).Pull)
 			switch got := files(t, seen); {
 			case err == nil && got != files(t, a):
-				t.Fatal("a push that was done has not stored everything")
+				t.Fatal("a successful push has not stored everything")
 			case err == nil:
 				done++
 			case schemas.CodeOf(err) != schemas.CodeUnavailable:
-				t.Fatalf("not clear: %v", err)
+				t.Fatalf("code = %q, want unavailable (error: %v)", schemas.CodeOf(err), err)
 			case got != before && got != files(t, a):
-				t.Fatalf("a push that failed has left something else: %v", err)
+				t.Fatalf("a failed push left neither the old tree nor the new one (error: %v)", err)
 			case got == before && objects(t, good) != stored:
-				t.Fatalf("a push that failed has left other objects: %v\n%s\n%s", err, stored, objects(t, good))
+				t.Fatalf("a failed push changed objects (error: %v); before:\n%s\nafter:\n%s", err, stored, objects(t, good))
 			default:
 				failed++
 			}
-			if _, err := newSyncer(t, a, good).Push(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			mustSync(t, newSyncer(t, a, good).Push)
 			before, stored = files(t, a), objects(t, good)
 			b := t.TempDir()
 			if _, err := newSyncer(t, b, retried).Pull(t.Context()); err == nil && files(t, b) != before {
-				t.Fatal("a pull that was done has not brought everything")
+				t.Fatal("a successful pull has not fetched everything")
 			} else if err != nil && schemas.CodeOf(err) != schemas.CodeUnavailable {
-				t.Fatalf("not clear: %v", err)
+				t.Fatalf("code = %q, want unavailable (error: %v)", schemas.CodeOf(err), err)
 			}
 			for _, dir := range []string{seen, b} {
-				if err := os.RemoveAll(dir); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, os.RemoveAll(dir))
 			}
 		}
-		t.Logf("%d tries a request: %d pushes done, %d failed; trouble by kind %v", attempts, done, failed, proxy.kinds)
+		t.Logf("%d attempts for each request: %d pushes succeeded, %d failed; faults by kind %v", attempts, done, failed, proxy.kinds)
 		if attempts == 12 && failed > 0 {
-			t.Errorf("%d pushes failed in spite of %d tries a request", failed, attempts)
+			t.Errorf("%d pushes failed with %d attempts for each request, want none", failed, attempts)
 		}
 	}
 }
 
-// TestManyWriters has 16 writers push to one prefix of a real server at once.
-func TestManyWriters(t *testing.T) {
+// TestConcurrentPushesLoseNothing has 16 writers push to one prefix of a real server at once.
+func TestConcurrentPushesLoseNothing(t *testing.T) {
 	for _, layout := range []syncer.Layout{syncer.Packed, syncer.Plain} {
 		t.Run(string(layout), func(t *testing.T) { manyWriters(t, layout) })
 	}
@@ -253,20 +246,16 @@ func TestManyWriters(t *testing.T) {
 func manyWriters(t *testing.T, layout syncer.Layout) {
 	first := func(c *syncer.Config) { c.Layout = layout }
 	const writers = 16
-	store := syncer.Retry(open(t, t.Name()), syncer.RetryPolicy{})
+	store := objectstore.Retry(open(t, t.Name()), objectstore.RetryPolicy{})
 	dirs := make([]string, writers)
 	for i := range dirs {
 		dirs[i] = t.TempDir()
 	}
 	write(t, dirs[0], "shared", "base")
-	if _, err := newSyncer(t, dirs[0], store, first).Push(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	mustSync(t, newSyncer(t, dirs[0], store, first).Push)
 	remote := func(c *syncer.Config) { c.OnConflict = syncer.ConflictRemote }
 	for _, dir := range dirs {
-		if _, err := newSyncer(t, dir, store).Pull(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		mustSync(t, newSyncer(t, dir, store).Pull)
 	}
 	for round := range rounds(3, 50) {
 		errs := make([]error, writers)
@@ -281,17 +270,17 @@ func manyWriters(t *testing.T, layout syncer.Layout) {
 		for i, err := range errs {
 			switch {
 			case err == nil && winner >= 0:
-				t.Fatalf("round %d: both %d and %d were told that they have won", round, winner, i)
+				t.Fatalf("round %d: the pushes of both %d and %d succeeded, want one", round, winner, i)
 			case err == nil:
 				winner = i
 			case schemas.CodeOf(err) != schemas.CodeConflict:
-				t.Fatalf("round %d, writer %d: %v", round, i, err)
+				t.Fatalf("round %d, writer %d: code = %q, want conflict (error: %v)", round, i, schemas.CodeOf(err), err)
 			}
 		}
 		if winner < 0 {
-			t.Fatalf("round %d: nobody has won", round)
+			t.Fatalf("round %d: no push succeeded, want one", round)
 		}
-		for i, dir := range dirs { // the others give in on the shared file, all at once again
+		for i, dir := range dirs { // the others take the winner's shared file, all at once
 			if i == winner {
 				continue
 			}
@@ -306,15 +295,16 @@ func manyWriters(t *testing.T, layout syncer.Layout) {
 		}
 		group.Wait()
 		for i, dir := range dirs {
-			if _, err := newSyncer(t, dir, store).Pull(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if got := files(t, dir); got != files(t, dirs[0]) || !strings.Contains(got, fmt.Sprintf("%x", fmt.Sprintf("round %d by %d", round, winner))) {
-				t.Fatalf("round %d: writer %d has\n%s", round, i, got)
+			mustSync(t, newSyncer(t, dir, store).Pull)
+			shared, err := os.ReadFile(filepath.Join(dir, "shared"))
+			testkit.Must(t, err)
+			testkit.Equal(t, "shared file", string(shared), fmt.Sprintf("round %d by %d", round, winner))
+			if got := files(t, dir); got != files(t, dirs[0]) {
+				t.Fatalf("round %d: writer %d has\n%s\nwant\n%s", round, i, got, files(t, dirs[0]))
 			}
 			for k := range dirs {
 				if own, err := os.ReadFile(filepath.Join(dir, fmt.Sprint("own-", k))); err != nil || string(own) != fmt.Sprintf("round %d of %d", round, k) {
-					t.Fatalf("round %d: %d's own file is %q with %d, %v", round, k, own, i, err)
+					t.Fatalf("round %d: writer %d has %q in the file of writer %d (error: %v)", round, i, own, k, err)
 				}
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/syncer/e2e/gateway"
 	"github.com/sluice-dev/sluice/syncer/s3store"
 )
@@ -56,8 +57,6 @@ func open(t *testing.T, prefix string) *s3store.Store {
 	s, err := s3store.Open(t.Context(), s3store.Options{
 		Bucket: gateway.Bucket, Prefix: prefix, Endpoint: server.Endpoint, Client: &http.Client{Transport: transport},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return s
 }

@@ -7,10 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/syncer"
 )
 
-func TestPushThenPullElsewhere(t *testing.T) {
+func TestPushThenPullIsIdentity(t *testing.T) {
 	for _, layout := range []syncer.Layout{syncer.Packed, syncer.Plain} {
 		t.Run(string(layout), func(t *testing.T) {
 			src, dst := t.TempDir(), t.TempDir()
@@ -20,15 +21,11 @@ func TestPushThenPullElsewhere(t *testing.T) {
 			both := func() {
 				t.Helper()
 				for range 2 {
-					if r, err := push(t.Context()); err != nil {
-						t.Fatalf("%+v, %v", r, err)
-					}
-					if r, err := pull(t.Context()); err != nil {
-						t.Fatalf("%+v, %v", r, err)
-					}
+					mustSync(t, push)
+					mustSync(t, pull)
 				}
 				if files(t, src) != files(t, dst) {
-					t.Fatal("they differ")
+					t.Fatalf("the pulled tree is\n%s\nwant\n%s", files(t, dst), files(t, src))
 				}
 			}
 			for _, name := range []string{
@@ -38,14 +35,12 @@ func TestPushThenPullElsewhere(t *testing.T) {
 			}
 			write(t, src, "zero", "")
 			big := make([]byte, 20<<20)
-			_, _ = rand.NewChaCha8([32]byte{1}).Read(big) // it never fails
+			_, _ = rand.NewChaCha8([32]byte{1}).Read(big) // never fails
 			write(t, src, "big", string(big))
 			both()
 			write(t, src, "big", string(big[:18<<20]))
 			for _, name := range []string{"a", "d"} {
-				if err := os.RemoveAll(filepath.Join(src, name)); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, os.RemoveAll(filepath.Join(src, name)))
 			}
 			write(t, src, "a/is/a/folder", "now")
 			write(t, src, "d", "is a file now")
@@ -54,14 +49,13 @@ func TestPushThenPullElsewhere(t *testing.T) {
 	}
 }
 
-func TestAWorkspaceThatOtherToolsHavePut(t *testing.T) {
+func TestPullAdoptsObjectsOfOtherTools(t *testing.T) {
 	dst := t.TempDir()
 	write(t, server.Dir, "others/x/y", "put by hand")
 	r, err := newSyncer(t, dst, open(t, "others"), func(c *syncer.Config) { c.Layout = syncer.Plain }).Pull(t.Context())
-	if err != nil || r.Downloaded != 1 {
-		t.Fatalf("%+v, %v", r, err)
-	}
-	if got, err := os.ReadFile(filepath.Join(dst, "x/y")); err != nil || string(got) != "put by hand" {
-		t.Errorf("%q, %v", got, err)
-	}
+	testkit.Must(t, err)
+	testkit.Equal(t, "downloaded", r.Downloaded, 1)
+	got, err := os.ReadFile(filepath.Join(dst, "x/y"))
+	testkit.Must(t, err)
+	testkit.Equal(t, "x/y", string(got), "put by hand")
 }

@@ -7,6 +7,6 @@ import (
 	"github.com/sluice-dev/sluice/syncer/storetest"
 )
 
-func TestStore(t *testing.T) {
+func TestStoreConforms(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) syncer.Store { return open(t, t.Name()) })
 }

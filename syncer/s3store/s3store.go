@@ -23,22 +23,22 @@ import (
 	"github.com/aws/smithy-go/middleware"
 
 	"github.com/sluice-dev/sluice/schemas"
-	"github.com/sluice-dev/sluice/syncer"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
 )
 
-// Options say which bucket, and how to reach it. What they leave out comes from the SDK's usual environment variables,
-// profiles and instance roles.
+// Options select the bucket and how to reach it. Their defaults are the SDK's usual environment variables, profiles and
+// instance roles.
 type Options struct {
 	Bucket string // required
-	// Prefix goes before every key, with a slash between; "" is the whole bucket.
+	// Prefix precedes every key, with a slash between; "" is the whole bucket.
 	Prefix string
-	// Endpoint is the server's URL; default: AWS, or what AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL says.
+	// Endpoint is the server's URL; default: AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, else AWS.
 	Endpoint string
-	// Region defaults to the environment's, and to us-east-1 where that has none.
+	// Region is the bucket's; default: the environment's, else us-east-1.
 	Region string
 	// Profile is a profile of the shared configuration files; default: the environment's.
 	Profile string
-	// Timeout is how long a server may take to begin its answer; default 60 s.
+	// Timeout bounds the wait for the first byte of a response; default 60 s.
 	Timeout time.Duration
 	// Client overrides the HTTP client, for tests.
 	Client aws.HTTPClient
@@ -52,14 +52,14 @@ type Store struct {
 	prefix string
 }
 
-var _ syncer.Store = (*Store)(nil)
+var _ objectstore.Store = (*Store)(nil)
 
-// multipartFrom is the size from which on an object is sent in parts.
+// multipartFrom is the size in bytes above which an object is sent in parts.
 const multipartFrom = 16 << 20
 
-// Open reads the configuration. It does not talk to the server yet.
+// Open reads the configuration. It does not connect to the server.
 //
-// Errors: invalid_argument for options and configuration files that make no sense.
+// Errors: invalid_argument for invalid options and configuration files.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Bucket == "" {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "s3: no bucket given")
@@ -101,7 +101,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 			s.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 		}
 		s.DisableLogOutputChecksumValidationSkipped = true
-		s.ContinueHeaderThresholdBytes = -1 // waiting for 100 Continue costs a round trip for each object
+		s.ContinueHeaderThresholdBytes = -1 // a wait for 100 Continue costs a round trip for each object
 		s.APIOptions = append(s.APIOptions, reuseDigest)
 	})
 	large := transfermanager.New(client, func(t *transfermanager.Options) {
@@ -114,7 +114,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return (&Store{client: client, large: large, bucket: o.Bucket}).At(o.Prefix), nil
 }
 
-// At is the same bucket under another prefix, by the same connections and credentials.
+// At returns the same bucket under another prefix, with the same connections and credentials.
 func (s *Store) At(prefix string) *Store {
 	at := *s
 	if at.prefix = strings.Trim(prefix, "/"); at.prefix != "" {
@@ -137,11 +137,10 @@ func isAWS(endpoint string) bool {
 	return err == nil && (strings.HasSuffix(u.Hostname(), ".amazonaws.com") || strings.HasSuffix(u.Hostname(), ".amazonaws.com.cn"))
 }
 
-// digestKey is the context's key for the SHA-256 of what a request sends.
+// digestKey is the context key of the SHA-256 of a request's body.
 type digestKey struct{}
 
-// reuseDigest signs a request with the digest that the caller has, where it has one, rather than read the body once
-// more for it.
+// reuseDigest signs a request with the caller's digest, where there is one, which saves reading the body once more.
 func reuseDigest(stack *middleware.Stack) error {
 	return stack.Finalize.Add(middleware.FinalizeMiddlewareFunc("SluiceReuseDigest",
 		func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (
@@ -155,13 +154,13 @@ func reuseDigest(stack *middleware.Stack) error {
 
 func (s *Store) key(key string) *string { return aws.String(s.prefix + key) }
 
-// Get implements [syncer.Store].
-func (s *Store) Get(ctx context.Context, key string, r syncer.Range, dst []byte) ([]byte, syncer.Info, error) {
+// Get implements [objectstore.Store].
+func (s *Store) Get(ctx context.Context, key string, r objectstore.Range, dst []byte) ([]byte, objectstore.Info, error) {
 	body, length, info, err := s.read(ctx, key, r)
 	if err != nil {
 		return nil, info, err
 	}
-	defer func() { _ = body.Close() }() // what was wanted has been read, or an error says that it was not
+	defer func() { _ = body.Close() }() // the read has reported any error
 	if int64(cap(dst)) < length {
 		dst = make([]byte, length)
 	}
@@ -172,7 +171,7 @@ func (s *Store) Get(ctx context.Context, key string, r syncer.Range, dst []byte)
 	return dst, info, nil
 }
 
-// cutOff is the error for a body that ended early.
+// cutOff returns the error for a body that ended early.
 func cutOff(ctx context.Context, key string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -180,8 +179,8 @@ func cutOff(ctx context.Context, key string, err error) error {
 	return schemas.Errorf(schemas.CodeUnavailable, "s3: reading %q: %w", key, err)
 }
 
-// read asks for an object, and checks what the answer says of it before its body is read.
-func (s *Store) read(ctx context.Context, key string, r syncer.Range) (body io.ReadCloser, length int64, info syncer.Info, err error) {
+// read requests an object, and checks the response headers before the body is read.
+func (s *Store) read(ctx context.Context, key string, r objectstore.Range) (body io.ReadCloser, length int64, info objectstore.Info, err error) {
 	in := &s3.GetObjectInput{Bucket: &s.bucket, Key: s.key(key)}
 	switch {
 	case r.Length > 0:
@@ -202,17 +201,17 @@ func (s *Store) read(ctx context.Context, key string, r syncer.Range) (body io.R
 		info.Size = total
 	}
 	switch {
-	case r.Match != "" && r.Match != info.Token: // not every server heeds If-Match here
+	case r.Match != "" && r.Match != info.Token: // some servers ignore If-Match here
 		err = schemas.Errorf(schemas.CodeConflict, "s3: %q was replaced", key)
 	case length < 0:
-		err = schemas.Errorf(schemas.CodeUnavailable, "s3: %q: the answer does not say how long it is", key)
+		err = schemas.Errorf(schemas.CodeUnavailable, "s3: %q: the response has no length", key)
 	case r.Length > 0 && length > r.Length:
 		err = schemas.Errorf(schemas.CodeInternal, "s3: %q: the server ignores ranges", key)
 	case r.Length == 0 && r.Max > 0 && length > r.Max:
 		err = schemas.Errorf(schemas.CodeTooLarge, "s3: %q has %d bytes, the limit is %d", key, length, r.Max)
 	}
 	if err != nil {
-		_ = out.Body.Close() // nobody wants it any more
+		_ = out.Body.Close() // not read
 		return nil, 0, info, err
 	}
 	return out.Body, length, info, nil
@@ -227,8 +226,8 @@ func totalSize(contentRange string) (total int64, ok bool) {
 	return total, err == nil
 }
 
-func (s *Store) describe(key string, size int64, etag *string, modified *time.Time, sse string) syncer.Info {
-	info := syncer.Info{Key: key, Size: size, Token: aws.ToString(etag), Modified: aws.ToTime(modified)}
+func (s *Store) describe(key string, size int64, etag *string, modified *time.Time, sse string) objectstore.Info {
+	info := objectstore.Info{Key: key, Size: size, Token: aws.ToString(etag), Modified: aws.ToTime(modified)}
 	var sum [md5.Size]byte
 	raw := strings.Trim(info.Token, `"`)
 	if len(raw) == 2*md5.Size && (sse == "" || sse == string(types.ServerSideEncryptionAes256)) {
@@ -239,17 +238,17 @@ func (s *Store) describe(key string, size int64, etag *string, modified *time.Ti
 	return info
 }
 
-// Stat implements [syncer.Store].
-func (s *Store) Stat(ctx context.Context, key string) (syncer.Info, error) {
+// Stat implements [objectstore.Store].
+func (s *Store) Stat(ctx context.Context, key string) (objectstore.Info, error) {
 	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.bucket, Key: s.key(key)})
 	if err != nil {
-		return syncer.Info{}, coded(ctx, err, key)
+		return objectstore.Info{}, coded(ctx, err, key)
 	}
 	return s.describe(key, aws.ToInt64(out.ContentLength), out.ETag, out.LastModified, string(out.ServerSideEncryption)), nil
 }
 
-// Put implements [syncer.Store].
-func (s *Store) Put(ctx context.Context, key string, c syncer.Content, cond syncer.Condition) (string, error) {
+// Put implements [objectstore.Store].
+func (s *Store) Put(ctx context.Context, key string, c objectstore.Content, cond objectstore.Condition) (string, error) {
 	var ifMatch, ifNone *string
 	if cond.Match != "" {
 		ifMatch = &cond.Match
@@ -278,30 +277,30 @@ func (s *Store) Put(ctx context.Context, key string, c syncer.Content, cond sync
 	return aws.ToString(out.ETag), nil
 }
 
-// List implements [syncer.Store].
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[syncer.Info, error] {
-	return func(yield func(syncer.Info, error) bool) {
+// List implements [objectstore.Store].
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objectstore.Info, error] {
+	return func(yield func(objectstore.Info, error) bool) {
 		pages := s3.NewListObjectsV2Paginator(s.client, &s3.ListObjectsV2Input{
 			Bucket: &s.bucket, Prefix: s.key(prefix), EncodingType: types.EncodingTypeUrl,
 		})
 		for pages.HasMorePages() {
 			page, err := pages.NextPage(ctx)
 			if err != nil {
-				yield(syncer.Info{}, coded(ctx, err, prefix))
+				yield(objectstore.Info{}, coded(ctx, err, prefix))
 				return
 			}
 			for i := range page.Contents {
 				o := &page.Contents[i]
 				name, err := listedKey(aws.ToString(o.Key), page.EncodingType)
 				if err != nil {
-					yield(syncer.Info{}, schemas.Errorf(schemas.CodeInternal, "s3: listing: %w", err))
+					yield(objectstore.Info{}, schemas.Errorf(schemas.CodeInternal, "s3: listing: %w", err))
 					return
 				}
 				rel, ok := strings.CutPrefix(name, s.prefix)
 				if !ok || rel == "" || strings.HasSuffix(rel, "/") {
-					continue // a marker that other tools make for a folder
+					continue // a folder marker of another tool
 				}
-				// A listing does not say how an object is encrypted, so that its ETag may not be an MD5.
+				// A listing does not report encryption, so the ETag may not be an MD5.
 				if !yield(s.describe(rel, aws.ToInt64(o.Size), o.ETag, o.LastModified, "unknown"), nil) {
 					return
 				}
@@ -310,7 +309,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[syncer.Info, 
 	}
 }
 
-// listedKey undoes the encoding that makes every key fit an XML document.
+// listedKey decodes a key of a listing, which is encoded to be valid XML.
 func listedKey(key string, encoding types.EncodingType) (string, error) {
 	if encoding != types.EncodingTypeUrl {
 		return key, nil
@@ -318,7 +317,7 @@ func listedKey(key string, encoding types.EncodingType) (string, error) {
 	return url.QueryUnescape(key)
 }
 
-// Delete implements [syncer.Store].
+// Delete implements [objectstore.Store].
 func (s *Store) Delete(ctx context.Context, keys ...string) error {
 	for len(keys) > 0 {
 		batch := keys[:min(1000, len(keys))]

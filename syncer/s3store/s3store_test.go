@@ -1,7 +1,6 @@
 package s3store_test
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -9,17 +8,17 @@ import (
 
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
-	"go.uber.org/goleak"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
-	"github.com/sluice-dev/sluice/syncer"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
 	"github.com/sluice-dev/sluice/syncer/s3store"
 	"github.com/sluice-dev/sluice/syncer/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testkit.Main(m, nil) }
 
-// client has no connections left over once its test ends.
+// client closes its connections when the test ends.
 func client(t *testing.T) *http.Client {
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -38,19 +37,15 @@ func credentials(t *testing.T) {
 func open(t *testing.T, endpoint string) *s3store.Store {
 	t.Helper()
 	s, err := s3store.Open(t.Context(), s3store.Options{Bucket: "b", Prefix: "some/prefix", Endpoint: endpoint, Client: client(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return s
 }
 
-func TestStore(t *testing.T) {
+func TestStoreConforms(t *testing.T) {
 	credentials(t)
-	storetest.Run(t, func(t *testing.T) syncer.Store {
+	storetest.Run(t, func(t *testing.T) objectstore.Store {
 		backend := s3mem.New()
-		if err := backend.CreateBucket("b"); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, backend.CreateBucket("b"))
 		server := httptest.NewServer(gofakes3.New(backend).Server())
 		t.Cleanup(server.Close)
 		return open(t, server.URL)
@@ -67,7 +62,7 @@ func TestErrorsHaveCodes(t *testing.T) {
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 		if _, err := open(t, server.URL).Stat(t.Context(), "k"); !errors.Is(err, want) {
-			t.Errorf("status %d: %v, want %v", status, err, want)
+			t.Errorf("status %d: error = %v, want %v", status, err, want)
 		}
 		server.Close()
 	}
@@ -76,26 +71,24 @@ func TestErrorsHaveCodes(t *testing.T) {
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusNotFound)
-			_, _ = w.Write([]byte("<Error><Code>" + name + "</Code></Error>")) // else the client says so
+			_, _ = w.Write([]byte("<Error><Code>" + name + "</Code></Error>")) // a failed write fails the request
 		}))
-		if _, _, err := open(t, server.URL).Get(t.Context(), "k", syncer.Range{}, nil); !errors.Is(err, want) {
-			t.Errorf("%s: %v, want %v", name, err, want)
+		if _, _, err := open(t, server.URL).Get(t.Context(), "k", objectstore.Range{}, nil); !errors.Is(err, want) {
+			t.Errorf("%s: error = %v, want %v", name, err, want)
 		}
 		server.Close()
 	}
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
-	if _, err := open(t, server.URL).Stat(t.Context(), "k"); !errors.Is(err, schemas.ErrUnavailable) {
-		t.Errorf("a server that is gone: %v", err)
-	}
+	_, err := open(t, server.URL).Stat(t.Context(), "k")
+	testkit.WantCode(t, err, schemas.CodeUnavailable)
 }
 
-func TestNoCredentialsIsSaid(t *testing.T) {
+func TestMissingCredentialsAreUnauthenticated(t *testing.T) {
 	credentials(t)
 	t.Setenv("AWS_ACCESS_KEY_ID", "")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "")
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
-	if _, err := open(t, "http://127.0.0.1:1").Stat(context.Background(), "k"); !errors.Is(err, schemas.ErrUnauthenticated) {
-		t.Errorf("%v, want unauthenticated", err)
-	}
+	_, err := open(t, "http://127.0.0.1:1").Stat(t.Context(), "k")
+	testkit.WantCode(t, err, schemas.CodeUnauthenticated)
 }

@@ -1,6 +1,6 @@
-// Package storetest is the suite that every [syncer.Store] passes.
+// Package storetest is the conformance suite of [objectstore.Store].
 //
-//	Run(t, factory) ──► an empty store for each test ──► put, get, ranges, conditions, order of lists, races, deletes
+//	Run(t, factory) ──► an empty store for each test ──► put, get, ranges, conditions, list order, races, deletes
 //
-// Memory is the simplest store that passes it, for tests that need one and no more.
+// Memory is the simplest store that passes it, for other tests.
 package storetest

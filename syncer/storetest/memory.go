@@ -14,15 +14,15 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
-	"github.com/sluice-dev/sluice/syncer"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
 )
 
-// Memory is a store in memory. The zero value is empty and ready.
+// Memory is a store in memory. The zero value is empty and ready to use.
 type Memory struct {
 	mu      sync.Mutex
 	objects map[string]object
-	// Deaf makes it ignore conditions, as some servers do.
-	Deaf bool
+	// IgnoreConditions makes Put ignore conditions, as some servers do.
+	IgnoreConditions bool
 }
 
 type object struct {
@@ -30,25 +30,25 @@ type object struct {
 	modified time.Time
 }
 
-var _ syncer.Store = (*Memory)(nil)
+var _ objectstore.Store = (*Memory)(nil)
 
-func (o object) info(key string) syncer.Info {
+func (o object) info(key string) objectstore.Info {
 	sum := md5.Sum(o.data)
-	return syncer.Info{
+	return objectstore.Info{
 		Key: key, Size: int64(len(o.data)), Token: hex.EncodeToString(sum[:]), Modified: o.modified, MD5: &sum,
 	}
 }
 
-// Get implements [syncer.Store].
-func (m *Memory) Get(ctx context.Context, key string, r syncer.Range, dst []byte) ([]byte, syncer.Info, error) {
+// Get implements [objectstore.Store].
+func (m *Memory) Get(ctx context.Context, key string, r objectstore.Range, dst []byte) ([]byte, objectstore.Info, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, syncer.Info{}, err
+		return nil, objectstore.Info{}, err
 	}
 	m.mu.Lock()
 	o, ok := m.objects[key]
 	m.mu.Unlock()
 	if !ok {
-		return nil, syncer.Info{}, schemas.Errorf(schemas.CodeNotFound, "memory: no %q", key)
+		return nil, objectstore.Info{}, schemas.Errorf(schemas.CodeNotFound, "memory: no %q", key)
 	}
 	info := o.info(key)
 	if r.Match != "" && r.Match != info.Token {
@@ -63,22 +63,22 @@ func (m *Memory) Get(ctx context.Context, key string, r syncer.Range, dst []byte
 	return append(dst[:0], data...), info, nil
 }
 
-// Stat implements [syncer.Store].
-func (m *Memory) Stat(ctx context.Context, key string) (syncer.Info, error) {
+// Stat implements [objectstore.Store].
+func (m *Memory) Stat(ctx context.Context, key string) (objectstore.Info, error) {
 	if err := ctx.Err(); err != nil {
-		return syncer.Info{}, err
+		return objectstore.Info{}, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	o, ok := m.objects[key]
 	if !ok {
-		return syncer.Info{}, schemas.Errorf(schemas.CodeNotFound, "memory: no %q", key)
+		return objectstore.Info{}, schemas.Errorf(schemas.CodeNotFound, "memory: no %q", key)
 	}
 	return o.info(key), nil
 }
 
-// Put implements [syncer.Store].
-func (m *Memory) Put(ctx context.Context, key string, c syncer.Content, cond syncer.Condition) (string, error) {
+// Put implements [objectstore.Store].
+func (m *Memory) Put(ctx context.Context, key string, c objectstore.Content, cond objectstore.Condition) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
@@ -89,8 +89,8 @@ func (m *Memory) Put(ctx context.Context, key string, c syncer.Content, cond syn
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	old, there := m.objects[key]
-	if !m.Deaf && (cond.Absent && there || cond.Match != "" && (!there || old.info(key).Token != cond.Match)) {
-		return "", schemas.Errorf(schemas.CodeConflict, "memory: %q is another one", key)
+	if !m.IgnoreConditions && (cond.Absent && there || cond.Match != "" && (!there || old.info(key).Token != cond.Match)) {
+		return "", schemas.Errorf(schemas.CodeConflict, "memory: %q does not meet the condition", key)
 	}
 	if m.objects == nil {
 		m.objects = map[string]object{}
@@ -100,10 +100,10 @@ func (m *Memory) Put(ctx context.Context, key string, c syncer.Content, cond syn
 	return o.info(key).Token, nil
 }
 
-// List implements [syncer.Store].
-func (m *Memory) List(ctx context.Context, prefix string) iter.Seq2[syncer.Info, error] {
-	return func(yield func(syncer.Info, error) bool) {
-		var all []syncer.Info
+// List implements [objectstore.Store].
+func (m *Memory) List(ctx context.Context, prefix string) iter.Seq2[objectstore.Info, error] {
+	return func(yield func(objectstore.Info, error) bool) {
+		var all []objectstore.Info
 		m.mu.Lock()
 		for key, o := range m.objects {
 			if strings.HasPrefix(key, prefix) {
@@ -111,10 +111,10 @@ func (m *Memory) List(ctx context.Context, prefix string) iter.Seq2[syncer.Info,
 			}
 		}
 		m.mu.Unlock()
-		slices.SortFunc(all, func(a, b syncer.Info) int { return cmp.Compare(a.Key, b.Key) })
+		slices.SortFunc(all, func(a, b objectstore.Info) int { return cmp.Compare(a.Key, b.Key) })
 		for _, i := range all {
 			if err := ctx.Err(); err != nil {
-				yield(syncer.Info{}, err)
+				yield(objectstore.Info{}, err)
 				return
 			}
 			if !yield(i, nil) {
@@ -124,7 +124,7 @@ func (m *Memory) List(ctx context.Context, prefix string) iter.Seq2[syncer.Info,
 	}
 }
 
-// Delete implements [syncer.Store].
+// Delete implements [objectstore.Store].
 func (m *Memory) Delete(ctx context.Context, keys ...string) error {
 	if err := ctx.Err(); err != nil {
 		return err

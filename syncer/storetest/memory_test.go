@@ -3,18 +3,19 @@ package storetest_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
-	"github.com/sluice-dev/sluice/syncer"
+	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
 	"github.com/sluice-dev/sluice/syncer/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testkit.Main(m, nil) }
 
-func TestMemory(t *testing.T) {
-	storetest.Run(t, func(*testing.T) syncer.Store { return &storetest.Memory{} })
+func TestMemoryConforms(t *testing.T) {
+	storetest.Run(t, func(*testing.T) objectstore.Store { return &storetest.Memory{} })
 }
 
-func TestRetriedMemory(t *testing.T) {
-	storetest.Run(t, func(*testing.T) syncer.Store { return syncer.Retry(&storetest.Memory{}, syncer.RetryPolicy{}) })
+func TestRetryConforms(t *testing.T) {
+	storetest.Run(t, func(*testing.T) objectstore.Store {
+		return objectstore.Retry(&storetest.Memory{}, objectstore.RetryPolicy{})
+	})
 }

@@ -12,153 +12,136 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
-	"github.com/sluice-dev/sluice/syncer"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
 )
 
-// Run tests the stores that factory makes. Each must be empty, and apart from every other.
-func Run(t *testing.T, factory func(t *testing.T) syncer.Store) {
+// Run tests the stores that factory makes. Each must be empty and independent of the others.
+func Run(t *testing.T, factory func(t *testing.T) objectstore.Store) {
 	t.Helper()
 	for _, test := range []struct {
 		name string
-		run  func(*testing.T, syncer.Store)
+		run  func(*testing.T, objectstore.Store)
 	}{
 		{"PutGet", testPutGet}, {"Ranges", testRanges}, {"Missing", testMissing}, {"Replace", testReplace},
 		{"Conditions", testConditions}, {"Race", testRace}, {"List", testList}, {"Delete", testDelete},
 		{"OddKeys", testOddKeys}, {"Large", testLarge}, {"Digest", testDigest}, {"Probe", testProbe},
-		{"Cancelled", testCancelled}, {"ReadersSeeWholeObjects", testWholeObjects},
+		{"Canceled", testCanceled}, {"ReadersSeeWholeObjects", testWholeObjects},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, factory(t)) })
 	}
 }
 
-func content(data []byte) syncer.Content {
-	return syncer.Content{Reader: bytes.NewReader(data), Size: int64(len(data))}
+func content(data []byte) objectstore.Content {
+	return objectstore.Content{Reader: bytes.NewReader(data), Size: int64(len(data))}
 }
 
-func put(t *testing.T, s syncer.Store, key, data string) string {
+func put(t *testing.T, s objectstore.Store, key, data string) string {
 	t.Helper()
-	token, err := s.Put(t.Context(), key, content([]byte(data)), syncer.Condition{})
-	if err != nil {
-		t.Fatalf("put %q: %v", key, err)
-	}
+	token, err := s.Put(t.Context(), key, content([]byte(data)), objectstore.Condition{})
+	testkit.Must(t, err)
 	if token == "" {
-		t.Fatalf("put %q: no token", key)
+		t.Fatalf("Put of %q returned no token", key)
 	}
 	return token
 }
 
-func wantCode(t *testing.T, err error, code schemas.Code) {
-	t.Helper()
-	if got := schemas.CodeOf(err); got != code {
-		t.Errorf("code %q (%v), want %q", got, err, code)
-	}
-}
-
-func testPutGet(t *testing.T, s syncer.Store) {
+func testPutGet(t *testing.T, s objectstore.Store) {
 	for _, data := range []string{"", "x", string(make([]byte, 70_000))} {
 		token := put(t, s, "a/b", data)
-		got, info, err := s.Get(t.Context(), "a/b", syncer.Range{}, nil)
+		got, info, err := s.Get(t.Context(), "a/b", objectstore.Range{}, nil)
 		if err != nil || string(got) != data {
-			t.Fatalf("got %d bytes, %v; want %d", len(got), err, len(data))
+			t.Fatalf("Get returned %d bytes (error: %v), want the %d stored", len(got), err, len(data))
 		}
 		stat, err := s.Stat(t.Context(), "a/b")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, i := range []syncer.Info{info, stat} {
+		testkit.Must(t, err)
+		for _, i := range []objectstore.Info{info, stat} {
 			if i.Size != int64(len(data)) || i.Token != token || i.Key != "a/b" || i.Modified.IsZero() {
-				t.Errorf("info %+v, want size %d and token %s", i, len(data), token)
+				t.Errorf("info = %+v, want size %d, token %s and a time", i, len(data), token)
 			}
 		}
 	}
 }
 
-func testRanges(t *testing.T, s syncer.Store) {
+func testRanges(t *testing.T, s objectstore.Store) {
 	token := put(t, s, "k", "0123456789")
 	for _, c := range []struct {
 		offset, length int64
 		want           string
 	}{{0, 3, "012"}, {3, 4, "3456"}, {8, 2, "89"}, {4, 0, "456789"}} {
-		room := make([]byte, 0, 16)
-		got, info, err := s.Get(t.Context(), "k", syncer.Range{Offset: c.offset, Length: c.length, Match: token}, room)
+		buffer := make([]byte, 0, 16)
+		got, info, err := s.Get(t.Context(), "k", objectstore.Range{Offset: c.offset, Length: c.length, Match: token}, buffer)
 		if err != nil || string(got) != c.want {
-			t.Errorf("range %d+%d: %q, %v; want %q", c.offset, c.length, got, err, c.want)
+			t.Errorf("range %d+%d: got %q (error: %v), want %q", c.offset, c.length, got, err, c.want)
 			continue
 		}
 		if info.Size != 10 {
-			t.Errorf("range %d+%d: the object has %d bytes, want 10", c.offset, c.length, info.Size)
+			t.Errorf("range %d+%d: size of the object = %d, want 10", c.offset, c.length, info.Size)
 		}
-		if &got[0] != &room[:1][0] {
-			t.Errorf("range %d+%d: the buffer given was not used", c.offset, c.length)
+		if &got[0] != &buffer[:1][0] {
+			t.Errorf("range %d+%d: Get did not use the given buffer", c.offset, c.length)
 		}
 	}
-	_, _, err := s.Get(t.Context(), "k", syncer.Range{Max: 9}, nil)
-	wantCode(t, err, schemas.CodeTooLarge)
+	_, _, err := s.Get(t.Context(), "k", objectstore.Range{Max: 9}, nil)
+	testkit.WantCode(t, err, schemas.CodeTooLarge)
 	put(t, s, "k", "another")
-	_, _, err = s.Get(t.Context(), "k", syncer.Range{Length: 1, Match: token}, nil)
-	wantCode(t, err, schemas.CodeConflict)
+	_, _, err = s.Get(t.Context(), "k", objectstore.Range{Length: 1, Match: token}, nil)
+	testkit.WantCode(t, err, schemas.CodeConflict)
 }
 
-func testMissing(t *testing.T, s syncer.Store) {
-	_, _, err := s.Get(t.Context(), "no/such", syncer.Range{}, nil)
-	wantCode(t, err, schemas.CodeNotFound)
+func testMissing(t *testing.T, s objectstore.Store) {
+	_, _, err := s.Get(t.Context(), "no/such", objectstore.Range{}, nil)
+	testkit.WantCode(t, err, schemas.CodeNotFound)
 	_, err = s.Stat(t.Context(), "no/such")
-	wantCode(t, err, schemas.CodeNotFound)
-	if err := s.Delete(t.Context(), "no/such"); err != nil {
-		t.Errorf("deleting nothing: %v", err)
-	}
+	testkit.WantCode(t, err, schemas.CodeNotFound)
+	testkit.Must(t, s.Delete(t.Context(), "no/such"))
 	for info, err := range s.List(t.Context(), "") {
-		t.Errorf("an empty store lists %q, %v", info.Key, err)
+		t.Errorf("an empty store lists %q (error: %v)", info.Key, err)
 	}
 }
 
-func testReplace(t *testing.T, s syncer.Store) {
+func testReplace(t *testing.T, s objectstore.Store) {
 	first := put(t, s, "k", "one")
 	if second := put(t, s, "k", "two"); first == second {
-		t.Error("another content has the same token")
+		t.Errorf("token after a replacement = %s, want another", second)
 	}
 }
 
-func testConditions(t *testing.T, s syncer.Store) {
+func testConditions(t *testing.T, s objectstore.Store) {
 	ctx := t.Context()
-	first, err := s.Put(ctx, "k", content([]byte("1")), syncer.Condition{Absent: true})
-	if err != nil {
-		t.Fatal(err)
+	first, err := s.Put(ctx, "k", content([]byte("1")), objectstore.Condition{Absent: true})
+	testkit.Must(t, err)
+	_, err = s.Put(ctx, "k", content([]byte("2")), objectstore.Condition{Absent: true})
+	testkit.WantCode(t, err, schemas.CodeConflict)
+	second, err := s.Put(ctx, "k", content([]byte("3")), objectstore.Condition{Match: first})
+	testkit.Must(t, err)
+	_, err = s.Put(ctx, "k", content([]byte("4")), objectstore.Condition{Match: first})
+	testkit.WantCode(t, err, schemas.CodeConflict)
+	if got, info, err := s.Get(ctx, "k", objectstore.Range{}, nil); err != nil || string(got) != "3" || info.Token != second {
+		t.Errorf("Get returned %q with token %s (error: %v), want 3 with %s", got, info.Token, err, second)
 	}
-	_, err = s.Put(ctx, "k", content([]byte("2")), syncer.Condition{Absent: true})
-	wantCode(t, err, schemas.CodeConflict)
-	second, err := s.Put(ctx, "k", content([]byte("3")), syncer.Condition{Match: first})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = s.Put(ctx, "k", content([]byte("4")), syncer.Condition{Match: first})
-	wantCode(t, err, schemas.CodeConflict)
-	if got, info, err := s.Get(ctx, "k", syncer.Range{}, nil); err != nil || string(got) != "3" || info.Token != second {
-		t.Errorf("%q %s %v, want 3", got, info.Token, err)
-	}
-	_, err = s.Put(ctx, "none", content([]byte("5")), syncer.Condition{Match: first})
+	_, err = s.Put(ctx, "none", content([]byte("5")), objectstore.Condition{Match: first})
 	if c := schemas.CodeOf(err); c != schemas.CodeConflict && c != schemas.CodeNotFound {
-		t.Errorf("a condition on what is not there: %v", err)
+		t.Errorf("condition on a missing key: code = %q, want conflict or not_found (error: %v)", c, err)
 	}
 }
 
-// testRace has many writers swap one object at once, each adding its own line: none may be lost.
-func testRace(t *testing.T, s syncer.Store) {
+// testRace has many writers replace one object at once, each adding its own text: none may be lost.
+func testRace(t *testing.T, s objectstore.Store) {
 	const writers, rounds = 8, 4
-	if _, err := s.Put(t.Context(), "k", content([]byte("-")), syncer.Condition{Absent: true}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Put(t.Context(), "k", content([]byte("-")), objectstore.Condition{Absent: true})
+	testkit.Must(t, err)
 	var group sync.WaitGroup
 	for w := range writers {
 		group.Go(func() {
 			for r := 0; r < rounds; {
-				old, info, err := s.Get(t.Context(), "k", syncer.Range{}, nil)
+				old, info, err := s.Get(t.Context(), "k", objectstore.Range{}, nil)
 				if err != nil {
 					t.Errorf("writer %d: %v", w, err)
 					return
 				}
-				_, err = s.Put(t.Context(), "k", content(fmt.Appendf(slices.Clip(old), "[%d.%d]", w, r)), syncer.Condition{Match: info.Token})
+				_, err = s.Put(t.Context(), "k", content(fmt.Appendf(slices.Clip(old), "[%d.%d]", w, r)), objectstore.Condition{Match: info.Token})
 				switch {
 				case err == nil:
 					r++
@@ -170,20 +153,18 @@ func testRace(t *testing.T, s syncer.Store) {
 		})
 	}
 	group.Wait()
-	got, _, err := s.Get(t.Context(), "k", syncer.Range{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got, _, err := s.Get(t.Context(), "k", objectstore.Range{}, nil)
+	testkit.Must(t, err)
 	for w := range writers {
 		for r := range rounds {
 			if n := bytes.Count(got, fmt.Appendf(nil, "[%d.%d]", w, r)); n != 1 {
-				t.Errorf("round %d of writer %d is there %d times", r, w, n)
+				t.Errorf("text of round %d of writer %d occurs %d times, want once", r, w, n)
 			}
 		}
 	}
 }
 
-func testList(t *testing.T, s syncer.Store) {
+func testList(t *testing.T, s objectstore.Store) {
 	want := []string{}
 	for i := range 25 {
 		key := fmt.Sprintf("d/%02d", i)
@@ -194,165 +175,140 @@ func testList(t *testing.T, s syncer.Store) {
 	put(t, s, "dd", "x")
 	var got []string
 	for info, err := range s.List(t.Context(), "d/") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if info.Size != 1 || info.Token == "" {
-			t.Errorf("%+v", info)
+			t.Errorf("info = %+v, want size 1 and a token", info)
 		}
 		got = append(got, info.Key)
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("listed %q, want %q", got, want)
-	}
+	testkit.Equal(t, "listed keys", got, want)
 	for _, err := range s.List(t.Context(), "d/") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		break // a caller may stop early
+		testkit.Must(t, err)
+		break // callers may stop early
 	}
 	got = nil
 	for info, err := range s.List(t.Context(), "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		got = append(got, info.Key)
 	}
 	if len(got) != 27 || !slices.IsSorted(got) {
-		t.Errorf("all keys: %q", got)
+		t.Errorf("all keys = %q, want 27 in order", got)
 	}
 }
 
-func testDelete(t *testing.T, s syncer.Store) {
+func testDelete(t *testing.T, s objectstore.Store) {
 	put(t, s, "a/1", "x")
 	put(t, s, "a/2", "x")
 	put(t, s, "b", "x")
-	if err := s.Delete(t.Context(), "a/1", "a/2", "a/3"); err != nil {
-		t.Fatal(err)
+	remove := func(keys ...string) {
+		t.Helper()
+		testkit.Must(t, s.Delete(t.Context(), keys...))
 	}
-	if _, err := s.Stat(t.Context(), "a/1"); !errors.Is(err, schemas.ErrNotFound) {
-		t.Errorf("still there: %v", err)
+	exists := func(key string) {
+		t.Helper()
+		_, err := s.Stat(t.Context(), key)
+		testkit.Must(t, err)
 	}
+	remove("a/1", "a/2", "a/3")
+	_, err := s.Stat(t.Context(), "a/1")
+	testkit.WantCode(t, err, schemas.CodeNotFound)
 	put(t, s, "c/1", "x")
-	if err := s.Delete(t.Context(), "c", "c/2"); err != nil {
-		t.Errorf("deleting the beginning of a key: %v", err)
-	}
-	if err := s.Delete(t.Context(), "c"); err != nil {
-		t.Errorf("deleting the beginning of a key: %v", err)
-	}
-	if _, err := s.Stat(t.Context(), "c/1"); err != nil {
-		t.Errorf("gone with the beginning of its key: %v", err)
-	}
-	if _, err := s.Stat(t.Context(), "b"); err != nil {
-		t.Errorf("gone with the others: %v", err)
-	}
-	put(t, s, "a", "x") // a key may become what was a folder of keys
-	if err := s.Delete(t.Context(), "a/1"); err != nil {
-		t.Errorf("deleting what cannot be there: %v", err)
-	}
-	if _, err := s.Stat(t.Context(), "a"); err != nil {
-		t.Errorf("gone with a key below it: %v", err)
-	}
-	if err := s.Delete(t.Context()); err != nil {
-		t.Errorf("deleting no keys: %v", err)
-	}
+	remove("c", "c/2") // the beginning of a key
+	remove("c")
+	exists("c/1")
+	exists("b")
+	put(t, s, "a", "x") // in place of a folder of keys
+	remove("a/1")       // a key below another
+	exists("a")
+	remove()
 }
 
-func testOddKeys(t *testing.T, s syncer.Store) {
+func testOddKeys(t *testing.T, s objectstore.Store) {
 	for _, key := range []string{"sp ace", "plus+and&more", "per%20cent", "ünï/çødé", "a=b?c#d", "quote'\"", "semi;colon", "tilde~", ".dot/..dots"} {
 		put(t, s, key, key)
-		if got, _, err := s.Get(t.Context(), key, syncer.Range{}, nil); err != nil || string(got) != key {
-			t.Errorf("%q: %q, %v", key, got, err)
+		if got, _, err := s.Get(t.Context(), key, objectstore.Range{}, nil); err != nil || string(got) != key {
+			t.Errorf("Get of %q returned %q (error: %v), want the key", key, got, err)
 		}
 		found := false
 		for info, err := range s.List(t.Context(), "") {
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			found = found || info.Key == key
 		}
 		if !found {
-			t.Errorf("%q is not listed", key)
+			t.Errorf("List does not have %q", key)
 		}
-		if err := s.Delete(t.Context(), key); err != nil {
-			t.Errorf("%q: %v", key, err)
-		}
+		testkit.Must(t, s.Delete(t.Context(), key))
 	}
 }
 
-func testLarge(t *testing.T, s syncer.Store) {
+func testLarge(t *testing.T, s objectstore.Store) {
 	data := make([]byte, 17<<20+3)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(data)
-	if _, err := s.Put(t.Context(), "big", content(data), syncer.Condition{}); err != nil {
-		t.Fatal(err)
-	}
-	got, _, err := s.Get(t.Context(), "big", syncer.Range{Offset: 16<<20 - 1, Length: 4}, nil)
+	_, err := s.Put(t.Context(), "big", content(data), objectstore.Condition{})
+	testkit.Must(t, err)
+	got, _, err := s.Get(t.Context(), "big", objectstore.Range{Offset: 16<<20 - 1, Length: 4}, nil)
 	if err != nil || !bytes.Equal(got, data[16<<20-1:][:4]) {
-		t.Errorf("across a part's end: %v, %v", got, err)
+		t.Errorf("Get across the end of a part returned %v (error: %v), want %v", got, err, data[16<<20-1:][:4])
 	}
-	if got, _, err = s.Get(t.Context(), "big", syncer.Range{}, nil); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("%d bytes, %v", len(got), err)
+	if got, _, err = s.Get(t.Context(), "big", objectstore.Range{}, nil); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("Get returned %d bytes (error: %v), want the %d stored", len(got), err, len(data))
 	}
 }
 
-func testDigest(t *testing.T, s syncer.Store) {
+func testDigest(t *testing.T, s objectstore.Store) {
 	data := []byte("content with its digest")
 	sum := sha256.Sum256(data)
 	c := content(data)
 	c.SHA256 = &sum
-	if _, err := s.Put(t.Context(), "k", c, syncer.Condition{}); err != nil {
-		t.Fatal(err)
-	}
-	if got, _, err := s.Get(t.Context(), "k", syncer.Range{}, nil); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("%q, %v", got, err)
+	_, err := s.Put(t.Context(), "k", c, objectstore.Condition{})
+	testkit.Must(t, err)
+	if got, _, err := s.Get(t.Context(), "k", objectstore.Range{}, nil); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("Get returned %q (error: %v), want %q", got, err, data)
 	}
 }
 
-func testProbe(t *testing.T, s syncer.Store) {
-	if err := syncer.ProbeConditions(t.Context(), s); err != nil {
-		t.Error(err)
-	}
+func testProbe(t *testing.T, s objectstore.Store) {
+	testkit.Must(t, objectstore.ProbeConditions(t.Context(), s, "probe/"))
 	for info, err := range s.List(t.Context(), "") {
-		t.Errorf("the probe left %q behind, %v", info.Key, err)
+		t.Errorf("the probe left %q (error: %v)", info.Key, err)
 	}
 }
 
-func testCancelled(t *testing.T, s syncer.Store) {
+func testCanceled(t *testing.T, s objectstore.Store) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.Put(ctx, "k", content([]byte("x")), syncer.Condition{}); err == nil {
-		t.Error("a put that was cancelled before it began went through")
+	if _, err := s.Put(ctx, "k", content([]byte("x")), objectstore.Condition{}); err == nil {
+		t.Error("Put with a canceled context succeeded")
 	}
-	if _, _, err := s.Get(ctx, "k", syncer.Range{}, nil); err == nil || errors.Is(err, schemas.ErrUnavailable) {
-		t.Errorf("a get that was cancelled: %v", err)
+	if _, _, err := s.Get(ctx, "k", objectstore.Range{}, nil); err == nil || errors.Is(err, schemas.ErrUnavailable) {
+		t.Errorf("Get with a canceled context: error = %v, want one that is not retried", err)
 	}
 }
 
 // testWholeObjects reads an object while it is being replaced.
-func testWholeObjects(t *testing.T, s syncer.Store) {
+func testWholeObjects(t *testing.T, s objectstore.Store) {
 	version := func(i int) []byte { return bytes.Repeat([]byte{byte('a' + i%26)}, 50_000+i) }
-	if _, err := s.Put(t.Context(), "k", content(version(0)), syncer.Condition{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Put(t.Context(), "k", content(version(0)), objectstore.Condition{})
+	testkit.Must(t, err)
 	var over atomic.Bool
 	var group sync.WaitGroup
 	group.Go(func() {
 		defer over.Store(true)
 		for i := range 30 {
-			if _, err := s.Put(t.Context(), "k", content(version(i)), syncer.Condition{}); err != nil {
+			if _, err := s.Put(t.Context(), "k", content(version(i)), objectstore.Condition{}); err != nil {
 				t.Error(err)
 				return
 			}
 		}
 	})
 	for !over.Load() {
-		got, _, err := s.Get(t.Context(), "k", syncer.Range{}, nil)
+		got, _, err := s.Get(t.Context(), "k", objectstore.Range{}, nil)
 		if err != nil {
 			t.Error(err)
 			break
 		}
 		if i := len(got) - 50_000; i < 0 || !bytes.Equal(got, version(i)) {
-			t.Errorf("%d bytes that are no version", len(got))
+			t.Errorf("Get returned %d bytes that no Put has stored", len(got))
 			break
 		}
 	}

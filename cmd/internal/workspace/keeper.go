@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-dev/sluice/hooks"
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
 )
 
 // Config says how workspaces are carried.
@@ -91,7 +92,7 @@ func (k *Keeper) run(ctx context.Context, call *hooks.Call, op func(*syncer.Sync
 	}
 	defer func() { err = joined(err, place.Close()) }()
 	s, err := syncer.New(syncer.Config{
-		Root: call.Dir, Store: syncer.Retry(place.Store, syncer.RetryPolicy{}), Remote: place.Name,
+		Root: call.Dir, Store: objectstore.Retry(place.Store, objectstore.RetryPolicy{}), Remote: place.Name,
 		Layout: syncer.Layout(sync.Layout), OnConflict: syncer.OnConflict(sync.OnConflict),
 		Fence: func(ctx context.Context) error { return k.cfg.Fence(ctx, conversation) },
 	})

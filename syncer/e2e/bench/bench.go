@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-dev/sluice/syncer/e2e/gateway"
 )
 
-// tool is one of those that are compared.
+// tool is one of the compared programs.
 type tool string
 
 const (
@@ -38,7 +38,7 @@ type bench struct {
 	pushed map[string]bool
 }
 
-// cost is what a run took.
+// cost is the resources of a run.
 type cost struct {
 	wall, cpu time.Duration
 	system    time.Duration // the kernel's part of cpu
@@ -55,7 +55,7 @@ func (b *bench) prefix(t tool) string { return string(t) + "-" + b.now.data.name
 
 func (b *bench) remoteDir(t tool) string { return filepath.Join(b.server.Dir, b.prefix(t)) }
 
-// forget takes away what the last push left beside the data.
+// forget removes what the last push left beside the data.
 func (b *bench) forget(t tool) error {
 	delete(b.pushed, b.prefix(t))
 	for _, name := range []string{".sandbox-state", ".sandbox-state.index"} {
@@ -66,7 +66,7 @@ func (b *bench) forget(t tool) error {
 	return nil
 }
 
-// fetchMemory has the kernel cache as many bytes as the data has, and forget them.
+// fetchMemory makes the kernel cache as many bytes as the data has, and drop them.
 func (b *bench) fetchMemory() error {
 	path := filepath.Join(b.dir, "scratch")
 	if err := writeFile(path, zeros{}, b.now.data.files*b.now.data.size); err != nil {
@@ -79,7 +79,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// ready does what takes long of what a run starts from.
+// ready does the slow part of a run's preparation.
 func (b *bench) ready(t tool) error {
 	if b.now.cold {
 		return nil
@@ -120,7 +120,7 @@ func (b *bench) command(t tool, pull bool) *exec.Cmd {
 		}
 		cmd = exec.CommandContext(b.ctx, b.rclone, "sync", from, to,
 			"--transfers", "64", "--checkers", "64", "--fast-list", "--checksum", "--s3-no-check-bucket")
-	case s5cmd: // which has no comparison by checksum: a changed file of the same size is known by its time alone
+	case s5cmd: // has no comparison by checksum: it detects a changed file of the same size by its time
 		from, to := dir+"/", "s3://"+gateway.Bucket+"/"+b.prefix(t)+"/"
 		if pull {
 			from, to = to+"*", dir+"/"
@@ -153,7 +153,7 @@ func (b *bench) run(t tool, pull bool) (cost, error) {
 	return c, nil
 }
 
-// peers are the tools to compare with that are there.
+// peers returns the tools to compare with.
 func (b *bench) peers() (all []tool) {
 	if b.rclone != "" {
 		all = append(all, rclone)
@@ -182,8 +182,7 @@ func (b *bench) measure(ctx context.Context, w workload) error {
 	}
 	for run := range b.runs {
 		for _, t := range tools {
-			// What was written before is not this run's to pay for, nor is the memory that a virtual machine has
-			// given back to its host meanwhile.
+			// The run must not pay for earlier writes, nor for memory that a virtual machine has returned to its host.
 			if err := b.ready(t); err != nil {
 				return err
 			}
@@ -236,7 +235,7 @@ func line(name string, value, goal float64, least bool) {
 	fmt.Printf("BENCH %s %.2f %.2f %s\n", name, value, goal, verdict)
 }
 
-// median takes the medians of wall time, CPU time and memory, each by itself.
+// median returns the medians of wall time, CPU time and memory, each separately.
 func median(costs []cost) cost {
 	mid := func(value func(cost) int64) int64 {
 		all := make([]int64, len(costs))

@@ -21,11 +21,11 @@ func main() {
 	b := &bench{}
 	var dir string
 	flag.StringVar(&b.sluice, "sluice", "", "the sluice binary (required)")
-	flag.StringVar(&b.rclone, "rclone", "rclone", "the rclone binary; \"\" to leave it out and print seconds alone")
-	flag.StringVar(&b.s5cmd, "s5cmd", "", "the s5cmd binary, to measure it as well (default: left out)")
-	flag.StringVar(&dir, "dir", "", "where the data goes (default a temporary folder)")
-	flag.IntVar(&b.runs, "runs", 3, "how often each is run; medians are taken")
-	flag.StringVar(&b.only, "only", "", "run the workloads alone whose name has this in it")
+	flag.StringVar(&b.rclone, "rclone", "rclone", "the rclone binary; \"\" prints only seconds")
+	flag.StringVar(&b.s5cmd, "s5cmd", "", "the s5cmd binary; \"\" leaves it out")
+	flag.StringVar(&dir, "dir", "", "parent folder of the data (default the system's temporary folder)")
+	flag.IntVar(&b.runs, "runs", 3, "runs of each workload, of which the median is printed")
+	flag.StringVar(&b.only, "only", "", "run only the workloads whose name contains this")
 	flag.Parse()
 	if err := b.main(ctx, dir); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -35,7 +35,7 @@ func main() {
 
 func (b *bench) main(ctx context.Context, dir string) error {
 	if b.sluice == "" {
-		return fmt.Errorf("say where the sluice binary is: -sluice PATH")
+		return fmt.Errorf("no sluice binary given: use -sluice PATH")
 	}
 	for _, tool := range []*string{&b.sluice, &b.rclone, &b.s5cmd} {
 		if *tool == "" {
@@ -43,7 +43,7 @@ func (b *bench) main(ctx context.Context, dir string) error {
 		}
 		found, err := exec.LookPath(*tool)
 		if err != nil {
-			return fmt.Errorf("%w; the peers are had by: go install github.com/rclone/rclone@v1.75.1, "+
+			return fmt.Errorf("%w: install the peers with go install github.com/rclone/rclone@v1.75.1, "+
 				"go install github.com/peak/s5cmd/v2@v2.3.0", err)
 		}
 		if *tool, err = filepath.Abs(found); err != nil {

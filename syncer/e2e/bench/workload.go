@@ -9,16 +9,16 @@ import (
 	"path/filepath"
 )
 
-// workload is one row: what lies where before a run, and what the run does.
+// workload is one row: the preparation of a run, and what the run does.
 type workload struct {
 	name   string
 	data   data
 	layout string // of Sluice's side
 	pull   bool
-	cold   bool // a push to a place where nothing is
-	// before brings about what the run starts from. It is not measured.
+	cold   bool // a push to an empty place
+	// before prepares the run. It is not measured.
 	before func(b *bench, t tool, n int) error
-	// goals: wall is a least ratio, cpu and memory are largest parts; 0 is none.
+	// goals: wall is the lowest ratio, cpu and memory are the largest shares; 0 is none.
 	wall, cpu, memory float64
 }
 
@@ -46,7 +46,7 @@ func (d data) write(dir string) error {
 	return nil
 }
 
-// writeFile goes in small pieces: a child's largest memory counts what its parent had when it was made.
+// writeFile writes in small pieces: a child's peak memory includes what its parent had when it was forked.
 func writeFile(path string, random io.Reader, size int) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -57,13 +57,13 @@ func writeFile(path string, random io.Reader, size int) (err error) {
 	return err
 }
 
-// change writes other content into a hundred files, spread over the tree.
+// change writes new content into a hundred files, spread over the tree.
 func (d data) change(dir string, run int) error {
 	random := rand.NewChaCha8([32]byte{7, byte(run)})
 	buf := make([]byte, d.size)
 	for k := range 100 {
 		i := k * (d.files / 100)
-		_, _ = random.Read(buf) // it never fails
+		_, _ = random.Read(buf) // never fails
 		path := filepath.Join(dir, fmt.Sprintf("folder-%04d", i/100), fmt.Sprintf("file-%03d.dat", i%100))
 		if err := os.WriteFile(path, buf, 0o644); err != nil {
 			return err
@@ -86,7 +86,7 @@ func workloads() []workload {
 	}
 }
 
-// emptyRemote lets a push start from nothing.
+// emptyRemote removes what was pushed.
 func emptyRemote(b *bench, t tool, _ int) error {
 	if err := b.forget(t); err != nil {
 		return err
@@ -94,7 +94,7 @@ func emptyRemote(b *bench, t tool, _ int) error {
 	return os.RemoveAll(b.remoteDir(t))
 }
 
-// emptyCopy lets a pull start from nothing.
+// emptyCopy removes what was pulled.
 func emptyCopy(b *bench, t tool, _ int) error {
 	if err := b.ensurePushed(t); err != nil {
 		return err
@@ -104,7 +104,7 @@ func emptyCopy(b *bench, t tool, _ int) error {
 
 func pushed(b *bench, t tool, _ int) error { return b.ensurePushed(t) }
 
-// changed has a hundred files other than the remote has them.
+// changed makes a hundred files differ from the remote.
 func changed(b *bench, t tool, run int) error {
 	if err := b.ensurePushed(t); err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 	"github.com/versity/versitygw/embedgw"
 )
 
-// Credentials that the server takes, and the bucket that is there.
+// The server's credentials and its bucket.
 const (
 	AccessKey = "sluice-test"
 	SecretKey = "sluice-test-secret"
@@ -29,7 +29,7 @@ const (
 	envAddr = "SLUICE_GATEWAY_ADDR"
 )
 
-// Main is the server, when this process was started to be it: then it does not return. Call it first thing in main or
+// Main runs the server when Start has started this process for it, and then does not return. Call it first in main or
 // TestMain.
 func Main() {
 	dir := os.Getenv(envDir)
@@ -46,7 +46,7 @@ func Main() {
 func serve(dir, addr string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	// The parent's end of this pipe closes with the parent, whatever ends that.
+	// The parent's end of this pipe closes when the parent ends, however it ends.
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		_, _ = bufio.NewReader(os.Stdin).ReadByte()
@@ -65,12 +65,12 @@ func serve(dir, addr string) error {
 // Server is a running server.
 type Server struct {
 	Endpoint string // its URL
-	Dir      string // where the bucket is, as a folder
+	Dir      string // the folder of the bucket
 	cmd      *exec.Cmd
 	stop     func() error
 }
 
-// Start runs the server on a free port, with its data under dir, and returns when it answers.
+// Start runs the server on a free port, with its data under dir, and returns when it accepts connections.
 func Start(dir string) (*Server, error) {
 	if err := os.MkdirAll(filepath.Join(dir, Bucket), 0o755); err != nil {
 		return nil, err
@@ -101,19 +101,19 @@ func Start(dir string) (*Server, error) {
 		}
 		if time.Now().After(deadline) {
 			_ = s.Stop()
-			return nil, fmt.Errorf("gateway: no answer on %s: %w", addr, err)
+			return nil, fmt.Errorf("gateway: no connection to %s: %w", addr, err)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// Stop ends the server and waits for it. It is killed, since its own way out waits for idle connections.
+// Stop kills the server and waits for it. A graceful shutdown would wait for idle connections.
 func (s *Server) Stop() error {
 	_ = s.stop()
 	if err := s.cmd.Process.Kill(); err != nil {
 		return err
 	}
-	_ = s.cmd.Wait() // that it was killed is no news
+	_ = s.cmd.Wait() // it reports the kill
 	return nil
 }
 

@@ -1,0 +1,10 @@
+package dirstore
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// syncAll makes the file durable, and everything written to its file system before.
+func syncAll(f *os.File) error { return control(f, unix.Syncfs) }

@@ -1,0 +1,6 @@
+// Package objectstore declares the object store that a workspace is synced with, and what works with any of them.
+//
+//	Store ◄── s3store, dirstore, storetest.Memory        (storetest.Run is the conformance suite)
+//	  ▲
+//	  └── Retry (decorator), ProbeConditions (check before the first push)
+package objectstore

@@ -1,0 +1,216 @@
+package syncer
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-dev/sluice/schemas"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
+	"github.com/sluice-dev/sluice/syncer/packed"
+	"github.com/sluice-dev/sluice/syncer/plan"
+	"github.com/sluice-dev/sluice/syncer/state"
+	"github.com/sluice-dev/sluice/syncer/worktree"
+)
+
+// operation is one push, pull, status or restore of the folder, which it has locked.
+type operation struct {
+	*Syncer
+	root       *os.Root
+	dir        *os.File // the root's descriptor, which holds the lock
+	ignore     *worktree.Ignore
+	index      *worktree.Index
+	indexValid bool              // the index was read and matches the state file
+	remoteInfo *objectstore.Info // the state object's, read during the scan
+	probed     bool              // the store has been found to honor conditions
+	journaled  bool              // the journal of an interrupted pull exists
+	began      time.Time
+	scanned    time.Time           // when the last scan began
+	pushName   string              // see [state.Object].Push
+	stored     *packed.ObjectIndex // of the last attempt to push
+	committing bool                // a state was sent, and whether it was stored is not known
+	fetching   bool                // a pull has not fetched everything yet, and so has not changed the folder
+	report     *Report
+}
+
+// run runs one operation on the folder and returns its report.
+func (s *Syncer) run(do func(o *operation) error) (*Report, error) {
+	o, err := s.open()
+	if err != nil {
+		return &Report{}, err
+	}
+	err = errors.Join(do(o), o.close())
+	o.report.DurationMS = s.cfg.Now().Sub(o.began).Milliseconds()
+	return o.report, err
+}
+
+// open locks the folder.
+func (s *Syncer) open() (*operation, error) {
+	root, err := os.OpenRoot(s.cfg.Root)
+	if err != nil {
+		code := schemas.CodeInvalidArgument
+		if errors.Is(err, fs.ErrNotExist) {
+			code = schemas.CodeNotFound
+		}
+		return nil, schemas.Errorf(code, "sync: %w", err)
+	}
+	o := &operation{Syncer: s, root: root, began: s.cfg.Now(), report: &Report{}}
+	if o.dir, err = root.Open("."); err != nil {
+		return nil, errors.Join(schemas.Errorf(schemas.CodeInvalidArgument, "sync: %w", err), root.Close())
+	}
+	switch err = worktree.TryLock(o.dir); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		err = schemas.Errorf(schemas.CodeConflict, "sync: another sync of %s is running: wait for it to end", s.cfg.Root)
+	case err != nil:
+		err = schemas.Errorf(schemas.CodeInternal, "sync: locking %s: %w", s.cfg.Root, err)
+	default:
+		o.ignore, err = worktree.LoadIgnore(root, s.cfg.Ignore)
+	}
+	if err != nil {
+		return nil, errors.Join(err, o.close())
+	}
+	return o, nil
+}
+
+func (o *operation) close() error { return errors.Join(o.dir.Close(), o.root.Close()) }
+
+// note adds a warning to the report, once.
+func (o *operation) note(text string) {
+	if !slices.Contains(o.report.Notes, text) {
+		o.report.Notes = append(o.report.Notes, text)
+	}
+}
+
+// scan walks the folder. Meanwhile it reads the index and asks for the store's state.
+func (o *operation) scan(ctx context.Context) (*worktree.Tree, error) {
+	o.cfg.Progress(Progress{Phase: "scan"})
+	o.scanned = time.Now()
+	var found *worktree.Listing
+	group, within := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		found, err = worktree.Walk(within, o.root,
+			worktree.Options{Ignore: o.ignore, OutsideLinks: o.cfg.OutsideLinks, Limit: o.cfg.Limits.Entries})
+		return err
+	})
+	if o.index == nil {
+		group.Go(o.loadIndex)
+		group.Go(func() error {
+			// Should this fail, the state is read again when it is needed.
+			if info, err := o.store.Stat(within, state.ReservedName); err == nil {
+				o.remoteInfo = &info
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	for _, name := range found.Stale {
+		if err := worktree.RemoveTree(o.root, name); err != nil {
+			return nil, schemas.Errorf(schemas.CodeInternal, "sync: removing %s of an interrupted sync: %w", name, err)
+		}
+	}
+	t := found.Compare(o.index.Seen, o.cfg.Verify)
+	if err := o.readJournal(t); err != nil {
+		return nil, err
+	}
+	o.report.Skipped, o.report.Files = t.Skipped, 0
+	for _, n := range t.Nodes {
+		if n.Kind == state.File {
+			o.report.Files++
+		}
+	}
+	return t, nil
+}
+
+// leave returns the test for paths that are not in the tree because they were left out, and so do not count as deleted.
+func (o *operation) leave(t *worktree.Tree) func(*state.Node) bool {
+	skipped := make(map[string]bool, len(t.Skipped))
+	for _, s := range t.Skipped {
+		skipped[s.Path] = true
+	}
+	return func(n *state.Node) bool {
+		if o.ignore.Match(n.Path) {
+			return true
+		}
+		if n.Kind == state.Symlink && !o.cfg.OutsideLinks && worktree.LeadsOutside(n.Path, n.Target) {
+			return true
+		}
+		if len(skipped) == 0 {
+			return false
+		}
+		for p := n.Path; p != ""; p = state.Parent(p) {
+			if skipped[p] {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// plan makes the plan, and hashes the files on which a decision depends.
+func (o *operation) plan(ctx context.Context, t *worktree.Tree, remote *state.State, prefer plan.Decision) ([]plan.Step, error) {
+	for {
+		steps, contested := plan.Make(o.index.Base.Nodes, t.Nodes, remote.Nodes, o.cfg.OnConflict, prefer, o.leave(t))
+		if len(contested) == 0 {
+			return steps, nil
+		}
+		if err := t.Hash(ctx, o.root, contested); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// reportConflicts reports the steps on which the sides disagree. It returns a conflict error when one is not settled.
+func (o *operation) reportConflicts(steps []plan.Step) error {
+	o.report.Conflicts = nil
+	var first *Conflict
+	open := 0
+	for i := range steps {
+		s := &steps[i]
+		if !s.Settled && s.Do != plan.Conflict {
+			continue
+		}
+		c := Conflict{Path: s.Path(), Local: change(s.Base, s.Local), Remote: change(s.Base, s.Remote)}
+		switch s.Do {
+		case plan.TakeLocal:
+			c.Kept = "local"
+		case plan.TakeRemote:
+			c.Kept = "remote"
+		case plan.KeepBoth:
+			c.Kept = "both"
+		default:
+			if open++; first == nil {
+				first = &c
+			}
+		}
+		o.report.Conflicts = append(o.report.Conflicts, c)
+	}
+	if open == 0 {
+		return nil
+	}
+	return schemas.Errorf(schemas.CodeConflict,
+		"sync: %d paths changed on both sides, the first is %q (here %s, there %s); nothing was changed: choose a side with on-conflict",
+		open, state.Clip(first.Path), first.Local, first.Remote).With("path", state.Clip(first.Path))
+}
+
+func change(base, now *state.Node) string {
+	switch {
+	case now == nil && base == nil:
+		return "absent"
+	case now == nil:
+		return "deleted"
+	case base == nil:
+		return "added"
+	case state.Same(base, now):
+		return "unchanged"
+	default:
+		return "changed"
+	}
+}

@@ -1,0 +1,211 @@
+package packed
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"iter"
+	"os"
+	"slices"
+	"sync/atomic"
+
+	"github.com/sluice-dev/sluice/schemas"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
+	"github.com/sluice-dev/sluice/syncer/parallel"
+	"github.com/sluice-dev/sluice/syncer/state"
+	"github.com/sluice-dev/sluice/syncer/worktree"
+)
+
+// The most that one request reads of a pack, and the gap between wanted parts up to which it reads on. In bytes.
+const (
+	fetchSize = 4 << 20
+	fetchGap  = 128 << 10
+)
+
+// Target is a file to fetch and where to write it.
+type Target struct {
+	Node *state.Node
+	Path string // in the stage
+	From string // the path under which the store has it
+}
+
+// Fetcher brings files from a store into the stage of a folder.
+type Fetcher struct {
+	Store    objectstore.Store
+	Root     *os.Root
+	Parallel int                      // requests at once; 0 is the layout's default: 8 packed, 64 plain
+	Done     func(files, bytes int64) // counts what is written; for a large file bytes come first
+}
+
+// part is a piece of an object that a file needs.
+type part struct {
+	offset, length int64
+	digest         state.Digest
+	target         Target
+	large          *worktree.LargeFile // nil for a file that is this part alone
+	at             int64               // offset in the large file
+}
+
+// request is one ranged read and the parts it brings.
+type request struct {
+	object *state.Object
+	offset int64
+	length int64
+	parts  []part
+}
+
+// requests combines the parts of each object into ranged reads. A part that several files share is read once.
+func requests(objects []state.Object, parts map[uint32][]part) []request {
+	numbers := make([]uint32, 0, len(parts))
+	for o := range parts {
+		numbers = append(numbers, o)
+	}
+	slices.Sort(numbers)
+	var all []request
+	for _, o := range numbers {
+		list := parts[o]
+		slices.SortFunc(list, func(a, b part) int { return int(a.offset - b.offset) })
+		var now *request
+		for _, p := range list {
+			end := p.offset + p.length
+			if now == nil || p.offset > now.offset+now.length+fetchGap ||
+				end > now.offset+now.length && end-now.offset > fetchSize {
+				all = append(all, request{object: &objects[o], offset: p.offset})
+				now = &all[len(all)-1]
+			}
+			now.length = max(now.length, end-now.offset)
+			now.parts = append(now.parts, p)
+		}
+	}
+	return all
+}
+
+// Fetch brings files out of the packs and chunks of s, and verifies everything before it writes it. read is in bytes.
+func (f *Fetcher) Fetch(ctx context.Context, s *state.State, targets []Target) (read int64, err error) {
+	parts := make(map[uint32][]part)
+	var large []*worktree.LargeFile
+	defer func() {
+		for _, l := range large {
+			l.Abort()
+		}
+	}()
+	w := worktree.NewWriter(f.Root)
+	open := func(t Target) error {
+		n := t.Node
+		switch objects := n.At.Objects; {
+		case n.Size == 0:
+			if err := w.WriteFile(t.Path, n, nil); err != nil {
+				return err
+			}
+			f.Done(1, 0)
+			return nil
+		case len(objects) == 1:
+			parts[objects[0]] = append(parts[objects[0]], part{offset: n.At.Offset, length: n.Size, digest: n.Digest, target: t})
+			return nil
+		default:
+			digests := make([]state.Digest, len(objects))
+			for i, o := range objects {
+				digests[i] = s.Objects[o].Digest
+			}
+			if state.FileDigest(digests) != n.Digest {
+				return schemas.Errorf(schemas.CodeInvalidArgument, "state: %q: its digest does not match its chunks", state.Clip(n.Path))
+			}
+			l, err := w.OpenLarge(t.Path, n, len(objects))
+			if err != nil {
+				return err
+			}
+			large = append(large, l)
+			for i, o := range objects {
+				parts[o] = append(parts[o], part{length: s.Objects[o].Size, digest: digests[i], target: t, large: l,
+					at: int64(i) * state.ChunkSize})
+			}
+			return nil
+		}
+	}
+	for _, t := range targets {
+		if err := open(t); err != nil {
+			return 0, errors.Join(err, w.Close())
+		}
+	}
+	if err := w.Close(); err != nil {
+		return 0, err
+	}
+	return f.run(ctx, requests(s.Objects, parts))
+}
+
+func (f *Fetcher) run(ctx context.Context, all []request) (int64, error) {
+	var read atomic.Int64
+	err := parallel.Run(ctx, cmp.Or(f.Parallel, 8), len(all), func(ctx context.Context, indexes iter.Seq[int]) (err error) {
+		w := worktree.NewWriter(f.Root)
+		defer func() { err = errors.Join(err, w.Close()) }()
+		var buf []byte // reused: a new one for each request costs more than filling it
+		for i := range indexes {
+			r := &all[i]
+			if int64(cap(buf)) < r.length {
+				buf = make([]byte, 0, max(r.length, fetchSize))
+			}
+			data, _, err := f.Store.Get(ctx, r.object.Key(), objectstore.Range{Offset: r.offset, Length: r.length}, buf[:0])
+			if err != nil {
+				return r.failed(err)
+			}
+			if err := f.write(w, r, data); err != nil {
+				return err
+			}
+			read.Add(int64(len(data)))
+		}
+		return nil
+	})
+	return read.Load(), err
+}
+
+func (r *request) failed(err error) error {
+	if errors.Is(err, schemas.ErrNotFound) {
+		return schemas.Errorf(schemas.CodeNotFound, "store: the content of %q is gone: pull again, its version may have been removed: %w",
+			state.Clip(r.parts[0].target.Node.Path), err)
+	}
+	return err
+}
+
+func damaged(path string) error {
+	return schemas.Errorf(schemas.CodeInternal, "store: the content of %q is damaged: its digest does not match",
+		state.Clip(path)).With("path", state.Clip(path))
+}
+
+// write verifies the parts of a request and writes them.
+func (f *Fetcher) write(w *worktree.Writer, r *request, data []byte) error {
+	if int64(len(data)) != r.length {
+		return schemas.Errorf(schemas.CodeInternal, "store: object %s returned %d bytes instead of %d", r.object.Key(), len(data), r.length)
+	}
+	var last *part
+	for i := range r.parts {
+		p := &r.parts[i]
+		piece := data[p.offset-r.offset:][:p.length]
+		// Files of one content share a part, which is verified once.
+		if last == nil || last.offset != p.offset || last.length != p.length || last.digest != p.digest {
+			if state.Digest(sha256.Sum256(piece)) != p.digest {
+				return damaged(p.target.Node.Path)
+			}
+		}
+		last = p
+		if p.large == nil {
+			if err := w.WriteFile(p.target.Path, p.target.Node, piece); err != nil {
+				return err
+			}
+			f.Done(1, p.length)
+			continue
+		}
+		if err := p.large.Write(piece, p.at); err != nil {
+			return err
+		}
+		f.Done(0, p.length)
+		finished, err := p.large.Done(w)
+		if err != nil {
+			return err
+		}
+		if finished {
+			f.Done(1, 0)
+		}
+	}
+	return nil
+}

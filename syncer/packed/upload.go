@@ -1,0 +1,287 @@
+package packed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-dev/sluice/syncer/objectstore"
+	"github.com/sluice-dev/sluice/syncer/parallel"
+	"github.com/sluice-dev/sluice/syncer/plan"
+	"github.com/sluice-dev/sluice/syncer/state"
+	"github.com/sluice-dev/sluice/syncer/worktree"
+)
+
+// Meter begins to count the work on files. The function it returns adds files that are done, and bytes, which for a large
+// file come before that.
+type Meter func(phase string, files []*state.Node) (done func(files, bytes int64))
+
+// Layout is the packed layout for one push.
+type Layout struct {
+	Store    objectstore.Store
+	Root     *os.Root
+	Index    *ObjectIndex
+	Parallel int // uploads at once; 0 is 8
+	Meter    Meter
+}
+
+// Upload stores the content of files and returns what was read of each, in the same order: nil for a file that is gone.
+// Files whose content is stored, or that remote has for them, are only read. sent is in bytes.
+func (l *Layout) Upload(ctx context.Context, files, remote []*state.Node) (results []*worktree.Content, sent int64, err error) {
+	group, ctx := errgroup.WithContext(ctx)
+	readers := min(len(files), max(2, runtime.GOMAXPROCS(0)))
+	parallel := cmp.Or(l.Parallel, 8)
+	u := &uploader{
+		root: l.Root, index: l.Index, ctx: ctx, jobs: make(chan func() error),
+		bufs: make(chan []byte, readers+parallel+1), packing: map[state.Digest]bool{}, done: l.Meter("upload", files),
+	}
+	for range cap(u.bufs) {
+		u.bufs <- nil
+	}
+	results = make([]*worktree.Content, len(files))
+	for range parallel {
+		group.Go(func() error {
+			for job := range u.jobs {
+				if err := job(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	group.Go(func() error {
+		defer close(u.jobs)
+		return u.readAll(files, remote, results, readers)
+	})
+	if err := group.Wait(); err != nil {
+		return nil, u.sent.Load(), err
+	}
+	return results, u.sent.Load(), nil
+}
+
+// KeepRemote has nothing to do: this layout overwrites nothing.
+func (l *Layout) KeepRemote(context.Context, []plan.Step) error { return nil }
+
+// Find returns where the content of n is stored.
+func (l *Layout) Find(n *state.Node) (state.Location, bool) {
+	if n.Kind != state.File || !n.Hashed {
+		return state.Location{}, false
+	}
+	if n.Size == 0 {
+		return state.Location{}, true // nothing to store
+	}
+	return l.Index.find(n.Digest)
+}
+
+// SetObjects lists in next the objects that its files refer to.
+func (l *Layout) SetObjects(next *state.State) {
+	l.Index.mu.Lock()
+	defer l.Index.mu.Unlock()
+	next.Objects = l.Index.objects
+	next.CompactObjects()
+}
+
+// member is a file in the pack being filled.
+type member struct {
+	digest state.Digest
+	offset int64
+}
+
+// uploader reads files and stores their content: small ones in packs, large ones chunk by chunk. The number of buffers
+// bounds memory: a reader waits while all of them are being sent.
+type uploader struct {
+	root  *os.Root
+	index *ObjectIndex
+	ctx   context.Context
+	jobs  chan func() error
+	bufs  chan []byte
+	sent  atomic.Int64
+	done  func(files, bytes int64)
+
+	mu      sync.Mutex
+	pack    []byte
+	members []member
+	packing map[state.Digest]bool
+}
+
+// readAll reads the files with several goroutines, then sends the last pack.
+func (u *uploader) readAll(files, remote []*state.Node, results []*worktree.Content, readers int) error {
+	err := parallel.Run(u.ctx, readers, len(files), func(_ context.Context, indexes iter.Seq[int]) error {
+		scratch := make([]byte, 64<<10)
+		for i := range indexes {
+			if files[i].Size >= int64(len(scratch)) && len(scratch) <= worktree.SmallFile {
+				scratch = make([]byte, worktree.SmallFile+1)
+			}
+			c, err := u.read(files[i], remote[i], scratch)
+			if worktree.IsGone(err) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			results[i] = c
+			if c.Stat.Size > worktree.SmallFile {
+				u.done(1, 0) // its chunks have been counted
+			} else {
+				u.done(1, c.Stat.Size)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.flush()
+}
+
+func (u *uploader) read(n, remote *state.Node, scratch []byte) (*worktree.Content, error) {
+	data, c, fits, err := worktree.ReadSmall(u.root, n.Path, scratch)
+	if err != nil {
+		return nil, err
+	}
+	if fits {
+		if now := c.Node(n); remote != nil && state.SameContent(&now, remote) {
+			return &c, nil
+		}
+		return &c, u.addToPack(c.Digest, data)
+	}
+	in := &chunks{uploader: u}
+	c, err = worktree.ReadChunks(u.root, n.Path, in)
+	in.wait.Wait()
+	if err = errors.Join(err, in.failed); err != nil {
+		return nil, err
+	}
+	c.Digest = u.index.addChunked(in.objects)
+	return &c, nil
+}
+
+// addToPack adds a small file to the pack, which is sent once it is full.
+func (u *uploader) addToPack(d state.Digest, data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.packing[d] {
+		return nil
+	}
+	if _, ok := u.index.find(d); ok {
+		return nil
+	}
+	if len(u.pack)+len(data) > state.ChunkSize {
+		if err := u.flush(); err != nil {
+			return err
+		}
+	}
+	if u.pack == nil {
+		buf, err := u.Buffer()
+		if err != nil {
+			return err
+		}
+		u.pack = buf[:0]
+	}
+	u.packing[d] = true
+	u.members = append(u.members, member{d, int64(len(u.pack))})
+	u.pack = append(u.pack, data...)
+	return nil
+}
+
+// flush submits the pack to be sent. The caller holds mu.
+func (u *uploader) flush() error {
+	if len(u.pack) == 0 {
+		return nil
+	}
+	pack, members := u.pack, u.members
+	u.pack, u.members = nil, nil
+	return u.submit(func() error {
+		defer u.Release(pack)
+		number, err := u.send(pack)
+		if err == nil {
+			u.index.addPack(number, members)
+		}
+		return err
+	})
+}
+
+func (u *uploader) send(data []byte) (uint32, error) {
+	number, added, err := u.index.Add(u.ctx, data)
+	if added {
+		u.sent.Add(int64(len(data)))
+	}
+	return number, err
+}
+
+func (u *uploader) submit(job func() error) error {
+	select {
+	case u.jobs <- job:
+		return nil
+	case <-u.ctx.Done():
+		return u.ctx.Err()
+	}
+}
+
+// Buffer implements [worktree.ChunkSink].
+func (u *uploader) Buffer() ([]byte, error) {
+	select {
+	case buf := <-u.bufs:
+		if buf == nil {
+			buf = make([]byte, state.ChunkSize)
+		}
+		return buf[:state.ChunkSize], nil
+	case <-u.ctx.Done():
+		return nil, u.ctx.Err()
+	}
+}
+
+// Release implements [worktree.ChunkSink].
+func (u *uploader) Release(buf []byte) { u.bufs <- buf[:cap(buf)] }
+
+// chunks receives the chunks of one file, and stores them while the next are being read.
+type chunks struct {
+	*uploader
+	objects []uint32
+	failed  error // of a chunk that could not be stored
+	lock    sync.Mutex
+	wait    sync.WaitGroup
+}
+
+var _ worktree.ChunkSink = (*chunks)(nil)
+
+// Take implements [worktree.ChunkSink].
+func (c *chunks) Take(i int, chunk []byte) error {
+	if i == 0 {
+		c.wait.Wait() // the chunks of an earlier reading of a file that changed meanwhile
+		c.objects = c.objects[:0]
+	}
+	c.lock.Lock()
+	c.objects = append(c.objects, 0)
+	c.lock.Unlock()
+	c.wait.Add(1)
+	err := c.submit(func() error {
+		defer c.wait.Done()
+		defer c.Release(chunk)
+		number, err := c.send(chunk)
+		c.lock.Lock()
+		defer c.lock.Unlock()
+		c.objects[i] = number
+		if err != nil {
+			c.failed = err
+		} else {
+			c.done(0, int64(len(chunk)))
+		}
+		return err
+	})
+	if err != nil {
+		c.wait.Done()
+	}
+	return err
+}

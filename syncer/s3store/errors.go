@@ -1,0 +1,108 @@
+package s3store
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/smithy-go"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// coded adds to an error of the SDK the code that a store's error must have. An error that is not known to be final is
+// unavailable, so it is retried.
+func coded(ctx context.Context, err error, key string) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil { // the caller's deadline; a slow server is unavailable
+		return schemas.Errorf(schemas.CodeDeadlineExceeded, "s3: %q: %w", key, err)
+	}
+	status, name := 0, ""
+	if r, ok := errors.AsType[*awshttp.ResponseError](err); ok {
+		status = r.HTTPStatusCode()
+	}
+	if a, ok := errors.AsType[smithy.APIError](err); ok {
+		name = a.ErrorCode()
+	}
+	code := codeOf(status, name, err)
+	return schemas.Errorf(code, "s3: %s%q: %w", advice(code, name, status), key, err)
+}
+
+// advice returns the way out for errors that do not concern one object.
+func advice(code schemas.Code, name string, status int) string {
+	switch {
+	case name == "NoSuchBucket":
+		return "no such bucket: create it, or check its name, the region and the endpoint: "
+	case code == schemas.CodeUnauthenticated:
+		return "check the credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile): "
+	case code == schemas.CodeUnavailable && status == 0:
+		return "the server does not respond: check the endpoint: "
+	}
+	return ""
+}
+
+func codeOf(status int, name string, err error) schemas.Code {
+	switch name {
+	case "NoSuchKey", "NotFound", "NoSuchUpload":
+		return schemas.CodeNotFound
+	case "NoSuchBucket": // not_found would mean an empty workspace
+		return schemas.CodeInvalidArgument
+	case "PreconditionFailed", "ConditionalRequestConflict":
+		return schemas.CodeConflict
+	case "InvalidAccessKeyId", "XAdminUserNotFound", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken":
+		return schemas.CodeUnauthenticated
+	case "AccessDenied", "AllAccessDisabled":
+		return schemas.CodePermissionDenied
+	case "EntityTooLarge":
+		return schemas.CodeTooLarge
+	case "QuotaExceeded":
+		return schemas.CodeLimitExceeded
+	case "SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling", "BadDigest", "IncompleteBody":
+		return schemas.CodeUnavailable
+	}
+	switch status {
+	case http.StatusNotFound:
+		if name != "" { // something other than the object is missing
+			return schemas.CodeInvalidArgument
+		}
+		return schemas.CodeNotFound
+	case http.StatusConflict, http.StatusPreconditionFailed:
+		return schemas.CodeConflict
+	case http.StatusUnauthorized:
+		return schemas.CodeUnauthenticated
+	case http.StatusForbidden:
+		return schemas.CodePermissionDenied
+	case http.StatusRequestEntityTooLarge:
+		return schemas.CodeTooLarge
+	case http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return schemas.CodeUnavailable
+	}
+	if status >= 400 && status < 500 {
+		return schemas.CodeInvalidArgument
+	}
+	if _, ok := errors.AsType[*credentialsError](err); ok {
+		return schemas.CodeUnauthenticated
+	}
+	return schemas.CodeUnavailable
+}
+
+// credentialsError means that a request was not sent because there are no credentials to sign it.
+type credentialsError struct{ error }
+
+func (e *credentialsError) Unwrap() error { return e.error }
+
+// credentials marks the errors of a provider, for which the SDK has no type.
+type credentials struct{ aws.CredentialsProvider }
+
+// Retrieve implements [aws.CredentialsProvider].
+func (c credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	found, err := c.CredentialsProvider.Retrieve(ctx)
+	if err != nil && ctx.Err() == nil {
+		err = &credentialsError{err}
+	}
+	return found, err
+}

@@ -1,0 +1,311 @@
+package state
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// FormatVersion is the version of the documented state format that is read and written. Any other is refused.
+const FormatVersion = "1.0"
+
+// ErrCorrupt marks bytes that are not a state at all, such as a torn write. Such a state is rebuilt; one that is well
+// formed and breaks a rule is refused.
+var ErrCorrupt = errors.New("state: corrupt")
+
+// timestamp is a time in Unix seconds, with an optional fraction, or the RFC 3339 string of earlier versions. Other
+// values are refused.
+type timestamp struct{ seconds, nanoseconds int64 }
+
+// The seconds whose nanoseconds fit 64 bits: the years 1678 to 2262. Other times are clipped to them.
+const (
+	minSeconds = math.MinInt64/1_000_000_000 + 1
+	maxSeconds = math.MaxInt64/1_000_000_000 - 1
+)
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (t *timestamp) UnmarshalJSON(data []byte) error {
+	text := string(data)
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case err == nil:
+	case text == "null":
+		return nil
+	case text[0] == '"':
+		var at time.Time
+		if err := at.UnmarshalJSON(data); err != nil || at.IsZero() { // the zero time is that of no sync
+			return err
+		}
+		seconds, t.nanoseconds = at.Unix(), int64(at.Nanosecond())
+	default:
+		f, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return fmt.Errorf("%s is not a time in Unix seconds", Clip(text))
+		}
+		whole := math.Floor(f)
+		seconds, t.nanoseconds = int64(max(minSeconds, min(maxSeconds, whole))), int64((f-whole)*1e9)
+	}
+	t.seconds = max(minSeconds, min(maxSeconds, seconds))
+	return nil
+}
+
+// withNanoseconds returns t with the fraction ns, unless that is 0.
+func (t timestamp) withNanoseconds(ns uint32) timestamp {
+	if ns != 0 {
+		t.nanoseconds = int64(min(ns, 999_999_999))
+	}
+	return t
+}
+
+func (t timestamp) unixNano() int64 { return t.seconds*1e9 + t.nanoseconds }
+
+type stateJSON struct {
+	Version  string     `json:"version"`
+	SyncedAt timestamp  `json:"last_synced_at"`
+	Files    []fileJSON `json:"files"`
+	Sluice   *struct {
+		Format     int        `json:"format"`
+		SyncedNS   uint32     `json:"last_synced_ns"`
+		Layout     Layout     `json:"layout"`
+		ID         string     `json:"id"`
+		Parent     string     `json:"parent"`
+		Floor      string     `json:"floor"`
+		Remote     string     `json:"remote"`
+		Generation uint64     `json:"generation"`
+		Count      uint64     `json:"count"`
+		Objects    []objJSON  `json:"objects"`
+		Folders    []nodeJSON `json:"folders"`
+		Symlinks   []nodeJSON `json:"symlinks"`
+		Pending    []nodeJSON `json:"pending"`
+		Dropping   []nodeJSON `json:"dropping"`
+	} `json:"sluice"`
+}
+
+type objJSON struct {
+	SHA256     string `json:"sha256"`
+	Size       int64  `json:"size"`
+	Generation uint64 `json:"generation"`
+	Push       string `json:"push"`
+}
+
+type nodeJSON struct {
+	Path         string `json:"path"`
+	PathBase64   string `json:"path_base64"`
+	Mode         string `json:"mode"`
+	Target       string `json:"target"`
+	TargetBase64 string `json:"target_base64"`
+	Over         string `json:"over"`
+}
+
+type fileJSON struct {
+	Path       string    `json:"path"`
+	PathBase64 string    `json:"path_base64"`
+	Checksum   string    `json:"checksum"`
+	Size       int64     `json:"size"`
+	Modified   timestamp `json:"modified_at"`
+	ModifiedNS uint32    `json:"modified_ns"`
+	Mode       string    `json:"mode"`
+	Digest     string    `json:"digest"`
+	Sparse     bool      `json:"sparse"`
+	At         []int64   `json:"at"`
+	Chunks     []uint32  `json:"chunks"`
+}
+
+// Decode reads a state and checks everything in it, since its writer may be hostile: no path leaves the root or passes
+// through a file or a symlink, no path occurs twice, and sizes and locations are consistent. In a state that another tool
+// wrote, the folders of its files are implied, with mode 0755.
+//
+// Errors: invalid_argument for an unknown version and a broken rule, too_large for what exceeds a limit, and
+// [ErrCorrupt] where the bytes are not a state at all.
+func Decode(data []byte, limits Limits) (*State, error) {
+	limits = limits.WithDefaults()
+	if int64(len(data)) > limits.StateBytes {
+		return nil, schemas.Errorf(schemas.CodeTooLarge, "state: %d bytes, the limit is %d", len(data), limits.StateBytes)
+	}
+	if err := checkCounts(data, limits); err != nil {
+		return nil, err
+	}
+	var raw stateJSON
+	if err := json.Unmarshal(data, &raw); err != nil {
+		if _, torn := errors.AsType[*json.SyntaxError](err); torn {
+			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "%w: %v", ErrCorrupt, err)
+		}
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "state: %s", Clip(err.Error()))
+	}
+	if raw.Version == "" && raw.Files == nil {
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "%w: it has neither version nor files", ErrCorrupt)
+	}
+	if raw.Version != FormatVersion {
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument,
+			"state: unknown version %q, this program reads %q: update Sluice", Clip(raw.Version), FormatVersion)
+	}
+	s := &State{}
+	syncedNS := uint32(0)
+	entries := len(raw.Files)
+	if x := raw.Sluice; x != nil {
+		if x.Format != 1 || (x.Layout != Packed && x.Layout != Plain) {
+			return nil, schemas.Errorf(schemas.CodeInvalidArgument,
+				"state: unknown format %d with layout %q: update Sluice, a newer version may have written it", x.Format, Clip(string(x.Layout)))
+		}
+		entries += len(x.Folders) + len(x.Symlinks) + len(x.Dropping)
+		s.Layout, s.ID, s.Parent, s.Floor, s.Remote = x.Layout, x.ID, x.Parent, x.Floor, x.Remote
+		s.Generation, s.Count, syncedNS = x.Generation, x.Count, x.SyncedNS
+	}
+	if entries > limits.Entries {
+		return nil, schemas.Errorf(schemas.CodeTooLarge, "state: %d entries, the limit is %d", entries, limits.Entries)
+	}
+	if raw.SyncedAt != (timestamp{}) {
+		s.SyncedAt = time.Unix(0, raw.SyncedAt.withNanoseconds(syncedNS).unixNano()).UTC()
+	}
+	s.Nodes = make([]Node, 0, entries)
+	if err := s.fill(&raw); err != nil {
+		return nil, err
+	}
+	if raw.Sluice == nil {
+		if err := s.addParents(limits.Entries); err != nil {
+			return nil, err
+		}
+	}
+	return s, s.Check(limits)
+}
+
+// addParents adds the folders that the files lie in.
+func (s *State) addParents(limit int) error {
+	known := make(map[string]bool, len(s.Nodes))
+	for i := range s.Nodes {
+		known[s.Nodes[i].Path] = true
+	}
+	files := len(s.Nodes)
+	for i := range files {
+		for dir := Parent(s.Nodes[i].Path); dir != "" && !known[dir]; dir = Parent(dir) {
+			if len(s.Nodes) >= limit {
+				return schemas.Errorf(schemas.CodeTooLarge, "state: its files and their folders are more than %d entries", limit)
+			}
+			known[dir] = true
+			s.Nodes = append(s.Nodes, Node{Path: dir, Kind: Dir, Mode: 0o755, Hashed: true})
+		}
+	}
+	if len(s.Nodes) > files {
+		SortNodes(s.Nodes)
+	}
+	return nil
+}
+
+func (s *State) fill(raw *stateJSON) error {
+	if x := raw.Sluice; x != nil {
+		s.Objects = make([]Object, len(x.Objects))
+		for i, o := range x.Objects {
+			s.Objects[i] = Object{Size: o.Size, Generation: o.Generation, Push: o.Push}
+			if !unhex(s.Objects[i].Digest[:], o.SHA256) {
+				return schemas.Errorf(schemas.CodeInvalidArgument, "state: object %d: %q is not a SHA-256", i, Clip(o.SHA256))
+			}
+		}
+		for _, d := range x.Folders {
+			n := Node{Path: d.Path, Kind: Dir, Hashed: true}
+			if err := fillNode(&n, d.PathBase64, d.Mode, 0o755); err != nil {
+				return err
+			}
+			s.Nodes = append(s.Nodes, n)
+		}
+		for _, l := range x.Symlinks {
+			n := Node{Path: l.Path, Kind: Symlink, Target: l.Target, Hashed: true}
+			if err := fillNode(&n, l.PathBase64, "", 0); err != nil {
+				return err
+			}
+			if err := unbase64(&n.Target, l.TargetBase64); err != nil {
+				return err
+			}
+			s.Nodes = append(s.Nodes, n)
+		}
+	}
+	for i := range raw.Files {
+		f := &raw.Files[i]
+		n := Node{Path: f.Path, Kind: File, Size: f.Size, Sparse: f.Sparse, Modified: f.Modified.withNanoseconds(f.ModifiedNS).unixNano(), Hashed: true}
+		if err := fillNode(&n, f.PathBase64, f.Mode, 0o644); err != nil {
+			return err
+		}
+		if !unhex(n.MD5[:], f.Checksum) {
+			return schemas.Errorf(schemas.CodeInvalidArgument, "state: %q: %q is not an MD5 checksum", Clip(n.Path), Clip(f.Checksum))
+		}
+		if f.Digest != "" && !unhex(n.Digest[:], f.Digest) {
+			return schemas.Errorf(schemas.CodeInvalidArgument, "state: %q: %q is not a digest", Clip(n.Path), Clip(f.Digest))
+		}
+		switch {
+		case len(f.At) == 2 && f.At[0] >= 0 && f.At[0] < int64(len(s.Objects)):
+			n.At = Location{Objects: []uint32{uint32(f.At[0])}, Offset: f.At[1]}
+		case len(f.At) != 0:
+			return schemas.Errorf(schemas.CodeInvalidArgument, "state: %q: its location is not in the state", Clip(n.Path))
+		case len(f.Chunks) > 0:
+			n.At = Location{Objects: f.Chunks}
+		}
+		s.Nodes = append(s.Nodes, n)
+	}
+	SortNodes(s.Nodes)
+	return s.fillPending(raw)
+}
+
+func (s *State) fillPending(raw *stateJSON) error {
+	if raw.Sluice == nil {
+		return nil
+	}
+	for _, p := range raw.Sluice.Pending {
+		n := Pending{Path: p.Path, Over: p.Over}
+		if err := unbase64(&n.Path, p.PathBase64); err != nil {
+			return err
+		}
+		s.Pending = append(s.Pending, n)
+	}
+	for _, p := range raw.Sluice.Dropping {
+		path := p.Path
+		if err := unbase64(&path, p.PathBase64); err != nil {
+			return err
+		}
+		s.Dropping = append(s.Dropping, path)
+	}
+	slices.SortFunc(s.Pending, func(a, b Pending) int { return ComparePaths(a.Path, b.Path) })
+	slices.SortFunc(s.Dropping, ComparePaths)
+	return nil
+}
+
+func fillNode(n *Node, path64, mode string, defaultMode uint16) error {
+	if err := unbase64(&n.Path, path64); err != nil {
+		return err
+	}
+	n.Mode = defaultMode
+	if mode != "" {
+		m, err := strconv.ParseUint(mode, 8, 16)
+		if err != nil || m > 0o777 {
+			return schemas.Errorf(schemas.CodeInvalidArgument, "state: %q: %q is not a mode", Clip(n.Path), Clip(mode))
+		}
+		n.Mode = uint16(m)
+	}
+	return nil
+}
+
+func unbase64(into *string, s string) error {
+	if s == "" {
+		return nil
+	}
+	exact, err := base64.StdEncoding.DecodeString(s)
+	if err != nil {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "state: %q is not base64", Clip(s))
+	}
+	*into = string(exact)
+	return nil
+}
+
+func unhex(into []byte, s string) bool {
+	if len(s) != hex.EncodedLen(len(into)) {
+		return false
+	}
+	_, err := hex.Decode(into, []byte(s))
+	return err == nil
+}

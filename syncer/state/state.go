@@ -1,0 +1,97 @@
+package state
+
+import (
+	"slices"
+	"time"
+)
+
+// Layout is how content is kept in the store.
+type Layout string
+
+// The layouts.
+const (
+	// Packed keeps content in immutable objects named by their SHA-256, small files together in packs. It has
+	// versions, and a reader never sees a mixed tree.
+	Packed Layout = "packed"
+	// Plain keeps each file as an object under its own path, for other tools to read. It has no versions.
+	Plain Layout = "plain"
+)
+
+// State is a workspace at one time: the documented file format and what Sluice stores beside it. The format is
+// {version, last_synced_at, files [{path, checksum, size, modified_at}]}. Readers that know that format alone ignore every
+// further field; folders and symlinks are not in files for their sake.
+type State struct {
+	SyncedAt time.Time
+	Nodes    []Node // in walk order, each path once
+
+	Layout     Layout   // "" for a state that another tool wrote
+	ID         string   // the version's name: its time and a random suffix
+	Parent     string   // the ID of the state that this one replaced; "" for the first
+	Generation uint64   // incremented by each garbage collection
+	Floor      string   // versions with a lower ID are removed or about to be
+	Count      uint64   // number of states so far, this one included
+	Objects    []Object // what the nodes' locations refer to
+	Remote     string   // in the local state: the place of the last sync
+
+	// What a committed push of the plain layout still has to do: files to write under their own paths, and paths whose
+	// objects to delete. Both in walk order.
+	Pending  []Pending
+	Dropping []string
+}
+
+// Object is one immutable object of the packed layout: a pack of small files, or a chunk of a large one.
+type Object struct {
+	Digest     Digest // of all its bytes
+	Size       int64  // bytes
+	Generation uint64 // of the state under which it was stored; part of its key
+	// Push is set in the plain layout: the random name of the push that stored the object and deletes it once the files
+	// are under their own paths. It is part of the key, so no other push relies on the object.
+	Push string
+}
+
+// Pending is a file of the plain layout whose content is stored in packs and not yet under its own path.
+type Pending struct {
+	Path string
+	Over string // the token of the object that it replaces there; "" when there is none
+}
+
+// Published reports whether every file is under its own path.
+func (s *State) Published() bool { return len(s.Pending)+len(s.Dropping) == 0 }
+
+// Search returns the index of the path in Nodes, or where it would be inserted.
+func (s *State) Search(path string) (int, bool) {
+	return slices.BinarySearchFunc(s.Nodes, path, func(n Node, p string) int { return ComparePaths(n.Path, p) })
+}
+
+// CompactObjects drops the objects that no node refers to and renumbers the rest.
+func (s *State) CompactObjects() {
+	number := make([]uint32, len(s.Objects))
+	for i := range s.Nodes {
+		for _, o := range s.Nodes[i].At.Objects {
+			number[o] = 1
+		}
+	}
+	kept := make([]Object, 0, len(s.Objects))
+	for i := range s.Objects {
+		if number[i] != 0 {
+			number[i] = uint32(len(kept))
+			kept = append(kept, s.Objects[i])
+		}
+	}
+	if len(kept) == len(s.Objects) {
+		s.Objects = kept
+		return
+	}
+	s.Objects = kept
+	for i := range s.Nodes {
+		at := &s.Nodes[i].At
+		if len(at.Objects) == 0 {
+			continue
+		}
+		renumbered := make([]uint32, len(at.Objects))
+		for k, o := range at.Objects {
+			renumbered[k] = number[o]
+		}
+		at.Objects = renumbered
+	}
+}

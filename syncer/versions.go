@@ -1,0 +1,184 @@
+package syncer
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/sluice-dev/sluice/schemas"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
+	"github.com/sluice-dev/sluice/syncer/plan"
+	"github.com/sluice-dev/sluice/syncer/state"
+	"github.com/sluice-dev/sluice/syncer/worktree"
+)
+
+// Version is a state of the workspace that can be restored.
+type Version struct {
+	ID      string    `json:"id"`      // its name, which begins with its time
+	Time    time.Time `json:"time"`    // of its push
+	Current bool      `json:"current"` // whether it is what a pull gets
+}
+
+// archive keeps the state that is about to be replaced as a version. It keeps the replaced one and not the new one, so
+// that only what was the state can be a version, whichever writer wins the race.
+func (o *operation) archive(ctx context.Context, was *snapshot) error {
+	if was.state.Layout != Packed || was.token == "" || was.damaged || was.state.ID == "" {
+		return nil
+	}
+	data, err := compress(was.state.Encode())
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(data)
+	_, err = o.store.Put(ctx, state.VersionPrefix+was.state.ID,
+		objectstore.Content{Reader: bytes.NewReader(data), Size: int64(len(data)), SHA256: &sum}, objectstore.Condition{})
+	return err
+}
+
+func compress(data []byte) ([]byte, error) {
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
+	}
+	out := enc.EncodeAll(data, make([]byte, 0, len(data)/2))
+	return out, enc.Close()
+}
+
+// Versions returns the versions in the store, the newest first. The plain layout has only the current one.
+func (s *Syncer) Versions(ctx context.Context) ([]Version, error) {
+	was, err := s.loadRemote(ctx, &worktree.Index{}, nil)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := s.archived(ctx, was.state)
+	if err != nil {
+		return nil, err
+	}
+	var all []Version
+	if was.state.ID != "" {
+		ids = append(ids, was.state.ID)
+	}
+	for i := len(ids) - 1; i >= 0; i-- {
+		t, err := state.IDTime(ids[i])
+		if err != nil {
+			continue
+		}
+		all = append(all, Version{ID: ids[i], Time: t, Current: ids[i] == was.state.ID})
+	}
+	return all, nil
+}
+
+// archived returns the IDs of the usable versions before the current one, the oldest first.
+func (s *Syncer) archived(ctx context.Context, now *state.State) (ids []string, err error) {
+	for info, err := range s.store.List(ctx, state.VersionPrefix) {
+		if err != nil {
+			return nil, err
+		}
+		id := strings.TrimPrefix(info.Key, state.VersionPrefix)
+		if _, bad := state.IDTime(id); bad == nil && id >= now.Floor && id < now.ID {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+func (s *Syncer) loadVersion(ctx context.Context, id string) (*state.State, error) {
+	data, _, err := s.store.Get(ctx, state.VersionPrefix+id, objectstore.Range{Max: s.cfg.Limits.StateBytes}, nil)
+	if err != nil {
+		return nil, err
+	}
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(s.cfg.Limits.StateBytes)))
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
+	}
+	defer dec.Close()
+	if data, err = dec.DecodeAll(data, nil); err != nil {
+		return nil, schemas.Errorf(schemas.CodeInternal, "sync: version %s: %w: %v", id, state.ErrCorrupt, err)
+	}
+	return state.Decode(data, s.cfg.Limits)
+}
+
+// findVersion returns the version with the ID at, or the newest that is not later than the time at (RFC 3339).
+func (s *Syncer) findVersion(ctx context.Context, at string, now *state.State) (*state.State, error) {
+	ids, err := s.archived(ctx, now)
+	if err != nil {
+		return nil, err
+	}
+	ids = append(ids, now.ID)
+	t, timeErr := time.Parse(time.RFC3339Nano, at)
+	for i := len(ids) - 1; i >= 0; i-- {
+		id := ids[i]
+		when, _ := state.IDTime(id)
+		if id != at && (timeErr != nil || when.After(t)) {
+			continue
+		}
+		if id == now.ID {
+			return now, nil
+		}
+		return s.loadVersion(ctx, id)
+	}
+	if timeErr != nil {
+		return nil, schemas.Errorf(schemas.CodeNotFound,
+			"sync: no version %q: use one that versions lists, or a time such as 2026-01-02T15:04:05Z", state.Clip(at))
+	}
+	return nil, schemas.Errorf(schemas.CodeNotFound, "sync: no version from %s or before: use a later time", at)
+}
+
+// Restore makes an earlier version the workspace's newest, under a new name, and pulls it into the folder. It loses
+// nothing: what it replaces stays a version, and a change in the folder that was not pushed is a conflict.
+//
+// Errors: those of [Syncer.Pull], and not_found when no such version is kept.
+func (s *Syncer) Restore(ctx context.Context, at string) (*Report, error) {
+	return s.run(func(o *operation) error {
+		if err := o.restore(ctx, at); err != nil {
+			return err
+		}
+		return o.pull(ctx)
+	})
+}
+
+func (o *operation) restore(ctx context.Context, at string) error {
+	t, err := o.scan(ctx)
+	if err != nil {
+		return err
+	}
+	for range commitTries {
+		was, err := o.remote(ctx)
+		if err != nil {
+			return err
+		}
+		if was.state.Layout != Packed {
+			return schemas.Errorf(schemas.CodeInvalidArgument, "sync: the plain layout keeps no versions: use the packed layout")
+		}
+		version, err := o.findVersion(ctx, at, was.state)
+		if err != nil {
+			return err
+		}
+		if version.ID == was.state.ID {
+			return nil
+		}
+		steps, err := o.plan(ctx, t, version, plan.TakeRemote)
+		if err != nil {
+			return err
+		}
+		if err := o.reportConflicts(steps); err != nil {
+			return err
+		}
+		next := *version
+		next.SyncedAt = o.cfg.Now().UTC()
+		next.ID, next.Parent = state.NewID(next.SyncedAt, was.state.ID), was.state.ID
+		next.Generation, next.Floor, next.Count = was.state.Generation, was.state.Floor, was.state.Count+1
+		if err := o.archive(ctx, was); err != nil {
+			return err
+		}
+		_, done, err := o.commit(ctx, was, &next)
+		if done || err != nil {
+			return err
+		}
+	}
+	return errTooManyWriters("changed")
+}

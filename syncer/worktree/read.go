@@ -1,0 +1,237 @@
+package worktree
+
+import (
+	"crypto/md5"
+	"crypto/sha256"
+	"errors"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-dev/sluice/schemas"
+	"github.com/sluice-dev/sluice/syncer/state"
+)
+
+// SmallFile is the size up to which a file is read and sent in one piece, together with others.
+const SmallFile = 1 << 20
+
+// sparseBlock is the size of the zero blocks that become holes when a sparse file is written.
+const sparseBlock = 64 << 10
+
+// steadyReads is how often a file that changes while it is read is read, before its last content is taken.
+const steadyReads = 4
+
+// pieceSize is how much of a file is read before it is hashed: small enough for a processor's cache, and large enough for
+// few system calls.
+const pieceSize = 256 << 10
+
+var errNotRegular = errors.New("no longer a regular file")
+
+// IsGone reports whether an error means that a file was removed or replaced since it was listed.
+func IsGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotRegular) }
+
+// Open opens a regular file for reading, never through a symlink at its path, and stats what it opened.
+func Open(root *os.Root, path string) (*os.File, Stat, error) {
+	f, st, _, err := open(root, path)
+	return f, st, err
+}
+
+func open(root *os.Root, path string) (f *os.File, st Stat, sparse bool, err error) {
+	if f, err = root.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0); err != nil {
+		return nil, Stat{}, false, err
+	}
+	raw, err := fstat(f)
+	if err == nil && raw.Mode&unix.S_IFMT != unix.S_IFREG {
+		err = &fs.PathError{Op: "open", Path: path, Err: errNotRegular}
+	}
+	if err != nil {
+		return nil, Stat{}, false, errors.Join(err, f.Close())
+	}
+	return f, statOf(&raw), isSparse(&raw), nil
+}
+
+func fstat(f *os.File) (st unix.Stat_t, err error) {
+	err = control(f, func(fd int) error { return unix.Fstat(fd, &st) })
+	return st, err
+}
+
+// StatFile stats an open file.
+func StatFile(f *os.File) (Stat, error) {
+	st, err := fstat(f)
+	return statOf(&st), err
+}
+
+// Content is what reading a file found.
+type Content struct {
+	Stat     Stat
+	Sparse   bool
+	MD5      state.Checksum
+	Digest   state.Digest
+	Unsteady bool // the file kept changing, and this is the last reading
+}
+
+// Node returns n with what was read.
+func (c *Content) Node(n *state.Node) state.Node {
+	r := *n
+	r.Size, r.Mode, r.Modified, r.Sparse = c.Stat.Size, c.Stat.Mode, c.Stat.Mtime, c.Sparse
+	r.MD5, r.Digest, r.Hashed = c.MD5, c.Digest, true
+	return r
+}
+
+// ChunkSink receives a file's content while it is read.
+type ChunkSink interface {
+	// Buffer returns a buffer of [state.ChunkSize] bytes. The reader fills it and passes it to Take or Release.
+	Buffer() ([]byte, error)
+	// Take receives chunk i of a file. The chunk belongs to the sink from then on.
+	Take(i int, chunk []byte) error
+	Release(chunk []byte)
+}
+
+// ReadChunks reads a file and passes its chunks to sink. A file that changed meanwhile is read again, from chunk 0. The
+// sink computes the digest, since it can do so elsewhere.
+func ReadChunks(root *os.Root, path string, sink ChunkSink) (Content, error) {
+	for try := 1; ; try++ {
+		c, steady, err := readOnce(root, path, sink)
+		if err != nil || steady {
+			return c, err
+		}
+		if try == steadyReads {
+			c.Unsteady = true
+			return c, nil
+		}
+	}
+}
+
+func readOnce(root *os.Root, path string, sink ChunkSink) (c Content, steady bool, err error) {
+	f, before, sparse, err := open(root, path)
+	if err != nil {
+		return c, false, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	sum := md5.New()
+	var size int64
+	for i := 0; ; i++ {
+		buf, err := sink.Buffer()
+		if err != nil {
+			return c, false, err
+		}
+		n, err := readHashed(f, buf, sum)
+		if n == 0 {
+			sink.Release(buf)
+		} else {
+			size += int64(n)
+			if err := sink.Take(i, buf[:n]); err != nil {
+				return c, false, err
+			}
+		}
+		if err != nil && ignoreEOF(err) == nil {
+			break
+		}
+		if err != nil {
+			return c, false, schemas.Errorf(schemas.CodeInternal, "reading %q: %w", state.Clip(path), err)
+		}
+	}
+	after, err := StatFile(f)
+	c.Stat, c.Sparse, c.MD5 = before, sparse, state.Checksum(sum.Sum(nil))
+	steady = after == before && size == before.Size
+	c.Stat.Size = size
+	return c, steady, err
+}
+
+// readHashed fills buf as [io.ReadFull] does, and hashes each piece while it is in the processor's cache.
+func readHashed(f io.Reader, buf []byte, sum hash.Hash) (n int, err error) {
+	for n < len(buf) && err == nil {
+		var k int
+		k, err = io.ReadFull(f, buf[n:min(n+pieceSize, len(buf))])
+		sum.Write(buf[n : n+k])
+		n += k
+	}
+	return n, err
+}
+
+// ReadSmall reads a file that should fit scratch, and reports whether it did.
+func ReadSmall(root *os.Root, path string, scratch []byte) (data []byte, c Content, fits bool, err error) {
+	for try := 1; ; try++ {
+		f, before, sparse, err := open(root, path)
+		if err != nil {
+			return nil, c, false, err
+		}
+		n, err := io.ReadFull(f, scratch)
+		after, statErr := StatFile(f)
+		if err = errors.Join(statErr, f.Close(), ignoreEOF(err)); err != nil {
+			return nil, c, false, schemas.Errorf(schemas.CodeInternal, "reading %q: %w", state.Clip(path), err)
+		}
+		if n == len(scratch) {
+			return nil, c, false, nil
+		}
+		steady := before == after && int64(n) == before.Size
+		if !steady && try < steadyReads {
+			continue
+		}
+		data = scratch[:n]
+		c = Content{Stat: before, Sparse: sparse, MD5: md5.Sum(data), Digest: sha256.Sum256(data), Unsteady: !steady}
+		c.Stat.Size = int64(n)
+		return data, c, true, nil
+	}
+}
+
+func ignoreEOF(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return err
+}
+
+// ReadOwn reads one of Sluice's own files, of at most limit bytes.
+func ReadOwn(root *os.Root, path string, limit int64) (data []byte, err error) {
+	f, st, err := Open(root, path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if st.Size > limit {
+		return nil, schemas.Errorf(schemas.CodeTooLarge, "%s: %d bytes, the limit is %d", path, st.Size, limit)
+	}
+	data = make([]byte, st.Size)
+	n, err := io.ReadFull(f, data)
+	return data[:n], ignoreEOF(err)
+}
+
+// Hasher is a [ChunkSink] that only computes digests, in one buffer.
+type Hasher struct {
+	buf    []byte
+	chunks []state.Digest
+}
+
+// Buffer implements [ChunkSink].
+func (h *Hasher) Buffer() ([]byte, error) {
+	if h.buf == nil {
+		h.buf = make([]byte, state.ChunkSize)
+	}
+	return h.buf, nil
+}
+
+// Take implements [ChunkSink].
+func (h *Hasher) Take(i int, chunk []byte) error {
+	h.chunks = append(h.chunks[:i], sha256.Sum256(chunk))
+	return nil
+}
+
+// Release implements [ChunkSink].
+func (h *Hasher) Release([]byte) {}
+
+// HashFile reads a file only to know its content. scratch has room for a small one.
+func HashFile(root *os.Root, path string, scratch []byte, large *Hasher) (Content, error) {
+	_, c, fits, err := ReadSmall(root, path, scratch)
+	if err != nil || fits {
+		return c, err
+	}
+	large.chunks = large.chunks[:0]
+	if c, err = ReadChunks(root, path, large); err == nil {
+		c.Digest = state.FileDigest(large.chunks)
+	}
+	return c, err
+}

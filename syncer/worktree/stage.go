@@ -1,0 +1,269 @@
+package worktree
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-dev/sluice/schemas"
+	"github.com/sluice-dev/sluice/syncer/state"
+)
+
+// tempPrefix begins the names of temporary files and stages in the root. A sync never carries them, and the next one
+// removes those that a crash left.
+const tempPrefix = state.ReservedName + ".tmp-"
+
+// Stage is the folder inside the root in which a pull prepares what it will publish. It is on the same file system, so
+// publishing is renaming.
+type Stage struct {
+	root *os.Root
+	name string
+	next int
+}
+
+// NewStage makes an empty stage. The caller removes it.
+func NewStage(root *os.Root) (*Stage, error) {
+	s := &Stage{root: root, name: tempPrefix + state.RandomName()}
+	if err := root.Mkdir(s.name, 0o700); err != nil {
+		return nil, schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
+	}
+	return s, nil
+}
+
+// NewPath returns an unused path in the stage.
+func (s *Stage) NewPath() string {
+	s.next++
+	return s.name + "/" + strconv.Itoa(s.next)
+}
+
+// Remove removes the stage with its content.
+func (s *Stage) Remove() error {
+	if err := RemoveTree(s.root, s.name); err != nil {
+		return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
+	}
+	return nil
+}
+
+// RemoveTree removes a tree in which the owner may lack permissions on folders.
+func RemoveTree(root *os.Root, name string) error {
+	err := root.RemoveAll(name)
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	err = fs.WalkDir(root.FS(), name, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() {
+			err = root.Chmod(path, 0o700)
+		}
+		return err
+	})
+	return errors.Join(err, root.RemoveAll(name))
+}
+
+// WithWritableParent changes something in path's folder. A folder that its owner may not write to is made writable for it.
+func WithWritableParent(root *os.Root, path string, change func() error) error {
+	err := change()
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	dir := state.Parent(path)
+	if dir == "" {
+		return err
+	}
+	info, statErr := root.Lstat(dir)
+	if statErr != nil || !info.IsDir() || root.Chmod(dir, info.Mode().Perm()|0o700) != nil {
+		return err
+	}
+	return errors.Join(change(), root.Chmod(dir, info.Mode().Perm()))
+}
+
+// ReplaceFile writes one of Sluice's own files in the root, completely or not at all. With durable the content is on disk
+// before the file has its name. skew is how far the file system's clock is ahead of this machine's, in nanoseconds: on a
+// network file system it may be large.
+func ReplaceFile(root *os.Root, name string, data []byte, durable bool) (skew int64, err error) {
+	temp := tempPrefix + state.RandomName()
+	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return 0, schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
+	}
+	st, err := StatFile(f)
+	if err == nil {
+		skew = st.Mtime - time.Now().UnixNano()
+		_, err = f.Write(data)
+	}
+	if err == nil && durable {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = root.Rename(temp, name)
+	}
+	if err != nil {
+		return 0, writeError(name, errors.Join(err, root.Remove(temp)))
+	}
+	return skew, nil
+}
+
+// Writer writes files of the stage. It keeps the last folder open, since the next file is most often in the same one.
+type Writer struct {
+	root *os.Root
+	path string
+	open *os.Root
+}
+
+// NewWriter returns a writer for paths under root. The caller closes it.
+func NewWriter(root *os.Root) *Writer { return &Writer{root: root} }
+
+// folder opens the folder of a path, and returns it with the path's last name.
+func (w *Writer) folder(path string) (*os.Root, string, error) {
+	dir := state.Parent(path)
+	if w.open == nil || w.path != dir {
+		if err := w.Close(); err != nil {
+			return nil, "", err
+		}
+		open, err := w.root.OpenRoot(dir)
+		if err != nil {
+			return nil, "", schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
+		}
+		w.open, w.path = open, dir
+	}
+	return w.open, path[len(dir)+1:], nil
+}
+
+func (w *Writer) create(path string) (f *os.File, dir *os.Root, name string, err error) {
+	if dir, name, err = w.folder(path); err != nil {
+		return nil, nil, "", err
+	}
+	if f, err = dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		return nil, nil, "", schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
+	}
+	return f, dir, name, nil
+}
+
+// Close closes the open folder.
+func (w *Writer) Close() error {
+	if w.open == nil {
+		return nil
+	}
+	err := w.open.Close()
+	w.open = nil
+	return err
+}
+
+// writeError returns the error for a file that could not be written: limit_exceeded when the disk is full.
+func writeError(path string, err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return schemas.Errorf(schemas.CodeLimitExceeded,
+			"sync: no room for %q: free some disk space and sync again: %w", state.Clip(path), err).With("path", state.Clip(path))
+	}
+	return schemas.Errorf(schemas.CodeInternal, "sync: writing %q: %w", state.Clip(path), err)
+}
+
+// WriteFile makes a file from its verified content, with n's mode and time.
+func (w *Writer) WriteFile(path string, n *state.Node, data []byte) error {
+	f, dir, name, err := w.create(path)
+	if err != nil {
+		return err
+	}
+	if n.Sparse {
+		err = errors.Join(f.Truncate(n.Size), writeSparse(f, data, 0))
+	} else if len(data) > 0 {
+		_, err = f.Write(data)
+	}
+	if err = errors.Join(err, f.Chmod(fs.FileMode(n.Mode)), f.Close()); err == nil {
+		err = dir.Chtimes(name, time.Time{}, n.ModTime())
+	}
+	if err != nil {
+		return writeError(n.Path, err)
+	}
+	return nil
+}
+
+// writeSparse leaves out the blocks that are all zeros. The file has its full size already.
+func writeSparse(f *os.File, data []byte, offset int64) error {
+	for len(data) > 0 {
+		block := data[:min(sparseBlock, len(data))]
+		if !allZero(block) {
+			if _, err := f.WriteAt(block, offset); err != nil {
+				return err
+			}
+		}
+		offset += int64(len(block))
+		data = data[len(block):]
+	}
+	return nil
+}
+
+func allZero(b []byte) bool {
+	return len(b) == 0 || b[0] == 0 && bytes.Equal(b[:len(b)-1], b[1:])
+}
+
+// LargeFile is a file of the stage that several downloads write to.
+type LargeFile struct {
+	node *state.Node
+	path string
+	f    *os.File
+	left atomic.Int32 // chunks to come
+	// mu serializes the writes: the kernel would make them wait for the inode too, but spinning.
+	mu sync.Mutex
+}
+
+// OpenLarge makes a file that gets its content in chunks. The last Done completes it.
+func (w *Writer) OpenLarge(path string, n *state.Node, chunks int) (*LargeFile, error) {
+	f, _, _, err := w.create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Truncate(n.Size); err != nil {
+		return nil, errors.Join(schemas.Errorf(schemas.CodeLimitExceeded,
+			"sync: no room for %q: free some disk space and sync again: %w", state.Clip(n.Path), err), f.Close())
+	}
+	l := &LargeFile{node: n, path: path, f: f}
+	l.left.Store(int32(chunks))
+	return l, nil
+}
+
+// Write writes verified content at an offset.
+func (l *LargeFile) Write(data []byte, offset int64) (err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.node.Sparse {
+		err = writeSparse(l.f, data, offset)
+	} else {
+		_, err = l.f.WriteAt(data, offset)
+	}
+	if err != nil {
+		return writeError(l.node.Path, err)
+	}
+	return nil
+}
+
+// Done counts a chunk. The last one closes the file with the node's mode and time.
+func (l *LargeFile) Done(w *Writer) (finished bool, err error) {
+	if l.left.Add(-1) > 0 {
+		return false, nil
+	}
+	if err = errors.Join(l.f.Chmod(fs.FileMode(l.node.Mode)), l.f.Close()); err == nil {
+		var dir *os.Root
+		var name string
+		if dir, name, err = w.folder(l.path); err == nil {
+			err = dir.Chtimes(name, time.Time{}, l.node.ModTime())
+		}
+	}
+	if err != nil {
+		return true, writeError(l.node.Path, err)
+	}
+	return true, nil
+}
+
+// Abort closes a file that is not complete. It is removed with the stage.
+func (l *LargeFile) Abort() {
+	if l.left.Load() > 0 {
+		_ = l.f.Close() // its content is not used
+	}
+}
