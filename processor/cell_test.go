@@ -6,29 +6,64 @@ import (
 	"encoding/json"
 	"errors"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/oklog/ulid/v2"
 	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
 
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/events/embedded"
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testkit.Main(m, nil) }
 
-// errStuck says that a worker did not do what it must.
-var errStuck = errors.New("stuck")
+// equal fails the test unless got is want. what names the value.
+func equal[T comparable](tb testing.TB, what string, got, want T) {
+	tb.Helper()
+	if got != want {
+		tb.Errorf("%s = %v, want %v", what, got, want)
+	}
+}
 
-// patient bounds every wait of a test. Nothing is decided by it: a test that comes near it has failed.
-const patient = 45 * time.Second
+// wantFields fails the test for each field that is set in want and differs in got, a T or a *T. Of errors it compares the codes.
+func wantFields[T any](tb testing.TB, got any, want T) {
+	tb.Helper()
+	g, w := reflect.Indirect(reflect.ValueOf(got)), reflect.ValueOf(want)
+	if !g.IsValid() {
+		tb.Fatalf("got nothing, want %+v", want)
+	}
+	for i := range w.NumField() {
+		if w.Field(i).IsZero() {
+			continue
+		}
+		name, a, b := w.Type().Field(i).Name, g.Field(i).Interface(), w.Field(i).Interface()
+		if e, ok := b.(*schemas.Error); ok {
+			if have := a.(*schemas.Error); have == nil || have.Code != e.Code {
+				tb.Errorf("%s = %v, want code %s", name, a, e.Code)
+			}
+		} else if !reflect.DeepEqual(a, b) {
+			tb.Errorf("%s = %v, want %v (all: %+v)", name, a, b, got)
+		}
+	}
+}
+
+// wantMessage fails the test unless an error's message holds a text.
+func wantMessage(tb testing.TB, err *schemas.Error, text string) {
+	tb.Helper()
+	if err == nil || !strings.Contains(err.Message, text) {
+		tb.Fatalf("error = %v, want %q in its message", err, text)
+	}
+}
+
+// coded is an error of which only the code counts.
+func coded(code schemas.Code) *schemas.Error { return &schemas.Error{Code: code} }
 
 // cell is a NATS server with the cell's streams.
 type cell struct {
@@ -37,14 +72,12 @@ type cell struct {
 	server *embedded.Server
 	conn   *connection // the callers'
 	dir    string
-	next   *stage // of the next worker, where a test has one for it
+	next   *testProvider // for the next worker; nil for a new one
 }
 
 func newCell(t testing.TB) *cell {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patient)
-	t.Cleanup(cancel)
-	c := &cell{t: t, ctx: ctx, dir: t.TempDir()}
+	c := &cell{t: t, ctx: testkit.Context(t), dir: t.TempDir()}
 	var err error
 	c.server, err = embedded.Start(embedded.Config{Dir: filepath.Join(c.dir, "nats"), StoreBytes: 16 << 30})
 	c.must(err)
@@ -55,9 +88,7 @@ func newCell(t testing.TB) *cell {
 
 func (c *cell) must(err error) {
 	c.t.Helper()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.Must(c.t, err)
 }
 
 // connection is a connection with the views of a caller and of a worker.
@@ -90,13 +121,13 @@ func (c *cell) connect() *connection {
 	return &connection{conn, conn.Caller(), w, w.Records, w.Logs, w.Sessions, w.Roster}
 }
 
-// rig is a worker in a cell, wired as the program does it.
+// rig is a worker in a cell, wired as in the program.
 type rig struct {
 	*Worker
-	cell  *cell
-	conn  *connection
-	stage *stage
-	log   *lines
+	cell     *cell
+	conn     *connection
+	provider *testProvider
+	log      *lines
 
 	mu    sync.Mutex
 	boxes map[string]chan *schemas.Event
@@ -106,14 +137,14 @@ type rig struct {
 	err    error
 }
 
-// worker starts a worker; edit changes what it is made of. It is stopped at the end of the test.
+// worker starts a worker; edit changes its configuration. The worker stops at the end of the test.
 func (c *cell) worker(id string, edit ...func(*Config)) *rig {
 	c.t.Helper()
 	r := &rig{cell: c, conn: c.connect(), log: &lines{}, boxes: make(map[string]chan *schemas.Event), done: make(chan struct{})}
 	incarnation, err := r.conn.NewIncarnation(c.ctx, id)
 	c.must(err)
-	if r.stage = c.next; r.stage == nil {
-		r.stage = newStage(c)
+	if r.provider = c.next; r.provider == nil {
+		r.provider = newTestProvider(c)
 	}
 	c.next = nil
 	cfg := Config{
@@ -129,7 +160,7 @@ func (c *cell) worker(id string, edit ...func(*Config)) *rig {
 			})
 		},
 		Answer: r.answer, MaxRecord: r.conn.MaxPayload(),
-		Providers: map[string]sandbox.Provider{"local": r.stage}, DefaultProvider: "local", Workspaces: filepath.Join(c.dir, "workspaces"),
+		Providers: map[string]sandbox.Provider{"local": r.provider}, DefaultProvider: "local", Workspaces: filepath.Join(c.dir, "workspaces"),
 		Log: zerolog.New(r.log),
 	}
 	for _, e := range edit {
@@ -155,10 +186,10 @@ func (c *cell) worker(id string, edit ...func(*Config)) *rig {
 	return r
 }
 
-// expireIdle is a sweep that waits for what it began.
-func (w *Worker) expireIdle(ctx context.Context) {
-	for _, e := range w.sweep(ctx) {
-		e.wait(ctx)
+// expireIdle sweeps, and waits for the ends that it started.
+func (r *rig) expireIdle(ctx context.Context) {
+	for _, end := range r.sessions.Sweep(ctx) {
+		end.Wait(ctx)
 	}
 }
 
@@ -166,27 +197,27 @@ func (w *Worker) expireIdle(ctx context.Context) {
 func (r *rig) stop() {
 	r.cancel()
 	<-r.done
-	_ = r.stage.Close()
+	_ = r.provider.Close()
 }
 
-// die cuts the worker off as a killed process would be: nothing it does from now on reaches anybody, and its lease lapses.
+// die cuts the worker off like a killed process: nothing it does from now on leaves it, and its lease lapses.
 func (r *rig) die() {
 	r.cell.t.Helper()
 	r.conn.Close()
 	r.cell.lapse(r.cfg.Worker)
 }
 
-// lapse ends a worker's lease at once, as time would.
+// lapse ends a worker's lease at once, as its TTL would.
 func (c *cell) lapse(worker string) {
 	c.t.Helper()
-	lease, err := c.conn.AcquireLease(c.ctx, worker, "nobody")
+	lease, err := c.conn.AcquireLease(c.ctx, worker, "another")
 	c.must(err)
 	ctx, cancel := context.WithCancel(c.ctx)
 	cancel()
 	c.must(lease.Run(ctx, func(context.Context) {}))
 }
 
-// answer keeps what goes to a test's inbox, and sends the rest.
+// answer receives what goes to a test's inbox, and sends the rest.
 func (r *rig) answer(inbox string, ev *schemas.Event) error {
 	r.mu.Lock()
 	ch := r.boxes[inbox]
@@ -198,7 +229,7 @@ func (r *rig) answer(inbox string, ev *schemas.Event) error {
 	return nil
 }
 
-// inbox is an address for answers that reach the test itself.
+// inbox is an address whose answers the test itself receives.
 func (r *rig) inbox() (string, chan *schemas.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -207,14 +238,14 @@ func (r *rig) inbox() (string, chan *schemas.Event) {
 	return name, ch
 }
 
-// command is one for thread t.
+// command is a command for thread t.
 func command(key string, e schemas.Exec) *schemas.Command {
 	return &schemas.Command{SpecVersion: schemas.Version, Op: schemas.OpExec, Thread: "t", Key: key, Exec: &e}
 }
 
 func sh(script string) schemas.Exec { return schemas.Exec{Command: "sh", Args: []string{"-c", script}} }
 
-// deliver gives a command to the worker itself, as its listener would.
+// deliver gives a command to the worker, as its listener does.
 func (r *rig) deliver(cmd *schemas.Command, durable bool, attempt int) (schemas.Verdict, chan *schemas.Event) {
 	name, ch := r.inbox()
 	d := schemas.Delivery{Tenant: schemas.DefaultTenant, Thread: cmd.Thread, Op: cmd.Op, Inbox: name, Durable: durable, Attempt: attempt}
@@ -255,7 +286,7 @@ func (c *cell) result(ev *schemas.Event) *schemas.Result {
 	return &r
 }
 
-// terminal takes answers until the end of a process.
+// terminal reads answers until the end of a process.
 func (c *cell) terminal(answers <-chan *schemas.Event) *schemas.Result {
 	c.t.Helper()
 	for {
@@ -265,7 +296,7 @@ func (c *cell) terminal(answers <-chan *schemas.Event) *schemas.Result {
 				return c.result(ev)
 			}
 		case <-c.ctx.Done():
-			c.t.Fatal("no answer told the end")
+			c.t.Fatal("no answer reported the end of the process")
 		}
 	}
 }
@@ -274,7 +305,7 @@ func processOf(cmd *schemas.Command) string {
 	return schemas.ProcessID(schemas.DefaultTenant, cmd.Thread, cmd.Key)
 }
 
-// await waits until an event fits.
+// await waits for an event that fits.
 func (c *cell) await(fits func(*schemas.Event) bool) *schemas.Event {
 	c.t.Helper()
 	feed, err := c.conn.FollowEvents(events.Filter{}, 1)
@@ -306,7 +337,7 @@ func (c *cell) awaitType(process string, typ schemas.EventType) *schemas.Event {
 	return c.await(func(ev *schemas.Event) bool { return ev.Process == process && ev.Type == typ })
 }
 
-// output waits until a process has printed a text, and returns all that is in the log by then.
+// output waits until a process has printed a text, and returns all of its output so far.
 func (c *cell) output(process, text string) string {
 	c.t.Helper()
 	f, err := c.conn.FollowLog(schemas.ProcessRef{Tenant: schemas.DefaultTenant, Thread: "t", Process: process}, 0)
@@ -339,21 +370,16 @@ func (c *cell) records(process string) []schemas.EventType {
 	return out
 }
 
-// wantRecords fails unless a process's records are these.
+// wantRecords fails the test unless a process's records are these.
 func (c *cell) wantRecords(process string, want ...schemas.EventType) {
 	c.t.Helper()
 	got := c.records(process)
 	if len(got) > 0 && got[len(got)-1] == schemas.TypeProcessLost && len(got) == len(want)-1 {
-		// A supervisor that is killed by what it starts may be gone before it said that it had started it.
+		// A supervisor that its own process kills may end before it reports the start.
 		want = slices.DeleteFunc(slices.Clone(want), func(t schemas.EventType) bool { return t == schemas.TypeProcessStarted })
 	}
-	if len(got) != len(want) {
-		c.t.Fatalf("records are %v, want %v", got, want)
-	}
-	for i := range want {
-		if got[i] != want[i] {
-			c.t.Fatalf("records are %v, want %v", got, want)
-		}
+	if !slices.Equal(got, want) {
+		c.t.Fatalf("records of %s are %v, want %v", process, got, want)
 	}
 }
 
@@ -364,7 +390,7 @@ type lines struct {
 	raw bytes.Buffer
 }
 
-// Write takes one line.
+// Write adds one line.
 func (l *lines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -377,7 +403,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// of are the lines of a message.
+// of returns the lines of a message.
 func (l *lines) of(message string) []map[string]any {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,37 +13,34 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func TestAColdStartThatFailsGivesTheSandboxBackAndSaysWhy(t *testing.T) {
+func TestFailedColdStartEndsTheSandboxAndReportsWhy(t *testing.T) {
 	c := newCell(t)
 	h := &hooks{do: func(context.Context, schemas.HookData, string, func(context.Context, []string, []byte) error) ([]string, error) {
 		return []string{"pull"}, schemas.Errorf(schemas.CodeUnavailable, "the store is away")
 	}}
 	w := c.worker("w1", func(cfg *Config) { cfg.Hooks = h })
 	r := c.exec(command("k1", sh(":")))
-	if r.Reason != schemas.ReasonRejected || r.Error == nil || r.Error.Code != schemas.CodeUnavailable || !strings.Contains(r.Error.Message, "the store is away") {
-		t.Fatalf("%+v %v", r, r.Error)
-	}
-	<-w.stage.sandboxes()[0].Done()
+	wantFields(t, r, schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeUnavailable)})
+	wantMessage(t, r.Error, "the store is away")
+	<-w.provider.sandboxes()[0].Done()
 	var info schemas.SandboxInfo
-	c.must(c.awaitTold(schemas.TypeSandboxFailed).Decode(&info))
+	c.must(c.awaitEvent(schemas.TypeSandboxFailed).Decode(&info))
 	if info.Error == nil {
-		t.Fatalf("%+v", info)
+		t.Fatal("sandbox.failed has no error")
 	}
 	if p, err := c.place(schemas.PlaceRequest{Start: true}); !errors.Is(err, schemas.ErrUnavailable) || p == nil || p.Created {
-		t.Fatalf("%+v %v", p, err)
+		t.Fatalf("place = %+v, error %v; want a session that exists and unavailable", p, err)
 	}
 	h.mu.Lock()
 	h.do = nil
 	h.mu.Unlock()
-	if r := c.exec(command("k2", sh(":"))); !r.Success {
-		t.Fatalf("%+v", r)
-	}
+	wantFields(t, c.exec(command("k2", sh(":"))), schemas.Result{Success: true})
 	if calls := h.of(schemas.PhaseColdStart); len(calls) != 3 || calls[0].data.Occasion != calls[2].data.Occasion {
-		t.Fatalf("%+v", calls)
+		t.Fatalf("cold starts are %+v, want 3 of one occasion", calls)
 	}
 }
 
-func TestHooksRunInTheSandboxAndOncePerOccasion(t *testing.T) {
+func TestHooksRunInTheSandboxOncePerOccasion(t *testing.T) {
 	c := newCell(t)
 	h := &hooks{do: func(ctx context.Context, data schemas.HookData, _ string, exec func(context.Context, []string, []byte) error) ([]string, error) {
 		if err := exec(ctx, []string{"sh", "-c", "cat >>hooks"}, []byte(string(data.Phase)+"\n")); err != nil {
@@ -62,21 +58,19 @@ func TestHooksRunInTheSandboxAndOncePerOccasion(t *testing.T) {
 	}
 	c.worker("w1", func(cfg *Config) { cfg.Hooks = h })
 	for i := range 3 {
-		if r := c.exec(command(fmt.Sprint("k", i), sh("cat hooks"))); r.Stdout != "cold_start\n" {
-			t.Fatalf("%+v %v", r, r.Error)
-		}
+		wantFields(t, c.exec(command(fmt.Sprint("k", i), sh("cat hooks"))), schemas.Result{Stdout: "cold_start\n"})
 	}
 	_, err := c.stop(schemas.StopRequest{})
 	c.must(err)
 	if cold, end := h.of(schemas.PhaseColdStart), h.of(schemas.PhaseTerminate); len(cold) != 1 || len(end) != 1 || cold[0].data.Occasion != end[0].data.Occasion {
-		t.Fatalf("%v %v", cold, end)
+		t.Fatalf("cold starts are %v, ends %v; want one each, of one occasion", cold, end)
 	}
 	if b, err := os.ReadFile(filepath.Join(c.dir, "workspaces", "default", "t", "hooks")); err != nil || string(b) != "cold_start\nterminate\n" {
-		t.Fatalf("%q %v", b, err)
+		t.Fatalf("hooks = %q, error %v; want both phases", b, err)
 	}
 }
 
-func TestASnapshotThatFailsKeepsTheSession(t *testing.T) {
+func TestFailedSnapshotKeepsTheSession(t *testing.T) {
 	c := newCell(t)
 	h := &hooks{do: func(_ context.Context, data schemas.HookData, _ string, _ func(context.Context, []string, []byte) error) ([]string, error) {
 		if data.Phase == schemas.PhaseTerminate {
@@ -89,7 +83,7 @@ func TestASnapshotThatFailsKeepsTheSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.conn.StopSession(c.ctx, "default", "plain", schemas.StopRequest{Snapshot: true}); !errors.Is(err, schemas.ErrInvalidArgument) {
-		t.Fatalf("a snapshot to nowhere: %v", err)
+		t.Fatalf("snapshot without a sync location: error %v, want invalid_argument", err)
 	}
 	cmd := command("k1", sh(":"))
 	cmd.Template = "kept"
@@ -97,56 +91,47 @@ func TestASnapshotThatFailsKeepsTheSession(t *testing.T) {
 	was := c.session()
 	s, err := c.stop(schemas.StopRequest{Snapshot: true})
 	if err == nil || s == nil || s.ID != was.ID {
-		t.Fatalf("%+v %v", s, err)
+		t.Fatalf("stop = %+v, error %v; want session %s and an error", s, err, was.ID)
 	}
-	if r := c.exec(command("k2", sh(":"))); !r.Success {
-		t.Fatalf("%+v", r)
-	}
+	wantFields(t, c.exec(command("k2", sh(":"))), schemas.Result{Success: true})
 	if _, err := c.stop(schemas.StopRequest{}); err != nil {
-		t.Fatalf("without a snapshot: %v", err)
+		t.Fatalf("stop without a snapshot: error %v, want none", err)
 	}
 }
 
-func TestADeniedCommandIsRejectedAndTold(t *testing.T) {
+func TestPolicyRejectsADeniedCommand(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1", func(cfg *Config) { cfg.Policy = denies("rm") })
 	for _, durable := range []bool{false, true} {
 		v, answers := w.deliver(command(fmt.Sprint("k", durable), schemas.Exec{Command: "rm"}), durable, 1)
-		if r := c.terminal(answers); v.Action != schemas.ActionDead || r.Error == nil || r.Error.Code != schemas.CodePolicyDenied {
-			t.Fatalf("%+v %+v", v, r)
-		}
+		equal(t, "action", v.Action, schemas.ActionDead)
+		wantFields(t, c.terminal(answers), schemas.Result{Error: coded(schemas.CodePolicyDenied)})
 	}
-	c.awaitTold(schemas.TypeValidationFailed)
-	if r := c.exec(command("k", sh(":"))); !r.Success {
-		t.Fatalf("%+v", r)
-	}
+	c.awaitEvent(schemas.TypeValidationFailed)
+	wantFields(t, c.exec(command("k", sh(":"))), schemas.Result{Success: true})
 }
 
-func TestTheStartHasAClockOfItsOwn(t *testing.T) {
+func TestSandboxStartHasItsOwnTimeout(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1", with(&schemas.Template{Name: "hasty", Session: schemas.TemplateSession{StartTimeoutMS: 100}}))
-	create := w.stage.create
+	create := w.provider.create
 	slow := make(chan struct{})
-	w.stage.create = func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	w.provider.create = func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 		<-slow
 		return create(ctx, spec)
 	}
-	// Making the sandbox takes longer than the command may run.
+	// The sandbox takes longer to create than the command may run.
 	e := sh(":")
 	e.TimeoutMS = 2000
 	call := c.send(command("k1", e))
 	time.AfterFunc(2500*time.Millisecond, func() { close(slow) })
-	if r := c.end(call); !r.Success {
-		t.Fatalf("%+v %v", r, r.Error)
-	}
-	// One that takes longer than the template allows is given up, whatever the provider does.
-	w.stage.create = func(ctx context.Context, _ sandbox.Spec) (sandbox.Sandbox, error) {
+	wantFields(t, c.end(call), schemas.Result{Success: true})
+	// The template's start timeout ends an attempt, even when the provider ignores its context.
+	w.provider.create = func(ctx context.Context, _ sandbox.Spec) (sandbox.Sandbox, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
 	late := command("k2", sh(":"))
 	late.Thread, late.Template = "late", "hasty"
-	if r := c.exec(late); r.Reason != schemas.ReasonRejected || r.Error.Code != schemas.CodeDeadlineExceeded {
-		t.Fatalf("%+v %v", r, r.Error)
-	}
+	wantFields(t, c.exec(late), schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeDeadlineExceeded)})
 }

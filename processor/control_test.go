@@ -6,6 +6,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/sluice-dev/sluice/processor/internal/run"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -14,10 +15,11 @@ func (r *rig) feed(process string, offset int64, data string, end bool) error {
 	return r.control(process, schemas.Control{Stdin: &schemas.StdinPiece{Offset: offset, Data: []byte(data), End: end}})
 }
 
-func TestInputComesInOrderOnceAndWithoutGaps(t *testing.T) {
+func TestStdinArrivesOnceInOrderWithoutGaps(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
-	e := schemas.Exec{Command: "cat", Stdin: []byte("own "), StdinOpen: true}
+	e := sh("cat; until [ -e go ]; do sleep 0.02; done") // it runs until all pieces are answered
+	e.Stdin, e.StdinOpen = []byte("own "), true
 	cmd := command("k", e)
 	call, process := c.send(cmd), processOf(cmd)
 	for _, k := range []struct {
@@ -41,22 +43,17 @@ func TestInputComesInOrderOnceAndWithoutGaps(t *testing.T) {
 		{13, "more", false, schemas.ErrNotFound},
 	} {
 		if err := w.feed(process, k.offset, k.data, k.end); !errors.Is(err, k.want) || (err == nil) != (k.want == nil) {
-			// cat may have ended by the last one, which then says that there is no such process: the same code
-			t.Errorf("%+v: %v", k, err)
-		}
-		if k.end && k.offset == 13 {
-			break
+			t.Errorf("piece %+v: error %v, want %v", k, err, k.want)
 		}
 	}
-	if r := c.end(call); r.Stdout != "own one two three" {
-		t.Fatalf("%+v", r)
-	}
+	c.file("go")
+	wantFields(t, c.end(call), schemas.Result{Stdout: "own one two three"})
 	if err := w.feed(process, 13, "more", false); !errors.Is(err, schemas.ErrNotFound) {
-		t.Fatal(err)
+		t.Fatalf("error = %v, want %v", err, schemas.ErrNotFound)
 	}
 }
 
-func TestInputForAProcessThatDoesNotReadIsRefusedInTime(t *testing.T) {
+func TestStdinIsRefusedWhenTheProcessDoesNotRead(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
 	sb := newDouble("d")
@@ -68,30 +65,30 @@ func TestInputForAProcessThatDoesNotReadIsRefusedInTime(t *testing.T) {
 	e.StdinOpen = true
 	cmd := command("k", e)
 	call, process := c.send(cmd), processOf(cmd)
-	const pieces = inputDepth + 8
+	const pieces = run.InputDepth + 8
 	answers := make(chan error, pieces)
 	for i := range pieces {
 		w.HandleControl(c.ctx, schemas.Control{Tenant: "default", Thread: "t", Process: process,
 			Stdin: &schemas.StdinPiece{Offset: int64(i), Data: []byte("x")}}, func(err error) { answers <- err })
 	}
-	// One may be on its way to the process; those over the depth are refused at once.
-	for range pieces - inputDepth - 1 {
+	// One piece may be on its way to the process; those over the depth are refused at once.
+	for range pieces - run.InputDepth - 1 {
 		if err := <-answers; !errors.Is(err, schemas.ErrUnavailable) {
-			t.Fatal(err)
+			t.Fatalf("error = %v, want %v", err, schemas.ErrUnavailable)
 		}
 	}
 	if err := w.control(process, schemas.Control{Kill: &schemas.KillRequest{}}); err != nil {
 		t.Fatal(err)
 	}
 	c.end(call)
-	for range inputDepth + 1 {
+	for range run.InputDepth + 1 {
 		if err := <-answers; err == nil || !errors.Is(err, schemas.ErrNotFound) && !errors.Is(err, schemas.ErrUnavailable) && !errors.Is(err, schemas.ErrInvalidArgument) {
-			t.Fatalf("a piece that nobody read: %v", err)
+			t.Fatalf("error of a piece that was not read = %v, want not_found, unavailable or invalid_argument", err)
 		}
 	}
 }
 
-func TestControlOfWhatIsNotThereOrNotMeant(t *testing.T) {
+func TestControlRefusesUnknownProcessesAndInvalidRequests(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
 	cmd := command("k", sh("echo on; exec sleep 300"))
@@ -115,21 +112,19 @@ func TestControlOfWhatIsNotThereOrNotMeant(t *testing.T) {
 		{"input it does not take", process, schemas.Control{Stdin: &schemas.StdinPiece{}}, schemas.ErrInvalidArgument},
 	} {
 		if err := w.control(k.process, k.ctl); !errors.Is(err, k.want) {
-			t.Errorf("%s: %v", k.name, err)
+			t.Errorf("%s: error %v, want %v", k.name, err, k.want)
 		}
 	}
 	for _, name := range []string{"SIGCONT", "cont", "18"} {
 		if err := w.control(process, schemas.Control{Signal: &schemas.SignalRequest{Signal: name}}); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("signal %s: error %v, want none", name, err)
 		}
 	}
 	if err := w.control(process, schemas.Control{Kill: &schemas.KillRequest{GraceMS: 10000}}); err != nil {
 		t.Fatal(err)
 	}
-	if r := c.end(call); r.Reason != schemas.ReasonKilled || r.Signal != 15 {
-		t.Fatalf("%+v", r)
-	}
+	wantFields(t, c.end(call), schemas.Result{Reason: schemas.ReasonKilled, Signal: 15})
 	if err := w.control(process, schemas.Control{Kill: kill}); !errors.Is(err, schemas.ErrNotFound) {
-		t.Fatal(err)
+		t.Fatalf("error = %v, want %v", err, schemas.ErrNotFound)
 	}
 }

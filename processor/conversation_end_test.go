@@ -3,7 +3,6 @@ package processor
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -11,8 +10,8 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// A worker dies in mid-message, and comes back: the message ends with its whole answer, and what follows it happens once.
-func TestAMessageGoesOnAfterItsWorkerWasKilled(t *testing.T) {
+// A worker is killed during an answer and restarts: the answer is complete, and its hooks run once.
+func TestMessageResumesAfterItsWorkerWasKilled(t *testing.T) {
 	c, before, after := newCell(t), &hooks{}, &hooks{}
 	recipe := held(`echo "one"`)
 	dead := c.worker("w1", hasty, talking(recipe, before))
@@ -25,38 +24,30 @@ func TestAMessageGoesOnAfterItsWorkerWasKilled(t *testing.T) {
 
 	w := c.again(dead, talking(recipe, after))
 	c.awaitLine(w, "process_resumed")
-	// It never had its turn, and whoever sent it decides.
-	if r := c.end(waiting); r.Reason != schemas.ReasonLost {
-		t.Errorf("%+v", r)
-	}
+	// It never had its turn: its caller decides whether to send it again.
+	wantFields(t, c.end(waiting), schemas.Result{Reason: schemas.ReasonLost})
 	next := message("3", "3")
 	third := c.send(next)
 	c.file("go-3")
 	c.wantRecords(processOf(next), schemas.TypeProcessAccepted)
 	c.file("go-1")
-	if r := c.end(call); r.Stdout != "one\nanswer to 1\n" || !r.Success {
-		t.Errorf("%+v", r)
-	}
-	if r := c.end(third); r.Stdout != "one\nanswer to 3\n" {
-		t.Errorf("%+v", r)
-	}
+	wantFields(t, c.end(call), schemas.Result{Stdout: "one\nanswer to 1\n", Success: true})
+	wantFields(t, c.end(third), schemas.Result{Stdout: "one\nanswer to 3\n"})
 	c.streamFinish(next)
 	if got := before.sequence(cmd, waits); got != "message 1" {
-		t.Errorf("before: %s", got)
+		t.Errorf("hooks before the kill are %q, want %q", got, "message 1")
 	}
 	if got := after.sequence(cmd, waits, next); got != "stream_finish 1, message 3, stream_finish 3" {
-		t.Errorf("after: %s", got)
+		t.Errorf("hooks after the kill are %q, want those of 3 and stream_finish of 1", got)
 	}
-	if m := after.of(schemas.PhaseStreamFinish)[0].data.Message; m.Text != "one\nanswer to 1\n" || m.User != "ann" || m.Process != processOf(cmd) {
-		t.Errorf("%+v", m)
-	}
+	wantFields(t, after.of(schemas.PhaseStreamFinish)[0].data.Message, schemas.Message{Text: "one\nanswer to 1\n", User: "ann", Process: processOf(cmd)})
 	if got := c.read("order"); got != "begin 1\nend 1\nbegin 3\nend 3\n" {
-		t.Errorf("%q", got)
+		t.Errorf("got = %q, want %q", got, "begin 1\nend 1\nbegin 3\nend 3\n")
 	}
 }
 
-// A worker dies between an answer's end and what follows it: it comes back, and that is done.
-func TestWhatFollowsAnAnswerSurvivesItsWorker(t *testing.T) {
+// A worker is killed between the end of an answer and its hooks: the next incarnation runs them.
+func TestHooksAfterAnAnswerRunOnTheNextIncarnation(t *testing.T) {
 	c, before, after := newCell(t), &hooks{}, &hooks{}
 	recipe := held("echo one")
 	begun, release := make(chan struct{}), make(chan struct{})
@@ -79,29 +70,25 @@ func TestWhatFollowsAnAnswerSurvivesItsWorker(t *testing.T) {
 	dead.crash()
 
 	w := c.again(dead, talking(recipe, after))
-	if r := c.exec(next); !r.Success {
-		t.Errorf("%+v", r)
-	}
-	if f := c.streamFinish(cmd); f.Reason != schemas.ReasonExited || len(f.Failed) != 0 {
-		t.Errorf("%+v", f)
-	}
+	wantFields(t, c.exec(next), schemas.Result{Success: true})
+	f := c.streamFinish(cmd)
+	equal(t, "reason", f.Reason, schemas.ReasonExited)
+	equal(t, "failed hooks", len(f.Failed), 0)
 	c.streamFinish(next)
 	if got := after.sequence(cmd, next); got != "stream_finish 1, message 2, stream_finish 2" {
-		t.Error(got)
+		t.Errorf("got = %q, want %q", got, "stream_finish 1, message 2, stream_finish 2")
 	}
-	if m := after.of(schemas.PhaseStreamFinish)[0].data.Message; m.Text != "one\nanswer to 1\n" || m.User != "ann" || m.Reason != schemas.ReasonExited {
-		t.Errorf("%+v", m)
-	}
+	wantFields(t, after.of(schemas.PhaseStreamFinish)[0].data.Message, schemas.Message{Text: "one\nanswer to 1\n", User: "ann", Reason: schemas.ReasonExited})
 	c.wantRecords(processOf(cmd), schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)
 	c.awaitForgotten(w)
 }
 
-// awaitForgotten waits until the sandbox of thread t holds no process any more.
+// awaitForgotten waits until the sandbox of thread t holds no process.
 func (c *cell) awaitForgotten(w *rig) {
 	c.t.Helper()
-	a, ok := w.threads[threadKey(schemas.DefaultTenant, "t")].making.sb.(sandbox.Attached)
+	a, ok := w.sessions.Find("default", "t").Standing().(sandbox.Attached)
 	if !ok {
-		c.t.Fatal("its sandbox cannot be asked")
+		c.t.Fatal("the sandbox is not attached")
 	}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -114,12 +101,12 @@ func (c *cell) awaitForgotten(w *rig) {
 		select {
 		case <-tick.C:
 		case <-c.ctx.Done():
-			c.t.Fatalf("it holds %+v", held)
+			c.t.Fatalf("the sandbox holds %+v, want nothing", held)
 		}
 	}
 }
 
-func TestAShutdownEndsWhatWaitsForItsTurn(t *testing.T) {
+func TestShutdownEndsQueuedMessages(t *testing.T) {
 	c, h := newCell(t), &hooks{}
 	w := c.worker("w1", hasty, talking(held("echo on"), h))
 	one, two := message("1", "1"), message("2", "2")
@@ -131,17 +118,15 @@ func TestAShutdownEndsWhatWaitsForItsTurn(t *testing.T) {
 		t.Error(w.err)
 	}
 	for _, r := range []*schemas.Result{c.end(first), c.end(second)} {
-		if r.Reason != schemas.ReasonKilled {
-			t.Errorf("%+v", r)
-		}
+		wantFields(t, r, schemas.Result{Reason: schemas.ReasonKilled})
 	}
 	c.wantRecords(processOf(two), schemas.TypeProcessAccepted, schemas.TypeProcessExited)
 	if got := h.sequence(one, two); got != "message 1, stream_finish 1" {
-		t.Error(got)
+		t.Errorf("got = %q, want %q", got, "message 1, stream_finish 1")
 	}
 }
 
-func TestASessionThatEndsEndsItsMessagesFirst(t *testing.T) {
+func TestSessionEndEndsItsMessagesFirst(t *testing.T) {
 	for _, remove := range []bool{false, true} {
 		c, h := newCell(t), &hooks{}
 		c.worker("w1", talking(held("echo on"), h))
@@ -154,37 +139,33 @@ func TestASessionThatEndsEndsItsMessagesFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range []*schemas.Result{c.end(first), c.end(second)} {
-			if r.Reason != schemas.ReasonKilled {
-				t.Errorf("%+v", r)
-			}
+			wantFields(t, r, schemas.Result{Reason: schemas.ReasonKilled})
 		}
 		var all []schemas.Phase
 		for _, call := range h.calls {
 			all = append(all, call.data.Phase)
 		}
 		if len(all) != 4 || all[2] != schemas.PhaseStreamFinish || all[3] != schemas.PhaseTerminate {
-			t.Errorf("%v", all)
+			t.Errorf("phases are %v, want stream_finish and terminate as the 3rd and 4th of 4", all)
 		}
-		finished, ended := c.awaitType(processOf(one), schemas.TypeStreamFinished), c.awaitTold(schemas.TypeSessionTerminated)
+		finished, ended := c.awaitType(processOf(one), schemas.TypeStreamFinished), c.awaitEvent(schemas.TypeSessionTerminated)
 		if finished.Seq > ended.Seq {
-			t.Errorf("%d is told after %d", finished.Seq, ended.Seq)
+			t.Errorf("event %d comes after %d, want before", finished.Seq, ended.Seq)
 		}
 		if _, _, err := c.conn.Session(c.ctx, schemas.DefaultTenant, "t"); !errors.Is(err, schemas.ErrNotFound) {
-			t.Error(err)
+			t.Errorf("error = %v, want %v", err, schemas.ErrNotFound)
 		}
-		// The thread begins anew, with nobody ahead.
+		// The thread has a new session, with no message ahead.
 		three := message("3", "3")
 		third := c.send(three)
 		c.output(processOf(three), "on")
 		c.file("go-3")
-		if r := c.end(third); !r.Success {
-			t.Errorf("%+v", r)
-		}
+		wantFields(t, c.end(third), schemas.Result{Success: true})
 	}
 }
 
-// A hook that holds a message up is cut short by its kill, and the next message has its turn.
-func TestAMessageIsKilledWhileItsHooksRun(t *testing.T) {
+// A kill ends the hook that a message waits for, and the next message has its turn.
+func TestKillEndsAMessageWhileItsHooksRun(t *testing.T) {
 	c, h := newCell(t), &hooks{}
 	w := c.worker("w1", talking(agent("cat"), h))
 	begun := make(chan struct{})
@@ -201,17 +182,13 @@ func TestAMessageIsKilledWhileItsHooksRun(t *testing.T) {
 	<-begun
 	second := c.send(message("2", "two"))
 	c.must(w.control(processOf(cmd), schemas.Control{Kill: &schemas.KillRequest{GraceMS: schemas.MaxTimeoutMS}}))
-	if r := c.end(first); r.Reason != schemas.ReasonKilled || r.ExitCode != 137 {
-		t.Errorf("%+v", r)
-	}
-	if r := c.end(second); r.Stdout != "two" {
-		t.Errorf("%+v", r)
-	}
+	wantFields(t, c.end(first), schemas.Result{Reason: schemas.ReasonKilled, ExitCode: 137})
+	wantFields(t, c.end(second), schemas.Result{Stdout: "two"})
 	c.streamFinish(cmd)
 }
 
-// A worker whose lease is lost leaves the rest of its messages to the thread's owner.
-func TestAFencedWorkerSaysNothingMoreOfItsMessages(t *testing.T) {
+// A fenced worker leaves its messages to the thread's owner.
+func TestFencedWorkerPublishesNothingOfItsMessages(t *testing.T) {
 	c, h := newCell(t), &hooks{}
 	recipe := held("echo on")
 	w := c.worker("w1", hasty, talking(recipe, h))
@@ -223,27 +200,23 @@ func TestAFencedWorkerSaysNothingMoreOfItsMessages(t *testing.T) {
 	w.Fence()
 	w.stop()
 	if got := h.sequence(one, two); got != "message 1" {
-		t.Error(got)
+		t.Errorf("got = %q, want %q", got, "message 1")
 	}
 	c.wantRecords(processOf(one), schemas.TypeProcessAccepted, schemas.TypeProcessStarted)
 	c.wantRecords(processOf(two), schemas.TypeProcessAccepted)
 	c.lapse("w1")
 	c.worker("w2", soon, talking(recipe, h))
 	for _, r := range []*schemas.Result{c.end(first), c.end(second)} {
-		if r.Reason != schemas.ReasonLost {
-			t.Errorf("%+v", r)
-		}
+		wantFields(t, r, schemas.Result{Reason: schemas.ReasonLost})
 	}
 	three := message("3", "3")
 	third := c.send(three)
 	c.file("go-3")
-	if r := c.end(third); !r.Success || r.Worker != "w2" {
-		t.Errorf("%+v", r)
-	}
+	wantFields(t, c.end(third), schemas.Result{Success: true, Worker: "w2"})
 }
 
-// A message that could not be accepted holds nobody up.
-func TestAMessageThatIsNotAcceptedPassesItsTurnOn(t *testing.T) {
+// A message whose acceptance failed does not hold up the next one.
+func TestUnacceptedMessagePassesItsTurnOn(t *testing.T) {
 	c, h := newCell(t), &hooks{}
 	two := message("2", "2")
 	w := c.worker("w1", talking(held(":"), h), func(cfg *Config) {
@@ -258,21 +231,17 @@ func TestAMessageThatIsNotAcceptedPassesItsTurnOn(t *testing.T) {
 	first := c.send(one)
 	c.awaitType(processOf(one), schemas.TypeProcessStarted)
 	_, answers := w.deliver(two, false, 1)
-	if r := c.terminal(answers); r.Error == nil || r.Error.Code != schemas.CodeUnavailable {
-		t.Errorf("%+v", r)
-	}
+	wantFields(t, c.terminal(answers), schemas.Result{Error: coded(schemas.CodeUnavailable)})
 	third := c.send(three)
 	c.wantRecords(processOf(three), schemas.TypeProcessAccepted)
 	c.file("go-3")
 	c.file("go-1")
 	c.end(first)
-	if r := c.end(third); !r.Success {
-		t.Errorf("%+v", r)
-	}
+	wantFields(t, c.end(third), schemas.Result{Success: true})
 }
 
-// A sandbox that cannot be made rejects the message with the cause; the next one is tried.
-func TestAMessageWithoutASandbox(t *testing.T) {
+// A sandbox that cannot be created rejects the message with the cause; the next message tries again.
+func TestMessageWithoutASandboxIsRejected(t *testing.T) {
 	c, h := newCell(t), &hooks{}
 	h.set(func(_ context.Context, data schemas.HookData, _ string, _ func(context.Context, []string, []byte) error) ([]string, error) {
 		if data.Phase == schemas.PhaseColdStart {
@@ -282,20 +251,18 @@ func TestAMessageWithoutASandbox(t *testing.T) {
 	})
 	c.worker("w1", talking(agent("cat"), h))
 	cmd := message("1", "one")
-	if r := c.exec(cmd); r.Reason != schemas.ReasonRejected || r.Error == nil || !strings.Contains(r.Error.Message, "the store is away") {
-		t.Errorf("%+v %v", r, r.Error)
-	}
+	r := c.exec(cmd)
+	equal(t, "reason", r.Reason, schemas.ReasonRejected)
+	wantMessage(t, r.Error, "the store is away")
 	if got := h.sequence(cmd); got != "" {
-		t.Error(got)
+		t.Errorf("got = %q, want %q", got, "")
 	}
 	h.set(nil)
-	if r := c.exec(message("2", "two")); r.Stdout != "two" {
-		t.Errorf("%+v", r)
-	}
+	wantFields(t, c.exec(message("2", "two")), schemas.Result{Stdout: "two"})
 }
 
-// Messages keep a session from being taken for idle until the last hook has ended.
-func TestASessionIsInUseUntilTheLastHookEnds(t *testing.T) {
+// A session is not idle until the last hook of its messages has ended.
+func TestSessionIsInUseUntilTheLastHookEnds(t *testing.T) {
 	c, h := newCell(t), &hooks{}
 	recipe := agent("cat")
 	recipe.Session.IdleTimeoutMS = 1
@@ -313,7 +280,7 @@ func TestASessionIsInUseUntilTheLastHookEnds(t *testing.T) {
 	<-begun
 	w.expireIdle(c.ctx)
 	if s := c.session(); s.State == "" {
-		t.Errorf("%+v", s)
+		t.Error("the session has no state, want one in use")
 	}
 	close(release)
 	c.streamFinish(cmd)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -17,7 +18,7 @@ func agent(script string, args ...string) *schemas.Template {
 	return &schemas.Template{Name: "agent", Agent: &schemas.TemplateAgent{Command: append([]string{"sh", "-c", script}, args...)}}
 }
 
-// held is an agent that answers once a file named after the prompt is there, and says what else it is to say before.
+// held is an agent that runs first, and answers once there is a file named after the prompt.
 func held(first string) *schemas.Template {
 	return agent(`read p; echo "begin $p" >>order; ` + first + `; until [ -e "go-$p" ]; do sleep 0.02; done; echo "end $p" >>order; echo "answer to $p"`)
 }
@@ -30,7 +31,7 @@ func message(key, prompt string) *schemas.Command {
 	}
 }
 
-// read is what a file of thread t's workspace holds; nothing where it is not there.
+// read returns a file of thread t's workspace, empty when there is none.
 func (c *cell) read(name string) string {
 	c.t.Helper()
 	b, err := os.ReadFile(filepath.Join(c.dir, "workspaces", schemas.DefaultTenant, "t", name))
@@ -40,7 +41,7 @@ func (c *cell) read(name string) string {
 	return string(b)
 }
 
-// streamFinish waits for the end of a message with all that follows it.
+// streamFinish waits for stream.finished of a message.
 func (c *cell) streamFinish(cmd *schemas.Command) schemas.StreamFinish {
 	c.t.Helper()
 	var f schemas.StreamFinish
@@ -48,7 +49,7 @@ func (c *cell) streamFinish(cmd *schemas.Command) schemas.StreamFinish {
 	return f
 }
 
-// sequence is what the hooks were called for, in order: phases and occasions, as the commands' keys.
+// sequence lists the calls of the hooks for these commands, in order: phase and key.
 func (h *hooks) sequence(cmds ...*schemas.Command) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -70,7 +71,7 @@ func (h *hooks) set(do func(context.Context, schemas.HookData, string, func(cont
 	h.do = do
 }
 
-// talking is a worker with a template and hooks that are kept.
+// talking configures a worker with a template and these hooks.
 func talking(t *schemas.Template, h *hooks) func(*Config) {
 	return func(cfg *Config) {
 		with(t)(cfg)
@@ -96,12 +97,12 @@ func TestMessagesOfAThreadAreAnsweredInOrder(t *testing.T) {
 	}
 	c.streamFinish(three)
 	if got := c.read("order"); got != "begin 1\nend 1\nbegin 2\nend 2\nbegin 3\nend 3\n" {
-		t.Errorf("%q", got)
+		t.Errorf("got = %q, want %q", got, "begin 1\nend 1\nbegin 2\nend 2\nbegin 3\nend 3\n")
 	}
 	if got := h.sequence(one, two, three); got != "message 1, stream_finish 1, message 2, stream_finish 2, message 3, stream_finish 3" {
-		t.Error(got)
+		t.Errorf("got = %q, want %q", got, "message 1, stream_finish 1, message 2, stream_finish 2, message 3, stream_finish 3")
 	}
-	// Another thread's messages do not wait for this one's.
+	// Messages of another thread do not wait for this one's.
 	slow, other := message("slow", "slow"), message("other", "1")
 	other.Thread = "t2"
 	call := c.send(slow)
@@ -114,7 +115,7 @@ func TestMessagesOfAThreadAreAnsweredInOrder(t *testing.T) {
 	c.end(call)
 }
 
-func TestAMessageThatWaitsIsEndedAtOnce(t *testing.T) {
+func TestKillEndsAQueuedMessageAtOnce(t *testing.T) {
 	for _, k := range []struct {
 		name string
 		ctl  schemas.Control
@@ -132,76 +133,68 @@ func TestAMessageThatWaitsIsEndedAtOnce(t *testing.T) {
 			second, third := c.send(two), c.send(three)
 			c.must(w.control(processOf(three), schemas.Control{Signal: &schemas.SignalRequest{Signal: "SIGCONT"}}))
 			c.must(w.control(processOf(two), k.ctl))
-			if r := c.end(second); r.Reason != schemas.ReasonKilled || r.ExitCode != 137 || r.Error != nil {
-				t.Errorf("%+v", r)
-			}
+			r := c.end(second)
+			wantFields(t, r, schemas.Result{Reason: schemas.ReasonKilled, ExitCode: 137})
+			equal(t, "error", r.Error, nil)
 			c.wantRecords(processOf(two), schemas.TypeProcessAccepted, schemas.TypeProcessExited)
 			c.wantRecords(processOf(one), schemas.TypeProcessAccepted, schemas.TypeProcessStarted)
 			c.wantRecords(processOf(three), schemas.TypeProcessAccepted)
 			c.file("go-1")
 			c.file("go-3")
-			for _, call := range []*schemas.Result{c.end(first), c.end(third)} {
-				if !call.Success {
-					t.Errorf("%+v", call)
-				}
+			for _, r := range []*schemas.Result{c.end(first), c.end(third)} {
+				wantFields(t, r, schemas.Result{Success: true})
 			}
 			c.streamFinish(three)
 			if got := h.sequence(one, two, three); got != "message 1, stream_finish 1, message 3, stream_finish 3" {
-				t.Error(got)
+				t.Errorf("got = %q, want %q", got, "message 1, stream_finish 1, message 3, stream_finish 3")
 			}
 		})
 	}
 }
 
-func TestACancelledAgentEndsWithItsTree(t *testing.T) {
+func TestKillEndsTheWholeTreeOfAnAgent(t *testing.T) {
 	c, h := newCell(t), &hooks{}
 	w := c.worker("w1", talking(agent(`trap "" TERM; echo part; (sleep 0.5; echo late >late) & echo on; wait; sleep 300`), h))
 	cmd := message("k", "hello")
 	call := c.send(cmd)
 	c.output(processOf(cmd), "on")
 	c.must(w.control(processOf(cmd), schemas.Control{Kill: &schemas.KillRequest{}}))
-	if r := c.end(call); r.Reason != schemas.ReasonKilled || r.ExitCode != 137 || r.Stdout != "part\non\n" {
-		t.Errorf("%+v", r)
-	}
-	if f := c.streamFinish(cmd); f.Reason != schemas.ReasonKilled || f.Process != processOf(cmd) || len(f.Failed) != 0 {
-		t.Errorf("%+v", f)
-	}
+	wantFields(t, c.end(call), schemas.Result{Reason: schemas.ReasonKilled, ExitCode: 137, Stdout: "part\non\n"})
+	f := c.streamFinish(cmd)
+	wantFields(t, f, schemas.StreamFinish{Reason: schemas.ReasonKilled, Process: processOf(cmd)})
+	equal(t, "failed hooks", len(f.Failed), 0)
 	calls := h.of(schemas.PhaseStreamFinish)
 	if len(calls) != 1 {
-		t.Fatalf("%+v", calls)
+		t.Fatalf("stream_finish ran %d times, want once", len(calls))
 	}
-	if m := calls[0].data.Message; m.Text != "part\non\n" || m.Reason != schemas.ReasonKilled || m.ExitCode != 137 || calls[0].data.Sandbox == nil {
-		t.Errorf("%+v", m)
+	wantFields(t, calls[0].data.Message, schemas.Message{Text: "part\non\n", Reason: schemas.ReasonKilled, ExitCode: 137})
+	if calls[0].data.Sandbox == nil {
+		t.Error("stream_finish got no sandbox")
 	}
 }
 
-func TestACriticalHookRefusesAMessage(t *testing.T) {
+func TestCriticalHookRejectsAMessage(t *testing.T) {
 	c, h := newCell(t), &hooks{}
 	h.set(func(_ context.Context, data schemas.HookData, _ string, _ func(context.Context, []string, []byte) error) ([]string, error) {
 		if data.Phase == schemas.PhaseMessage && data.Message.Text == "bad" {
-			return []string{"moderation"}, schemas.Errorf(schemas.CodePolicyDenied, "not in this house")
+			return []string{"moderation"}, schemas.Errorf(schemas.CodePolicyDenied, "not allowed here")
 		}
 		return nil, nil
 	})
 	c.worker("w1", talking(agent("cat >>ran"), h))
 	cmd := message("k", "bad")
 	r := c.exec(cmd)
-	if r.Reason != schemas.ReasonRejected || r.Error == nil || r.Error.Code != schemas.CodePolicyDenied || !strings.Contains(r.Error.Message, "not in this house") {
-		t.Errorf("%+v %v", r, r.Error)
-	}
+	wantFields(t, r, schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodePolicyDenied)})
+	wantMessage(t, r.Error, "not allowed here")
 	c.wantRecords(processOf(cmd), schemas.TypeProcessAccepted, schemas.TypeProcessRejected)
-	if f := c.streamFinish(cmd); f.Reason != schemas.ReasonRejected {
-		t.Errorf("%+v", f)
-	}
-	if r := c.exec(message("k2", "good")); !r.Success {
-		t.Errorf("%+v", r)
-	}
+	wantFields(t, c.streamFinish(cmd), schemas.StreamFinish{Reason: schemas.ReasonRejected})
+	wantFields(t, c.exec(message("k2", "good")), schemas.Result{Success: true})
 	if got := c.read("ran"); got != "good" {
-		t.Errorf("%q ran", got)
+		t.Errorf("prompts that ran are %q, want %q", got, "good")
 	}
 }
 
-func TestWhatFailsAfterAnAnswerIsTold(t *testing.T) {
+func TestFailedHooksAfterAnAnswerAreReported(t *testing.T) {
 	c, h := newCell(t), &hooks{}
 	h.set(func(_ context.Context, data schemas.HookData, _ string, _ func(context.Context, []string, []byte) error) ([]string, error) {
 		if data.Phase == schemas.PhaseStreamFinish {
@@ -212,16 +205,12 @@ func TestWhatFailsAfterAnAnswerIsTold(t *testing.T) {
 	c.worker("w1", talking(agent("cat"), h))
 	for _, key := range []string{"k1", "k2"} {
 		cmd := message(key, "hello")
-		if r := c.exec(cmd); !r.Success || r.Stdout != "hello" {
-			t.Errorf("%+v", r)
-		}
-		if f := c.streamFinish(cmd); fmt.Sprint(f.Failed) != "[push-workspace]" || f.Reason != schemas.ReasonExited {
-			t.Errorf("%+v", f)
-		}
+		wantFields(t, c.exec(cmd), schemas.Result{Success: true, Stdout: "hello"})
+		wantFields(t, c.streamFinish(cmd), schemas.StreamFinish{Reason: schemas.ReasonExited, Failed: []string{"push-workspace"}})
 	}
 }
 
-func TestAPromptIsAnArgumentOrInput(t *testing.T) {
+func TestPromptIsAnArgumentOrStdin(t *testing.T) {
 	yes, no := true, false
 	const prompt = "$(id) `id` \"'\\ --x\nsecond line {prompt} \u00e9"
 	script := `printf '<%s>' "$@"; cat`
@@ -244,26 +233,25 @@ func TestAPromptIsAnArgumentOrInput(t *testing.T) {
 			c.worker("w1", talking(recipe, h))
 			cmd := message("k", prompt)
 			r := c.exec(cmd)
-			if r.Stdout != k.want {
-				t.Errorf("%q, want %q", r.Stdout, k.want)
-			}
-			// The record shows the template's command; the prompt is the history's.
+			wantFields(t, r, schemas.Result{Stdout: k.want})
+			// The record has the template's command; the prompt is in the message history.
 			if got := strings.Join(r.Args[2:], " "); got != strings.Join(k.args, " ") {
-				t.Errorf("recorded: %q", got)
+				t.Errorf("recorded arguments are %q, want %q", got, k.args)
 			}
 			calls := h.of(schemas.PhaseMessage)
 			if len(calls) != 1 {
-				t.Fatalf("%+v", calls)
+				t.Fatalf("the message hooks ran %d times, want once", len(calls))
 			}
 			m := calls[0].data.Message
-			if m.Text != prompt || m.Role != schemas.RoleUser || m.User != "ann" || m.Template != "agent" || m.Process != r.Process || m.Thread != "t" || m.Session == "" {
-				t.Errorf("%+v", m)
+			wantFields(t, m, schemas.Message{Text: prompt, Role: schemas.RoleUser, User: "ann", Template: "agent", Process: r.Process, Thread: "t"})
+			if m.Session == "" {
+				t.Error("the message has no session")
 			}
 		})
 	}
 }
 
-func TestAnAgentsTime(t *testing.T) {
+func TestAgentTimeout(t *testing.T) {
 	for _, k := range []struct {
 		name              string
 		template, request int64
@@ -275,33 +263,29 @@ func TestAnAgentsTime(t *testing.T) {
 			c.worker("w1", talking(recipe, h))
 			cmd := message("k", "hello")
 			cmd.Message.TimeoutMS = k.request
-			if r := c.exec(cmd); r.Reason != schemas.ReasonTimedOut || r.ExitCode != 124 {
-				t.Errorf("%+v", r)
-			}
-			if f := c.streamFinish(cmd); f.Reason != schemas.ReasonTimedOut {
-				t.Errorf("%+v", f)
-			}
+			wantFields(t, c.exec(cmd), schemas.Result{Reason: schemas.ReasonTimedOut, ExitCode: 124})
+			wantFields(t, c.streamFinish(cmd), schemas.StreamFinish{Reason: schemas.ReasonTimedOut})
 		})
 	}
 }
 
-func TestATemplateWithoutAnAgentAnswersNothing(t *testing.T) {
+func TestTemplateWithoutAnAgentRefusesMessages(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1", with(&schemas.Template{Name: "agent"}))
 	for _, durable := range []bool{false, true} {
 		cmd := message(fmt.Sprint(durable), "hello")
 		_, answers := w.deliver(cmd, durable, 1)
 		r := c.terminal(answers)
-		if r.Error == nil || r.Error.Code != schemas.CodeInvalidArgument || r.Error.Details["path"] != "template" || !strings.Contains(r.Error.Message, "agent") {
-			t.Errorf("%+v %v", r, r.Error)
-		}
+		wantFields(t, r, schemas.Result{Error: coded(schemas.CodeInvalidArgument)})
+		wantMessage(t, r.Error, "agent")
+		equal(t, "path", r.Error.Details["path"], "template")
 		if got := c.records(processOf(cmd)); len(got) != 0 {
-			t.Errorf("recorded: %v", got)
+			t.Errorf("records are %v, want none", got)
 		}
 	}
 }
 
-func TestTheSameKeyIsAnsweredOnce(t *testing.T) {
+func TestMessageKeyRunsOnce(t *testing.T) {
 	c, h := newCell(t), &hooks{}
 	w := c.worker("w1", talking(held(":"), h))
 	cmd := message("k", "1")
@@ -310,25 +294,21 @@ func TestTheSameKeyIsAnsweredOnce(t *testing.T) {
 	_, attached := w.deliver(cmd, false, 1)
 	c.file("go-1")
 	c.end(first)
-	if r := c.terminal(attached); r.Stdout != "answer to 1\n" {
-		t.Errorf("%+v", r)
-	}
+	wantFields(t, c.terminal(attached), schemas.Result{Stdout: "answer to 1\n"})
 	c.streamFinish(cmd)
-	if r := c.exec(cmd); r.Stdout != "answer to 1\n" {
-		t.Errorf("a replay: %+v", r)
-	}
+	wantFields(t, c.exec(cmd), schemas.Result{Stdout: "answer to 1\n"})
 	if _, answers := w.deliver(message("k", "2"), false, 1); c.terminal(answers).Error.Code != schemas.CodeConflict {
-		t.Error("another prompt under the key was answered")
+		t.Error("another prompt with the same key is not a conflict")
 	}
 	if got := h.sequence(cmd); got != "message k, stream_finish k" {
-		t.Error(got)
+		t.Errorf("got = %q, want %q", got, "message k, stream_finish k")
 	}
 	if got := c.read("order"); got != "begin 1\nend 1\n" {
-		t.Errorf("%q", got)
+		t.Errorf("got = %q, want %q", got, "begin 1\nend 1\n")
 	}
 }
 
-func TestHooksHearTheAnswerAndItsTokens(t *testing.T) {
+func TestHooksGetTheAnswerAndItsTokens(t *testing.T) {
 	for _, k := range []struct {
 		name, script, text string
 		usage              *schemas.Usage
@@ -350,33 +330,30 @@ E`, "Hello\n", &schemas.Usage{InputTokens: 5, OutputTokens: 6}},
 			f := c.streamFinish(cmd)
 			calls := h.of(schemas.PhaseStreamFinish)
 			if len(calls) != 1 {
-				t.Fatalf("%+v", calls)
+				t.Fatalf("stream_finish ran %d times, want once", len(calls))
 			}
 			data := calls[0].data
 			m := data.Message
-			if m.Text != k.text || m.Role != schemas.RoleAgent || m.User != "ann" || m.Template != "agent" || m.Truncated || m.ExitCode != r.ExitCode || m.Reason != r.Reason {
-				t.Errorf("%+v", m)
-			}
-			if fmt.Sprint(data.Usage != nil, m.Usage != nil) != fmt.Sprint(k.usage != nil, k.usage != nil) {
-				t.Fatalf("%+v %+v", data.Usage, m.Usage)
-			}
-			if k.usage != nil && (*data.Usage != *k.usage || f.Usage != *k.usage) {
-				t.Errorf("%+v %+v", data.Usage, f)
+			wantFields(t, m, schemas.Message{Text: k.text, Role: schemas.RoleAgent, User: "ann", Template: "agent", Reason: r.Reason})
+			equal(t, "truncated", m.Truncated, false)
+			equal(t, "exit code", m.ExitCode, r.ExitCode)
+			testkit.Equal(t, "usage of the hooks", data.Usage, k.usage)
+			testkit.Equal(t, "usage of the message", m.Usage, k.usage)
+			if k.usage != nil {
+				equal(t, "usage of stream.finished", f.Usage, *k.usage)
 			}
 		})
 	}
 }
 
-func TestALongAnswerIsCut(t *testing.T) {
+func TestLongAnswerIsTruncated(t *testing.T) {
 	c, h := newCell(t), &hooks{}
 	c.worker("w1", talking(agent(fmt.Sprintf("yes | head -c %d", schemas.MaxPromptBytes+1)), h))
 	cmd := message("k", "hello")
-	if r := c.exec(cmd); r.StdoutBytes != schemas.MaxPromptBytes+1 {
-		t.Errorf("%+v", r)
-	}
+	wantFields(t, c.exec(cmd), schemas.Result{StdoutBytes: schemas.MaxPromptBytes + 1})
 	c.streamFinish(cmd)
 	if m := h.of(schemas.PhaseStreamFinish)[0].data.Message; !m.Truncated || len(m.Text) != schemas.MaxPromptBytes {
-		t.Errorf("%d bytes, cut: %v", len(m.Text), m.Truncated)
+		t.Errorf("the text has %d bytes, truncated = %v; want %d and true", len(m.Text), m.Truncated, schemas.MaxPromptBytes)
 	}
 }
 

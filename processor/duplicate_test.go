@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func TestTheSameKeyRunsOnceAndAnswersTheSame(t *testing.T) {
+func TestKeyRunsOnceAndReplaysItsResult(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
 	cmd := command("k", sh("echo $$; echo ran >>ran; wc -l <ran"))
@@ -16,31 +16,26 @@ func TestTheSameKeyRunsOnceAndAnswersTheSame(t *testing.T) {
 	for _, durable := range []bool{false, true} {
 		v, answers := w.deliver(cmd, durable, 1)
 		again := c.terminal(answers)
-		if v.Action != schemas.ActionDone || again.Stdout != first.Stdout || !again.Timestamp.Equal(first.Timestamp) {
-			t.Fatalf("%v %+v", v, again)
-		}
+		equal(t, "action", v.Action, schemas.ActionDone)
+		equal(t, "stdout", again.Stdout, first.Stdout)
+		equal(t, "timestamp", again.Timestamp.UTC(), first.Timestamp.UTC())
 	}
-	if got := w.log.of("command_replayed"); len(got) != 2 {
-		t.Fatalf("%v", got)
-	}
-	// Another command under the same key, and the first one still is what it was.
+	equal(t, "command_replayed lines", len(w.log.of("command_replayed")), 2)
+	// Another command with the same key is a conflict, and the first result stays.
 	other := command("k", sh("echo other"))
 	for _, durable := range []bool{false, true} {
 		v, answers := w.deliver(other, durable, 1)
-		if r := c.terminal(answers); v.Action != schemas.ActionDone || r.Error == nil || r.Error.Code != schemas.CodeConflict {
-			t.Fatalf("%v %+v", v, r)
-		}
+		equal(t, "action", v.Action, schemas.ActionDone)
+		wantFields(t, c.terminal(answers), schemas.Result{Error: coded(schemas.CodeConflict)})
 	}
 	if strings.Contains(w.log.raw.String(), `"k\"`) {
-		t.Error("the log tells a key")
+		t.Error("the log holds a key")
 	}
-	if again := c.exec(cmd); again.Stdout != first.Stdout {
-		t.Fatalf("%+v", again)
-	}
+	wantFields(t, c.exec(cmd), schemas.Result{Stdout: first.Stdout})
 	c.wantRecords(first.Process, schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)
 }
 
-func TestTheSameKeySixteenTimesAtOnceByBothWays(t *testing.T) {
+func TestKeyRunsOnceForConcurrentCallersOnBothPaths(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
 	for _, key := range []string{"a", "b", "c", "d"} {
@@ -61,7 +56,7 @@ func TestTheSameKeySixteenTimesAtOnceByBothWays(t *testing.T) {
 				} else {
 					v, answers := w.deliver(mine, i%4 == 1, 1)
 					if v.Action != schemas.ActionDone {
-						t.Errorf("%v", v)
+						t.Errorf("action = %v, want %v", v.Action, schemas.ActionDone)
 						return
 					}
 					r = c.terminal(answers)
@@ -76,15 +71,15 @@ func TestTheSameKeySixteenTimesAtOnceByBothWays(t *testing.T) {
 			})
 		}
 		all.Wait()
-		// Whichever of the two commands was first, it is the one that ran, once, and the other always a conflict.
+		// The command that came first ran once, and the other is always a conflict.
 		if !(ran["1"] == 14 && ran["conflict"] == 2) && !(ran["other"] == 2 && ran["conflict"] == 14) {
-			t.Errorf("key %s: %v", key, ran)
+			t.Errorf("key %s: outcomes are %v, want one command to run and the other to conflict", key, ran)
 		}
 		c.wantRecords(processOf(cmd), schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)
 	}
 }
 
-func TestAttachingToARunningProcessIsAnsweredAtOnce(t *testing.T) {
+func TestAttachIsAnsweredAtOnce(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
 	e := sh("echo on; read line; echo got $line")
@@ -94,46 +89,36 @@ func TestAttachingToARunningProcessIsAnsweredAtOnce(t *testing.T) {
 	c.output(first.Process(), "on")
 	second := c.send(cmd)
 	if second.Queued() {
-		t.Error("a process that runs was left in the queue")
+		t.Error("a command of a running process is queued")
 	}
 	if ev, err := second.Next(c.ctx); err != nil || ev.Type != schemas.TypeProcessAccepted {
-		t.Fatalf("%v %v", ev, err)
+		t.Fatalf("first answer = %v, error %v; want accepted", ev, err)
 	}
 	v, answers := w.deliver(cmd, true, 1)
-	if v.Action != schemas.ActionDone {
-		t.Fatal(v)
-	}
+	equal(t, "action", v.Action, schemas.ActionDone)
 	v, refused := w.deliver(command("k", sh("echo other")), false, 1)
-	if r := c.terminal(refused); v.Action != schemas.ActionDone || r.Error.Code != schemas.CodeConflict {
-		t.Fatalf("%+v", r)
-	}
+	equal(t, "action", v.Action, schemas.ActionDone)
+	wantFields(t, c.terminal(refused), schemas.Result{Error: coded(schemas.CodeConflict)})
 	c.must(c.conn.WriteStdin(c.ctx, schemas.ProcessRef{Tenant: "default", Thread: "t", Process: first.Process()}, 0, []byte("it\n"), true))
 	for _, r := range []*schemas.Result{c.end(first), c.end(second), c.terminal(answers)} {
-		if r.Stdout != "on\ngot it\n" {
-			t.Errorf("%+v", r)
-		}
+		wantFields(t, r, schemas.Result{Stdout: "on\ngot it\n"})
 	}
 }
 
-func TestAReplayAfterTheRestartOfTheWorker(t *testing.T) {
+func TestReplayAfterAWorkerRestart(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
 	cmd := command("k", sh("echo $$"))
 	first := c.exec(cmd)
 	w.stop()
 	w = c.worker("w1")
-	if again := c.exec(cmd); again.Stdout != first.Stdout {
-		t.Fatalf("%+v", again)
-	}
+	wantFields(t, c.exec(cmd), schemas.Result{Stdout: first.Stdout})
 	v, answers := w.deliver(command("k", sh("echo other")), true, 1)
-	if r := c.terminal(answers); v.Action != schemas.ActionDone || r.Error.Code != schemas.CodeConflict {
-		t.Fatalf("%+v", r)
-	}
+	equal(t, "action", v.Action, schemas.ActionDone)
+	wantFields(t, c.terminal(answers), schemas.Result{Error: coded(schemas.CodeConflict)})
 	// A new owner has a new epoch, in the same session.
 	s, _, err := c.conn.Session(c.ctx, schemas.DefaultTenant, "t")
 	c.must(err)
-	if s.Epoch != 2 || s.Owner != "w1" {
-		t.Fatalf("%+v", s)
-	}
+	wantFields(t, s, schemas.Session{Epoch: 2, Owner: "w1"})
 	c.await(func(ev *schemas.Event) bool { return ev.Type == schemas.TypeSessionReused })
 }

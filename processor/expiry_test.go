@@ -10,19 +10,19 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func TestTheMaximumLifetimeEndsWhateverRuns(t *testing.T) {
+func TestMaxLifetimeEndsRunningProcesses(t *testing.T) {
 	c := newCell(t)
 	c.worker("w1", soon, func(cfg *Config) { cfg.StopGrace = time.Millisecond })
 	_, err := c.place(schemas.PlaceRequest{MaxLifetimeMS: 500})
 	c.must(err)
 	call := c.send(command("k", sh("sleep 300")))
 	if r := c.end(call); r.Reason != schemas.ReasonKilled && r.Reason != schemas.ReasonRejected {
-		t.Fatalf("%+v", r)
+		t.Fatalf("reason = %s, want killed or rejected", r.Reason)
 	}
-	c.awaitTold(schemas.TypeSessionExpired)
+	c.awaitEvent(schemas.TypeSessionExpired)
 }
 
-func TestRenewMovesTheExpiryOn(t *testing.T) {
+func TestRenewExtendsTheExpiry(t *testing.T) {
 	c := newCell(t)
 	c.worker("w1")
 	_, err := c.place(schemas.PlaceRequest{})
@@ -30,65 +30,60 @@ func TestRenewMovesTheExpiryOn(t *testing.T) {
 	before := c.session()
 	s, err := c.conn.RenewSession(c.ctx, schemas.DefaultTenant, "t", schemas.RenewRequest{IdleTimeoutMS: 3_600_000})
 	c.must(err)
-	if !s.Expires.After(before.Expires.Add(20*time.Minute)) || !s.LastActivity.After(before.LastActivity) {
-		t.Fatalf("%+v, was %+v", s, before)
+	if !s.Expires.After(before.Expires.Add(20 * time.Minute)) {
+		t.Errorf("expires %v, want more than 20 min after %v", s.Expires, before.Expires)
 	}
-	if now := c.session(); !now.Expires.Equal(s.Expires) || now.IdleTimeoutMS != 3_600_000 {
-		t.Fatalf("%+v", now)
+	if !s.LastActivity.After(before.LastActivity) {
+		t.Errorf("last activity %v, want after %v", s.LastActivity, before.LastActivity)
 	}
+	stored := c.session()
+	equal(t, "stored expiry", stored.Expires, s.Expires)
+	equal(t, "stored idle timeout", stored.IdleTimeoutMS, 3_600_000)
 	if _, err := c.conn.RenewSession(c.ctx, schemas.DefaultTenant, "t", schemas.RenewRequest{Session: "another"}); !errors.Is(err, schemas.ErrSessionExpired) {
-		t.Fatal(err)
+		t.Fatalf("error = %v, want %v", err, schemas.ErrSessionExpired)
 	}
 	if _, err := c.conn.RenewSession(c.ctx, schemas.DefaultTenant, "none", schemas.RenewRequest{}); !errors.Is(err, schemas.ErrNotFound) {
-		t.Fatal(err)
+		t.Fatalf("error = %v, want %v", err, schemas.ErrNotFound)
 	}
 }
 
-func TestAParkedSessionWakesWithItsWorkspace(t *testing.T) {
+func TestParkedSessionResumesWithItsWorkspace(t *testing.T) {
 	c := newCell(t)
 	h := &hooks{}
 	w := c.worker("w1", soon, with(&schemas.Template{Name: "default", Session: schemas.TemplateSession{ParkAfterMS: 20}}), func(cfg *Config) { cfg.Hooks = h })
 	c.exec(command("k1", sh("echo kept >file")))
-	c.awaitTold(schemas.TypeSandboxCompleted)
-	w.threadOf("default", "t").settleNotes(c.ctx)
-	if s := c.session(); !s.Parked || s.State != schemas.SandboxCompleted {
-		t.Fatalf("%+v", s)
-	}
-	<-w.stage.sandboxes()[0].Done()
-	if r := c.exec(command("k2", sh("cat file"))); r.Stdout != "kept\n" || r.Epoch != 1 {
-		t.Fatalf("%+v", r)
-	}
+	c.awaitEvent(schemas.TypeSandboxCompleted)
+	w.sessions.Find("default", "t").Flush(c.ctx)
+	wantFields(t, c.session(), schemas.Session{Parked: true, State: schemas.SandboxCompleted})
+	<-w.provider.sandboxes()[0].Done()
+	wantFields(t, c.exec(command("k2", sh("cat file"))), schemas.Result{Stdout: "kept\n", Epoch: 1})
 	if n := len(h.of(schemas.PhaseColdStart)); n != 1 {
-		t.Fatalf("%d cold starts", n)
+		t.Fatalf("%d cold starts, want 1", n)
 	}
-	if n := len(w.stage.sandboxes()); n != 2 {
-		t.Fatalf("%d sandboxes", n)
+	if n := len(w.provider.sandboxes()); n != 2 {
+		t.Fatalf("%d sandboxes, want 2", n)
 	}
 }
 
-func TestTheSessionIsTheSameAfterARestart(t *testing.T) {
+func TestSessionIsUnchangedAfterARestart(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
 	_, err := c.place(schemas.PlaceRequest{User: "ann", Tags: map[string]string{"a": "b"}, Start: true})
 	c.must(err)
 	c.exec(command("k", sh(":")))
-	w.threadOf("default", "t").settleNotes(c.ctx)
+	w.sessions.Find("default", "t").Flush(c.ctx)
 	before := c.session()
 	w.die()
 	c.worker("w1", soon)
 	after := c.session()
-	if after.ID != before.ID || after.User != "ann" || after.Tags["a"] != "b" || after.State != schemas.SandboxRunning || after.Sandbox != before.Sandbox || !after.Expires.Equal(before.Expires) {
-		t.Fatalf("%+v, was %+v", after, before)
-	}
-	if r := c.exec(command("k2", sh(":"))); r.Epoch != 2 {
-		t.Fatalf("%+v", r)
-	}
-	if s := c.session(); s.ID != before.ID || s.User != "ann" || s.Created != before.Created {
-		t.Fatalf("%+v", s)
-	}
+	wantFields(t, after, schemas.Session{
+		ID: before.ID, User: "ann", Tags: map[string]string{"a": "b"}, State: schemas.SandboxRunning, Sandbox: before.Sandbox, Expires: before.Expires,
+	})
+	wantFields(t, c.exec(command("k2", sh(":"))), schemas.Result{Epoch: 2})
+	wantFields(t, c.session(), schemas.Session{ID: before.ID, User: "ann", Created: before.Created})
 }
 
-func TestAnExpiredSessionOfADeadWorkerIsEndedByAnother(t *testing.T) {
+func TestWorkerEndsExpiredSessionsOfADeadWorker(t *testing.T) {
 	c := newCell(t)
 	dead := c.worker("w1", hasty)
 	for _, thread := range []string{"t", "own"} {
@@ -98,13 +93,10 @@ func TestAnExpiredSessionOfADeadWorkerIsEndedByAnother(t *testing.T) {
 	dead.die()
 	often := func(cfg *Config) { cfg.OrphansEvery = 20 * time.Millisecond }
 	c.worker("w2", often)
-	ev := c.awaitTold(schemas.TypeSessionExpired)
-	if ev.Source != "w2" {
-		t.Fatalf("%+v", ev)
-	}
+	equal(t, "source", c.awaitEvent(schemas.TypeSessionExpired).Source, "w2")
 }
 
-func TestAnExpiredSessionIsEndedByItsWorkersNextIncarnation(t *testing.T) {
+func TestNextIncarnationEndsItsExpiredSessions(t *testing.T) {
 	c := newCell(t)
 	store := t.TempDir()
 	h := &hooks{do: pushed(store)}
@@ -114,13 +106,13 @@ func TestAnExpiredSessionIsEndedByItsWorkersNextIncarnation(t *testing.T) {
 	c.exec(command("k", sh("echo unsaved >file")))
 	dead.die()
 	c.worker("w1", func(cfg *Config) { cfg.Hooks, cfg.OrphansEvery = h, 20*time.Millisecond })
-	c.awaitTold(schemas.TypeSessionExpired)
+	c.awaitEvent(schemas.TypeSessionExpired)
 	if b, err := os.ReadFile(filepath.Join(store, "t")); err != nil || string(b) != "unsaved\n" {
-		t.Fatalf("%q %v", b, err)
+		t.Fatalf("stored workspace = %q, error %v; want the unsaved file", b, err)
 	}
 }
 
-func TestACommandFindsNoExpiredSession(t *testing.T) {
+func TestCommandDoesNotUseAnExpiredSession(t *testing.T) {
 	c := newCell(t)
 	dead := c.worker("w1", hasty)
 	_, err := c.place(schemas.PlaceRequest{IdleTimeoutMS: 1})
@@ -131,20 +123,18 @@ func TestACommandFindsNoExpiredSession(t *testing.T) {
 	bound := command("bound", sh(":"))
 	bound.Session = was.ID
 	if _, err := c.conn.Send(c.ctx, schemas.DefaultTenant, bound); !errors.Is(err, schemas.ErrSessionExpired) {
-		t.Fatal(err)
+		t.Fatalf("error = %v, want %v", err, schemas.ErrSessionExpired)
 	}
-	if r := c.exec(command("k", sh(":"))); r.Epoch != 1 {
-		t.Fatalf("%+v", r)
-	}
+	wantFields(t, c.exec(command("k", sh(":"))), schemas.Result{Epoch: 1})
 	if s := c.session(); s.ID == was.ID {
-		t.Fatalf("%+v", s)
+		t.Fatalf("session %s is still there, want a new one", s.ID)
 	}
-	c.awaitTold(schemas.TypeSandboxRunning)
-	c.wantTold("t", schemas.TypeSessionCreated, schemas.TypeSessionExpired, schemas.TypeSessionCreated,
+	c.awaitEvent(schemas.TypeSandboxRunning)
+	c.wantEvents("t", schemas.TypeSessionCreated, schemas.TypeSessionExpired, schemas.TypeSessionCreated,
 		schemas.TypeSandboxPending, schemas.TypeSandboxCreating, schemas.TypeColdStartFinished, schemas.TypeSandboxRunning)
 }
 
-func TestAShutdownHandsItsThreadsOverWithTheirWorkspaces(t *testing.T) {
+func TestShutdownHandsThreadsOverWithTheirWorkspaces(t *testing.T) {
 	c := newCell(t)
 	store := t.TempDir()
 	h := &hooks{do: pushed(store)}
@@ -154,30 +144,26 @@ func TestAShutdownHandsItsThreadsOverWithTheirWorkspaces(t *testing.T) {
 	first := c.worker("w1", elsewhere("one"))
 	c.exec(command("k1", sh("echo kept >file")))
 	first.stop()
-	if s := c.session(); s.State != schemas.SandboxTerminated || s.Owner != "w1" {
-		t.Fatalf("%+v", s)
-	}
+	wantFields(t, c.session(), schemas.Session{State: schemas.SandboxTerminated, Owner: "w1"})
 	c.worker("w2", elsewhere("two"))
-	if r := c.exec(command("k2", sh("cat file"))); r.Stdout != "kept\n" || r.Epoch != 2 || r.Worker != "w2" {
-		t.Fatalf("%+v %v", r, r.Error)
-	}
+	wantFields(t, c.exec(command("k2", sh("cat file"))), schemas.Result{Stdout: "kept\n", Epoch: 2, Worker: "w2"})
 	if calls := h.of(schemas.PhaseColdStart); len(calls) != 2 || calls[0].data.Occasion == calls[1].data.Occasion {
-		t.Fatalf("%+v", calls)
+		t.Fatalf("cold starts are %+v, want 2 of different occasions", calls)
 	}
 }
 
-func TestASandboxThatEndsByItselfIsToldAndReplaced(t *testing.T) {
+func TestSandboxThatEndsByItselfIsReportedAndReplaced(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
 	c.exec(command("k1", sh(":")))
-	c.must(w.stage.sandboxes()[0].Terminate(c.ctx, 0))
-	c.awaitTold(schemas.TypeSandboxCompleted)
-	w.threadOf("default", "t").settleNotes(c.ctx)
-	if s := c.session(); s.State != schemas.SandboxCompleted || s.Parked {
-		t.Fatalf("%+v", s)
-	}
-	if r := c.exec(command("k2", sh(":"))); !r.Success {
-		t.Fatalf("%+v", r)
-	}
-	c.await(func(*schemas.Event) bool { return w.info(w.threadOf("default", "t")).State == schemas.SandboxRunning })
+	c.must(w.provider.sandboxes()[0].Terminate(c.ctx, 0))
+	c.awaitEvent(schemas.TypeSandboxCompleted)
+	w.sessions.Find("default", "t").Flush(c.ctx)
+	s := c.session()
+	equal(t, "state", s.State, schemas.SandboxCompleted)
+	equal(t, "parked", s.Parked, false)
+	wantFields(t, c.exec(command("k2", sh(":"))), schemas.Result{Success: true})
+	c.await(func(*schemas.Event) bool {
+		return w.sessions.Info(w.sessions.Find("default", "t")).State == schemas.SandboxRunning
+	})
 }

@@ -6,19 +6,20 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/processor/internal/work"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// soon makes a worker look for the dead often.
+// soon makes a worker sweep often.
 func soon(cfg *Config) { cfg.SweepEvery = 20 * time.Millisecond }
 
-// hasty makes a worker that cannot write its records give up soon when it is stopped.
+// hasty shortens the shutdown of a worker that cannot write its records.
 func hasty(cfg *Config) {
 	cfg.StopGrace = 100 * time.Millisecond
-	cfg.patience = patience{kill: 100 * time.Millisecond}
+	cfg.timeouts = work.Timeouts{Kill: 100 * time.Millisecond}
 }
 
-func TestAWorkerThatLostItsLeasePublishesNothingMoreAndKills(t *testing.T) {
+func TestFencedWorkerKillsAndPublishesNothing(t *testing.T) {
 	c := newCell(t)
 	zombie := c.worker("w1")
 	cmd := command("k", sh("echo on; exec sleep 300"))
@@ -28,37 +29,38 @@ func TestAWorkerThatLostItsLeasePublishesNothingMoreAndKills(t *testing.T) {
 	started := c.awaitType(process, schemas.TypeProcessStarted)
 
 	zombie.Fence()
-	// Its process ends, and it tells nobody.
-	zombie.work.Wait()
+	// Its process ends, and the end is not published.
+	<-zombie.runs.Ended()
 	c.wantRecords(process, schemas.TypeProcessAccepted, schemas.TypeProcessStarted)
-	if v, answers := zombie.deliver(command("k2", sh(":")), true, 1); v.Action != schemas.ActionRetry || len(answers) != 0 {
-		t.Fatalf("%v", v)
-	}
-	if v, answers := zombie.deliver(command("k2", sh(":")), false, 1); v.Action != schemas.ActionRetry || c.terminal(answers).Error.Code != schemas.CodeUnavailable {
-		t.Fatalf("%v", v)
-	}
-	zombie.publish(c.ctx, zombie.event(schemas.TypeSessionExpired, "default", "t", "", "", nil))
+	v, answers := zombie.deliver(command("k2", sh(":")), true, 1)
+	equal(t, "action of a durable command", v.Action, schemas.ActionRetry)
+	equal(t, "answers", len(answers), 0)
+	v, answers = zombie.deliver(command("k2", sh(":")), false, 1)
+	equal(t, "action of a fast command", v.Action, schemas.ActionRetry)
+	wantFields(t, c.terminal(answers), schemas.Result{Error: coded(schemas.CodeUnavailable)})
+	zombie.publisher.Publish(c.ctx, zombie.publisher.Event(schemas.TypeSessionExpired, "default", "t", "", "", nil))
 
-	// Whoever takes over tells the end to whoever waits.
+	// The next owner answers the callers that wait.
 	c.lapse("w1")
 	next := c.worker("w2", soon)
-	if r := c.end(call); r.Reason != schemas.ReasonLost || r.Worker != "w1" || r.StdoutBytes != 3 || r.Log == nil {
-		t.Fatalf("%+v", r)
+	r := c.end(call)
+	wantFields(t, r, schemas.Result{Reason: schemas.ReasonLost, Worker: "w1", StdoutBytes: 3})
+	if r.Log == nil {
+		t.Error("the result has no log range")
 	}
-	// The record is closed to the zombie.
-	_, err := zombie.conn.Append(c.ctx, zombie.event(schemas.TypeProcessExited, "default", "t", "", process, &schemas.Result{}), started.Seq)
+	// The zombie cannot add a record.
+	_, err := zombie.conn.Append(c.ctx, zombie.publisher.Event(schemas.TypeProcessExited, "default", "t", "", process, &schemas.Result{}), started.Seq)
 	if !errors.Is(err, schemas.ErrConflict) {
-		t.Fatalf("a zombie's record: %v", err)
+		t.Fatalf("record of the fenced worker: error %v, want conflict", err)
 	}
 	c.wantRecords(process, schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessLost)
 	// The zombie is still subscribed; the new owner has the session.
-	v, answers := next.deliver(command("k3", sh("echo two")), false, 1)
-	if r := c.terminal(answers); v.Action != schemas.ActionDone || r.Stdout != "two\n" || r.Worker != "w2" || r.Epoch != 2 {
-		t.Fatalf("%+v", r)
-	}
+	v, answers = next.deliver(command("k3", sh("echo two")), false, 1)
+	equal(t, "action", v.Action, schemas.ActionDone)
+	wantFields(t, c.terminal(answers), schemas.Result{Stdout: "two\n", Worker: "w2", Epoch: 2})
 	if _, err := c.conn.ReadEvents(c.ctx, events.Filter{}, 1, func(ev *schemas.Event) error {
 		if ev.Type == schemas.TypeSessionExpired {
-			t.Error("the zombie published an event")
+			t.Error("the fenced worker published an event")
 		}
 		return nil
 	}); err != nil {
@@ -66,49 +68,41 @@ func TestAWorkerThatLostItsLeasePublishesNothingMoreAndKills(t *testing.T) {
 	}
 }
 
-// idleNow says whether nothing is accepted that has not ended.
-func (w *Worker) idleNow() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.runs) == 0
-}
+// idleNow reports whether every accepted process has ended.
+func (r *rig) idleNow() bool { return r.runs.Len() == 0 }
 
-func TestALeaseThatIsTakenFencesItsWorker(t *testing.T) {
+func TestTakenLeaseFencesItsWorker(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
 	cmd := command("k", sh("echo on; exec sleep 300"))
 	c.send(cmd)
 	c.output(processOf(cmd), "on")
-	// Another incarnation of the same id: its first renewal tells the old one.
+	// Another incarnation takes the lease: the next renewal of the old one fails.
 	if _, err := c.conn.AcquireLease(c.ctx, "w1", "another"); err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case <-w.done:
 	case <-c.ctx.Done():
-		t.Fatal("the worker goes on")
+		t.Fatal("the worker still runs, want it to end")
 	}
 	if !errors.Is(w.err, schemas.ErrLost) {
 		t.Fatal(w.err)
 	}
 	c.wantRecords(processOf(cmd), schemas.TypeProcessAccepted, schemas.TypeProcessStarted)
-	if w.stage.sandboxes()[0] != nil {
-		<-w.stage.sandboxes()[0].Done()
+	if w.provider.sandboxes()[0] != nil {
+		<-w.provider.sandboxes()[0].Done()
 	}
 	// The new incarnation recovers what the old one ran.
 	again := c.worker("w1")
-	if r := c.result(c.awaitType(processOf(cmd), schemas.TypeProcessLost)); r.Reason != schemas.ReasonLost {
-		t.Fatalf("%+v", r)
-	}
+	wantFields(t, c.result(c.awaitType(processOf(cmd), schemas.TypeProcessLost)), schemas.Result{Reason: schemas.ReasonLost})
 	if got := again.log.of("command_lost"); len(got) != 1 || got[0]["command_id"] != processOf(cmd) || got[0]["session_id"] == "" {
-		t.Fatalf("%v", got)
+		t.Fatalf("command_lost lines are %v, want one of %s with its session", got, processOf(cmd))
 	}
-	if r := c.exec(command("k2", sh("echo again"))); r.Stdout != "again\n" || r.Epoch != 2 {
-		t.Fatalf("%+v %v", r, r.Error)
-	}
+	wantFields(t, c.exec(command("k2", sh("echo again"))), schemas.Result{Stdout: "again\n", Epoch: 2})
 }
 
-func TestAnotherWorkerTellsTheLossOfADeadOnesProcesses(t *testing.T) {
+func TestWorkerReportsProcessesOfADeadWorkerAsLost(t *testing.T) {
 	c := newCell(t)
 	dead := c.worker("w1", hasty)
 	one, two := command("k1", sh("echo one; exec sleep 300")), command("k2", sh("echo two >&2; exec sleep 300"))
@@ -121,11 +115,11 @@ func TestAnotherWorkerTellsTheLossOfADeadOnesProcesses(t *testing.T) {
 	dead.die()
 	c.worker("w2", soon)
 	for _, call := range []*events.Call{first, second} {
-		if r := c.end(call); r.Reason != schemas.ReasonLost || r.Error.Code != schemas.CodeLost || r.Worker != "w1" || r.StdoutBytes+r.StderrBytes != 4 {
-			t.Errorf("%+v", r)
-		}
+		r := c.end(call)
+		wantFields(t, r, schemas.Result{Reason: schemas.ReasonLost, Error: coded(schemas.CodeLost), Worker: "w1"})
+		equal(t, "output bytes", r.StdoutBytes+r.StderrBytes, 4)
 	}
-	// What had ended stays as it was, and the dead worker is forgotten.
+	// Recorded ends stay, and the dead worker is unregistered.
 	c.wantRecords(ended.Process, schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)
 	for {
 		workers, err := c.conn.Workers(c.ctx)
@@ -134,19 +128,15 @@ func TestAnotherWorkerTellsTheLossOfADeadOnesProcesses(t *testing.T) {
 			break
 		}
 		if c.ctx.Err() != nil {
-			t.Fatalf("%+v", workers)
+			t.Fatalf("workers are %+v, want w2 alone", workers)
 		}
 	}
-	// Its thread goes on elsewhere, and the lost key answers the same.
-	if r := c.exec(command("k4", sh("echo four"))); r.Worker != "w2" || r.Epoch != 2 {
-		t.Fatalf("%+v", r)
-	}
-	if r := c.exec(one); r.Reason != schemas.ReasonLost {
-		t.Fatalf("%+v", r)
-	}
+	// The thread continues on the other worker, and the lost key has the same answer.
+	wantFields(t, c.exec(command("k4", sh("echo four"))), schemas.Result{Worker: "w2", Epoch: 2})
+	wantFields(t, c.exec(one), schemas.Result{Reason: schemas.ReasonLost})
 }
 
-func TestAKeyWhoseWorkerDiedIsTakenOverByItsNextOwner(t *testing.T) {
+func TestNextOwnerAnswersKeysOfADeadWorker(t *testing.T) {
 	c := newCell(t)
 	dead := c.worker("w1", hasty)
 	never, safe := command("never", sh("echo on; exec sleep 300")), sh("test -e ran || { touch ran; echo on; exec sleep 300; }")
@@ -158,19 +148,15 @@ func TestAKeyWhoseWorkerDiedIsTakenOverByItsNextOwner(t *testing.T) {
 		c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
 	}
 	dead.die()
-	// The next worker does not sweep: the command itself finds what became of it.
+	// The next worker does not sweep: the repeated command finds the loss.
 	c.worker("w2", func(cfg *Config) { cfg.SweepEvery = time.Hour })
-	if r := c.exec(never); r.Reason != schemas.ReasonLost {
-		t.Fatalf("%+v", r)
-	}
-	if r := c.exec(again); r.Reason != schemas.ReasonExited || r.Worker != "w2" || r.Epoch != 2 {
-		t.Fatalf("%+v", r)
-	}
+	wantFields(t, c.exec(never), schemas.Result{Reason: schemas.ReasonLost})
+	wantFields(t, c.exec(again), schemas.Result{Reason: schemas.ReasonExited, Worker: "w2", Epoch: 2})
 	c.wantRecords(processOf(again), schemas.TypeProcessAccepted, schemas.TypeProcessStarted,
 		schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)
 }
 
-func TestTwoWorkersShareNoThread(t *testing.T) {
+func TestThreadHasOneOwner(t *testing.T) {
 	c := newCell(t)
 	w1, w2 := c.worker("w1"), c.worker("w2")
 	first := c.exec(command("k0", sh(":")))
@@ -179,22 +165,20 @@ func TestTwoWorkersShareNoThread(t *testing.T) {
 		owner, other = w2, w1
 	}
 	v, _ := other.deliver(command("k1", sh(":")), true, 1)
-	if v.Action != schemas.ActionForward || v.To != owner.cfg.Worker {
-		t.Fatalf("%+v", v)
-	}
+	equal(t, "v.Action", v.Action, schemas.ActionForward)
+	equal(t, "v.To", v.To, owner.cfg.Worker)
 	v, answers := other.deliver(command("k1", sh(":")), false, 1)
-	if r := c.terminal(answers); v.Action != schemas.ActionRetry || r.Error.Code != schemas.CodeUnavailable {
-		t.Fatalf("%+v %+v", v, r)
-	}
-	if p := other.HandlePlace(c.ctx, "default", schemas.PlaceRequest{Thread: "t"}); p.Worker != owner.cfg.Worker || p.Error != nil {
-		t.Fatalf("%+v", p)
-	}
-	// Both at once for a thread that is new: one has it.
+	equal(t, "action", v.Action, schemas.ActionRetry)
+	wantFields(t, c.terminal(answers), schemas.Result{Error: coded(schemas.CodeUnavailable)})
+	p := other.HandlePlace(c.ctx, "default", schemas.PlaceRequest{Thread: "t"})
+	equal(t, "worker", p.Worker, owner.cfg.Worker)
+	equal(t, "error", p.Error, nil)
+	// Of concurrent requests for a new thread, one wins.
 	replies := make(chan schemas.PlaceReply, 2)
 	for _, w := range []*rig{w1, w2} {
 		go func() { replies <- w.HandlePlace(c.ctx, "default", schemas.PlaceRequest{Thread: "new"}) }()
 	}
 	if a, b := <-replies, <-replies; a.Worker == "" || a.Worker != b.Worker || a.Error != nil || b.Error != nil {
-		t.Fatalf("%+v %+v", a, b)
+		t.Fatalf("placed by %q (error %v) and %q (error %v), want one owner", a.Worker, a.Error, b.Worker, b.Error)
 	}
 }

@@ -1,21 +1,19 @@
 package processor
 
 import (
-	"errors"
 	"sync"
 	"testing"
 
-	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// smallStore stores this many bytes and no more.
+// smallStore stores room bytes and no more.
 type smallStore struct {
 	Output
 	mu     sync.Mutex
 	room   int64
 	stored func(schemas.Stream, int64)
-	late   bool // it fails when it is closed, as output does that was still on its way
+	late   bool // it fails when it is closed, as with output that was still on its way
 }
 
 var errFull = schemas.Errorf(schemas.CodeLimitExceeded, "no space left")
@@ -36,7 +34,7 @@ func (s *smallStore) Write(stream schemas.Stream, offset int64, p []byte) error 
 	return nil
 }
 
-// Close tells of what did not fit.
+// Close fails when something did not fit.
 func (s *smallStore) Close() (*schemas.LogRange, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,7 +44,7 @@ func (s *smallStore) Close() (*schemas.LogRange, error) {
 	return nil, nil
 }
 
-func TestOutputThatCannotBeStoredEndsTheProcessAndSaysSo(t *testing.T) {
+func TestUnstorableOutputEndsTheProcessWithAnError(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		c := newCell(t)
 		w := c.worker("w1", func(cfg *Config) {
@@ -63,42 +61,21 @@ func TestOutputThatCannotBeStoredEndsTheProcessAndSaysSo(t *testing.T) {
 			script = "head -c 300 /dev/zero"
 		}
 		r := c.exec(command("flood", sh(script)))
-		if r.Error == nil || r.Error.Code != schemas.CodeLimitExceeded {
-			t.Fatalf("late %v: %+v", late, r)
-		}
+		wantFields(t, r, schemas.Result{Error: coded(schemas.CodeLimitExceeded)})
 		if !late && (r.Reason != schemas.ReasonKilled || r.StdoutBytes == 0 || r.Stdout == "") {
-			t.Fatalf("%+v", r)
+			t.Fatalf("reason = %s with %d bytes of output, %q kept; want killed with some", r.Reason, r.StdoutBytes, r.Stdout)
 		}
 		var gap schemas.LogGap
 		c.must(c.await(func(ev *schemas.Event) bool { return ev.Type == schemas.TypeLogGap }).Decode(&gap))
 		if gap.Stream != schemas.Stdout || gap.From > 100 || gap.From < 0 || gap.To != r.StdoutBytes || gap.Reason == "" {
-			t.Fatalf("%+v of %d bytes", gap, r.StdoutBytes)
+			t.Fatalf("gap = %+v, want one of stdout from at most 100 to %d with a reason", gap, r.StdoutBytes)
 		}
-		// The worker lives, and others lose nothing.
-		if r := c.exec(command("after", sh("echo after"))); r.Stdout != "after\n" || r.Error != nil {
-			t.Fatalf("%+v", r)
-		}
+		// Other processes are not affected.
+		r = c.exec(command("after", sh("echo after")))
+		equal(t, "stdout of another process", r.Stdout, "after\n")
+		equal(t, "its error", r.Error, nil)
 		if got := w.log.of("command_failed"); !late && (len(got) != 1 || got[0]["code"] != string(schemas.CodeLimitExceeded)) {
-			t.Fatalf("%v", got)
+			t.Fatalf("command_failed lines are %v, want one with code limit_exceeded", got)
 		}
-	}
-}
-
-func TestOfAGigabyteOnlyTheLimitIsHeld(t *testing.T) {
-	piece := make([]byte, 256<<10)
-	k := newKept(schemas.DefaultOutputLimit)
-	for i := range int64(4096) {
-		k.add(sandbox.Output{Stream: schemas.Stdout, Offset: i * int64(len(piece)), Data: piece})
-	}
-	if got := k.stdout.b; int64(len(got)) != k.stdout.limit || int64(cap(got)) > 2*k.stdout.limit || k.stderr.b != nil {
-		t.Fatalf("%d bytes in %d", len(got), cap(got))
-	}
-}
-
-func TestAFencedWorkerStoresNoOutput(t *testing.T) {
-	w := &Worker{}
-	w.fenced.Store(true)
-	if err := w.store(nil, sandbox.Output{}); !errors.Is(err, schemas.ErrLost) {
-		t.Fatal(err)
 	}
 }

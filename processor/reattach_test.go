@@ -12,18 +12,18 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// crash ends a worker as SIGKILL would: it tells nobody anything, and its sandboxes are left. Nothing may be printed meanwhile.
+// crash ends a worker like SIGKILL: it publishes nothing more, and leaves its sandboxes. No process may print meanwhile.
 func (r *rig) crash() {
 	r.cell.t.Helper()
-	r.fenced.Store(true)
-	r.cell.must(r.stage.Detach())
+	r.publisher.Fence()
+	r.cell.must(r.provider.Detach())
 	r.conn.Close()
 }
 
-// again starts a worker on the folder of one that crashed.
+// again restarts a worker that crashed, on the same folder.
 func (c *cell) again(dead *rig, edit ...func(*Config)) *rig {
 	c.t.Helper()
-	c.next = stageIn(c, dead.stage.dir)
+	c.next = testProviderIn(c, dead.provider.dir)
 	return c.worker(dead.cfg.Worker, edit...)
 }
 
@@ -33,7 +33,7 @@ func (c *cell) file(name string) {
 	c.must(os.WriteFile(filepath.Join(c.dir, "workspaces", schemas.DefaultTenant, "t", name), nil, 0o600))
 }
 
-func TestAProcessGoesOnAfterItsWorkerWasKilled(t *testing.T) {
+func TestProcessResumesAfterItsWorkerWasKilled(t *testing.T) {
 	c := newCell(t)
 	dead := c.worker("w1", hasty)
 	e := sh("echo one; echo err >&2; until [ -e go ]; do sleep 0.02; done; echo two; echo err2 >&2; echo ran >>runs; exit 7")
@@ -51,39 +51,41 @@ func TestAProcessGoesOnAfterItsWorkerWasKilled(t *testing.T) {
 	if got := w.log.of("process_resumed"); len(got) == 0 {
 		c.awaitLine(w, "process_resumed")
 	}
-	// A second caller attaches to it; another command under the key is refused.
+	// A second caller attaches to it; another command with the key is refused.
 	_, answers := w.deliver(cmd, false, 1)
-	if v, refused := w.deliver(command("k", sh("echo other")), false, 1); v.Action != schemas.ActionDone || c.terminal(refused).Error.Code != schemas.CodeConflict {
-		t.Errorf("%+v", v)
-	}
+	v, refused := w.deliver(command("k", sh("echo other")), false, 1)
+	equal(t, "action", v.Action, schemas.ActionDone)
+	wantFields(t, c.terminal(refused), schemas.Result{Error: coded(schemas.CodeConflict)})
 	c.file("go")
 	for _, r := range []*schemas.Result{c.end(call), c.terminal(answers)} {
-		if r.Reason != schemas.ReasonExited || r.ExitCode != 7 || r.Error != nil || r.Stdout != "one\ntw" || r.Stderr != "err\ner" || !r.StdoutTruncated ||
-			r.StdoutBytes != 8 || r.StderrBytes != 9 || r.Log == nil || len(r.Args) != 2 || r.DurationMS <= 0 {
-			t.Errorf("%+v %v", r, r.Error)
+		wantFields(t, r, schemas.Result{
+			Reason: schemas.ReasonExited, ExitCode: 7, Stdout: "one\ntw", Stderr: "err\ner", StdoutTruncated: true, StdoutBytes: 8, StderrBytes: 9,
+		})
+		equal(t, "error", r.Error, nil)
+		equal(t, "arguments", len(r.Args), 2)
+		if r.Log == nil || r.DurationMS <= 0 {
+			t.Errorf("log range %v, duration %v ms: want both", r.Log, r.DurationMS)
 		}
 	}
 	c.wantRecords(process, schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)
 	if got := c.output(process, "err2"); strings.Count(got, "one") != 1 || strings.Count(got, "two") != 1 || strings.Count(got, "err2") != 1 {
-		t.Errorf("the log holds %q", got)
+		t.Errorf("the log holds %q, want each line once", got)
 	}
-	if r := c.exec(cmd); r.ExitCode != 7 {
-		t.Errorf("a replay: %+v", r)
-	}
-	// The thread goes on in the same sandbox.
+	wantFields(t, c.exec(cmd), schemas.Result{ExitCode: 7})
+	// The thread continues in the same sandbox.
 	r := c.exec(command("k2", sh("cat runs")))
 	var s schemas.Started
 	c.must(started.Decode(&s))
 	var s2 schemas.Started
 	c.must(c.awaitType(r.Process, schemas.TypeProcessStarted).Decode(&s2))
-	if r.Stdout != "ran\n" || s2.Sandbox != s.Sandbox || r.Epoch != 2 {
-		t.Errorf("%+v in %s, before in %s", r, s2.Sandbox, s.Sandbox)
-	}
-	sb := w.threads[threadKey("default", "t")].making.sb
+	equal(t, "r.Stdout", r.Stdout, "ran\n")
+	equal(t, "s2.Sandbox", s2.Sandbox, s.Sandbox)
+	equal(t, "r.Epoch", r.Epoch, 2)
+	sb := w.sessions.Find("default", "t").Standing()
 	if a, ok := sb.(sandbox.Attached); !ok {
-		t.Errorf("%T", sb)
+		t.Errorf("the sandbox is a %T, want one that is attached", sb)
 	} else if held, err := a.Held(c.ctx); err != nil || len(held) > 1 {
-		t.Errorf("not released: %+v, %v", held, err)
+		t.Errorf("the sandbox holds %+v, error %v; want the process released", held, err)
 	}
 }
 
@@ -96,12 +98,12 @@ func (c *cell) awaitLine(r *rig, message string) {
 		select {
 		case <-tick.C:
 		case <-c.ctx.Done():
-			c.t.Fatalf("no line %s", message)
+			c.t.Fatalf("no log line %s, want one", message)
 		}
 	}
 }
 
-func TestControlsAndTimeoutsReachAProcessThatGoesOn(t *testing.T) {
+func TestResumedProcessGetsControlsAndTimeouts(t *testing.T) {
 	c := newCell(t)
 	dead := c.worker("w1", hasty)
 	fed := sh("echo on; while read l; do echo got $l; done; echo end")
@@ -125,19 +127,17 @@ func TestControlsAndTimeoutsReachAProcessThatGoesOn(t *testing.T) {
 	c.must(w.feed(processOf(fedCmd), 4, "two\n", true))
 	c.must(w.control(processOf(killed), schemas.Control{Kill: &schemas.KillRequest{GraceMS: 10}}))
 	for i, r := range []*schemas.Result{c.end(one), c.end(two), c.end(three)} {
-		if r.Reason != calls[i] {
-			t.Errorf("%+v", r)
-		}
+		wantFields(t, r, schemas.Result{Reason: calls[i]})
 		if i == 0 && r.Stdout != "on\ngot zero\ngot one\ngot two\nend\n" {
-			t.Errorf("%q", r.Stdout)
+			t.Errorf("stdout = %q, want the answers to all input", r.Stdout)
 		}
 	}
 }
 
-func TestWhatCannotGoOnIsLost(t *testing.T) {
+func TestProcessThatCannotResumeIsLost(t *testing.T) {
 	c := newCell(t)
 	dead := c.worker("w1", hasty)
-	// Its input is larger than pipe and supervisor take, and the rest went with the worker.
+	// Its input is larger than what pipe and supervisor hold, and the rest was lost with the worker.
 	hungry := sh("echo on; until [ -e never ]; do sleep 0.02; done; cat >eaten")
 	hungry.Stdin = make([]byte, 500<<10)
 	orphan := command("orphan", sh("echo on; sleep 300"))
@@ -149,30 +149,26 @@ func TestWhatCannotGoOnIsLost(t *testing.T) {
 	c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
 	c.awaitType(processOf(orphan), schemas.TypeProcessStarted)
 	var other sandbox.Sandbox
-	for _, sb := range dead.stage.sandboxes() {
+	for _, sb := range dead.provider.sandboxes() {
 		if a, ok := sb.(sandbox.Attached); ok && a.Spec().Thread == "t2" {
 			other = sb
 		}
 	}
-	// Its sandbox is not there any more when the worker comes back.
-	dead.fenced.Store(true)
+	// Its sandbox is gone when the worker restarts.
+	dead.publisher.Fence()
 	c.must(other.Terminate(c.ctx, 0))
 	dead.crash()
 	c.again(dead)
 	for _, process := range []string{processOf(cmd), processOf(orphan)} {
-		if r := c.result(c.awaitType(process, schemas.TypeProcessLost)); r.Reason != schemas.ReasonLost {
-			t.Errorf("%+v", r)
-		}
+		wantFields(t, c.result(c.awaitType(process, schemas.TypeProcessLost)), schemas.Result{Reason: schemas.ReasonLost})
 	}
 	if _, err := os.Stat(filepath.Join(c.dir, "workspaces", "default", "t", "eaten")); !errors.Is(err, os.ErrNotExist) {
-		t.Error("it was fed half its input")
+		t.Error("the process got a part of its input")
 	}
-	if r := c.exec(command("after", sh("echo on"))); r.Stdout != "on\n" {
-		t.Errorf("%+v", r)
-	}
+	wantFields(t, c.exec(command("after", sh("echo on"))), schemas.Result{Stdout: "on\n"})
 }
 
-func TestASandboxWhoseThreadWasTakenOverIsEnded(t *testing.T) {
+func TestSandboxOfATakenThreadIsEnded(t *testing.T) {
 	c := newCell(t)
 	dead := c.worker("w1", hasty)
 	cmd := command("k", sh("echo on; sleep 300"))
@@ -182,25 +178,19 @@ func TestASandboxWhoseThreadWasTakenOverIsEnded(t *testing.T) {
 	dead.crash()
 	c.lapse("w1")
 	c.worker("w2", soon)
-	if r := c.end(call); r.Reason != schemas.ReasonLost {
-		t.Fatalf("%+v", r)
-	}
-	if r := c.exec(command("k2", sh("echo two"))); r.Stdout != "two\n" || r.Worker != "w2" {
-		t.Fatalf("%+v", r)
-	}
+	wantFields(t, c.end(call), schemas.Result{Reason: schemas.ReasonLost})
+	wantFields(t, c.exec(command("k2", sh("echo two"))), schemas.Result{Stdout: "two\n", Worker: "w2"})
 	w := c.again(dead)
-	if got := w.log.of("sandbox_stale"); len(got) != 1 {
-		t.Errorf("%v", got)
-	}
+	equal(t, "sandbox_stale lines", len(w.log.of("sandbox_stale")), 1)
 	c.wantRecords(processOf(cmd), schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessLost)
 	w.stop()
-	if left, err := filepath.Glob(filepath.Join(dead.stage.dir, "kept", "*")); err != nil || len(left) != 0 {
-		t.Errorf("left: %v, %v", left, err)
+	if left, err := filepath.Glob(filepath.Join(dead.provider.dir, "kept", "*")); err != nil || len(left) != 0 {
+		t.Errorf("folders %v are left, error %v; want none", left, err)
 	}
 }
 
-// A worker that was given up for dead, and whose thread nobody wanted: the thread is its own again, what ran is lost.
-func TestAProcessThatWasToldLostIsEnded(t *testing.T) {
+// A worker whose lease lapsed, and whose thread no other worker claimed, owns the thread again; its process is lost.
+func TestProcessReportedLostIsEnded(t *testing.T) {
 	c := newCell(t)
 	dead := c.worker("w1", hasty)
 	cmd := command("k", sh("echo on; trap '' TERM; sleep 300; echo over >over"))
@@ -210,17 +200,15 @@ func TestAProcessThatWasToldLostIsEnded(t *testing.T) {
 	dead.crash()
 	c.lapse("w1")
 	c.worker("w2", soon)
-	if r := c.end(call); r.Reason != schemas.ReasonLost {
-		t.Fatalf("%+v", r)
-	}
+	wantFields(t, c.end(call), schemas.Result{Reason: schemas.ReasonLost})
 	w := c.again(dead)
-	t2 := w.threads[threadKey("default", "t")]
+	t2 := w.sessions.Find("default", "t")
 	if t2 == nil {
-		t.Fatal("the thread was not taken back")
+		t.Fatal("the worker does not own the thread again")
 	}
-	a, ok := t2.making.sb.(sandbox.Attached)
+	a, ok := t2.Standing().(sandbox.Attached)
 	if !ok {
-		t.Fatalf("%T", t2.making.sb)
+		t.Fatalf("the sandbox is a %T, want one that is attached", t2.Standing())
 	}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -232,7 +220,5 @@ func TestAProcessThatWasToldLostIsEnded(t *testing.T) {
 		}
 		<-tick.C
 	}
-	if r := c.exec(command("k2", sh("echo on"))); r.Stdout != "on\n" || r.Worker != "w1" {
-		t.Errorf("%+v", r)
-	}
+	wantFields(t, c.exec(command("k2", sh("echo on"))), schemas.Result{Stdout: "on\n", Worker: "w1"})
 }

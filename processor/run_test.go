@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -18,40 +20,40 @@ func TestExecIsAcceptedStartedAndExitedInThatOrder(t *testing.T) {
 	e.Stdin = []byte("swordfish")
 	cmd := command("secretkey", e)
 	r := c.exec(cmd)
-	if r.Stdout != "out\n" || r.Stderr != "err\n" || r.ExitCode != 3 || r.Reason != schemas.ReasonExited || r.Success || r.Signal != 0 ||
-		r.StdoutBytes != 4 || r.StderrBytes != 4 || r.StdoutTruncated || r.StderrTruncated || r.Error != nil {
-		t.Fatalf("%+v", r)
+	if r.Timestamp.IsZero() || r.DurationMS <= 0 || r.Log == nil || r.Log.Chunks != 2 {
+		t.Fatalf("timestamp %v, duration %v ms, log range %+v: want all, with 2 chunks", r.Timestamp, r.DurationMS, r.Log)
 	}
-	if r.Process != processOf(cmd) || r.Thread != "t" || r.Command != "sh" || len(r.Args) != 2 || r.Worker != "w1" || r.Epoch != 1 ||
-		r.Fingerprint != cmd.Fingerprint() || r.Timestamp.IsZero() || r.DurationMS <= 0 || r.Log == nil || r.Log.Chunks != 2 {
-		t.Fatalf("%+v", r)
-	}
+	testkit.Equal(t, "result", r, &schemas.Result{
+		Stdout: "out\n", Stderr: "err\n", StdoutBytes: 4, StderrBytes: 4, ExitCode: 3, Reason: schemas.ReasonExited,
+		Process: processOf(cmd), Thread: "t", Command: "sh", Args: cmd.Exec.Args, Worker: "w1", Epoch: 1, Fingerprint: cmd.Fingerprint(),
+	}, cmpopts.IgnoreFields(schemas.Result{}, "Timestamp", "DurationMS", "UserMS", "SystemMS", "MaxRSSBytes", "Log"))
 	c.wantRecords(r.Process, schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)
 
 	var a schemas.Accepted
 	c.must(c.awaitType(r.Process, schemas.TypeProcessAccepted).Decode(&a))
-	if a.Fingerprint != cmd.Fingerprint() || a.Command != "sh" || a.Epoch != 1 {
-		t.Fatalf("%+v", a)
-	}
+	equal(t, "a.Fingerprint", a.Fingerprint, cmd.Fingerprint())
+	equal(t, "a.Command", a.Command, "sh")
+	equal(t, "a.Epoch", a.Epoch, 1)
 	var s schemas.Started
 	c.must(c.awaitType(r.Process, schemas.TypeProcessStarted).Decode(&s))
-	if s.Fingerprint != cmd.Fingerprint() || s.PID == 0 || s.Sandbox != w.stage.sandboxes()[0].ID() {
-		t.Fatalf("%+v", s)
+	wantFields(t, s, schemas.Started{Fingerprint: cmd.Fingerprint(), Sandbox: w.provider.sandboxes()[0].ID()})
+	if s.PID == 0 {
+		t.Error("process.started has no pid")
 	}
-	// One line tells the outcome, with what it is found by, and no secrets.
+	// One line reports the outcome, with the ids to find it by, and no secrets.
 	got := w.log.of("command_failed")
 	if len(got) != 1 || got[0]["command_id"] != r.Process || got[0]["thread"] != "t" || got[0]["session_id"] == "" || got[0]["attempt"] != 1.0 ||
 		got[0]["exit_code"] != 3.0 {
-		t.Fatalf("%v", got)
+		t.Fatalf("command_failed lines are %v, want one with the command's fields", got)
 	}
 	for _, secret := range []string{"hunter2", "swordfish", "secretkey", "echo out"} {
 		if bytes.Contains(w.log.raw.Bytes(), []byte(secret)) {
-			t.Errorf("the log tells %q", secret)
+			t.Errorf("the log holds %q", secret)
 		}
 	}
 }
 
-func TestCommandsThatCannotRunAreRejectedAsAShellDoes(t *testing.T) {
+func TestCommandThatCannotRunHasTheExitCodeOfAShell(t *testing.T) {
 	c := newCell(t)
 	c.worker("w1")
 	for _, k := range []struct {
@@ -67,26 +69,24 @@ func TestCommandsThatCannotRunAreRejectedAsAShellDoes(t *testing.T) {
 		r := c.exec(cmd)
 		if r.Reason != schemas.ReasonRejected || r.Error == nil || r.Error.Code != schemas.CodeInvalidArgument || r.Success ||
 			(r.ExitCode != k.code && len(k.command) < schemas.MaxPathBytes) {
-			t.Errorf("%.40q: %+v %v", k.command, r, r.Error)
+			t.Errorf("%.40q: reason %s, exit code %d, error %v; want rejected, %d, invalid_argument", k.command, r.Reason, r.ExitCode, r.Error, k.code)
 		}
 		c.wantRecords(r.Process, schemas.TypeProcessAccepted, schemas.TypeProcessRejected)
 	}
 }
 
-func TestASignalAndATimeoutEndTheTree(t *testing.T) {
+func TestSignalAndTimeoutEndTheTree(t *testing.T) {
 	c := newCell(t)
 	c.worker("w1")
-	if r := c.exec(command("k1", sh("kill -TERM $$"))); r.Reason != schemas.ReasonKilled || r.ExitCode != 143 || r.Signal != 15 || r.Success {
-		t.Fatalf("%+v", r)
-	}
+	r := c.exec(command("k1", sh("kill -TERM $$")))
+	wantFields(t, r, schemas.Result{Reason: schemas.ReasonKilled, ExitCode: 143, Signal: 15})
+	equal(t, "success", r.Success, false)
 	e := sh("echo before; sleep 300 & sleep 300")
 	e.TimeoutMS = 300
-	if r := c.exec(command("k2", e)); r.Reason != schemas.ReasonTimedOut || r.ExitCode != schemas.ExitTimedOut || r.Stdout != "before\n" {
-		t.Fatalf("%+v", r)
-	}
+	wantFields(t, c.exec(command("k2", e)), schemas.Result{Reason: schemas.ReasonTimedOut, ExitCode: schemas.ExitTimedOut, Stdout: "before\n"})
 }
 
-func TestOutputIsKeptWithinItsLimitsAndARecordsRoom(t *testing.T) {
+func TestOutputInAResultStaysWithinItsLimits(t *testing.T) {
 	c := newCell(t)
 	c.worker("w1")
 	limit := func(n int64) *int64 { return &n }
@@ -113,97 +113,86 @@ func TestOutputIsKeptWithinItsLimitsAndARecordsRoom(t *testing.T) {
 		cmd := command(k.name, e)
 		r := c.exec(cmd)
 		if r.StdoutBytes != k.total || r.StdoutEncoding != k.encoding || !k.kept(r.Stdout) || r.StdoutTruncated != k.truncated {
-			t.Errorf("%s: %d bytes, %d kept, encoding %q, truncated %v", k.name, r.StdoutBytes, len(r.Stdout), r.StdoutEncoding, r.StdoutTruncated)
+			t.Errorf("%s: %d bytes, %d kept, encoding %q, truncated %v; want %d bytes, encoding %q, truncated %v",
+				k.name, r.StdoutBytes, len(r.Stdout), r.StdoutEncoding, r.StdoutTruncated, k.total, k.encoding, k.truncated)
 		}
 		_, stored, _, err := c.conn.Stored(c.ctx, schemas.DefaultTenant, "t", r.Process)
 		c.must(err)
 		if stored != k.total || (r.Log == nil) != (k.total == 0) {
-			t.Errorf("%s: %d bytes are in the log, range %+v", k.name, stored, r.Log)
+			t.Errorf("%s: %d bytes in the log with range %+v, want %d", k.name, stored, r.Log, k.total)
 		}
 		last, err := c.conn.Last(c.ctx, schemas.DefaultTenant, "t", r.Process)
 		c.must(err)
 		if body, _ := json.Marshal(last); int64(len(body)) > c.conn.MaxPayload() {
-			t.Errorf("%s: a record of %d bytes", k.name, len(body))
+			t.Errorf("%s: a record of %d bytes, want at most %d", k.name, len(body), c.conn.MaxPayload())
 		}
 	}
 }
 
-func TestAResultIsToldOnlyWhenThereIsRoomForTheNextCommand(t *testing.T) {
+func TestRoomIsFreeBeforeTheResultIsSent(t *testing.T) {
 	c := newCell(t)
 	c.worker("w1", func(cfg *Config) { cfg.MaxProcesses = 1 })
 	for i := range 30 {
-		if r := c.exec(command(strings.Repeat("k", i+1), schemas.Exec{Command: "true"})); !r.Success {
-			t.Fatalf("command %d: %+v %v", i, r, r.Error)
-		}
+		wantFields(t, c.exec(command(strings.Repeat("k", i+1), schemas.Exec{Command: "true"})), schemas.Result{Success: true})
 	}
 }
 
-func TestAFullWorkerRefusesTheFastAndHandsBackTheDurable(t *testing.T) {
+func TestFullWorkerRefusesFastAndDeclinesDurableCommands(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1", func(cfg *Config) { cfg.MaxProcesses = 1 })
 	running := command("k1", sh("echo on; sleep 300"))
 	call := c.send(running)
 	c.output(processOf(running), "on")
 	v, answers := w.deliver(command("k2", sh(":")), false, 1)
-	if r := c.terminal(answers); v.Action != schemas.ActionDone || r.Error.Code != schemas.CodePoolExhausted || r.Reason != schemas.ReasonRejected {
-		t.Fatalf("%v %+v", v, r.Error)
-	}
-	// A worker that is full for minutes must not bury what waits.
+	equal(t, "action", v.Action, schemas.ActionDone)
+	wantFields(t, c.terminal(answers), schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodePoolExhausted)})
+	// A worker that is full for minutes must not make the waiting commands dead letters.
 	v, answers = w.deliver(command("k2", sh(":")), true, 500)
 	if v.Action != schemas.ActionRetry || len(answers) != 0 {
-		t.Fatalf("%v, %d answers", v, len(answers))
+		t.Fatalf("action = %v with %d answers, want %v with none", v.Action, len(answers), schemas.ActionRetry)
 	}
-	// What runs already takes no more room.
-	if v, _ := w.deliver(running, false, 1); v.Action != schemas.ActionDone {
-		t.Fatalf("%v", v)
-	}
+	// A process that runs already takes no more room.
+	v, _ = w.deliver(running, false, 1)
+	equal(t, "action for a running process", v.Action, schemas.ActionDone)
 	if err := w.control(processOf(running), schemas.Control{Kill: &schemas.KillRequest{}}); err != nil {
 		t.Fatal(err)
 	}
 	c.end(call)
-	if v, answers := w.deliver(command("k2", sh(":")), true, 501); v.Action != schemas.ActionDone || !c.terminal(answers).Success {
-		t.Fatal(v)
-	}
+	v, answers = w.deliver(command("k2", sh(":")), true, 501)
+	equal(t, "action", v.Action, schemas.ActionDone)
+	wantFields(t, c.terminal(answers), schemas.Result{Success: true})
 }
 
-func TestWhatCanNeverBeAcceptedIsAnsweredToldAndBuried(t *testing.T) {
+func TestInvalidCommandIsAnsweredReportedAndDead(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
 	for _, durable := range []bool{false, true} {
 		inbox, answers := w.inbox()
 		why := schemas.Errorf(schemas.CodeInvalidArgument, "exec.command: missing").With("path", "exec.command")
 		v := w.HandleCommand(c.ctx, schemas.Delivery{Tenant: "default", Thread: "t", Op: "exec", Invalid: why, Inbox: inbox, Durable: durable, Attempt: 1})
-		if v.Action != schemas.ActionDead || v.Reason == nil || v.Reason.Code != schemas.CodeInvalidArgument {
-			t.Fatalf("%+v", v)
-		}
+		wantFields(t, v, schemas.Verdict{Action: schemas.ActionDead, Reason: coded(schemas.CodeInvalidArgument)})
 		r := c.terminal(answers)
-		if r.Reason != schemas.ReasonRejected || r.Error.Details["path"] != "exec.command" || r.ExitCode != schemas.ExitSluiceFailed {
-			t.Fatalf("%+v", r)
-		}
+		wantFields(t, r, schemas.Result{Reason: schemas.ReasonRejected, ExitCode: schemas.ExitSluiceFailed})
+		equal(t, "path", r.Error.Details["path"], "exec.command")
 	}
 	c.await(func(ev *schemas.Event) bool { return ev.Type == schemas.TypeValidationFailed && ev.Thread == "t" })
-	// A thread that is none cannot name the event's subject.
+	// An invalid thread name cannot be a part of the event's subject.
 	v := w.HandleCommand(c.ctx, schemas.Delivery{Tenant: "no tenant", Thread: "no thread", Invalid: schemas.Errorf(schemas.CodeInvalidArgument, "thread")})
-	if v.Action != schemas.ActionDead {
-		t.Fatalf("%+v", v)
-	}
+	equal(t, "action", v.Action, schemas.ActionDead)
 	c.await(func(ev *schemas.Event) bool { return ev.Type == schemas.TypeValidationFailed && ev.Thread == "_" })
 
 	cmd := command("worn", sh(":"))
 	v, answers := w.deliver(cmd, true, w.cfg.MaxAttempts+1)
-	if r := c.terminal(answers); v.Action != schemas.ActionDead || r.Error.Code != schemas.CodeUnavailable {
-		t.Fatalf("%+v %+v", v, r)
-	}
+	equal(t, "action", v.Action, schemas.ActionDead)
+	wantFields(t, c.terminal(answers), schemas.Result{Error: coded(schemas.CodeUnavailable)})
 	c.wantRecords(processOf(cmd))
 	if got := w.log.of("command_refused"); len(got) != 4 || got[3]["command_id"] != processOf(cmd) {
-		t.Fatalf("%v", got)
+		t.Fatalf("command_refused lines are %v, want 4, the last of %s", got, processOf(cmd))
 	}
-	if r := c.exec(command("after", sh(":"))); !r.Success {
-		t.Fatalf("the worker did not survive: %+v", r)
-	}
+	wantFields(t, c.exec(command("after", sh(":"))), schemas.Result{Success: true})
 }
 
-// control gives the worker a control message and waits for what became of it.
+// control gives the worker a control message and waits for the outcome.
 func (r *rig) control(process string, ctl schemas.Control) error {
 	ctl.Tenant, ctl.Process = schemas.DefaultTenant, process
 	if ctl.Thread == "" {
@@ -214,7 +203,7 @@ func (r *rig) control(process string, ctl schemas.Control) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(patient):
-		return errStuck
+	case <-r.cell.ctx.Done():
+		return r.cell.ctx.Err()
 	}
 }

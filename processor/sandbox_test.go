@@ -8,30 +8,27 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/processor/internal/run"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func TestASandboxThatDiesLosesItsProcessAndIsMadeAnew(t *testing.T) {
+func TestDeadSandboxLosesItsProcessAndIsReplaced(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
-	// The supervisor is the parent of what it starts: without it the sandbox is gone.
+	// The supervisor is the parent of the process: without it the sandbox is gone.
 	cmd := command("k1", sh("echo on; kill -9 $PPID; sleep 300"))
 	r := c.exec(cmd)
-	if r.Reason != schemas.ReasonLost || r.Error == nil || r.Error.Code != schemas.CodeLost || r.ExitCode != schemas.ExitSluiceFailed {
-		t.Fatalf("%+v", r)
-	}
+	wantFields(t, r, schemas.Result{Reason: schemas.ReasonLost, ExitCode: schemas.ExitSluiceFailed, Error: coded(schemas.CodeLost)})
 	c.wantRecords(r.Process, schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessLost)
-	<-w.stage.sandboxes()[0].Done()
-	if r := c.exec(command("k2", sh("echo again"))); r.Stdout != "again\n" {
-		t.Fatalf("%+v %v", r, r.Error)
-	}
-	if made := w.stage.sandboxes(); len(made) != 2 || made[0].ID() == made[1].ID() {
-		t.Fatalf("%d sandboxes", len(made))
+	<-w.provider.sandboxes()[0].Done()
+	wantFields(t, c.exec(command("k2", sh("echo again"))), schemas.Result{Stdout: "again\n"})
+	if made := w.provider.sandboxes(); len(made) != 2 || made[0].ID() == made[1].ID() {
+		t.Fatalf("%d sandboxes, want 2 with different ids", len(made))
 	}
 }
 
-func TestEveryEndOfAProcessHasItsRecord(t *testing.T) {
+func TestEveryProcessEndHasItsRecord(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
 	exits := make(chan sandbox.Exit, 1)
@@ -55,18 +52,19 @@ func TestEveryEndOfAProcessHasItsRecord(t *testing.T) {
 		exits <- k.exit
 		cmd := command(string(k.exit.Reason), sh(":"))
 		r := c.exec(cmd)
-		if r.Reason != k.exit.Reason || r.ExitCode != k.code || r.Success || (r.Error != nil) != (k.typ == schemas.TypeProcessLost) {
-			t.Errorf("%+v", r)
-		}
+		equal(t, "reason", r.Reason, k.exit.Reason)
+		equal(t, "exit code", r.ExitCode, k.code)
+		equal(t, "success", r.Success, false)
+		equal(t, "has an error", r.Error != nil, k.typ == schemas.TypeProcessLost)
 		c.wantRecords(r.Process, schemas.TypeProcessAccepted, schemas.TypeProcessStarted, k.typ)
 	}
 }
 
-func TestAStartThatFailsTellsWhetherTheProcessMayHaveRun(t *testing.T) {
+func TestFailedStartReportsWhetherTheProcessMayHaveRun(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1", func(cfg *Config) {
-		cfg.patience.start = 200 * time.Millisecond
-		cfg.patience.gone = 20 * time.Millisecond
+		cfg.timeouts.Start = 200 * time.Millisecond
+		cfg.timeouts.Gone = 20 * time.Millisecond
 	})
 	unavailable := func(context.Context, sandbox.Command) (sandbox.Process, error) {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "no")
@@ -112,18 +110,16 @@ func TestAStartThatFailsTellsWhetherTheProcessMayHaveRun(t *testing.T) {
 	} {
 		w.only(func(sandbox.Spec) (sandbox.Sandbox, error) { return k.make() })
 		r := c.exec(&schemas.Command{SpecVersion: "1", Op: "exec", Thread: fmt.Sprintf("t%d", i), Key: "k", Exec: &schemas.Exec{Command: "sh"}})
-		if r.Reason != k.reason || r.Error == nil || r.Error.Code != k.code || r.ExitCode != k.exit {
-			t.Errorf("%s: %+v %v", k.name, r, r.Error)
-		}
+		wantFields(t, r, schemas.Result{Reason: k.reason, ExitCode: k.exit, Error: coded(k.code)})
 	}
 }
 
-func TestASafeRetryTakesANewSandboxByItself(t *testing.T) {
+func TestSafeRetryUsesANewSandbox(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
-	create := w.stage.create
+	create := w.provider.create
 	first := true
-	w.stage.create = func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	w.provider.create = func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 		if !first {
 			return create(ctx, spec)
 		}
@@ -137,15 +133,13 @@ func TestASafeRetryTakesANewSandboxByItself(t *testing.T) {
 	}
 	e := sh("echo ran")
 	e.Retry = schemas.RetrySafe
-	if r := c.exec(command("k", e)); r.Stdout != "ran\n" {
-		t.Fatalf("%+v %v", r, r.Error)
-	}
+	wantFields(t, c.exec(command("k", e)), schemas.Result{Stdout: "ran\n"})
 }
 
-func TestALostProcessIsRunAgainOnlyWhereThatIsSafe(t *testing.T) {
+func TestLostProcessRunsAgainOnlyWithSafeRetry(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
-	// It reads a line first: a supervisor that dies before it has told of the start is another case.
+	// It reads a line first, so that the supervisor reports the start before it dies.
 	script := `echo ran >>ran-$1; test $(wc -l <ran-$1) -gt 1 || { read go; kill -9 $PPID; sleep 300; }; echo on`
 	for _, retry := range []schemas.Retry{schemas.RetryNever, schemas.RetrySafe} {
 		e := sh(script)
@@ -157,35 +151,29 @@ func TestALostProcessIsRunAgainOnlyWhereThatIsSafe(t *testing.T) {
 		c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
 		_ = w.feed(processOf(cmd), 0, "go\n", true) // its sandbox may be gone before it has answered
 		r := c.end(call)
-		if r.Reason != schemas.ReasonLost {
-			t.Fatalf("%+v", r)
-		}
-		made := w.stage.sandboxes()
+		wantFields(t, r, schemas.Result{Reason: schemas.ReasonLost})
+		made := w.provider.sandboxes()
 		<-made[len(made)-1].Done()
 		r = c.exec(cmd)
 		if retry == schemas.RetryNever {
-			if r.Reason != schemas.ReasonLost {
-				t.Errorf("%+v", r)
-			}
+			wantFields(t, r, schemas.Result{Reason: schemas.ReasonLost})
 			c.wantRecords(r.Process, schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessLost)
 			continue
 		}
-		if r.Reason != schemas.ReasonExited || r.Stdout != "on\n" {
-			t.Errorf("%+v", r)
-		}
+		wantFields(t, r, schemas.Result{Reason: schemas.ReasonExited, Stdout: "on\n"})
 		got := c.records(r.Process)
 		if n := len(got); n < 5 || !slices.Contains(got, schemas.TypeProcessLost) ||
 			!slices.Equal(got[n-3:], []schemas.EventType{schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited}) {
-			t.Errorf("records are %v", got)
+			t.Errorf("records are %v, want lost, and then a whole second run", got)
 		}
 	}
 }
 
-func TestAKillBeforeTheStartStartsNothing(t *testing.T) {
+func TestKillBeforeTheStartStartsNothing(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
-	create, began, goOn := w.stage.create, make(chan struct{}, 1), make(chan struct{})
-	w.stage.create = func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	create, began, goOn := w.provider.create, make(chan struct{}, 1), make(chan struct{})
+	w.provider.create = func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 		began <- struct{}{}
 		<-goOn
 		return create(ctx, spec)
@@ -197,21 +185,21 @@ func TestAKillBeforeTheStartStartsNothing(t *testing.T) {
 	if err := w.control(processOf(killed), schemas.Control{Kill: &schemas.KillRequest{}}); err != nil {
 		t.Fatal(err)
 	}
-	if r := c.end(call); r.Reason != schemas.ReasonKilled || r.ExitCode != 137 || r.Signal != 9 || r.Success {
-		t.Fatalf("%+v", r)
-	}
+	r := c.end(call)
+	wantFields(t, r, schemas.Result{Reason: schemas.ReasonKilled, ExitCode: 137, Signal: 9})
+	equal(t, "success", r.Success, false)
 	c.wantRecords(processOf(killed), schemas.TypeProcessAccepted, schemas.TypeProcessExited)
 	close(goOn)
 	if r := c.end(second); !r.Success || r.Stdout != "" {
-		t.Fatalf("what waits for the same sandbox: %+v %v", r, r.Error)
+		t.Fatalf("the command that waited for the same sandbox: %+v, error %v; want success", r, r.Error)
 	}
 }
 
-func TestASignalBeforeTheStartIsDeliveredAfterIt(t *testing.T) {
+func TestSignalBeforeTheStartIsDeliveredAfterIt(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
-	create, began, goOn := w.stage.create, make(chan struct{}, 1), make(chan struct{})
-	w.stage.create = func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	create, began, goOn := w.provider.create, make(chan struct{}, 1), make(chan struct{})
+	w.provider.create = func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 		began <- struct{}{}
 		<-goOn
 		return create(ctx, spec)
@@ -219,21 +207,19 @@ func TestASignalBeforeTheStartIsDeliveredAfterIt(t *testing.T) {
 	cmd := command("k", schemas.Exec{Command: "sleep", Args: []string{"300"}})
 	call := c.send(cmd)
 	<-began
-	for range maxSignals {
+	for range run.MaxSignals {
 		if err := w.control(processOf(cmd), schemas.Control{Signal: &schemas.SignalRequest{Signal: "USR1"}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := w.control(processOf(cmd), schemas.Control{Signal: &schemas.SignalRequest{Signal: "INT"}}); !errors.Is(err, schemas.ErrUnavailable) {
-		t.Fatalf("signals without end: %v", err)
+		t.Fatalf("one signal too many: error %v, want unavailable", err)
 	}
 	close(goOn)
-	if r := c.end(call); r.Reason != schemas.ReasonKilled || r.Signal != 10 {
-		t.Fatalf("%+v", r)
-	}
+	wantFields(t, c.end(call), schemas.Result{Reason: schemas.ReasonKilled, Signal: 10})
 }
 
-func TestASignalThatHangsDoesNotHoldUpAKill(t *testing.T) {
+func TestKillDoesNotWaitForASignal(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
 	sb := newDouble("d")
@@ -262,9 +248,7 @@ func TestASignalThatHangsDoesNotHoldUpAKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-signalled; !errors.Is(err, schemas.ErrNotFound) {
-		t.Fatal(err)
+		t.Fatalf("error = %v, want %v", err, schemas.ErrNotFound)
 	}
-	if r := c.end(call); r.Reason != schemas.ReasonKilled {
-		t.Fatalf("%+v", r)
-	}
+	wantFields(t, c.end(call), schemas.Result{Reason: schemas.ReasonKilled})
 }

@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// told are the types of all that is no process record, of a thread, in order.
-func (c *cell) told(thread string) (out []schemas.EventType) {
+// eventTypes are the types of a thread's events that are no process records, in order.
+func (c *cell) eventTypes(thread string) (out []schemas.EventType) {
 	c.t.Helper()
 	_, err := c.conn.ReadEvents(c.ctx, events.Filter{Thread: thread}, 1, func(ev *schemas.Event) error {
 		if !ev.Type.OfProcess() {
@@ -29,15 +30,15 @@ func (c *cell) told(thread string) (out []schemas.EventType) {
 	return out
 }
 
-func (c *cell) wantTold(thread string, want ...schemas.EventType) {
+func (c *cell) wantEvents(thread string, want ...schemas.EventType) {
 	c.t.Helper()
-	if got := c.told(thread); !slices.Equal(got, want) {
-		c.t.Fatalf("%v was told, want %v", got, want)
+	if got := c.eventTypes(thread); !slices.Equal(got, want) {
+		c.t.Fatalf("events are %v, want %v", got, want)
 	}
 }
 
-// awaitTold waits for an event of thread t.
-func (c *cell) awaitTold(typ schemas.EventType) *schemas.Event {
+// awaitEvent waits for an event of thread t.
+func (c *cell) awaitEvent(typ schemas.EventType) *schemas.Event {
 	c.t.Helper()
 	return c.await(func(ev *schemas.Event) bool { return ev.Thread == "t" && ev.Type == typ })
 }
@@ -60,7 +61,7 @@ func (c *cell) stop(req schemas.StopRequest) (*schemas.Session, error) {
 	return c.conn.StopSession(c.ctx, schemas.DefaultTenant, "t", req)
 }
 
-// wholeLife is what is told of a session with one sandbox that is stopped.
+// wholeLife are the events of a session with one sandbox that is stopped.
 func wholeLife(begin, end schemas.EventType) []schemas.EventType {
 	return []schemas.EventType{
 		begin, schemas.TypeSandboxPending, schemas.TypeSandboxCreating, schemas.TypeColdStartFinished, schemas.TypeSandboxRunning,
@@ -68,7 +69,7 @@ func wholeLife(begin, end schemas.EventType) []schemas.EventType {
 	}
 }
 
-func TestRacingCreatorsGetOneSession(t *testing.T) {
+func TestConcurrentPlacesGetOneSession(t *testing.T) {
 	c := newCell(t)
 	c.worker("w1")
 	c.worker("w2")
@@ -89,7 +90,7 @@ func TestRacingCreatorsGetOneSession(t *testing.T) {
 	var id, user string
 	for r := range replies {
 		if r == nil || r.Session == nil {
-			t.Fatalf("%+v", r)
+			t.Fatalf("place = %+v, want a session", r)
 		}
 		if id == "" {
 			id, user = r.Session.ID, r.Session.User
@@ -97,25 +98,24 @@ func TestRacingCreatorsGetOneSession(t *testing.T) {
 		if r.Created {
 			created++
 		}
-		if r.Session.ID != id || r.Session.User != user || r.Session.Tags["n"] != user[1:] {
-			t.Errorf("%+v", r.Session)
-		}
+		wantFields(t, r.Session, schemas.Session{ID: id, User: user})
+		equal(t, "tag n", r.Session.Tags["n"], user[1:])
 	}
 	if created != 1 {
-		t.Fatalf("%d sessions were created", created)
+		t.Fatalf("%d sessions were created, want 1", created)
 	}
-	if s := c.session(); s.ID != id || s.User != user || !s.Expires.Equal(s.LastActivity.Add(time.Minute)) || s.Epoch != 1 {
-		t.Fatalf("%+v", s)
-	}
+	s := c.session()
+	wantFields(t, s, schemas.Session{ID: id, User: user, Epoch: 1})
+	equal(t, "idle time", s.Expires.Sub(s.LastActivity), time.Minute)
 }
 
-func TestASessionOfAnotherKindIsAConflict(t *testing.T) {
+func TestSessionRefusesAnotherPlacementOrTemplate(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1", with(&schemas.Template{Name: "one"}, &schemas.Template{Name: "two"}), func(cfg *Config) {
 		cfg.Providers["other"] = cfg.Providers["local"]
 	})
 	if r, err := c.place(schemas.PlaceRequest{Template: "one"}); err != nil || !r.Created || r.Session.Template != "one" {
-		t.Fatalf("%+v %v", r, err)
+		t.Fatalf("place = %+v, error %v; want a new session of template one", r, err)
 	}
 	for _, k := range []struct {
 		template, provider, session string
@@ -126,29 +126,29 @@ func TestASessionOfAnotherKindIsAConflict(t *testing.T) {
 	} {
 		_, err := c.place(schemas.PlaceRequest{Template: k.template, Provider: k.provider})
 		if k.session == "" && schemas.CodeOf(err) != k.code && (err != nil || k.code != "") {
-			t.Errorf("place %+v: %v", k, err)
+			t.Errorf("place %+v: error %v, want code %q", k, err, k.code)
 		}
 		cmd := command(fmt.Sprintf("k%+v", k), sh(":"))
 		cmd.Template, cmd.Provider, cmd.Session = k.template, k.provider, k.session
 		v, answers := w.deliver(cmd, true, 1)
 		if r := c.terminal(answers); v.Action != schemas.ActionDone || (k.code == "") != r.Success || (k.code != "" && r.Error.Code != k.code) {
-			t.Errorf("command %+v: %+v %v", k, v, r.Error)
+			t.Errorf("command %+v: action %v, error %v; want done and code %q", k, v.Action, r.Error, k.code)
 		}
 	}
 	if _, err := c.place(schemas.PlaceRequest{Thread: "new", Template: "none"}); !errors.Is(err, schemas.ErrNotFound) {
-		t.Errorf("a template that is not there: %v", err)
+		t.Errorf("unknown template: error %v, want not_found", err)
 	}
 	bound := command("bound", sh(":"))
 	bound.Thread, bound.Session = "new", "gone"
 	if _, err := c.conn.Send(c.ctx, schemas.DefaultTenant, bound); !errors.Is(err, schemas.ErrSessionExpired) {
-		t.Errorf("a command for a session that is gone: %v", err)
+		t.Errorf("command of an ended session: error %v, want session_expired", err)
 	}
 	if _, _, err := c.conn.Session(c.ctx, schemas.DefaultTenant, "new"); !errors.Is(err, schemas.ErrNotFound) {
-		t.Errorf("a session was made that nobody wanted: %v", err)
+		t.Errorf("a refused request made a session: error %v, want %v", err, schemas.ErrNotFound)
 	}
 }
 
-func TestAStoppedSessionHasToldItsWholeLifeAndIsGone(t *testing.T) {
+func TestStoppedSessionIsReportedAndDeleted(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
 	first := c.exec(command("k1", sh("echo one >file")))
@@ -158,68 +158,66 @@ func TestAStoppedSessionHasToldItsWholeLifeAndIsGone(t *testing.T) {
 	was := c.session()
 	s, err := c.stop(schemas.StopRequest{Session: was.ID})
 	c.must(err)
-	if s.ID != was.ID || s.State != schemas.SandboxTerminated || s.Sandbox == "" || first.Epoch != 1 {
-		t.Fatalf("%+v", s)
+	wantFields(t, s, schemas.Session{ID: was.ID, State: schemas.SandboxTerminated})
+	equal(t, "epoch", first.Epoch, 1)
+	if s.Sandbox == "" {
+		t.Error("the stopped session names no sandbox")
 	}
 	if r := c.end(call); r.Reason != schemas.ReasonKilled && r.ExitCode != 3 {
-		t.Fatalf("%+v", r)
+		t.Fatalf("reason = %s, exit code %d; want killed, or 3", r.Reason, r.ExitCode)
 	}
-	c.wantTold("t", wholeLife(schemas.TypeSessionCreated, schemas.TypeSessionTerminated)...)
-	<-w.stage.sandboxes()[0].Done()
+	c.wantEvents("t", wholeLife(schemas.TypeSessionCreated, schemas.TypeSessionTerminated)...)
+	<-w.provider.sandboxes()[0].Done()
 	if _, err := c.stop(schemas.StopRequest{}); !errors.Is(err, schemas.ErrNotFound) {
-		t.Fatalf("stopped again: %v", err)
+		t.Fatalf("second stop: error %v, want not_found", err)
 	}
 	if last, err := c.conn.LastEnded(c.ctx, schemas.DefaultTenant, "t"); err != nil || last.ID != was.ID {
-		t.Fatalf("%+v %v", last, err)
+		t.Fatalf("last ended session = %+v, error %v; want %s", last, err, was.ID)
 	}
-	// Its workspace is there for the next one, and goes with delete.
-	if r := c.exec(command("k3", sh("cat file"))); r.Stdout != "one\n" {
-		t.Fatalf("%+v", r)
-	}
+	// The next session has the same workspace, until delete.
+	wantFields(t, c.exec(command("k3", sh("cat file"))), schemas.Result{Stdout: "one\n"})
 	dir := c.session().Workspace
 	c.must(os.Symlink(c.dir, filepath.Join(dir, "out")))
 	if _, err := c.stop(schemas.StopRequest{Delete: true}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Fatalf("the workspace is still there: %v", err)
+		t.Fatalf("workspace after delete: error %v, want that it does not exist", err)
 	}
 	if _, err := os.Stat(filepath.Join(c.dir, "nats")); err != nil {
-		t.Fatalf("more than the workspace went: %v", err)
+		t.Fatalf("delete removed more than the workspace: %v", err)
 	}
 }
 
-func TestStopsAtTheSameTimeAreOne(t *testing.T) {
+func TestConcurrentStopsAreOneEnd(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1", func(cfg *Config) { cfg.StopGrace = 50 * time.Millisecond })
-	// The sandbox is just being made: it is waited for.
+	// The end waits for the sandbox that is being created.
 	held := make(chan struct{})
-	create := w.stage.create
-	w.stage.create = func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	create := w.provider.create
+	w.provider.create = func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 		<-held
 		return create(ctx, spec)
 	}
 	call := c.send(command("k", sh("sleep 300")))
-	c.awaitTold(schemas.TypeSandboxCreating)
+	c.awaitEvent(schemas.TypeSandboxCreating)
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			if s, err := c.stop(schemas.StopRequest{Session: w.threadOf("default", "t").session.ID}); err != nil || s.Thread != "t" {
-				t.Errorf("%+v %v", s, err)
+			if s, err := c.stop(schemas.StopRequest{Session: w.sessions.Find("default", "t").Session.ID}); err != nil || s.Thread != "t" {
+				t.Errorf("stop = %+v, error %v; want the session of thread t", s, err)
 			}
 		})
 	}
-	c.await(func(*schemas.Event) bool { return w.threadOf("default", "t").ends() })
+	c.await(func(*schemas.Event) bool { return w.sessions.Find("default", "t").Ending() })
 	close(held)
 	all.Wait()
-	if r := c.end(call); r.Success {
-		t.Fatalf("%+v", r)
-	}
-	got := c.told("t")
+	equal(t, "success", c.end(call).Success, false)
+	got := c.eventTypes("t")
 	if n := len(slices.DeleteFunc(slices.Clone(got), func(e schemas.EventType) bool { return e != schemas.TypeSessionTerminated })); n != 1 {
-		t.Fatalf("%d ends: %v", n, got)
+		t.Fatalf("%d session.terminated in %v, want 1", n, got)
 	}
-	if sb := w.stage.sandboxes(); len(sb) == 1 {
+	if sb := w.provider.sandboxes(); len(sb) == 1 {
 		<-sb[0].Done()
 	}
 }
@@ -232,13 +230,11 @@ func TestOwnsIsFenced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := w.Owns(c.ctx, "default", "t", 2); !errors.Is(err, schemas.ErrLost) {
-		t.Fatal(err)
+		t.Fatalf("error = %v, want %v", err, schemas.ErrLost)
 	}
 	id := c.session().ID
 	c.must(w.Amend(c.ctx, "default", "t", id, func(s *schemas.Session) { s.Version = "v7" }))
-	if s := c.session(); s.Version != "v7" {
-		t.Fatalf("%+v", s)
-	}
+	wantFields(t, c.session(), schemas.Session{Version: "v7"})
 	// Another owner's epoch.
 	s, rev, err := c.conn.Session(c.ctx, "default", "t")
 	c.must(err)
@@ -246,17 +242,17 @@ func TestOwnsIsFenced(t *testing.T) {
 	_, err = c.conn.SaveSession(c.ctx, s, rev)
 	c.must(err)
 	if err := w.Owns(c.ctx, "default", "t", 1); !errors.Is(err, schemas.ErrLost) {
-		t.Fatal(err)
+		t.Fatalf("error = %v, want %v", err, schemas.ErrLost)
 	}
 	if err := w.Amend(c.ctx, "default", "t", id, func(*schemas.Session) {}); !errors.Is(err, schemas.ErrLost) {
-		t.Fatal(err)
+		t.Fatalf("error = %v, want %v", err, schemas.ErrLost)
 	}
 }
 
-func TestManyThreadsLiveTheirWholeLifeInOrder(t *testing.T) {
+func TestManyThreadsPublishTheirEventsInOrder(t *testing.T) {
 	c := newCell(t)
-	// There is much to do for a machine that is busy, and a race detector.
-	ctx, cancel := context.WithTimeout(t.Context(), 4*patient)
+	// A busy machine, or the race detector, needs more time.
+	ctx, cancel := context.WithTimeout(t.Context(), 2*testkit.Timeout)
 	defer cancel()
 	c.ctx = ctx
 	c.worker("w1", func(cfg *Config) { cfg.StopGrace = time.Second })
@@ -300,7 +296,7 @@ func TestManyThreadsLiveTheirWholeLifeInOrder(t *testing.T) {
 	}
 	all.Wait()
 	for i := range threads {
-		c.wantTold(fmt.Sprint("t", i), wholeLife(schemas.TypeSessionCreated, schemas.TypeSessionTerminated)...)
+		c.wantEvents(fmt.Sprint("t", i), wholeLife(schemas.TypeSessionCreated, schemas.TypeSessionTerminated)...)
 	}
 	left := 0
 	c.must(c.conn.EachSession(c.ctx, func(*schemas.Session, uint64) error {
@@ -308,6 +304,6 @@ func TestManyThreadsLiveTheirWholeLifeInOrder(t *testing.T) {
 		return nil
 	}))
 	if left != 0 {
-		t.Fatalf("%d sessions are left", left)
+		t.Fatalf("%d sessions are left, want none", left)
 	}
 }

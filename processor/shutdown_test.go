@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func TestAShutdownEndsRecordsAndAnswersWhatRuns(t *testing.T) {
+func TestShutdownEndsRecordsAndAnswersProcesses(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1", func(cfg *Config) { cfg.StopGrace = 300 * time.Millisecond })
-	// One goes at SIGTERM, one not even then.
+	// One ends at SIGTERM, one ignores it.
 	polite := command("k1", sh("trap 'echo bye; exit 5' TERM; echo on; while :; do sleep 0.05; done"))
 	rude := command("k2", sh("trap '' TERM; echo on; while :; do sleep 0.05; done"))
 	one, two := c.send(polite), c.send(rude)
@@ -23,34 +23,28 @@ func TestAShutdownEndsRecordsAndAnswersWhatRuns(t *testing.T) {
 	if w.err != nil {
 		t.Fatal(w.err)
 	}
-	if r := c.end(one); r.Stdout != "on\nbye\n" || r.ExitCode != 5 || r.Reason != schemas.ReasonExited {
-		t.Errorf("%+v", r)
-	}
-	if r := c.end(two); r.Reason != schemas.ReasonKilled || r.Signal != 9 || r.Stdout != "on\n" {
-		t.Errorf("%+v", r)
-	}
+	wantFields(t, c.end(one), schemas.Result{Stdout: "on\nbye\n", ExitCode: 5, Reason: schemas.ReasonExited})
+	wantFields(t, c.end(two), schemas.Result{Reason: schemas.ReasonKilled, Signal: 9, Stdout: "on\n"})
 	for _, cmd := range []*schemas.Command{polite, rude} {
 		c.wantRecords(processOf(cmd), schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)
 	}
-	for _, sb := range w.stage.sandboxes() {
+	for _, sb := range w.provider.sandboxes() {
 		select {
 		case <-sb.Done():
 		default:
-			t.Error("a sandbox is left")
+			t.Error("a sandbox has not ended")
 		}
 	}
-	// Nothing is left behind: nobody has to look.
+	// Nothing is left to recover.
 	workers, err := c.conn.Workers(c.ctx)
 	c.must(err)
-	if len(workers) != 0 {
-		t.Errorf("%+v", workers)
-	}
+	equal(t, "registered workers", len(workers), 0)
 	if alive, err := c.conn.LeaseAlive(c.ctx, "w1"); alive || err != nil {
-		t.Errorf("the lease: %v %v", alive, err)
+		t.Errorf("lease alive = %v, error %v; want false", alive, err)
 	}
 }
 
-func TestACommandThatALeavingWorkerDeclinesRunsOnTheNext(t *testing.T) {
+func TestCommandDeclinedAtShutdownRunsOnTheNextWorker(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1", func(cfg *Config) { cfg.StopGrace = time.Minute })
 	running := command("k1", sh("trap 'echo term; read line; exit 0' TERM; echo on; while :; do sleep 0.05; done"))
@@ -62,22 +56,18 @@ func TestACommandThatALeavingWorkerDeclinesRunsOnTheNext(t *testing.T) {
 	late := command("k2", sh("echo late"))
 	call := c.send(late)
 	if !call.Queued() {
-		t.Error("a leaving worker took a command")
+		t.Error("a worker that is shutting down took a command")
 	}
 	if err := w.control(processOf(running), schemas.Control{Stdin: &schemas.StdinPiece{End: true}}); err != nil {
 		t.Fatal(err)
 	}
 	w.stop()
-	if r := c.end(first); r.Reason != schemas.ReasonExited {
-		t.Fatalf("%+v", r)
-	}
+	wantFields(t, c.end(first), schemas.Result{Reason: schemas.ReasonExited})
 	c.worker("w2")
-	if r := c.end(call); r.Stdout != "late\n" || r.Worker != "w2" {
-		t.Fatalf("%+v", r)
-	}
+	wantFields(t, c.end(call), schemas.Result{Stdout: "late\n", Worker: "w2"})
 }
 
-func TestAShutdownDoesNotWaitForASandboxThatNoLongerAnswers(t *testing.T) {
+func TestShutdownDoesNotWaitForASandboxThatDoesNotAnswer(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1", hasty)
 	sb := newDouble("d")
@@ -91,16 +81,14 @@ func TestAShutdownDoesNotWaitForASandboxThatNoLongerAnswers(t *testing.T) {
 	call := c.send(cmd)
 	c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
 	w.stop()
-	if r := c.end(call); r.Reason != schemas.ReasonLost {
-		t.Fatalf("%+v", r)
-	}
+	wantFields(t, c.end(call), schemas.Result{Reason: schemas.ReasonLost})
 }
 
-func TestAShutdownDoesNotWaitForASandboxThatIsNeverReady(t *testing.T) {
+func TestShutdownDoesNotWaitForASandboxThatIsNeverReady(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1", hasty)
 	began := make(chan struct{})
-	w.stage.create = func(ctx context.Context, _ sandbox.Spec) (sandbox.Sandbox, error) {
+	w.provider.create = func(ctx context.Context, _ sandbox.Spec) (sandbox.Sandbox, error) {
 		close(began)
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -109,13 +97,11 @@ func TestAShutdownDoesNotWaitForASandboxThatIsNeverReady(t *testing.T) {
 	call := c.send(cmd)
 	<-began
 	w.stop()
-	if r := c.end(call); r.Reason != schemas.ReasonKilled {
-		t.Fatalf("%+v", r)
-	}
+	wantFields(t, c.end(call), schemas.Result{Reason: schemas.ReasonKilled})
 	c.wantRecords(processOf(cmd), schemas.TypeProcessAccepted, schemas.TypeProcessExited)
 }
 
-func TestAnEndThatCannotBeRecordedIsToldAndLeftToTheNextIncarnation(t *testing.T) {
+func TestUnrecordedEndIsAnsweredAndLeftToTheNextIncarnation(t *testing.T) {
 	c := newCell(t)
 	full := schemas.Errorf(schemas.CodeLimitExceeded, "no space left")
 	w := c.worker("w1", func(cfg *Config) {
@@ -126,47 +112,42 @@ func TestAnEndThatCannotBeRecordedIsToldAndLeftToTheNextIncarnation(t *testing.T
 			return nil
 		}}
 		hasty(cfg)
-		cfg.patience.answer, cfg.patience.record = time.Nanosecond, time.Hour
+		cfg.timeouts.Answer, cfg.timeouts.Record = time.Nanosecond, time.Hour
 	})
 	cmd := command("k", sh("echo true; exit 3"))
 	_, answers := w.deliver(cmd, true, 1)
 	r := c.terminal(answers)
-	if r.ExitCode != 3 || r.Stdout != "true\n" || r.Error == nil || r.Error.Code != schemas.CodeLimitExceeded {
-		t.Fatalf("%+v", r)
-	}
+	wantFields(t, r, schemas.Result{ExitCode: 3, Stdout: "true\n", Error: coded(schemas.CodeLimitExceeded)})
 	// Until it is on record the process counts as running.
-	if v, _ := w.deliver(cmd, true, 1); v.Action != schemas.ActionDone || w.idleNow() {
-		t.Fatalf("%+v", v)
-	}
-	if r := c.exec(command("other", schemas.Exec{Command: "no-such-program"})); r.Reason != schemas.ReasonRejected {
-		t.Fatalf("the worker does nothing else: %+v", r)
-	}
+	v, _ := w.deliver(cmd, true, 1)
+	equal(t, "action", v.Action, schemas.ActionDone)
+	equal(t, "idle", w.idleNow(), false)
+	wantFields(t, c.exec(command("other", schemas.Exec{Command: "no-such-program"})), schemas.Result{Reason: schemas.ReasonRejected})
 	w.stop()
 	if got := w.log.of("command_failed"); len(got) != 2 || got[1]["error"] == nil && got[0]["error"] == nil {
-		t.Fatalf("%v", got)
+		t.Fatalf("command_failed lines are %v, want 2, one with an error", got)
 	}
 	workers, err := c.conn.Workers(c.ctx)
 	c.must(err)
 	if len(workers) != 1 {
-		t.Fatalf("a worker that owes a record signed off: %+v", workers)
+		t.Fatalf("registered workers are %+v, want the one whose record is missing", workers)
 	}
 	c.worker("w1")
 	if last, err := c.conn.Last(c.ctx, "default", "t", processOf(cmd)); err != nil || last.Type != schemas.TypeProcessLost {
-		t.Fatalf("%v %v", last, err)
+		t.Fatalf("last record = %v, error %v; want process.lost", last, err)
 	}
 }
 
-func TestAnEndIsRecordedThoughTheAckOfTheStartWasLost(t *testing.T) {
+func TestEndIsRecordedWhenTheAckOfTheStartWasLost(t *testing.T) {
 	c := newCell(t)
 	c.worker("w1", func(cfg *Config) { cfg.Records = &failing{Records: cfg.Records, forgetful: true} })
 	r := c.exec(command("k", sh("echo on")))
-	if r.Stdout != "on\n" || r.Error != nil {
-		t.Fatalf("%+v", r)
-	}
+	equal(t, "stdout", r.Stdout, "on\n")
+	equal(t, "error", r.Error, nil)
 	c.wantRecords(r.Process, schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)
 }
 
-func TestAnAcceptanceThatCannotBeRecordedRunsNothing(t *testing.T) {
+func TestUnrecordedAcceptanceRunsNothing(t *testing.T) {
 	c := newCell(t)
 	fails := true
 	w := c.worker("w1", func(cfg *Config) {
@@ -179,27 +160,27 @@ func TestAnAcceptanceThatCannotBeRecordedRunsNothing(t *testing.T) {
 	})
 	cmd := command("k", sh("echo ran >>ran; wc -l <ran"))
 	v, answers := w.deliver(cmd, false, 1)
-	if r := c.terminal(answers); v.Action != schemas.ActionDone || r.Error.Code != schemas.CodeLimitExceeded || r.Reason != schemas.ReasonRejected {
-		t.Fatalf("%+v", r)
-	}
-	if v, answers := w.deliver(cmd, true, 1); v.Action != schemas.ActionRetry || len(answers) != 0 || !w.idleNow() {
-		t.Fatalf("%+v", v)
-	}
+	equal(t, "action", v.Action, schemas.ActionDone)
+	wantFields(t, c.terminal(answers), schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeLimitExceeded)})
+	v, answers = w.deliver(cmd, true, 1)
+	equal(t, "action", v.Action, schemas.ActionRetry)
+	equal(t, "answers", len(answers), 0)
+	equal(t, "idle", w.idleNow(), true)
 	c.wantRecords(processOf(cmd))
 	fails = false
-	if v, answers := w.deliver(cmd, true, 2); v.Action != schemas.ActionDone || c.terminal(answers).Stdout != "1\n" {
-		t.Fatalf("%+v", v)
-	}
+	v, answers = w.deliver(cmd, true, 2)
+	equal(t, "action", v.Action, schemas.ActionDone)
+	wantFields(t, c.terminal(answers), schemas.Result{Stdout: "1\n"})
 }
 
-// failing are records that do not take everything.
+// failing are records whose writes may fail.
 type failing struct {
 	Records
 	fails     func(*schemas.Event) error
 	forgetful bool // the ack of an asynchronous record is lost
 }
 
-// Append fails where the test says so.
+// Append fails when the test's function does.
 func (f *failing) Append(ctx context.Context, ev *schemas.Event, after uint64) (uint64, error) {
 	if f.fails != nil {
 		if err := f.fails(ev); err != nil {
@@ -209,7 +190,7 @@ func (f *failing) Append(ctx context.Context, ev *schemas.Event, after uint64) (
 	return f.Records.Append(ctx, ev, after)
 }
 
-// AppendAsync loses the ack where the test says so.
+// AppendAsync loses the ack when forgetful.
 func (f *failing) AppendAsync(ev *schemas.Event, after uint64) (func(context.Context) (uint64, error), error) {
 	wait, err := f.Records.AppendAsync(ev, after)
 	if err != nil || !f.forgetful {

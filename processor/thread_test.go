@@ -13,31 +13,27 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func TestAnIdleSessionExpiresAndItsThreadBeginsAnew(t *testing.T) {
+func TestIdleSessionExpiresAndTheThreadGetsANewOne(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1", soon, func(cfg *Config) { cfg.IdleTimeout = time.Millisecond })
 	first := c.exec(command("k1", sh("echo one >file")))
 	ended := c.await(func(ev *schemas.Event) bool { return ev.Type == schemas.TypeSessionExpired })
 	if first.Epoch == 0 || ended.Session == "" {
-		t.Fatalf("%+v", ended)
+		t.Fatalf("epoch %d, ended session %q: want both", first.Epoch, ended.Session)
 	}
-	<-w.stage.sandboxes()[0].Done()
-	// Its workspace stays.
-	if r := c.exec(command("k2", sh("cat file"))); r.Stdout != "one\n" || r.Epoch != 1 {
-		t.Fatalf("%+v %v", r, r.Error)
-	}
+	<-w.provider.sandboxes()[0].Done()
+	// The workspace stays.
+	wantFields(t, c.exec(command("k2", sh("cat file"))), schemas.Result{Stdout: "one\n", Epoch: 1})
 	again := c.await(func(ev *schemas.Event) bool {
 		return ev.Type == schemas.TypeSessionCreated && ev.Session != ended.Session
 	})
-	if again.Thread != "t" {
-		t.Fatalf("%+v", again)
-	}
+	equal(t, "thread", again.Thread, "t")
 	if got := w.log.of("session_expired"); len(got) == 0 || got[0]["session_id"] != ended.Session {
-		t.Fatalf("%v", got)
+		t.Fatalf("session_expired lines are %v, want the first of session %s", got, ended.Session)
 	}
 }
 
-func TestASessionThatRunsSomethingNeverExpires(t *testing.T) {
+func TestBusySessionDoesNotExpire(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1", func(cfg *Config) { cfg.IdleTimeout = time.Nanosecond; cfg.SweepEvery = time.Hour })
 	cmd := command("k", sh("echo on; exec sleep 300"))
@@ -47,35 +43,31 @@ func TestASessionThatRunsSomethingNeverExpires(t *testing.T) {
 	if err := w.control(processOf(cmd), schemas.Control{Kill: &schemas.KillRequest{}}); err != nil {
 		t.Fatal(err)
 	}
-	if r := c.end(call); r.Reason != schemas.ReasonKilled {
-		t.Fatalf("%+v", r)
-	}
+	wantFields(t, c.end(call), schemas.Result{Reason: schemas.ReasonKilled})
 	w.expireIdle(c.ctx)
 	if _, _, err := c.conn.Session(c.ctx, "default", "t"); !errors.Is(err, schemas.ErrNotFound) {
-		t.Fatalf("the session is still there: %v", err)
+		t.Fatalf("session: error %v, want not_found", err)
 	}
 }
 
-func TestCommandsThatRaceWithTheExpiryAllRunOnce(t *testing.T) {
+func TestCommandsThatRaceWithTheExpiryRunOnce(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1", func(cfg *Config) { cfg.IdleTimeout = time.Nanosecond; cfg.SweepEvery = time.Millisecond })
 	for i := range 25 {
 		cmd := command(fmt.Sprintf("k%d", i), sh("echo ran >>ran; wc -l <ran"))
-		// A durable command that meets the expiry comes again; here at once.
+		// A durable command that meets the expiry is delivered again; here at once.
 		for c.ctx.Err() == nil {
 			v, answers := w.deliver(cmd, true, 1)
 			if v.Action == schemas.ActionRetry {
 				continue
 			}
-			if r := c.terminal(answers); r.Stdout != fmt.Sprintf("%d\n", i+1) {
-				t.Fatalf("command %d: %q %v", i, r.Stdout, r.Error)
-			}
+			wantFields(t, c.terminal(answers), schemas.Result{Stdout: fmt.Sprintf("%d\n", i+1)})
 			break
 		}
 	}
 }
 
-func TestProvidersAreThoseTheWorkerOffersAndTheThreadHas(t *testing.T) {
+func TestProviderMustBeOfferedAndFitTheSession(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1", func(cfg *Config) {
 		cfg.DefaultProvider = ""
@@ -101,16 +93,15 @@ func TestProvidersAreThoseTheWorkerOffersAndTheThreadHas(t *testing.T) {
 			v, answers := w.deliver(cmd, durable, 1)
 			r := c.terminal(answers)
 			if v.Action != schemas.ActionDone || (k.code == "") != r.Success || (k.code != "" && (r.Error == nil || r.Error.Code != k.code)) {
-				t.Errorf("provider %q, durable %v: %+v %+v %v", k.provider, durable, v, r, r.Error)
+				t.Errorf("provider %q, durable %v: action %v, success %v, error %v; want done and code %q", k.provider, durable, v.Action, r.Success, r.Error, k.code)
 			}
 		}
 	}
-	if p := w.HandlePlace(c.ctx, "default", schemas.PlaceRequest{Thread: "t3", Provider: "docker"}); p.Error == nil || p.Error.Code != schemas.CodePermissionDenied {
-		t.Errorf("%+v", p)
-	}
+	p := w.HandlePlace(c.ctx, "default", schemas.PlaceRequest{Thread: "t3", Provider: "docker"})
+	wantFields(t, p, schemas.PlaceReply{Error: coded(schemas.CodePermissionDenied)})
 }
 
-func TestThreadsAtOnceDoNotShareTheLastPlace(t *testing.T) {
+func TestConcurrentThreadsDoNotExceedMaxProcesses(t *testing.T) {
 	c := newCell(t)
 	const room = 2
 	var now, most atomic.Int64
@@ -135,9 +126,7 @@ func TestThreadsAtOnceDoNotShareTheLastPlace(t *testing.T) {
 			cmd.Thread = fmt.Sprintf("t%d", i)
 			for c.ctx.Err() == nil {
 				if v, answers := w.deliver(cmd, true, 1); v.Action == schemas.ActionDone {
-					if r := c.terminal(answers); !r.Success {
-						t.Errorf("%+v", r)
-					}
+					wantFields(t, c.terminal(answers), schemas.Result{Success: true})
 					return
 				}
 			}
@@ -145,51 +134,45 @@ func TestThreadsAtOnceDoNotShareTheLastPlace(t *testing.T) {
 	}
 	all.Wait()
 	if most.Load() > room {
-		t.Fatalf("%d ran at once", most.Load())
+		t.Fatalf("%d ran at the same time, want at most %d", most.Load(), room)
 	}
 }
 
-func TestManyCommandsOfAThreadShareOneSandbox(t *testing.T) {
+func TestCommandsOfAThreadShareOneSandbox(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
 	var all sync.WaitGroup
 	for i := range 16 {
 		all.Go(func() {
 			_, answers := w.deliver(command(fmt.Sprint("k", i), sh(":")), i%2 == 0, 1)
-			if r := c.terminal(answers); !r.Success {
-				t.Errorf("%+v %v", r, r.Error)
-			}
+			wantFields(t, c.terminal(answers), schemas.Result{Success: true})
 		})
 	}
 	all.Wait()
-	if n := len(w.stage.sandboxes()); n != 1 {
-		t.Fatalf("%d sandboxes", n)
+	if n := len(w.provider.sandboxes()); n != 1 {
+		t.Fatalf("%d sandboxes, want 1", n)
 	}
 	c.await(func(ev *schemas.Event) bool { return ev.Type == schemas.TypeSandboxRunning })
 }
 
-func TestAFailedSandboxIsToldAndTheNextCommandTriesAgain(t *testing.T) {
+func TestFailedSandboxIsReportedAndTriedAgain(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
-	create := w.stage.create
-	w.stage.create = func(context.Context, sandbox.Spec) (sandbox.Sandbox, error) {
+	create := w.provider.create
+	w.provider.create = func(context.Context, sandbox.Spec) (sandbox.Sandbox, error) {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "no cgroups here")
 	}
-	if r := c.exec(command("k1", sh(":"))); r.Reason != schemas.ReasonRejected || r.Error.Code != schemas.CodeUnavailable {
-		t.Fatalf("%+v", r)
-	}
+	wantFields(t, c.exec(command("k1", sh(":"))), schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeUnavailable)})
 	var info schemas.SandboxInfo
 	c.must(c.await(func(ev *schemas.Event) bool { return ev.Type == schemas.TypeSandboxFailed }).Decode(&info))
 	if info.Error == nil || info.Provider != "local" {
-		t.Fatalf("%+v", info)
+		t.Fatalf("sandbox.failed = %+v, want provider local with an error", info)
 	}
-	w.stage.create = create
-	if r := c.exec(command("k2", sh(":"))); !r.Success {
-		t.Fatalf("%+v", r)
-	}
+	w.provider.create = create
+	wantFields(t, c.exec(command("k2", sh(":"))), schemas.Result{Success: true})
 }
 
-func TestConfigIsChecked(t *testing.T) {
+func TestConfigIsValidated(t *testing.T) {
 	c := newCell(t)
 	good := c.worker("w1").cfg
 	for name, spoil := range map[string]func(*Config){
@@ -203,7 +186,7 @@ func TestConfigIsChecked(t *testing.T) {
 		cfg := good
 		spoil(&cfg)
 		if _, err := New(cfg); !errors.Is(err, schemas.ErrInvalidArgument) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: error %v, want invalid_argument", name, err)
 		}
 	}
 	if _, err := New(good); err != nil {

@@ -137,8 +137,8 @@ type TemplateAgent struct {
 	Output string `json:"output,omitempty"`
 }
 
-// PromptWord is the argument of an agent's command that the prompt replaces.
-const PromptWord = "{prompt}"
+// PromptPlaceholder is the argument of an agent's command that the prompt replaces.
+const PromptPlaceholder = "{prompt}"
 
 // The values of [TemplateAgent].Output. An empty one leaves the choice to the first line of the output.
 const (

@@ -286,17 +286,17 @@ func (a *TemplateAgent) validate() error {
 	argument := false
 	for i, word := range a.Command {
 		switch {
-		case word == PromptWord && i == 0:
+		case word == PromptPlaceholder && i == 0:
 			return invalid("agent.command[0]", "the program cannot be the prompt")
-		case word == PromptWord:
+		case word == PromptPlaceholder:
 			argument = true
-		case strings.Contains(word, PromptWord):
+		case strings.Contains(word, PromptPlaceholder):
 			// Inside a longer word, such as a shell line, a prompt could become code.
-			return invalid(fmt.Sprintf("agent.command[%d]", i), "%s must be an argument by itself", PromptWord)
+			return invalid(fmt.Sprintf("agent.command[%d]", i), "%s must be an argument by itself", PromptPlaceholder)
 		}
 	}
 	if a.Stdin != nil && !*a.Stdin && !argument {
-		return invalid("agent.stdin", "the program would get no prompt: add the argument %s, or set stdin to true", PromptWord)
+		return invalid("agent.stdin", "the program would get no prompt: add the argument %s, or set stdin to true", PromptPlaceholder)
 	}
 	return first(checkMillis("agent.timeout_ms", a.TimeoutMS), oneOf("agent.output", a.Output, AgentOutputs()))
 }

@@ -1,0 +1,162 @@
+// Package recovery goes on with what an earlier incarnation of the worker left running, and reports as lost what no worker runs any
+// more.
+//
+//	Reattach: sandboxes of the providers ──► session still this worker's ──► processes without an end ──► Resume
+//	Recover:  processes without an end that do not run here ──► lost
+//	Reap:     the same for workers whose lease has lapsed
+package recovery
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sluice-dev/sluice/processor/internal/publisher"
+	"github.com/sluice-dev/sluice/processor/internal/run"
+	"github.com/sluice-dev/sluice/processor/internal/session"
+	"github.com/sluice-dev/sluice/processor/internal/work"
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Roster lists the workers, and what dead ones left behind.
+type Roster interface {
+	// LeaseAlive reports whether a worker's lease has not lapsed.
+	LeaseAlive(ctx context.Context, worker string) (bool, error)
+	// Workers lists all registered workers, dead ones too.
+	Workers(ctx context.Context) ([]schemas.WorkerInfo, error)
+	// Unregister removes a worker from the list.
+	Unregister(ctx context.Context, worker string) error
+}
+
+// History finds the processes that a worker accepted from a sequence on and left without an end.
+type History interface {
+	Unfinished(ctx context.Context, worker string, from uint64) ([]*schemas.Event, error)
+}
+
+// Recovery recovers workers: this one, when it starts, and dead ones. All fields are required.
+type Recovery struct {
+	Publisher  *publisher.Publisher
+	Background *work.Background
+	Sessions   *session.Sessions
+	Runs       *run.Runs
+	Roster     Roster
+	History    History
+	Providers  map[string]sandbox.Provider
+}
+
+// Reattach finds what an earlier incarnation of this worker left running: its sandboxes with their threads, and the processes in
+// them whose end is not on record, which count as running from here on. Sandboxes and processes that are no longer this worker's
+// are to be ended. Nothing of this happens before start is called: a worker that cannot start must leave everything as it is.
+// Errors: unavailable.
+func (rc *Recovery) Reattach(ctx context.Context) (start func(), err error) {
+	var steps []func()
+	for name, provider := range rc.Providers {
+		reattacher, ok := provider.(sandbox.Reattacher)
+		if !ok {
+			continue
+		}
+		found, err := reattacher.Attach(ctx)
+		if err != nil {
+			// Its processes are reported as lost: whether they still run is unknown.
+			rc.Publisher.Log.Warn().Err(err).Str("provider", name).Msg("cannot list the sandboxes of an earlier incarnation")
+			continue
+		}
+		for _, sb := range found {
+			next, err := rc.reattach(ctx, name, sb)
+			if err != nil {
+				return nil, err
+			}
+			steps = append(steps, next...)
+		}
+	}
+	return func() {
+		for _, step := range steps {
+			rc.Runs.Go(step)
+		}
+	}, nil
+}
+
+// reattach gives a sandbox back to its thread, or ends it.
+func (rc *Recovery) reattach(ctx context.Context, provider string, sb sandbox.Attached) (steps []func(), err error) {
+	t, err := rc.Sessions.Adopt(ctx, provider, sb)
+	if err != nil {
+		return nil, err
+	}
+	if t == nil {
+		rc.Publisher.Log.Info().Str("sandbox", sb.ID()).Str("thread", sb.Spec().Thread).Msg("sandbox_stale")
+		// An end that its context cuts short goes on by itself.
+		return []func(){func() { _ = sb.Terminate(rc.Background.Context(), 0) }}, nil
+	}
+	held, err := sb.Held(ctx)
+	if err != nil {
+		return nil, nil //nolint:nilerr // it has just ended: its processes are reported as lost
+	}
+	for _, h := range held {
+		step, err := rc.Runs.Resume(ctx, t, sb, h)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, step)
+	}
+	publisher.LogSession(rc.Publisher.Log.Info().Str("sandbox", sb.ID()), t.ID, t.Session.ID).Int("processes", t.Busy()).Msg("sandbox_reattached")
+	return steps, nil
+}
+
+// Recover reports as lost what this worker's earlier incarnations left unfinished and Reattach did not find. Errors: unavailable.
+func (rc *Recovery) Recover(ctx context.Context) error {
+	workers, err := rc.Roster.Workers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, info := range workers {
+		if info.ID == rc.Publisher.Worker {
+			if err := rc.reportLost(ctx, info); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Reap recovers workers whose lease has lapsed. Several workers may reap the same one: the records decide which was first.
+func (rc *Recovery) Reap(ctx context.Context) {
+	log := &rc.Publisher.Log
+	workers, err := rc.Roster.Workers(ctx)
+	if err != nil {
+		log.Debug().Err(err).Msg("list workers")
+		return
+	}
+	for _, info := range workers {
+		if info.ID == rc.Publisher.Worker {
+			continue
+		}
+		alive, err := rc.Roster.LeaseAlive(ctx, info.ID)
+		if err != nil || alive {
+			continue
+		}
+		if err := rc.reportLost(ctx, info); err != nil {
+			log.Warn().Err(err).Str("dead_worker", info.ID).Msg("recover")
+			continue
+		}
+		if err := rc.Roster.Unregister(ctx, info.ID); err != nil {
+			log.Warn().Err(err).Str("dead_worker", info.ID).Msg("unregister")
+		}
+	}
+}
+
+// reportLost records what a worker left unfinished, and what does not run here, as lost.
+func (rc *Recovery) reportLost(ctx context.Context, info schemas.WorkerInfo) error {
+	unfinished, err := rc.History.Unfinished(ctx, info.ID, info.LowSeq)
+	if err != nil {
+		return err
+	}
+	for _, last := range unfinished {
+		if rc.Runs.Running(last.Tenant, last.Process) {
+			continue
+		}
+		if _, err := rc.Runs.RecordLost(ctx, last); err != nil && !errors.Is(err, schemas.ErrConflict) {
+			return err
+		}
+	}
+	return nil
+}

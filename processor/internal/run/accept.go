@@ -1,0 +1,287 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sluice-dev/sluice/processor/internal/publisher"
+	"github.com/sluice-dev/sluice/processor/internal/session"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// HandleCommand accepts a command and lets it run, or answers why not. It returns once the command is on record.
+func (rs *Runs) HandleCommand(ctx context.Context, d *schemas.Delivery) schemas.Verdict {
+	// The end of the caller's context must not cut an acceptance in two: a process whose record was written unseen would be lost.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rs.cfg.Timeouts.Accept)
+	defer cancel()
+	if d.Command != nil {
+		// A command that arrives on both paths at once is decided twice, one after the other: the second attaches to a process
+		// that is on record.
+		defer rs.decisions.Lock(key(d.Tenant, d.Process))()
+	}
+	return rs.decide(ctx, d)
+}
+
+// facts are what decide knows of a command.
+type facts struct {
+	admission
+	thread *session.Thread
+	owner  string
+	run    *Run           // the running process of the same id
+	why    *schemas.Error // why it cannot run here
+}
+
+// decide is HandleCommand for a caller that holds the key of the command.
+func (rs *Runs) decide(ctx context.Context, d *schemas.Delivery) schemas.Verdict {
+	f := rs.gatherFacts(ctx, d)
+	switch s := admit(f.admission); s {
+	case stepRun:
+		return rs.accept(ctx, d, f.thread, 0)
+	case stepAttach:
+		if f.run.attach(d.Inbox) {
+			rs.publisher.Answer(d.Inbox, f.run.accepted)
+			return verdict(s, "", nil)
+		}
+		return rs.decide(ctx, d) // it has ended since: its record answers
+	case stepForward:
+		return verdict(s, f.owner, nil)
+	case stepReject:
+		if f.why == nil {
+			f.why = schemas.Errorf(schemas.CodeUnavailable, "delivered %d times and never accepted", d.Attempt)
+		}
+		// The names of an invalid command may be no ids, which the subject of an event needs.
+		tenant, thread := d.Tenant, d.Thread
+		if !schemas.ValidID(tenant) {
+			tenant = schemas.DefaultTenant
+		}
+		if !schemas.ValidID(thread) {
+			thread = "_"
+		}
+		rs.publisher.Publish(ctx, rs.publisher.Event(schemas.TypeValidationFailed, tenant, thread, "", "", f.why))
+		return rs.refuse(d, s, f.why)
+	case stepConflict:
+		return rs.refuse(d, s, keyConflict(d))
+	default:
+		if f.why == nil {
+			f.why = rs.unavailable(d, admission{leaving: true})
+		}
+		return rs.refuse(d, s, f.why)
+	}
+}
+
+// gatherFacts finds out what admit has to know of a command, and claims its thread for that.
+func (rs *Runs) gatherFacts(ctx context.Context, d *schemas.Delivery) facts {
+	f := facts{admission: admission{invalid: d.Invalid != nil, durable: d.Durable, worn: d.Attempt > rs.cfg.MaxAttempts}, why: d.Invalid}
+	if d.Command == nil {
+		return f
+	}
+	f.why = nil
+	rs.mu.Lock()
+	f.leaving = rs.leaving || rs.publisher.Fenced()
+	f.run = rs.runs[key(d.Tenant, d.Process)]
+	f.full = len(rs.runs) >= rs.cfg.MaxProcesses
+	rs.mu.Unlock()
+	if f.run != nil {
+		f.running, f.same = true, f.run.fingerprint == d.Fingerprint
+		return f
+	}
+	if f.leaving {
+		return f
+	}
+	want := session.Request{
+		Placement: session.Placement{Provider: d.Command.Provider, Image: d.Command.Image}, Template: d.Command.Template, Session: d.Command.Session,
+	}
+	var err error
+	if f.thread = rs.sessions.Find(d.Tenant, d.Thread); f.thread != nil {
+		err = want.Fits(&f.thread.Session)
+	} else {
+		var claim session.Claim
+		claim, err = rs.sessions.Claim(ctx, d.Tenant, d.Thread, want)
+		f.thread, f.owner = claim.Thread, claim.Owner
+	}
+	switch {
+	case err == nil && f.thread == nil:
+		f.foreign = true
+		return f
+	case err == nil:
+	case schemas.CodeOf(err).Final(), errors.Is(err, schemas.ErrUnavailable) && rs.cfg.NeedsProvider:
+		f.unserved, f.why = true, schemas.AsError(err)
+		return f
+	default:
+		f.unknown, f.why = true, schemas.AsError(err)
+		return f
+	}
+	switch {
+	case d.Command.Message != nil && f.thread.Template.Agent == nil:
+		f.unserved = true
+		f.why = schemas.Errorf(schemas.CodeInvalidArgument,
+			"template: thread %s has a session of template %s, which has no agent: stop that session, or use another thread, with a template that has one (see `sluice template list`)", d.Thread, cmp.Or(f.thread.Session.Template, session.DefaultTemplate)).With("path", "template")
+		return f
+	case d.Command.Message != nil, rs.cfg.Policy == nil: // an agent's command comes from the template
+	default:
+		if err := rs.cfg.Policy.Check(f.thread.Template, d.Command.Exec.Command, d.Command.Exec.Args); err != nil {
+			f.denied, f.why = true, schemas.AsError(err)
+			return f
+		}
+	}
+	if f.full {
+		f.why = rs.unavailable(d, admission{full: true})
+	}
+	return f
+}
+
+// unavailable is the reason why there is no room for a command now.
+func (rs *Runs) unavailable(d *schemas.Delivery, a admission) *schemas.Error {
+	switch {
+	case a.leaving:
+		return schemas.Errorf(schemas.CodeUnavailable, "worker %s cannot take commands of thread %s now: try again", rs.publisher.Worker, d.Thread)
+	case a.full:
+		return schemas.Errorf(schemas.CodePoolExhausted, "worker %s runs %d processes already: try again later, or raise --max-processes", rs.publisher.Worker, rs.cfg.MaxProcesses)
+	default:
+		return schemas.Errorf(schemas.CodeUnavailable, "thread %s is changing its owner: try again", d.Thread)
+	}
+}
+
+func keyConflict(d *schemas.Delivery) *schemas.Error {
+	// The message leaves the key out, because logs hold it: with a known key, a fingerprint could be tried out.
+	return schemas.Errorf(schemas.CodeConflict, "this key was used for another command in thread %s: use a new key", d.Thread)
+}
+
+// refuse answers a command that does not run. A declined durable one gets no answer: it is delivered again.
+func (rs *Runs) refuse(d *schemas.Delivery, s step, why *schemas.Error) schemas.Verdict {
+	if s == stepDecline {
+		if d.Durable {
+			return verdict(s, "", why)
+		}
+		// A caller falls back to CMD on unavailable alone.
+		why = schemas.Errorf(schemas.CodeUnavailable, "%s", why.Message)
+	}
+	result := &schemas.Result{
+		Process: d.Process, Thread: d.Thread, Reason: schemas.ReasonRejected, ExitCode: schemas.ExitSluiceFailed,
+		Timestamp: time.Now().UTC(), Error: why, Worker: rs.publisher.Worker,
+	}
+	if d.Command != nil && d.Command.Exec != nil {
+		result.Command = d.Command.Exec.Command
+	}
+	// This answer is no record, and is not stored.
+	rs.publisher.Answer(d.Inbox, rs.publisher.Event(schemas.TypeProcessRejected, d.Tenant, d.Thread, "", d.Process, result))
+	sessionID := ""
+	if t := rs.sessions.Find(d.Tenant, d.Thread); t != nil {
+		sessionID = t.Session.ID
+	}
+	publisher.LogCommand(rs.publisher.Log.Info(), d.Process, d.Thread, sessionID, d.Attempt).
+		Str("code", string(why.Code)).Str("reason", why.Message).Msg("command_refused")
+	return verdict(s, "", why)
+}
+
+// accept writes the process's first record, after the one at this sequence (0 for none), and starts the run. The record comes
+// before the fork: otherwise a second worker could fork as well.
+func (rs *Runs) accept(ctx context.Context, d *schemas.Delivery, t *session.Thread, after uint64) schemas.Verdict {
+	run := rs.newRun(t, d)
+	if a := rs.enter(run); a != (admission{}) {
+		a.durable = d.Durable
+		return rs.refuse(d, admit(a), rs.unavailable(d, a))
+	}
+	record := schemas.Accepted{
+		Fingerprint: d.Fingerprint, Command: run.exec.Command, Args: run.args, ArgsTruncated: run.argsTruncated, TimeoutMS: run.exec.TimeoutMS,
+		Epoch: run.epoch, Retry: run.exec.Retry, OutputLimit: run.exec.OutputLimit, StdinOpen: run.exec.StdinOpen, StdinBytes: int64(len(run.exec.Stdin)),
+	}
+	if run.turn != nil {
+		record.Op, record.User = schemas.OpMessage, run.user
+	}
+	run.accepted = rs.event(run, schemas.TypeProcessAccepted, record)
+	seq, err := rs.cfg.Records.Append(ctx, run.accepted, after)
+	if err != nil {
+		rs.leave(run)
+		if run.turn != nil {
+			rs.ending.Go(run.turn.Done)
+		}
+		rs.ending.Done()
+		conflict := errors.Is(err, schemas.ErrConflict)
+		if conflict && after == 0 {
+			return rs.onDuplicateKey(ctx, d, t)
+		}
+		s := stepRefuse
+		if d.Durable || conflict {
+			s = stepDecline
+		}
+		return rs.refuse(d, s, schemas.AsError(err))
+	}
+	rs.SawSeq(seq)
+	run.seq = seq
+	rs.answerAccepted(d, run)
+	go func() {
+		defer rs.ending.Done()
+		rs.runToEnd(run, func(result *schemas.Result) error { return rs.execute(run, result) })
+	}()
+	return verdict(stepRun, "", nil)
+}
+
+// acceptDelay is the time after which a caller gets the acceptance of its command. A command that ends before needs no such
+// answer: its end says as much.
+const acceptDelay = 5 * time.Millisecond
+
+// answerAccepted answers the caller of a command that does not end at once.
+func (rs *Runs) answerAccepted(d *schemas.Delivery, run *Run) {
+	switch {
+	case d.Inbox == "":
+	case d.Durable: // its caller has waited in the queue already
+		rs.publisher.Answer(d.Inbox, run.accepted)
+	default:
+		inbox := d.Inbox
+		timer := time.AfterFunc(acceptDelay, func() {
+			run.mu.Lock()
+			notified := run.notified
+			run.mu.Unlock()
+			if !notified {
+				rs.publisher.Answer(inbox, run.accepted)
+			}
+		})
+		run.mu.Lock()
+		run.acceptTimer = timer
+		run.mu.Unlock()
+	}
+}
+
+// onDuplicateKey answers a command whose key was taken.
+func (rs *Runs) onDuplicateKey(ctx context.Context, d *schemas.Delivery, t *session.Thread) schemas.Verdict {
+	last, err := rs.cfg.Records.Last(ctx, d.Tenant, d.Thread, d.Process)
+	c := collision{unreadable: err != nil, safe: d.Command.Exec != nil && d.Command.Exec.Retry == schemas.RetrySafe}
+	if err == nil {
+		c.last = last.Type
+		var of struct {
+			Fingerprint string `json:"fingerprint"`
+			Epoch       uint64 `json:"epoch"`
+		}
+		c.unreadable = last.Decode(&of) != nil
+		c.same = of.Fingerprint == d.Fingerprint
+		// Only this worker can have written under this epoch, and it does not run the process.
+		c.foreign = of.Epoch > t.Session.Epoch
+	}
+	switch s := collide(c); s {
+	case stepReplay:
+		rs.publisher.Answer(d.Inbox, last)
+		publisher.LogCommand(rs.publisher.Log.Info(), d.Process, d.Thread, t.Session.ID, d.Attempt).
+			Str("record", string(last.Type)).Msg("command_replayed")
+		return verdict(s, "", nil)
+	case stepLose:
+		lost, err := rs.RecordLost(ctx, last)
+		if err != nil {
+			// Another worker was first, or the stream is out of reach: the record answers the next delivery.
+			return rs.refuse(d, stepDecline, schemas.AsError(err))
+		}
+		rs.publisher.Answer(d.Inbox, lost)
+		return verdict(s, "", nil)
+	case stepRerun:
+		return rs.accept(ctx, d, t, last.Seq)
+	case stepConflict:
+		return rs.refuse(d, s, keyConflict(d))
+	default:
+		if err == nil {
+			err = schemas.Errorf(schemas.CodeUnavailable, "process %s belongs to a later owner of thread %s", d.Process, d.Thread)
+		}
+		return rs.refuse(d, stepDecline, schemas.AsError(err))
+	}
+}

@@ -1,0 +1,193 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Control signals a running process, kills it or writes to its standard input, and calls done, once, with the outcome.
+func (rs *Runs) Control(ctl schemas.Control, done func(error)) {
+	run := rs.find(ctl.Tenant, ctl.Process)
+	if run == nil || run.thread.ID != ctl.Thread {
+		done(schemas.Errorf(schemas.CodeNotFound, "process %s of thread %s is not running: it has ended, or never started", ctl.Process, ctl.Thread))
+		return
+	}
+	switch {
+	case ctl.Signal != nil:
+		done(run.signal(ctl.Signal.Signal))
+	case ctl.Kill != nil:
+		if ctl.Kill.GraceMS < 0 || ctl.Kill.GraceMS > schemas.MaxTimeoutMS {
+			done(schemas.Errorf(schemas.CodeInvalidArgument, "grace_ms: %d is not between 0 and %d", ctl.Kill.GraceMS, schemas.MaxTimeoutMS).With("path", "grace_ms"))
+			return
+		}
+		run.Kill(time.Duration(ctl.Kill.GraceMS) * time.Millisecond)
+		done(nil)
+	case ctl.Stdin != nil:
+		run.stdin(*ctl.Stdin, done)
+	default:
+		done(schemas.Errorf(schemas.CodeInvalidArgument, "the control message has no operation: set signal, kill or stdin"))
+	}
+}
+
+// parseSignal reads SIGINT, INT or 2.
+func parseSignal(name string) (sandbox.Signal, error) {
+	if n, err := strconv.Atoi(name); err == nil && n > 0 && n < 65 {
+		return sandbox.Signal(n), nil
+	}
+	upper := strings.ToUpper(name)
+	if !strings.HasPrefix(upper, "SIG") {
+		upper = "SIG" + upper
+	}
+	if n := unix.SignalNum(upper); n != 0 {
+		return sandbox.Signal(n), nil
+	}
+	return 0, schemas.Errorf(schemas.CodeInvalidArgument, "signal: unknown signal %q: use a name such as SIGINT, or a number", name).With("path", "signal")
+}
+
+// InputDepth is how many pieces of standard input may wait for a process. A caller sends the next piece when the last is written.
+const InputDepth = 16
+
+// input writes a process's standard input, in order, while other control messages overtake it.
+type input struct {
+	pieces  chan piece
+	written int64 // bytes of the pieces; the command's own input does not count
+	eof     bool  // an earlier incarnation closed the input
+	given   bool  // an earlier incarnation wrote the command's own input
+
+	mu     sync.Mutex
+	closed bool
+}
+
+type piece struct {
+	schemas.StdinPiece
+	done func(error)
+}
+
+// newInput returns nil for a command without input. It takes pieces before the process runs.
+func newInput(e *schemas.Exec) *input {
+	if !e.StdinOpen && len(e.Stdin) == 0 {
+		return nil
+	}
+	return &input{pieces: make(chan piece, InputDepth)}
+}
+
+// serve writes the command's own input, and the pieces that come, until stop is called.
+func (in *input) serve(ctx context.Context, run *Run, proc sandbox.Process) (stop func()) {
+	if in == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		in.write(ctx, run, proc)
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+func (in *input) write(ctx context.Context, run *Run, proc sandbox.Process) {
+	written, closed := in.written, in.eof // closed: by the caller's request
+	var err error
+	if !in.given {
+		err = proc.WriteStdin(ctx, run.exec.Stdin)
+	}
+	if !run.exec.StdinOpen && err == nil {
+		err = proc.CloseStdin()
+	}
+	if closed {
+		err = io.ErrClosedPipe
+	}
+	for {
+		var p piece
+		select {
+		case p = <-in.pieces:
+		case <-ctx.Done():
+			return
+		}
+		repeated := p.Offset <= written && p.Offset+int64(len(p.Data)) <= written
+		switch {
+		case repeated && (closed || err == nil && !p.End):
+			p.done(nil) // its answer was lost
+			continue
+		case err != nil:
+		case p.Offset > written:
+			p.done(schemas.Errorf(schemas.CodeInvalidArgument, "offset: %d, but only %d bytes of input came before", p.Offset, written).With("path", "offset"))
+			continue
+		case !repeated:
+			fresh := p.Data[written-p.Offset:]
+			if err = proc.WriteStdin(ctx, fresh); err == nil {
+				written += int64(len(fresh))
+			}
+		}
+		if err == nil && p.End {
+			if err = proc.CloseStdin(); err == nil {
+				p.done(nil)
+				closed, err = true, io.ErrClosedPipe
+				continue
+			}
+		}
+		p.done(inputError(run, err))
+	}
+}
+
+func inputError(run *Run, err error) error {
+	if errors.Is(err, io.ErrClosedPipe) || errors.Is(err, context.Canceled) {
+		return schemas.Errorf(schemas.CodeNotFound, "process %s reads no more input", run.process)
+	}
+	return err
+}
+
+// refuse answers the pieces that still wait, and later ones, once the process has ended.
+func (in *input) refuse(run *Run) {
+	if in == nil {
+		return
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.closed = true
+	for {
+		select {
+		case p := <-in.pieces:
+			p.done(inputError(run, io.ErrClosedPipe))
+		default:
+			return
+		}
+	}
+}
+
+// stdin queues a piece of standard input.
+func (run *Run) stdin(p schemas.StdinPiece, done func(error)) {
+	in := run.input
+	if in == nil || !run.exec.StdinOpen {
+		done(schemas.Errorf(schemas.CodeInvalidArgument, "process %s was started without an open standard input: set stdin_open", run.process))
+		return
+	}
+	if p.Offset < 0 {
+		done(schemas.Errorf(schemas.CodeInvalidArgument, "offset: %d is negative", p.Offset).With("path", "offset"))
+		return
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.closed {
+		done(inputError(run, io.ErrClosedPipe))
+		return
+	}
+	select {
+	case in.pieces <- piece{p, done}:
+	default:
+		done(schemas.Errorf(schemas.CodeUnavailable, "too much input waits for process %s: send a piece when the last is written", run.process))
+	}
+}

@@ -1,0 +1,119 @@
+package run
+
+import "github.com/sluice-dev/sluice/schemas"
+
+// step is what becomes of a command.
+type step int
+
+const (
+	stepRun      step = iota // write accepted, and run it
+	stepReject               // it can never be accepted: answer why; a durable one is a dead letter
+	stepRefuse               // not accepted, final for this sending: answer why
+	stepDecline              // not now, not here: a caller falls back to CMD, a durable command comes again
+	stepForward              // another worker owns the thread
+	stepAttach               // it runs here already: its end is sent to this caller too
+	stepReplay               // it has ended: its stored result is the answer
+	stepConflict             // the key belongs to another command
+	stepLose                 // it was accepted and no worker runs it: record that, and answer
+	stepRerun                // the same, but the caller declared a second run safe
+)
+
+// admission holds the facts of a command before its record is written.
+type admission struct {
+	invalid  bool // it does not decode, or does not validate
+	durable  bool // it came from CMD, and is delivered again until a verdict ends it
+	worn     bool // it was delivered too often
+	leaving  bool // this worker is shutting down or has lost its lease
+	foreign  bool // another live worker owns the thread
+	unserved bool // no provider here can serve it, or the thread's session is not the one it asks for
+	denied   bool // the policy of the thread's template refuses it
+	full     bool // no room for another process
+	unknown  bool // the thread's owner could not be determined
+	running  bool // this worker runs a process of that id
+	same     bool // … for the same command
+}
+
+// admit decides before the record is written. The first row that fits decides.
+func admit(a admission) step {
+	rows := []struct {
+		fits bool
+		then step
+	}{
+		{a.invalid, stepReject},
+		{a.durable && a.worn, stepReject},
+		{a.leaving, stepDecline},
+		{a.running && a.same, stepAttach},
+		{a.running, stepConflict},
+		{a.unknown, stepDecline},
+		{a.foreign && a.durable, stepForward},
+		{a.foreign, stepDecline},
+		{a.unserved, stepRefuse},
+		{a.denied, stepReject},
+		{a.full && a.durable, stepDecline},
+		{a.full, stepRefuse},
+	}
+	for _, r := range rows {
+		if r.fits {
+			return r.then
+		}
+	}
+	return stepRun
+}
+
+// collision holds the facts of a command whose key has a record. Commands of one key are decided one at a time, so this worker
+// does not run it.
+type collision struct {
+	unreadable bool // the record could not be read
+	same       bool // it is for the same command
+	last       schemas.EventType
+	foreign    bool // a later owner of the thread wrote it
+	safe       bool // the caller declared a second run safe
+}
+
+// collide decides when the key was taken. The first row that fits decides.
+func collide(c collision) step {
+	ended := c.last.Terminal()
+	rows := []struct {
+		fits bool
+		then step
+	}{
+		{c.unreadable, stepDecline},
+		{!c.same, stepConflict},
+		{c.last == schemas.TypeProcessLost && c.safe, stepRerun},
+		{ended, stepReplay},
+		{c.foreign, stepDecline},
+		{c.safe, stepRerun},
+	}
+	for _, r := range rows {
+		if r.fits {
+			return r.then
+		}
+	}
+	return stepLose
+}
+
+// verdict is what a step means for a durable command. A fast one was answered already.
+func verdict(s step, owner string, why *schemas.Error) schemas.Verdict {
+	switch s {
+	case stepReject:
+		return schemas.Verdict{Action: schemas.ActionDead, Reason: why}
+	case stepDecline:
+		return schemas.Verdict{Action: schemas.ActionRetry}
+	case stepForward:
+		return schemas.Verdict{Action: schemas.ActionForward, To: owner}
+	default:
+		return schemas.Verdict{Action: schemas.ActionDone}
+	}
+}
+
+// finding holds the facts of a process that a sandbox ran while its worker was away.
+type finding struct {
+	unknown bool // there is no record of it that could be read
+	ended   bool // its end is on record
+	foreign bool // another worker accepted it, or a later owner of the thread
+	partial bool // a part of its command's input was lost with the worker
+}
+
+// resume decides whether to go on with it. Otherwise it is killed, and reported as lost when no end is on record. A process that the
+// sandbox does not hold is lost in any case: it may never have started, or an earlier sandbox may have run it.
+func resume(f finding) bool { return f == finding{} }

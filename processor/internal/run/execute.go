@@ -1,0 +1,183 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sluice-dev/sluice/processor/internal/session"
+	"github.com/sluice-dev/sluice/processor/internal/work"
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// runToEnd takes a run to its recorded end. execute runs its process, or goes on with it, and fills in how it ended.
+func (rs *Runs) runToEnd(run *Run, execute func(*schemas.Result) error) {
+	if run.turn != nil {
+		run.thread.Hold() // the session is in use until the last hook has ended
+		defer run.thread.Release()
+		defer run.turn.Done()
+	}
+	result := &schemas.Result{
+		Process: run.process, Thread: run.thread.ID, Command: run.exec.Command, Args: run.args, ArgsTruncated: run.argsTruncated,
+		Timestamp: time.Now().UTC(), Fingerprint: run.fingerprint, Worker: rs.publisher.Worker, Epoch: run.epoch,
+	}
+	rs.finish(run, result, execute(result))
+	if run.turn != nil {
+		run.turn.Finish(result)
+		run.release() // until here the next incarnation finds the process, and runs the hooks
+	}
+}
+
+// awaitTurn waits until a message may be answered. Errors: errKilledEarly, those of the turn.
+func (rs *Runs) awaitTurn(run *Run) error {
+	ctx, cancel := context.WithCancel(rs.background.Context())
+	defer cancel()
+	if !run.queue(cancel) {
+		return errKilledEarly
+	}
+	err := run.turn.Await(ctx)
+	if run.isKilled() || ctx.Err() != nil {
+		return errKilledEarly
+	}
+	return session.StartError(err)
+}
+
+// errKilledEarly reports that a process was killed before it started.
+var errKilledEarly = errors.New("killed before it was started")
+
+// execute starts the process, stores its output and fills in how it ended. With an error, the process was not seen to run.
+func (rs *Runs) execute(run *Run, result *schemas.Result) error {
+	if run.turn != nil {
+		if err := rs.awaitTurn(run); err != nil {
+			return err
+		}
+	}
+	proc, sb, err := rs.start(run)
+	if err != nil {
+		return err
+	}
+	run.started(proc)
+	return rs.follow(run, proc, rs.recordStart(run, proc, sb.ID()), rs.newCapture(run), nil, result)
+}
+
+// start starts the process in the thread's sandbox. Errors: errKilledEarly; *sandbox.StartError when the command is at fault; lost
+// when the process may have run; any other when it did not.
+func (rs *Runs) start(run *Run) (sandbox.Process, sandbox.Sandbox, error) {
+	// The start of the sandbox has a deadline of its own, from when it begins; the command's timeout includes neither.
+	waiting, cancel := context.WithCancel(rs.background.Context())
+	defer cancel()
+	if !run.starting(cancel) {
+		return nil, nil, errKilledEarly
+	}
+	for again := run.exec.Retry == schemas.RetrySafe; ; {
+		sb, err := rs.sessions.Sandbox(waiting, run.thread)
+		if run.isKilled() {
+			return nil, nil, errKilledEarly
+		}
+		if err != nil {
+			return nil, nil, session.StartError(err)
+		}
+		ctx, done := context.WithTimeout(waiting, rs.cfg.Timeouts.Start)
+		defer done()
+		proc, err := sb.Start(ctx, sandbox.Command{
+			ID: run.process, Path: run.exec.Command, Args: run.exec.Args, Env: run.exec.Env, Dir: run.exec.Cwd,
+			Stdin:   run.exec.StdinOpen || len(run.exec.Stdin) > 0,
+			Timeout: time.Duration(run.exec.TimeoutMS) * time.Millisecond, Grace: time.Duration(run.exec.GraceMS) * time.Millisecond,
+		})
+		switch {
+		case err == nil:
+			return proc, sb, nil
+		case errors.Is(err, sandbox.ErrEnded) && rs.gone(ctx, sb, err) && ctx.Err() == nil:
+			// The sandbox had ended before it got the command: the next iteration creates another.
+		case ctx.Err() == nil && !rs.gone(ctx, sb, err):
+			return nil, nil, session.StartError(err)
+		case ctx.Err() != nil && run.isKilled():
+			return nil, nil, errKilledEarly
+		case ctx.Err() == nil && again:
+			again = false
+		default:
+			return nil, nil, schemas.Errorf(schemas.CodeLost,
+				"the sandbox of process %s did not report whether the process started (%w): send it with a new key, or with retry \"safe\"", run.process, err)
+		}
+	}
+}
+
+// gone reports whether a start failed because its sandbox ended: the process may have started by then.
+func (rs *Runs) gone(ctx context.Context, sb sandbox.Sandbox, err error) bool {
+	if !errors.Is(err, schemas.ErrUnavailable) {
+		return false
+	}
+	wait := time.NewTimer(rs.cfg.Timeouts.Gone)
+	defer wait.Stop()
+	select {
+	case <-sb.Done():
+		return true
+	case <-ctx.Done():
+		return true
+	case <-wait.C:
+		return false // the sandbox is there, and refused
+	}
+}
+
+// recording waits for a record that is on its way, and returns its sequence.
+type recording func(context.Context) (uint64, error)
+
+// recordStart records the start without waiting. When it cannot, the process still runs, and its end follows on accepted.
+func (rs *Runs) recordStart(run *Run, proc sandbox.Process, sandboxID string) recording {
+	err := rs.publisher.CheckLease()
+	if err == nil {
+		var wait recording
+		wait, err = rs.cfg.Records.AppendAsync(rs.event(run, schemas.TypeProcessStarted, schemas.Started{
+			Fingerprint: run.fingerprint, Command: run.exec.Command, PID: proc.PID(), Sandbox: sandboxID, Epoch: run.epoch, Retry: run.exec.Retry,
+		}), run.seq)
+		if err == nil {
+			return wait
+		}
+	}
+	return func(context.Context) (uint64, error) { return 0, err }
+}
+
+// follow takes a running process to its end. out is the capture of the output that is stored already, and after where that ends.
+func (rs *Runs) follow(run *Run, proc sandbox.Process, recorded recording, out *capture, after *schemas.LogRange, result *schemas.Result) error {
+	ctx := rs.background.Context()
+	stopInput := run.input.serve(ctx, run, proc)
+	outputErr := rs.pump(run, proc, out, after, result)
+	// Only the exit record, or the loss of the sandbox, ends a process: neither the end of its output nor of the worker does.
+	exit, err := proc.Wait(context.WithoutCancel(ctx))
+	stopInput()
+	if err != nil {
+		return err
+	}
+	if seq, err := recorded(ctx); err == nil {
+		rs.SawSeq(seq)
+		run.seq = seq
+	} else if !rs.publisher.Fenced() {
+		run.log(rs.publisher.Log.Warn().Err(err)).Msg("started not recorded")
+	}
+	fill(result, exit)
+	result.SetOutput(schemas.Stdout, out.stdout.kept, exit.Stdout)
+	result.SetOutput(schemas.Stderr, out.stderr.kept, exit.Stderr)
+	if exit.Limit != nil {
+		result.Error = schemas.AsError(exit.Limit)
+	}
+	if outputErr != nil {
+		rs.reportGap(run, schemas.Stdout, out.stdout.stored.Load(), exit.Stdout, outputErr.Error())
+		rs.reportGap(run, schemas.Stderr, out.stderr.stored.Load(), exit.Stderr, outputErr.Error())
+		result.Error = schemas.Errorf(schemas.CodeOf(outputErr), "output of process %s could not be stored, and it was killed: %w", run.process, outputErr)
+	}
+	return nil
+}
+
+func fill(r *schemas.Result, e sandbox.Exit) {
+	r.Reason, r.ExitCode, r.Signal, r.Killed = e.Reason, e.Code, int(e.Signal), e.Killed
+	r.Success = e.Reason == schemas.ReasonExited && e.Code == 0
+	if e.Reason == schemas.ReasonLost {
+		r.ExitCode = schemas.ExitSluiceFailed
+	}
+	r.UserMS, r.SystemMS, r.MaxRSSBytes = work.Millis(e.UserTime), work.Millis(e.SystemTime), e.MaxRSS
+	if !e.Started.IsZero() {
+		r.Timestamp = e.Started.UTC()
+		r.DurationMS = work.Millis(e.Ended.Sub(e.Started))
+	}
+}

@@ -1,0 +1,211 @@
+package run
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-dev/sluice/processor/internal/publisher"
+	"github.com/sluice-dev/sluice/processor/internal/session"
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Run is a process from its acceptance to its end.
+type Run struct {
+	thread        *session.Thread
+	process       string
+	exec          *schemas.Exec
+	user          string // who sent the message; empty for another command
+	fingerprint   string
+	epoch         uint64   // the session's, when the command was accepted
+	args          []string // as records show them
+	argsTruncated bool
+	accepted      *schemas.Event // the first record, written before another command of the key is decided
+	firstSeq      uint64         // all its records are at or after this sequence
+	seq           uint64         // of its newest record
+	attempt       int
+	input         *input // nil when the process reads nothing
+	turn          Turn   // nil when the run answers no message
+	recorded      bool   // its end is on record
+
+	mu          sync.Mutex
+	inboxes     []string
+	notified    bool        // the callers got the end
+	acceptTimer *time.Timer // answers the first caller that the command was accepted
+	proc        sandbox.Process
+	signals     []sandbox.Signal // to send as soon as the process runs
+	killed      bool             // by request, whether it runs yet or not
+	grace       time.Duration
+	cancelStart context.CancelFunc // set while it is being started, or waits for its turn
+	queued      bool               // it waits for its turn
+}
+
+func (rs *Runs) newRun(t *session.Thread, d *schemas.Delivery) *Run {
+	run := &Run{
+		thread: t, process: d.Process, exec: d.Command.Exec,
+		fingerprint: d.Fingerprint, epoch: t.Session.Epoch, attempt: d.Attempt,
+	}
+	if m := d.Command.Message; m != nil {
+		run.exec, run.user = agentExec(t.Template.Agent, m), m.User
+		run.turn = rs.cfg.NewTurn(t, run.process, m.User, m)
+		run.args, run.argsTruncated = schemas.ShownArgs(t.Template.Agent.Command[1:]) // the prompt is in the message history
+	} else {
+		run.args, run.argsTruncated = schemas.ShownArgs(run.exec.Args)
+	}
+	run.input = newInput(run.exec)
+	run.attach(d.Inbox)
+	return run
+}
+
+// agentExec is an agent's command for a prompt.
+func agentExec(a *schemas.TemplateAgent, m *schemas.MessageRequest) *schemas.Exec {
+	e := &schemas.Exec{Command: a.Command[0], TimeoutMS: m.TimeoutMS, OutputLimit: m.OutputLimit}
+	if e.TimeoutMS == 0 {
+		e.TimeoutMS = a.TimeoutMS
+	}
+	stdin := true
+	for _, arg := range a.Command[1:] {
+		if strings.Contains(arg, schemas.PromptPlaceholder) {
+			arg, stdin = strings.ReplaceAll(arg, schemas.PromptPlaceholder, m.Prompt), false
+		}
+		e.Args = append(e.Args, arg)
+	}
+	if a.Stdin != nil {
+		stdin = *a.Stdin
+	}
+	if stdin {
+		e.Stdin = []byte(m.Prompt)
+	}
+	return e
+}
+
+func (run *Run) ref() schemas.ProcessRef {
+	return schemas.ProcessRef{Tenant: run.thread.Tenant, Thread: run.thread.ID, Process: run.process, Epoch: run.epoch}
+}
+
+func (run *Run) log(line *zerolog.Event) *zerolog.Event {
+	return publisher.LogCommand(line, run.process, run.thread.ID, run.thread.Session.ID, run.attempt)
+}
+
+// event makes an event of the run's process.
+func (rs *Runs) event(run *Run, typ schemas.EventType, data any) *schemas.Event {
+	t := run.thread
+	return rs.publisher.Event(typ, t.Tenant, t.ID, t.Session.ID, run.process, data)
+}
+
+// maxInboxes is how many callers of one process get its end. Further ones find it in the record.
+const maxInboxes = 256
+
+// attach adds a caller that gets the end. It reports false when the end was sent already.
+func (run *Run) attach(inbox string) bool {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	if run.notified {
+		return false
+	}
+	if inbox != "" && len(run.inboxes) < maxInboxes && !slices.Contains(run.inboxes, inbox) {
+		run.inboxes = append(run.inboxes, inbox)
+	}
+	return true
+}
+
+// Kill ends the whole process tree, now or as soon as there is one: SIGTERM, and SIGKILL after grace.
+func (run *Run) Kill(grace time.Duration) {
+	run.mu.Lock()
+	proc := run.proc
+	run.killed, run.grace = true, grace
+	switch {
+	case proc != nil || run.cancelStart == nil:
+	case run.queued:
+		run.cancelStart()
+	default:
+		// A start that hangs must not outlive the kill; a process that still starts within grace gets its SIGTERM first.
+		time.AfterFunc(grace, run.cancelStart)
+	}
+	run.mu.Unlock()
+	if proc != nil {
+		_ = proc.Kill(grace) // it fails only when the process has ended
+	}
+}
+
+func (run *Run) isKilled() bool {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	return run.killed
+}
+
+// queue lets a kill cancel the wait for a turn at once, whatever its grace, and a signal that is meant to end the process too. It
+// reports false when one of them came before.
+func (run *Run) queue(cancel context.CancelFunc) bool {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	run.cancelStart, run.queued = cancel, true
+	run.killed = run.killed || slices.ContainsFunc(run.signals, endsProcess)
+	return !run.killed
+}
+
+// starting lets a kill cancel the start. It reports false when the run was killed before.
+func (run *Run) starting(cancel context.CancelFunc) bool {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	run.cancelStart, run.queued = cancel, false
+	return !run.killed
+}
+
+// started opens the process to signals and kills, and delivers those that came before.
+func (run *Run) started(proc sandbox.Process) {
+	run.mu.Lock()
+	run.proc = proc
+	killed, grace, signals := run.killed, run.grace, run.signals
+	run.mu.Unlock()
+	for _, sig := range signals {
+		_ = proc.Signal(sig) // it fails only when the process has ended
+	}
+	if killed {
+		_ = proc.Kill(grace) // it fails only when the process has ended
+	}
+}
+
+// MaxSignals is how many signals may wait for a process to start.
+const MaxSignals = 64
+
+func (run *Run) signal(name string) error {
+	sig, err := parseSignal(name)
+	if err != nil {
+		return err
+	}
+	run.mu.Lock()
+	proc := run.proc
+	if proc == nil { // it is being started, or waits for its turn: started delivers the signal
+		defer run.mu.Unlock()
+		if run.queued && endsProcess(sig) {
+			run.killed = true
+			run.cancelStart()
+			return nil
+		}
+		if len(run.signals) == MaxSignals {
+			return schemas.Errorf(schemas.CodeUnavailable, "process %s is being started, and %d signals wait for it already: try again", run.process, MaxSignals)
+		}
+		run.signals = append(run.signals, sig)
+		return nil
+	}
+	// The supervisor may answer late: a kill must not have to wait for it.
+	run.mu.Unlock()
+	return proc.Signal(sig)
+}
+
+// endsProcess reports whether a signal is meant to end a process. A message that waits for its turn cannot catch it.
+func endsProcess(sig sandbox.Signal) bool {
+	switch unix.Signal(sig) {
+	case unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGKILL:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,226 @@
+// Package run owns the processes of a worker, from a command's acceptance to the record of its end.
+//
+//	HandleCommand ──► admit ──► accepted (the key is taken) ──► sandbox ──► started ──► output ──► exited
+//	                    │            │                                                              │
+//	                    │            └─ the key was taken before: collide ──► replay, attach,       └──► inbox
+//	                    └─ refuse, decline, forward, reject                   lost, run again
+//
+// The tables that decide, admit, collide and resume, are in decide.go. A process that an earlier incarnation started comes in by
+// Resume instead, and takes the same way from its output on.
+package run
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/sluice-dev/sluice/processor/internal/publisher"
+	"github.com/sluice-dev/sluice/processor/internal/session"
+	"github.com/sluice-dev/sluice/processor/internal/work"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Records are the write-once records of processes.
+type Records interface {
+	// Append writes a process's next record after the one at this sequence, 0 for the first, and returns its own. Errors: conflict
+	// when another writer was first.
+	Append(ctx context.Context, ev *schemas.Event, after uint64) (uint64, error)
+	// AppendAsync is Append without the wait.
+	AppendAsync(ev *schemas.Event, after uint64) (wait func(context.Context) (uint64, error), err error)
+	// Last reads the newest record. Errors: not_found.
+	Last(ctx context.Context, tenant, thread, process string) (*schemas.Event, error)
+}
+
+// History reads what was stored of a process.
+type History interface {
+	// Accepted reads the first record of a process, or of its last run. Errors: not_found.
+	Accepted(ctx context.Context, tenant, thread, process string) (*schemas.Event, error)
+	// Stored returns what LOG has of a process.
+	Stored(ctx context.Context, tenant, thread, process string) (rng *schemas.LogRange, stdout, stderr int64, err error)
+}
+
+// Output stores a process's output, in order.
+type Output interface {
+	// Write takes a piece, and blocks while too much is not stored yet. Its error is final.
+	Write(stream schemas.Stream, offset int64, p []byte) error
+	// Close waits until the last piece is stored, and returns the range of the output in the log.
+	Close() (*schemas.LogRange, error)
+}
+
+// Policy decides which commands run.
+type Policy interface {
+	// Check returns nil when a template allows a command. Errors: policy_denied, with the command and the pattern.
+	Check(t *schemas.Template, command string, args []string) error
+}
+
+// Turn is what makes a run the answer to a message: its place among the messages of its thread, and the hooks around it.
+type Turn interface {
+	// LineUp takes the place after the messages that came before.
+	LineUp()
+	// Await waits for this place, and runs the hooks before the answer.
+	Await(ctx context.Context) error
+	// Write takes output of the process; Reset drops what came so far.
+	Write(stream schemas.Stream, p []byte)
+	Reset()
+	// Finish runs the hooks after the answer.
+	Finish(result *schemas.Result)
+	// Done lets the next message have its turn, once those before have had theirs.
+	Done()
+}
+
+// Config sets up the runs of a worker. The fields that a worker's configuration has as well mean the same there.
+type Config struct {
+	Publisher  *publisher.Publisher
+	Background *work.Background
+	Timeouts   work.Timeouts
+	Sessions   *session.Sessions
+	// NewTurn makes the turn of a message. req is nil when an earlier incarnation began it.
+	NewTurn func(t *session.Thread, process, user string, req *schemas.MessageRequest) Turn
+
+	Records    Records
+	History    History
+	OpenOutput func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) Output
+	Replay     func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error)
+	Policy     Policy // nil: everything is allowed
+
+	MaxRecord    int64
+	MaxProcesses int
+	MaxAttempts  int
+	// NeedsProvider is set when a command that names no provider cannot be served.
+	NeedsProvider bool
+}
+
+// Runs are the processes that a worker accepted and that have not ended.
+type Runs struct {
+	cfg        Config
+	publisher  *publisher.Publisher
+	background *work.Background
+	sessions   *session.Sessions
+
+	mu          sync.Mutex
+	runs        map[string]*Run // by key
+	newestSeq   uint64          // of EVT, that this worker knows of
+	recoverFrom uint64          // the first sequence of the oldest process whose end could not be recorded; math.MaxUint64 for none
+	leaving     bool
+
+	decisions work.KeyedMutex // by key: one decision at a time
+	ending    sync.WaitGroup  // runs, and what follows them
+}
+
+// New starts nothing.
+func New(cfg Config) *Runs {
+	return &Runs{
+		cfg: cfg, publisher: cfg.Publisher, background: cfg.Background, sessions: cfg.Sessions,
+		runs: make(map[string]*Run), recoverFrom: math.MaxUint64,
+	}
+}
+
+func key(tenant, process string) string { return tenant + "." + process }
+
+func (rs *Runs) find(tenant, process string) *Run {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.runs[key(tenant, process)]
+}
+
+// Running reports whether a process has not ended here.
+func (rs *Runs) Running(tenant, process string) bool { return rs.find(tenant, process) != nil }
+
+// Len returns how many processes have not ended.
+func (rs *Runs) Len() int {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return len(rs.runs)
+}
+
+// enter adds a run, so that a signal and a second command of its id find it, or returns what keeps it out. It takes the room in
+// the same step: two threads' commands must not share the last place.
+func (rs *Runs) enter(run *Run) admission {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	a := admission{
+		leaving: rs.leaving || rs.publisher.Fenced(),
+		// The session may be ending since it was looked up; a later delivery makes a new one.
+		unknown: run.thread.Ending(),
+		full:    len(rs.runs) >= rs.cfg.MaxProcesses,
+	}
+	if a == (admission{}) {
+		a.unknown = !run.thread.Enter(run)
+	}
+	if a != (admission{}) {
+		return a
+	}
+	run.firstSeq = rs.newestSeq + 1
+	rs.runs[key(run.thread.Tenant, run.process)] = run
+	rs.ending.Add(1)
+	if run.turn != nil {
+		run.turn.LineUp()
+	}
+	return a
+}
+
+func (rs *Runs) leave(run *Run) {
+	rs.mu.Lock()
+	delete(rs.runs, key(run.thread.Tenant, run.process))
+	rs.mu.Unlock()
+	run.thread.Leave(run)
+}
+
+// Leave accepts no more commands.
+func (rs *Runs) Leave() {
+	rs.mu.Lock()
+	rs.leaving = true
+	rs.mu.Unlock()
+}
+
+// Kill ends everything that runs. After Leave nothing starts that it misses.
+func (rs *Runs) Kill(grace time.Duration) {
+	rs.mu.Lock()
+	runs := make([]*Run, 0, len(rs.runs))
+	for _, run := range rs.runs {
+		runs = append(runs, run)
+	}
+	rs.mu.Unlock()
+	for _, run := range runs {
+		run.Kill(grace)
+	}
+}
+
+// Go runs f as a part of the runs: Ended waits for it.
+func (rs *Runs) Go(f func()) { rs.ending.Go(f) }
+
+// Ended returns a channel that is closed when every run has ended, with what follows it.
+func (rs *Runs) Ended() <-chan struct{} {
+	ended := make(chan struct{})
+	go func() {
+		rs.ending.Wait()
+		close(ended)
+	}()
+	return ended
+}
+
+// SawSeq notes a sequence of EVT.
+func (rs *Runs) SawSeq(seq uint64) {
+	rs.mu.Lock()
+	rs.newestSeq = max(rs.newestSeq, seq)
+	rs.mu.Unlock()
+}
+
+// FirstSeq is a sequence of EVT before which this worker left no process without an end.
+func (rs *Runs) FirstSeq() uint64 {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	first := min(rs.newestSeq+1, rs.recoverFrom)
+	for _, run := range rs.runs {
+		first = min(first, run.firstSeq)
+	}
+	return first
+}
+
+// AllRecorded reports whether the end of every process that has ended is on record.
+func (rs *Runs) AllRecorded() bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.recoverFrom == math.MaxUint64
+}

@@ -1,0 +1,244 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// DefaultTemplate is the name of the template that every worker has.
+const DefaultTemplate = "default"
+
+// Request is the session that a caller asks for. Zero fields leave the choice to the worker.
+type Request struct {
+	Placement
+	Template                  string
+	Session                   string // the id it must have
+	Existing                  bool   // make no session
+	User                      string
+	Tags                      map[string]string
+	IdleTimeoutMS, LifetimeMS int64
+
+	expired bool // claim the session even if it has expired
+}
+
+// Fits returns nil when an existing session is the one requested. Errors: session_expired, conflict.
+func (want *Request) Fits(s *schemas.Session) error {
+	if err := sameSession(want.Session, s); err != nil {
+		return err
+	}
+	if err := want.Placement.fits(s); err != nil {
+		return err
+	}
+	if has := cmp.Or(s.Template, DefaultTemplate); want.Template != "" && want.Template != has {
+		return schemas.Errorf(schemas.CodeConflict, "thread %s has a session of template %s, not %s: use another thread, or stop that session first", s.Thread, has, want.Template)
+	}
+	return nil
+}
+
+// sameSession returns nil when a session has this id, or the id is empty. Errors: session_expired.
+func sameSession(id string, s *schemas.Session) error {
+	if id == "" || id == s.ID {
+		return nil
+	}
+	return schemas.Errorf(schemas.CodeSessionExpired, "session %.128s of thread %s has ended, and the thread has another: leave the session out to use the current one", id, s.Thread)
+}
+
+// Claim is who owns a thread.
+type Claim struct {
+	// Thread is nil when another worker owns it.
+	Thread *Thread
+	// Owner is that worker, or this one.
+	Owner string
+
+	session *schemas.Session // as it was found or made
+	created bool             // by this claim
+}
+
+// claimTries bounds how often a claim or a write that lost a race is tried again.
+const claimTries = 4
+
+// errRaced reports that another worker changed a session at the same time.
+var errRaced = errors.New("lost a race")
+
+// Claim makes this worker the owner of a thread, or returns the owner. Errors: those of a new session, of Request.Fits and of
+// resolve; unavailable.
+func (ss *Sessions) Claim(ctx context.Context, tenant, id string, want Request) (Claim, error) {
+	key := key(tenant, id)
+	defer ss.claims.Lock(key)()
+	ss.mu.Lock()
+	t, leaving := ss.threads[key], ss.leaving || ss.publisher.Fenced()
+	ss.mu.Unlock()
+	if t != nil {
+		return Claim{Thread: t, Owner: ss.publisher.Worker, session: &t.Session}, want.Fits(&t.Session)
+	}
+	if leaving {
+		return Claim{}, schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", ss.publisher.Worker).With(schemas.DetailDeclined, "shutdown")
+	}
+	var claim Claim
+	err := errRaced
+	for range claimTries {
+		if claim, err = ss.tryClaim(ctx, tenant, id, &want); !errors.Is(err, errRaced) {
+			break
+		}
+	}
+	if errors.Is(err, errRaced) {
+		err = schemas.Errorf(schemas.CodeUnavailable, "the session of thread %s is changing its owner: try again", id)
+	}
+	if err != nil || claim.Thread == nil {
+		return claim, err
+	}
+	if err := ss.cfg.Subscriptions.Subscribe(ctx, tenant, id); err != nil {
+		ss.cfg.Subscriptions.Unsubscribe(tenant, id)
+		return Claim{}, err
+	}
+	ss.add(claim.Thread)
+	return claim, nil
+}
+
+func (ss *Sessions) add(t *Thread) {
+	ss.mu.Lock()
+	ss.threads[key(t.Tenant, t.ID)] = t
+	ss.mu.Unlock()
+}
+
+func (ss *Sessions) tryClaim(ctx context.Context, tenant, id string, want *Request) (Claim, error) {
+	now := time.Now().UTC()
+	s, revision, err := ss.cfg.Store.Session(ctx, tenant, id)
+	typ := schemas.TypeSessionReused
+	switch {
+	case errors.Is(err, schemas.ErrNotFound):
+		if s, err = ss.newSession(tenant, id, want, now); err != nil {
+			return Claim{}, err
+		}
+		typ = schemas.TypeSessionCreated
+	case err != nil:
+		return Claim{}, err
+	default:
+		alive := false
+		if s.Owner != ss.publisher.Worker {
+			if alive, err = ss.cfg.LeaseAlive(ctx, s.Owner); err != nil {
+				return Claim{}, err
+			}
+		}
+		if !alive && !want.expired && orphanExpired(s, now) {
+			if err := ss.deleteOrphan(ctx, s, revision); err != nil && !errors.Is(err, schemas.ErrConflict) {
+				return Claim{}, err
+			}
+			return Claim{}, errRaced // the next try finds no session
+		}
+		if err := want.Fits(s); err != nil {
+			return Claim{}, err
+		}
+		if alive {
+			return Claim{Owner: s.Owner, session: s}, nil
+		}
+	}
+	if _, err := ss.resolve(Placement{s.Provider, s.Image}); err != nil {
+		return Claim{}, err
+	}
+	template, err := ss.cfg.Template(s.Template)
+	if err != nil {
+		return Claim{}, err
+	}
+	t := newThread(tenant, id, template, now)
+	s.Owner, s.Epoch, s.Workspace = ss.publisher.Worker, s.Epoch+1, filepath.Join(ss.cfg.Workspaces, tenant, id)
+	ss.stamp(t, s)
+	revision, err = ss.cfg.Store.SaveSession(ctx, s, revision)
+	if errors.Is(err, schemas.ErrConflict) {
+		return Claim{}, errRaced
+	}
+	if err != nil {
+		return Claim{}, err
+	}
+	t.Session, t.stored, t.revision, t.saved = *s, *s, revision, now
+	ss.publisher.Publish(ctx, ss.event(t, typ, s))
+	return Claim{Thread: t, Owner: ss.publisher.Worker, session: &t.Session, created: typ == schemas.TypeSessionCreated}, nil
+}
+
+// newSession makes the session of a thread that has none. Errors: those of the template and of resolve, session_expired, not_found.
+func (ss *Sessions) newSession(tenant, thread string, want *Request, now time.Time) (*schemas.Session, error) {
+	switch {
+	case want.Session != "":
+		return nil, schemas.Errorf(schemas.CodeSessionExpired, "session %.128s of thread %s has ended: leave the session out to get a new one", want.Session, thread)
+	case want.Existing:
+		return nil, schemas.Errorf(schemas.CodeNotFound, "thread %s has no session: it never had one, or it has ended", thread)
+	}
+	template, err := ss.cfg.Template(want.Template)
+	if err != nil {
+		return nil, err
+	}
+	p := want.Placement
+	if p.Provider == "" || p.Provider == schemas.ProviderAuto {
+		p.Provider = template.Provider
+	}
+	if p.Image == "" {
+		p.Image = template.Image
+	}
+	if p, err = ss.resolve(p); err != nil {
+		return nil, err
+	}
+	s := &schemas.Session{
+		ID: ulid.Make().String(), Tenant: tenant, Thread: thread, User: want.User, Tags: want.Tags, Template: template.Name,
+		Provider: p.Provider, Image: p.Image, Created: now, IdleTimeoutMS: want.IdleTimeoutMS,
+	}
+	if lifetime := cmp.Or(want.LifetimeMS, template.Session.MaxLifetimeMS); lifetime > 0 {
+		s.Deadline = now.Add(time.Duration(lifetime) * time.Millisecond)
+	}
+	return s, nil
+}
+
+// Adopt claims the thread of a sandbox that an earlier incarnation of this worker left, under the session's next epoch. It returns
+// nil when the sandbox belongs to no session of this worker any more. Errors: unavailable.
+func (ss *Sessions) Adopt(ctx context.Context, provider string, sb sandbox.Attached) (*Thread, error) {
+	spec := sb.Spec()
+	owned, ok := parseOwnership(spec.Owner)
+	if !ok {
+		return nil, nil
+	}
+	s, revision, err := ss.cfg.Store.Session(ctx, owned.Tenant, spec.Thread)
+	switch {
+	case errors.Is(err, schemas.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case !owned.fits(s, ss.publisher.Worker), s.Provider != provider, ss.Find(owned.Tenant, spec.Thread) != nil:
+		return nil, nil
+	}
+	template, err := ss.cfg.Template(s.Template)
+	if err != nil {
+		return nil, nil //nolint:nilerr // a session whose template is gone cannot go on here
+	}
+	now := time.Now()
+	t := newThread(owned.Tenant, spec.Thread, template, now)
+	t.saved, t.warm = now, true // the cold start was when the sandbox was created
+	s.Epoch, s.State, s.Sandbox, s.Parked = s.Epoch+1, schemas.SandboxRunning, sb.ID(), false
+	ss.stamp(t, s)
+	t.Session, t.stored = *s, *s
+	t.attempt = ss.runningAttempt(t, sb)
+	// The ownership comes before the session: were the new epoch in the session alone, the sandbox would look like another owner's.
+	if err := sb.SetOwner(ownershipOf(t).String()); err != nil {
+		// The disk may be full. The sandbox is of use now; after another crash it is not found again.
+		ss.publisher.Log.Warn().Err(err).Str("sandbox", sb.ID()).Str("thread", spec.Thread).Msg("ownership of a sandbox not stored")
+	}
+	if t.revision, err = ss.cfg.Store.SaveSession(ctx, s, revision); err != nil {
+		if errors.Is(err, schemas.ErrConflict) {
+			err = nil // another worker has claimed it since
+		}
+		return nil, err
+	}
+	if err := ss.cfg.Subscriptions.Subscribe(ctx, t.Tenant, t.ID); err != nil {
+		return nil, err
+	}
+	ss.add(t)
+	ss.background.Go(func() { ss.watch(t, t.attempt) })
+	ss.publisher.Publish(ctx, ss.event(t, schemas.TypeSessionReused, s))
+	return t, nil
+}

@@ -1,0 +1,125 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Occasion is what hooks run for.
+type Occasion struct {
+	Phase schemas.Phase
+	// ID names the occasion. Default: the session and its epoch.
+	ID      string
+	Sandbox sandbox.Sandbox // nil for none
+	Message *schemas.Message
+	Usage   *schemas.Usage
+}
+
+// RunHooks runs the template's hooks for an occasion. It returns the names of those that failed. Errors: the first critical hook's.
+func (ss *Sessions) RunHooks(ctx context.Context, t *Thread, o Occasion) (failed []string, err error) {
+	if ss.cfg.Hooks == nil {
+		return nil, nil
+	}
+	s := ss.Info(t)
+	data := schemas.HookData{
+		SpecVersion: schemas.Version, Phase: o.Phase, Occasion: cmp.Or(o.ID, fmt.Sprintf("%s.%d", s.ID, s.Epoch)),
+		Conversation: schemas.Conversation{Tenant: t.Tenant, Thread: t.ID, Template: s.Template, User: s.User, Session: s.ID, Epoch: s.Epoch},
+		Message:      o.Message, Usage: o.Usage,
+	}
+	var exec func(context.Context, []string, []byte) error
+	if o.Sandbox != nil {
+		data.Sandbox = &schemas.SandboxInfo{ID: o.Sandbox.ID(), Provider: s.Provider, State: s.State, Workspace: s.Workspace}
+		exec = func(ctx context.Context, command []string, stdin []byte) error {
+			return runHookCommand(ctx, o.Sandbox, command, stdin)
+		}
+	}
+	return ss.cfg.Hooks.Run(ctx, t.Template, data, s.Workspace, exec)
+}
+
+// terminateHooks runs the hooks of a session's end. Errors: those of any hook, critical or not, and of the deadline.
+func (ss *Sessions) terminateHooks(ctx context.Context, t *Thread, bound time.Duration) error {
+	if ss.cfg.Hooks == nil || ss.publisher.Fenced() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	t.mu.Lock()
+	a := t.attempt
+	t.mu.Unlock()
+	o := Occasion{Phase: schemas.PhaseTerminate}
+	if a != nil {
+		// A sandbox that is being created is waited for: its cold start may be pulling what these hooks push.
+		select {
+		case <-a.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		o.Sandbox = a.sandbox
+	}
+	failed, err := ss.RunHooks(ctx, t, o)
+	if err == nil && len(failed) > 0 {
+		err = schemas.Errorf(schemas.CodeUnavailable, "hooks failed: %q", failed)
+	}
+	if err != nil {
+		t.log(ss.publisher.Log.Warn().Err(err)).Msg("terminate hooks")
+	}
+	return err
+}
+
+// maxHookOutput is how many bytes of a failing hook's output its error repeats: the last ones.
+const maxHookOutput = 1 << 10
+
+// runHookCommand runs a hook's command in a sandbox and waits for its end. It leaves no record: the hook's events report it.
+// Errors: invalid_argument for a command that cannot run or fails, deadline_exceeded, lost.
+func runHookCommand(ctx context.Context, sb sandbox.Sandbox, command []string, stdin []byte) error {
+	if len(command) == 0 {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "the hook has no command")
+	}
+	proc, err := sb.Start(ctx, sandbox.Command{ID: "h" + strings.ToLower(ulid.Make().String()), Path: command[0], Args: command[1:], Stdin: true})
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = proc.Kill(0) }) // it fails only when the process has ended
+	defer stop()
+	writing, stopWriting := context.WithCancel(ctx)
+	defer stopWriting()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		if proc.WriteStdin(writing, stdin) == nil {
+			_ = proc.CloseStdin() // a hook need not read its input
+		}
+	}()
+	var tail []byte
+	for {
+		// The process ends its output, and a killed process does too: ctx must not cut it short.
+		o, err := proc.Read(context.WithoutCancel(ctx))
+		if err != nil {
+			break // Wait returns the reason when it is not the end
+		}
+		tail = append(tail, o.Data...)
+		tail = tail[max(0, len(tail)-maxHookOutput):]
+		_ = proc.Ack(o.Stream, o.Offset+int64(len(o.Data))) // it fails only when the supervisor is gone, which Wait reports
+	}
+	exit, err := proc.Wait(context.WithoutCancel(ctx))
+	stopWriting()
+	<-written
+	switch {
+	case err != nil:
+		return err
+	case ctx.Err() != nil:
+		return schemas.Errorf(schemas.CodeDeadlineExceeded, "%s did not end in time, and was killed", command[0])
+	case exit.Reason == schemas.ReasonExited && exit.Code == 0:
+		return nil
+	default:
+		return schemas.Errorf(schemas.CodeInvalidArgument, "%s ended with exit code %d (%s): %s", command[0], exit.Code, exit.Reason, strings.ToValidUTF8(string(tail), "\uFFFD"))
+	}
+}

@@ -1,0 +1,78 @@
+package session
+
+import (
+	"encoding/json"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Placement is the sandbox that a command asks for. Empty fields leave the choice to the worker.
+type Placement struct {
+	Provider string
+	Image    string
+}
+
+// resolve fills in what a request leaves to the worker. Errors: unavailable when the worker has no default provider,
+// permission_denied when it does not offer the one that is asked for, invalid_argument for an image that the provider cannot use.
+func (ss *Sessions) resolve(p Placement) (Placement, error) {
+	cfg, worker := &ss.cfg, ss.publisher.Worker
+	if p.Provider == "" || p.Provider == schemas.ProviderAuto {
+		p.Provider = cfg.DefaultProvider
+		if p.Image != "" && cfg.ImageProvider != "" {
+			p.Provider = cfg.ImageProvider
+		}
+	}
+	switch {
+	case p.Provider == "":
+		return p, schemas.Errorf(schemas.CodeUnavailable, "worker %s has no provider that isolates: ask for --provider local (it isolates nothing), or see `sluice doctor`", worker)
+	case cfg.Providers[p.Provider] == nil:
+		return p, schemas.Errorf(schemas.CodePermissionDenied, "worker %s does not offer provider %q: start it with --provider %s, or see `sluice doctor`", worker, p.Provider, p.Provider)
+	case p.Image != "" && p.Provider != cfg.ImageProvider:
+		return p, schemas.Errorf(schemas.CodeInvalidArgument, "image: provider %s of worker %s creates no sandboxes from images: ask for --provider docker, or name no image", p.Provider, worker).With("path", "image")
+	case p.Image == "" && p.Provider == cfg.ImageProvider:
+		p.Image = cfg.Image
+	}
+	return p, nil
+}
+
+// fits returns nil when a session's sandbox has this placement. Errors: conflict.
+func (p Placement) fits(s *schemas.Session) error {
+	if p.Provider != "" && p.Provider != schemas.ProviderAuto && p.Provider != s.Provider {
+		return schemas.Errorf(schemas.CodeConflict, "thread %s has a session with provider %s, not %s: use another thread, or stop that session first", s.Thread, s.Provider, p.Provider)
+	}
+	if p.Image != "" && p.Image != s.Image {
+		has := "created from image " + s.Image
+		if s.Image == "" {
+			has = "of provider " + s.Provider + ", created from no image"
+		}
+		return schemas.Errorf(schemas.CodeConflict, "thread %s has a sandbox %s, not from %s: use another thread, or stop that session first", s.Thread, has, p.Image)
+	}
+	return nil
+}
+
+// ownership is the record with which a sandbox names its session, for the next incarnation of its worker.
+type ownership struct {
+	Tenant  string `json:"tenant"`
+	Session string `json:"session"`
+	Epoch   uint64 `json:"epoch"`
+}
+
+func ownershipOf(t *Thread) ownership {
+	return ownership{Tenant: t.Tenant, Session: t.Session.ID, Epoch: t.Session.Epoch}
+}
+
+// String is the record as a sandbox stores it.
+func (o ownership) String() string {
+	body, _ := json.Marshal(o) // it holds strings and a number alone
+	return string(body)
+}
+
+func parseOwnership(s string) (o ownership, ok bool) {
+	return o, json.Unmarshal([]byte(s), &o) == nil && schemas.ValidID(o.Tenant)
+}
+
+// fits reports whether no other worker has owned the session since the record was stored. The record may be one epoch ahead: it is
+// stored before the session is.
+func (o ownership) fits(s *schemas.Session, worker string) bool {
+	return s.ID == o.Session && s.Owner == worker && (s.Epoch == o.Epoch || s.Epoch+1 == o.Epoch)
+}

@@ -1,0 +1,314 @@
+// Package session owns the threads of a worker, and for each its session, its sandbox and its workspace.
+//
+//	Claim ──► created | reused ──► Sandbox, cold start once per epoch ──► Sweep: parked | expired ──► terminated
+//
+// A session is a thread's claim on one sandbox after the other. KV holds it, and change is the only place that writes it.
+// A sandbox goes through these states; transitions in lifecycle.go is the table, and each arrow is an event of that name:
+//
+//	PENDING ──► CREATING ──► RUNNING ──► COMPLETED   it ended by itself, or was parked
+//	   │           │            │
+//	   ├───────────┴────────────┼──────► FAILED      it was not created in time, or its cold start failed
+//	   │                        │
+//	   └─ any of them ──────────┴──────► TERMINATED  on request; until then it is ending, with a deadline
+//
+// A thread knows its runs only as what it can kill: packages above register them with Enter.
+package session
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sluice-dev/sluice/processor/internal/publisher"
+	"github.com/sluice-dev/sluice/processor/internal/work"
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Store holds the sessions, changed by compare-and-swap.
+type Store interface {
+	// Session reads a session and the revision to change it by. Errors: not_found.
+	Session(ctx context.Context, tenant, thread string) (*schemas.Session, uint64, error)
+	// SaveSession replaces a revision, 0 for a new session. Errors: conflict.
+	SaveSession(ctx context.Context, s *schemas.Session, revision uint64) (uint64, error)
+	// DeleteSession deletes the session if it is still at this revision. Errors: conflict.
+	DeleteSession(ctx context.Context, s *schemas.Session, revision uint64) error
+	// EachSession calls fn with every session of every tenant, and the revision to change it by.
+	EachSession(ctx context.Context, fn func(s *schemas.Session, revision uint64) error) error
+}
+
+// Subscriptions receive the commands of the threads that the worker owns.
+type Subscriptions interface {
+	// Subscribe receives the commands of a thread. A second call changes nothing.
+	Subscribe(ctx context.Context, tenant, thread string) error
+	// Unsubscribe ends that.
+	Unsubscribe(tenant, thread string)
+}
+
+// Hooks run a template's hooks at certain points of a session.
+type Hooks interface {
+	// Run runs the hooks of data.Phase, in order. dir is the workspace's folder on this machine; exec runs a command in the
+	// thread's sandbox, and is nil when there is none. failed names the hooks that failed; err is the first critical failure,
+	// after which no further hook ran.
+	Run(ctx context.Context, t *schemas.Template, data schemas.HookData, dir string,
+		exec func(ctx context.Context, command []string, stdin []byte) error) (failed []string, err error)
+}
+
+// Config sets up the sessions of a worker. The fields that a worker's configuration has as well mean the same there.
+type Config struct {
+	Publisher  *publisher.Publisher
+	Background *work.Background
+	Timeouts   work.Timeouts
+
+	Store         Store
+	Subscriptions Subscriptions
+	LeaseAlive    func(ctx context.Context, worker string) (bool, error)
+	// Template returns a template by name, the default one for an empty name. Errors: not_found.
+	Template func(name string) (*schemas.Template, error)
+	Hooks    Hooks // nil: none run
+	Secrets  func(t *schemas.Template) (map[string]string, error)
+
+	Providers       map[string]sandbox.Provider
+	DefaultProvider string
+	ImageProvider   string
+	Image           string
+	Limits          sandbox.Limits
+	Workspaces      string
+	IdleTimeout     time.Duration
+	StopGrace       time.Duration
+}
+
+// drainLimit is how many sessions a worker expires or parks at a time: all of them may be due at once.
+const drainLimit = 64
+
+// Sessions are the threads that a worker owns.
+type Sessions struct {
+	cfg        Config
+	publisher  *publisher.Publisher
+	background *work.Background
+
+	mu      sync.Mutex
+	threads map[string]*Thread // by key
+	leaving bool
+
+	claims     work.KeyedMutex // by key: one claim or one end at a time
+	drainSlots chan struct{}
+
+	creating     context.Context // of sandboxes that are being created
+	stopCreating context.CancelFunc
+}
+
+// New starts nothing.
+func New(cfg Config) *Sessions {
+	ss := &Sessions{
+		cfg: cfg, publisher: cfg.Publisher, background: cfg.Background,
+		threads: make(map[string]*Thread), drainSlots: make(chan struct{}, drainLimit),
+	}
+	ss.creating, ss.stopCreating = context.WithCancel(cfg.Background.Context())
+	return ss
+}
+
+func key(tenant, thread string) string { return tenant + "." + thread }
+
+// Find returns a thread that this worker owns, nil for any other.
+func (ss *Sessions) Find(tenant, thread string) *Thread {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.threads[key(tenant, thread)]
+}
+
+func (ss *Sessions) all() []*Thread {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	threads := make([]*Thread, 0, len(ss.threads))
+	for _, t := range ss.threads {
+		threads = append(threads, t)
+	}
+	return threads
+}
+
+// Leave stops new claims, and new ends of sessions.
+func (ss *Sessions) Leave() {
+	ss.mu.Lock()
+	ss.leaving = true
+	ss.mu.Unlock()
+}
+
+// HandOver gives every thread up at shutdown: the next owner finds its session, and its workspace as the hooks leave it.
+func (ss *Sessions) HandOver() {
+	ss.stopCreating()
+	ctx, cancel := context.WithTimeout(context.Background(), ss.cfg.Timeouts.SandboxEnd)
+	defer cancel()
+	var group sync.WaitGroup
+	for _, t := range ss.all() {
+		group.Go(func() { ss.handOver(ctx, t) })
+	}
+	group.Wait()
+}
+
+func (ss *Sessions) handOver(ctx context.Context, t *Thread) {
+	t.mu.Lock()
+	hooks := t.attempt != nil && t.termination == nil
+	t.mu.Unlock()
+	if hooks && !ss.publisher.Fenced() {
+		_ = ss.terminateHooks(ctx, t, ss.cfg.Timeouts.SandboxEnd) // its error is logged, and does not stop the shutdown
+	}
+	ss.endSandbox(ctx, t, 0)
+	ss.cfg.Subscriptions.Unsubscribe(t.Tenant, t.ID)
+	t.Flush(ctx)
+}
+
+// Place claims a thread that no worker owns, and makes its session when it has none.
+func (ss *Sessions) Place(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply {
+	want := Request{
+		Placement: Placement{req.Provider, req.Image}, Template: req.Template, Existing: req.Existing, User: req.User, Tags: req.Tags,
+		IdleTimeoutMS: req.IdleTimeoutMS, LifetimeMS: req.MaxLifetimeMS,
+	}
+	claim, err := ss.Claim(ctx, tenant, req.Thread, want)
+	if err == nil && claim.Thread != nil && !req.Existing {
+		claim, err = ss.claimAfterEnd(ctx, claim, want)
+	}
+	if err != nil {
+		return schemas.PlaceReply{Error: schemas.AsError(err)}
+	}
+	reply := schemas.PlaceReply{Worker: claim.Owner, Session: claim.session, Created: claim.created}
+	if claim.Thread == nil {
+		return reply
+	}
+	if req.Start {
+		if _, err := ss.Sandbox(ctx, claim.Thread); err != nil {
+			reply.Error = schemas.AsError(StartError(err))
+			return reply
+		}
+		claim.Thread.touch()
+	}
+	current := ss.Info(claim.Thread)
+	reply.Session = &current
+	if !claim.created && !req.Existing {
+		ss.reportReuse(claim.Thread, &current)
+	}
+	return reply
+}
+
+// claimAfterEnd claims again while the claimed session is being ended. Errors: those of Claim; unavailable when the end takes long.
+func (ss *Sessions) claimAfterEnd(ctx context.Context, claim Claim, want Request) (Claim, error) {
+	bound, cancel := context.WithTimeout(ctx, ss.cfg.Timeouts.Accept)
+	defer cancel()
+	for claim.Thread != nil {
+		t := claim.Thread
+		t.mu.Lock()
+		end := t.termination
+		t.mu.Unlock()
+		if end == nil {
+			return claim, nil
+		}
+		end.Wait(bound)
+		if bound.Err() != nil {
+			return Claim{}, schemas.Errorf(schemas.CodeUnavailable, "the session of thread %s is being ended: try again", t.ID)
+		}
+		var err error
+		if claim, err = ss.Claim(ctx, t.Tenant, t.ID, want); err != nil {
+			return claim, err
+		}
+	}
+	return claim, nil
+}
+
+// reuseInterval is the shortest time between two session.reused events of a session: a client that asks for it before each of
+// thousands of commands a second is one user of it.
+const reuseInterval = 100 * time.Millisecond
+
+func (ss *Sessions) reportReuse(t *Thread, current *schemas.Session) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lastUsed = time.Now()
+	if t.lastUsed.Sub(t.reuseReported) < reuseInterval {
+		return
+	}
+	t.reuseReported = t.lastUsed
+	ss.updateLocked(t, update{event: ss.event(t, schemas.TypeSessionReused, current)})
+}
+
+// Control carries out a request about a session and calls reply, once, with the outcome, now or later. A fenced worker calls
+// nothing: the answer is for the thread's owner to give.
+func (ss *Sessions) Control(ctx context.Context, req schemas.SessionControl, reply func(schemas.SessionReply)) {
+	done := func(r schemas.SessionReply) {
+		if !ss.publisher.Fenced() {
+			reply(r)
+		}
+	}
+	refuse := func(err error) { done(schemas.SessionReply{Error: schemas.AsError(err)}) }
+	t := ss.Find(req.Tenant, req.Thread)
+	if t == nil {
+		// A request that was sent before this worker gave the thread up still arrives here.
+		refuse(schemas.Errorf(schemas.CodeUnavailable, "worker %s does not own thread %s: ask again", ss.publisher.Worker, req.Thread))
+		return
+	}
+	// What takes longer than the caller of this method may wait for.
+	later := func(f func() schemas.SessionReply) {
+		if !ss.background.Go(func() { done(f()) }) {
+			refuse(schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", ss.publisher.Worker))
+		}
+	}
+	id := ""
+	switch {
+	case req.Stop != nil:
+		id = req.Stop.Session
+	case req.Renew != nil:
+		id = req.Renew.Session
+	case req.Start != nil:
+		id = req.Start.Session
+	}
+	if err := sameSession(id, &t.Session); err != nil {
+		refuse(err)
+		return
+	}
+	switch {
+	case req.Stop != nil:
+		end, err := ss.terminate(t, stopTermination(req.Stop), nil)
+		if err != nil {
+			refuse(err)
+			return
+		}
+		end.onDone(done)
+	case req.Renew != nil:
+		later(func() schemas.SessionReply { return ss.renew(ctx, t, req.Renew) })
+	case req.Start != nil:
+		later(func() schemas.SessionReply { return ss.start(ctx, t) })
+	default:
+		refuse(schemas.Errorf(schemas.CodeInvalidArgument, "the session request has no operation: set stop, renew or start"))
+	}
+}
+
+func (ss *Sessions) renew(ctx context.Context, t *Thread, req *schemas.RenewRequest) schemas.SessionReply {
+	ctx, cancel := context.WithTimeout(ctx, ss.cfg.Timeouts.Accept)
+	defer cancel()
+	t.mu.Lock()
+	ending := t.termination != nil
+	if !ending {
+		t.lastUsed = time.Now()
+	}
+	t.mu.Unlock()
+	if ending {
+		return schemas.SessionReply{Error: schemas.AsError(t.endingError())}
+	}
+	saved, err := ss.change(ctx, t, func(s *schemas.Session) {
+		if req.IdleTimeoutMS > 0 {
+			s.IdleTimeoutMS = req.IdleTimeoutMS
+		}
+	})
+	if err != nil {
+		return schemas.SessionReply{Error: schemas.AsError(err)}
+	}
+	return schemas.SessionReply{Session: saved}
+}
+
+// start creates the thread's sandbox.
+func (ss *Sessions) start(ctx context.Context, t *Thread) schemas.SessionReply {
+	if _, err := ss.Sandbox(ctx, t); err != nil {
+		return schemas.SessionReply{Error: schemas.AsError(StartError(err))}
+	}
+	t.touch()
+	current := ss.Info(t)
+	return schemas.SessionReply{Session: &current}
+}

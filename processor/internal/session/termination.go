@@ -1,0 +1,188 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/sluice-dev/sluice/processor/internal/work"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Termination is the end of a session, under way or done. Callers that ask for the same end meanwhile get the same answer.
+type Termination struct {
+	event    schemas.EventType // session.terminated or session.expired
+	grace    *time.Duration    // for the runs; nil for the template's
+	snapshot bool              // keep the session when its workspace cannot be pushed
+
+	mu      sync.Mutex
+	remove  bool // the workspace's folder too
+	over    bool
+	reply   schemas.SessionReply
+	waiting []func(schemas.SessionReply)
+}
+
+// stopTermination is what a stop request asks for.
+func stopTermination(req *schemas.StopRequest) *Termination {
+	end := &Termination{event: schemas.TypeSessionTerminated, snapshot: req.Snapshot, remove: req.Delete}
+	if req.GraceMS != nil {
+		grace := time.Duration(*req.GraceMS) * time.Millisecond
+		end.grace = &grace
+	}
+	return end
+}
+
+// onDone calls done with the outcome, now or once there is one.
+func (end *Termination) onDone(done func(schemas.SessionReply)) {
+	end.mu.Lock()
+	over := end.over
+	if !over {
+		end.waiting = append(end.waiting, done)
+	}
+	end.mu.Unlock()
+	if over {
+		done(end.reply)
+	}
+}
+
+func (end *Termination) finish(reply schemas.SessionReply) {
+	end.mu.Lock()
+	end.over, end.reply = true, reply
+	waiting := end.waiting
+	end.waiting = nil
+	end.mu.Unlock()
+	for _, done := range waiting {
+		done(reply)
+	}
+}
+
+// Wait waits for the outcome, or for ctx.
+func (end *Termination) Wait(ctx context.Context) {
+	over := make(chan struct{})
+	end.onDone(func(schemas.SessionReply) { close(over) })
+	select {
+	case <-over:
+	case <-ctx.Done():
+	}
+}
+
+// terminate starts the end of a thread's session, or joins the one under way. If still is set, it is called in the same step that
+// keeps further commands out; when it returns false, nothing starts and the result is nil. Errors: unavailable, invalid_argument.
+func (ss *Sessions) terminate(t *Thread, end *Termination, still func() bool) (*Termination, error) {
+	if end.snapshot && (ss.cfg.Hooks == nil || t.Template.Sync == nil) {
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "snapshot: template %q of thread %s has no sync location for the workspace: stop without a snapshot, or set a sync location", t.Template.Name, t.ID).With("path", "snapshot")
+	}
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if current := t.termination; current != nil {
+		current.mu.Lock()
+		current.remove = current.remove || end.remove
+		current.mu.Unlock()
+		return current, nil
+	}
+	if ss.leaving {
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "worker %s is giving thread %s up: ask again", ss.publisher.Worker, t.ID)
+	}
+	if still != nil && !still() {
+		return nil, nil
+	}
+	if !ss.background.Go(func() { ss.end(t, end) }) {
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", ss.publisher.Worker)
+	}
+	t.termination = end
+	return end, nil
+}
+
+// end kills the runs, runs the hooks, ends the sandbox and forgets the session. Every step has a bound.
+func (ss *Sessions) end(t *Thread, end *Termination) {
+	if end.event == schemas.TypeSessionExpired {
+		ss.drainSlots <- struct{}{}
+		defer func() { <-ss.drainSlots }()
+	}
+	timeouts := &ss.cfg.Timeouts
+	grace := ss.grace(t)
+	if end.grace != nil {
+		grace = *end.grace
+	}
+	t.kill(grace)
+	work.Within(t.whenIdle(), grace+timeouts.Kill+timeouts.Answer)
+	if err := ss.terminateHooks(ss.background.Context(), t, timeouts.Hooks); err != nil && end.snapshot {
+		t.mu.Lock()
+		t.termination = nil
+		t.lastUsed = time.Now()
+		t.mu.Unlock()
+		current := ss.Info(t)
+		end.finish(schemas.SessionReply{Session: &current, Error: schemas.Errorf(schemas.CodeOf(err), "the workspace of thread %s was not pushed, and its session is kept: %w", t.ID, err)})
+		return
+	}
+	ctx, cancel := context.WithTimeout(ss.background.Context(), grace+timeouts.SandboxEnd)
+	defer cancel()
+	ss.endSandbox(ctx, t, grace)
+	end.mu.Lock()
+	remove := end.remove
+	end.mu.Unlock()
+	var err error
+	if remove && !ss.publisher.Fenced() {
+		err = ss.removeWorkspace(t)
+	}
+	last, forgetErr := ss.forget(ctx, t, end.event)
+	if errors.Is(forgetErr, schemas.ErrLost) {
+		return // another worker may own the thread: that one answers
+	}
+	reply := schemas.SessionReply{Session: &last}
+	switch {
+	case forgetErr != nil:
+		err = forgetErr
+		reply.Error = schemas.Errorf(schemas.CodeOf(err), "the session of thread %s has ended, but its entry could not be deleted; it goes when it expires: %w", t.ID, err)
+	case err != nil:
+		reply.Error = schemas.Errorf(schemas.CodeInternal, "the session of thread %s has ended, but its folder could not be removed: %w", t.ID, err)
+	}
+	name := "session_terminated"
+	if end.event == schemas.TypeSessionExpired {
+		name = "session_expired"
+	}
+	t.log(ss.publisher.Log.Info().Err(err)).Msg(name)
+	end.finish(reply)
+}
+
+// forget gives a thread up, deletes its session from KV and returns the session's last state. It holds the thread's claim lock, so
+// that a new claim waits until the entry is gone. Errors: lost when another worker owned it by then, unavailable.
+func (ss *Sessions) forget(ctx context.Context, t *Thread, why schemas.EventType) (last schemas.Session, err error) {
+	key := key(t.Tenant, t.ID)
+	defer ss.claims.Lock(key)()
+	t.Flush(ctx)
+	last = ss.Info(t)
+	ss.cfg.Subscriptions.Unsubscribe(t.Tenant, t.ID)
+	ss.mu.Lock()
+	if ss.threads[key] == t {
+		delete(ss.threads, key)
+	}
+	ss.mu.Unlock()
+	if err := ss.publisher.CheckLease(); err != nil {
+		return last, err
+	}
+	if err := ss.delete(ctx, t); err != nil {
+		t.log(ss.publisher.Log.Warn().Err(err)).Msg("delete session")
+		return last, err // the event is published when the entry goes
+	}
+	ss.publisher.Publish(ctx, ss.event(t, why, last))
+	return last, nil
+}
+
+// removeWorkspace removes the thread's folder. The open root keeps links in it from leading the removal elsewhere.
+func (ss *Sessions) removeWorkspace(t *Thread) error {
+	root, err := os.OpenRoot(ss.cfg.Workspaces)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = root.RemoveAll(filepath.Join(t.Tenant, t.ID))
+	return errors.Join(err, root.Close())
+}

@@ -1,0 +1,240 @@
+package session
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/sluice-dev/sluice/processor/internal/publisher"
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Run is what a thread knows of a run.
+type Run interface {
+	// Kill ends the run's whole process tree: SIGTERM, and SIGKILL after grace.
+	Kill(grace time.Duration)
+}
+
+// Thread is a conversation that this worker owns, with its session and, from the first command on, its sandbox.
+type Thread struct {
+	Tenant, ID string
+	// Session is the session as it was claimed. Info returns it as it is now.
+	Session schemas.Session
+	// Template is the session's, unchanged for as long as the worker owns the thread.
+	Template *schemas.Template
+
+	writing sync.Mutex // held while the session is written to KV
+
+	mu            sync.Mutex
+	stored        schemas.Session // as KV has it
+	revision      uint64          // of stored
+	saved         time.Time       // the last write to KV
+	runs          map[Run]struct{}
+	busy          int           // uses that have not ended: runs, and hooks after them
+	idle          chan struct{} // closed when busy falls to 0; nil when no caller waits
+	lastUsed      time.Time
+	reuseReported time.Time // the last session.reused
+	attempt       *sandboxAttempt
+	parking       chan struct{} // closed when the parked sandbox has ended; nil for none
+	warm          bool          // the cold start succeeded
+	termination   *Termination  // set once the session is being ended
+	updates       []update      // to be published
+	flushed       chan struct{} // closed when they are; nil for none
+}
+
+func newThread(tenant, id string, template *schemas.Template, now time.Time) *Thread {
+	return &Thread{Tenant: tenant, ID: id, Template: template, lastUsed: now, runs: make(map[Run]struct{})}
+}
+
+// Enter registers a run: the session is in use until Leave, and its end kills the run. It reports false when the session is being
+// ended.
+func (t *Thread) Enter(run Run) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.termination != nil {
+		return false
+	}
+	t.runs[run] = struct{}{}
+	t.busy++
+	return true
+}
+
+// Leave ends what Enter began. The session is idle from the last end on.
+func (t *Thread) Leave(run Run) {
+	t.mu.Lock()
+	delete(t.runs, run)
+	t.mu.Unlock()
+	t.Release()
+}
+
+// Hold keeps the session in use until Release, without a run.
+func (t *Thread) Hold() {
+	t.mu.Lock()
+	t.busy++
+	t.mu.Unlock()
+}
+
+// Release ends what Hold began.
+func (t *Thread) Release() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.busy--
+	t.lastUsed = time.Now()
+	if t.busy == 0 && t.idle != nil {
+		close(t.idle)
+		t.idle = nil
+	}
+}
+
+// Busy returns how many runs, and hooks after them, have not ended.
+func (t *Thread) Busy() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.busy
+}
+
+// Ending reports whether the session is being ended.
+func (t *Thread) Ending() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.termination != nil
+}
+
+func (t *Thread) endingError() error {
+	return schemas.Errorf(schemas.CodeSessionExpired, "session %s of thread %s is being ended", t.Session.ID, t.ID)
+}
+
+// Standing returns the thread's sandbox if it is running, else nil.
+func (t *Thread) Standing() sandbox.Sandbox {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a := t.attempt; a != nil && a.life.state == schemas.SandboxRunning && !a.ended() {
+		return a.sandbox
+	}
+	return nil
+}
+
+// touch starts the session's idle time again.
+func (t *Thread) touch() {
+	t.mu.Lock()
+	t.lastUsed = time.Now()
+	t.mu.Unlock()
+}
+
+func (t *Thread) kill(grace time.Duration) {
+	t.mu.Lock()
+	runs := make([]Run, 0, len(t.runs))
+	for run := range t.runs {
+		runs = append(runs, run)
+	}
+	t.mu.Unlock()
+	for _, run := range runs {
+		run.Kill(grace)
+	}
+}
+
+// whenIdle is closed when nothing uses the session.
+func (t *Thread) whenIdle() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.idle != nil {
+		return t.idle
+	}
+	idle := make(chan struct{})
+	if t.busy == 0 {
+		close(idle)
+	} else {
+		t.idle = idle
+	}
+	return idle
+}
+
+func (t *Thread) log(line *zerolog.Event) *zerolog.Event {
+	return publisher.LogSession(line, t.ID, t.Session.ID)
+}
+
+// event makes an event of the thread's session.
+func (ss *Sessions) event(t *Thread, typ schemas.EventType, data any) *schemas.Event {
+	return ss.publisher.Event(typ, t.Tenant, t.ID, t.Session.ID, "", data)
+}
+
+// update is an event of a thread, a change of its session in KV, or both.
+type update struct {
+	event *schemas.Event
+	edit  func(*schemas.Session)
+}
+
+// update publishes in the order of the calls, and does not wait for it: no command waits for what only informs.
+func (ss *Sessions) update(t *Thread, u update) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ss.updateLocked(t, u)
+}
+
+// updateLocked is update for a caller that holds t.mu.
+func (ss *Sessions) updateLocked(t *Thread, u update) {
+	if t.flushed == nil {
+		flushed := make(chan struct{})
+		if !ss.background.Go(func() { ss.publishUpdates(t, flushed) }) {
+			return // the worker has ended
+		}
+		t.flushed = flushed
+	}
+	t.updates = append(t.updates, u)
+}
+
+// publishUpdates publishes until there are no more updates. Changes that come together are one write.
+func (ss *Sessions) publishUpdates(t *Thread, flushed chan struct{}) {
+	defer close(flushed)
+	ctx := ss.background.Context()
+	for {
+		t.mu.Lock()
+		updates := t.updates
+		t.updates = nil
+		if len(updates) == 0 {
+			t.flushed = nil
+			t.mu.Unlock()
+			return
+		}
+		t.mu.Unlock()
+		changed := false
+		for _, u := range updates {
+			if u.event != nil {
+				ss.publisher.Publish(ctx, u.event)
+			}
+			changed = changed || u.edit != nil
+		}
+		if !changed {
+			continue
+		}
+		if _, err := ss.change(ctx, t, func(s *schemas.Session) {
+			for _, u := range updates {
+				if u.edit != nil {
+					u.edit(s)
+				}
+			}
+		}); err != nil && !ss.publisher.Fenced() {
+			t.log(ss.publisher.Log.Warn().Err(err)).Msg("session not saved")
+		}
+	}
+}
+
+// Flush waits until all updates are published, or ctx ends.
+func (t *Thread) Flush(ctx context.Context) {
+	for {
+		t.mu.Lock()
+		flushed := t.flushed
+		t.mu.Unlock()
+		if flushed == nil {
+			return
+		}
+		select {
+		case <-flushed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package processor
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// double is a sandbox for states that a test cannot bring a real one into.
+type double struct {
+	id    string
+	done  chan struct{}
+	once  sync.Once
+	start func(ctx context.Context, cmd sandbox.Command) (sandbox.Process, error)
+	stuck bool // Terminate waits for its context
+}
+
+func newDouble(id string) *double { return &double{id: id, done: make(chan struct{})} }
+
+// ID returns its id.
+func (d *double) ID() string { return d.id }
+
+// Start calls the test's function.
+func (d *double) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Process, error) {
+	return d.start(ctx, cmd)
+}
+
+// Done is closed by end.
+func (d *double) Done() <-chan struct{} { return d.done }
+
+func (d *double) end() { d.once.Do(func() { close(d.done) }) }
+
+// Terminate ends it, unless it is stuck.
+func (d *double) Terminate(ctx context.Context, _ time.Duration) error {
+	if d.stuck {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	d.end()
+	return nil
+}
+
+// doubleProcess is a process that the test ends, or its sandbox.
+type doubleProcess struct {
+	id   string
+	sb   *double
+	out  chan sandbox.Output
+	exit chan sandbox.Exit
+
+	mu      sync.Mutex
+	killed  chan struct{}
+	signals []sandbox.Signal
+	signal  func() error
+	mortal  bool // it ends when it is killed
+	acked   map[schemas.Stream]int64
+}
+
+func newDoubleProcess(id string, sb *double) *doubleProcess {
+	return &doubleProcess{
+		id: id, sb: sb, out: make(chan sandbox.Output, 16), exit: make(chan sandbox.Exit, 1), killed: make(chan struct{}),
+		mortal: true, acked: make(map[schemas.Stream]int64),
+	}
+}
+
+// ID returns the command's.
+func (p *doubleProcess) ID() string { return p.id }
+
+// PID returns a constant.
+func (p *doubleProcess) PID() int { return 4711 }
+
+// Read returns the output that the test sent.
+func (p *doubleProcess) Read(ctx context.Context) (sandbox.Output, error) {
+	select {
+	case o := <-p.out:
+		return o, nil
+	default:
+	}
+	select {
+	case o := <-p.out:
+		return o, nil
+	case e := <-p.exit:
+		p.exit <- e
+		return sandbox.Output{}, io.EOF
+	case <-p.sb.done:
+		return sandbox.Output{}, io.EOF
+	case <-ctx.Done():
+		return sandbox.Output{}, ctx.Err()
+	}
+}
+
+// Ack stores the offset.
+func (p *doubleProcess) Ack(s schemas.Stream, offset int64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.acked[s] = max(p.acked[s], offset)
+	return nil
+}
+
+// WriteStdin blocks until the sandbox ends.
+func (p *doubleProcess) WriteStdin(ctx context.Context, b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	select {
+	case <-p.sb.done:
+		return io.ErrClosedPipe
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// CloseStdin does nothing.
+func (p *doubleProcess) CloseStdin() error { return nil }
+
+// Signal stores the signal.
+func (p *doubleProcess) Signal(sig sandbox.Signal) error {
+	p.mu.Lock()
+	p.signals = append(p.signals, sig)
+	hook := p.signal
+	p.mu.Unlock()
+	if hook != nil {
+		return hook()
+	}
+	return nil
+}
+
+// Kill ends it if it is mortal.
+func (p *doubleProcess) Kill(time.Duration) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.killed:
+		return nil
+	default:
+	}
+	close(p.killed)
+	if p.mortal {
+		p.exit <- sandbox.Exit{Reason: schemas.ReasonKilled, Code: 137, Signal: 9, Stdout: p.acked[schemas.Stdout], Stderr: p.acked[schemas.Stderr]}
+	}
+	return nil
+}
+
+// Wait returns the test's exit, or the loss of the sandbox.
+func (p *doubleProcess) Wait(ctx context.Context) (sandbox.Exit, error) {
+	select {
+	case e := <-p.exit:
+		p.exit <- e
+		return e, nil
+	case <-p.sb.done:
+		return sandbox.Exit{Reason: schemas.ReasonLost, Code: -1}, nil
+	case <-ctx.Done():
+		return sandbox.Exit{}, ctx.Err()
+	}
+}
+
+// Release does nothing.
+func (p *doubleProcess) Release() error { return nil }
+
+// only replaces the creation of sandboxes.
+func (r *rig) only(produce func(spec sandbox.Spec) (sandbox.Sandbox, error)) {
+	r.provider.create = func(_ context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) { return produce(spec) }
+}
