@@ -41,7 +41,7 @@ func (p *Publisher) Fenced() bool { return p.fenced.Load() || !p.LeaseHeld() }
 // CheckLease returns nil while the worker holds its lease. Errors: lost.
 func (p *Publisher) CheckLease() error {
 	if p.Fenced() {
-		return schemas.Errorf(schemas.CodeLost, "the lease of worker %s is lost", p.Worker)
+		return schemas.LeaseLost(p.Worker)
 	}
 	return nil
 }
