@@ -8,7 +8,7 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unk
 BUILD     = CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 LINT     := $(GO) tool -modfile=tools/go.mod golangci-lint
 
-# What check runs, in this order: the quick and the likely to fail first.
+# The steps of check, in this order: fast steps and likely failures first.
 CHECKS := tidy-check generate-check lint vet cross supervisor race e2e
 
 .DEFAULT_GOAL := help
@@ -27,7 +27,7 @@ test: ## run the tests; needs Go alone
 race: ## run the tests under the race detector, in random order (needs a C compiler)
 	$(GO) test -race -shuffle=on ./...
 
-attack: ## attack jails and containers from inside, with what loads the machine too (jails as the user who calls it)
+attack: ## attack jails and containers from inside, load attacks included (jails run as the calling user)
 	SLUICE_ATTACK=1 $(GO) test -count=1 -timeout 20m -run '^TestAttack$$' ./sandbox/...
 
 e2e: ## run sync against a real S3 server, and the example in another language (needs node and npm)
@@ -60,22 +60,22 @@ fuzz: ## run each fuzz test for FUZZTIME (20s)
 lint: ## run the linters (the first run builds them: a minute or two)
 	$(LINT) run
 
-fmt: ## format the code as the linters want it
+fmt: ## format the code
 	$(LINT) fmt
 
-vet: # here and as darwin sees it, tests included: what another system builds is otherwise seen by nobody
+vet: # for this system and for darwin, tests included
 	$(GO) vet ./...
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...
 
-generate: ## write the generated files anew
+generate: ## regenerate the generated files
 	$(GO) generate ./...
 
-tidy: ## write go.mod and go.sum anew
+tidy: ## regenerate go.mod and go.sum
 	$(GO) mod tidy
 	cd tools && $(GO) mod tidy
 	cd syncer/e2e && $(GO) mod tidy
 
-check: ## everything CI runs: tidy, generate, lint, vet, cross, supervisor, race, e2e
+check: ## everything that CI runs: tidy, generate, lint, vet, cross, supervisor, race, e2e
 	@for step in $(CHECKS); do \
 		echo "== $$step"; start=$$(date +%s); \
 		$(MAKE) --no-print-directory $$step || exit 1; \
@@ -99,5 +99,5 @@ tidy-check:
 generate-check:
 	.ci/no-diff $(GO) generate ./...
 
-supervisor: # the checked-in supervisors are what their source builds, bit for bit
+supervisor: # check that the checked-in supervisors are what their source builds, bit for bit
 	sandbox/supervisor/build.sh --check

@@ -1,6 +1,6 @@
 // Runs a command in a thread's sandbox: node exec.mjs [--thread T] [--key K] [--provider P] -- COMMAND [ARG…]
-// Its output streams through, and its exit code is this program's. With --message PROMPT and no command, the agent of the thread's
-// --template answers: a message is a command like any other.
+// It prints the command's output and exits with its exit code. With --message PROMPT and no command, the agent of the thread's
+// --template answers: a message is a command with another op.
 import { randomUUID } from "node:crypto";
 import { parseArgs } from "node:util";
 import { createInbox, headers, NoRespondersError } from "@nats-io/transport-node";
@@ -22,8 +22,8 @@ const body = JSON.stringify({ specversion: "1", thread, key, provider, template,
 const nc = await open();
 const proc = processId(thread, key);
 
-// Subscribe first, send then: nothing can be missed. The inbox gets the answers, and refusals, which are no records. The
-// feed gets the records, whoever writes them: should the worker die, its successor's.
+// Subscribe before sending, to miss nothing. The inbox receives answers, and refusals, which are not recorded. The
+// feed receives the records of every worker: if this one dies, those of the next.
 const inbox = createInbox();
 const events = queue();
 nc.subscribe(inbox, { callback: (_, m) => events.push(m) });
@@ -36,23 +36,23 @@ while (!["process.exited", "process.lost", "process.rejected"].includes(event?.t
 const result = event.data;
 tail.unsubscribe();
 
-// Durable output is complete before the result is sent. What did not come live is read from there.
+// All output is stored before the result is sent. Read from the store what did not arrive live.
 if (result.log) for await (const c of readLog(nc, thread, proc, result.log.first_seq, result.log.last_seq)) print(c);
 if (result.error) console.error(`sluice: ${result.error.message} (${result.error.code})`);
 process.exitCode = result.exit_code;
 await nc.close();
 
-/** Sends the command by the fast path to the worker that owns the thread; has it placed if nobody does; else leaves it in CMD. */
+/** Sends the command to the worker that owns the thread; places the thread if it has no owner; otherwise queues it in CMD. */
 async function send() {
   const h = headers();
-  h.set("Sluice-Inbox", inbox); // JetStream takes a message's reply subject for its own ack
+  h.set("Sluice-Inbox", inbox); // JetStream uses a message's reply subject for its ack
   for (let tries = 0; tries < 3; tries++) {
     nc.publish(subject("rpc", thread, what.op), body, { reply: inbox, headers: h });
     const answer = await events.next(5000);
     if (!answer) break; // a frozen worker: the same key keeps the command from running twice
     if (answer.headers?.code !== 503) {
       const first = parse(answer);
-      if (first.type === "process.rejected" && first.data.error?.code === "unavailable") break; // it shuts down
+      if (first.type === "process.rejected" && first.data.error?.code === "unavailable") break; // the worker is shutting down
       return first;
     }
     if (!(await place())) break;
@@ -60,7 +60,7 @@ async function send() {
   await jetstream(nc).publish(subject("cmd", thread, what.op), body, { headers: h });
 }
 
-/** Asks for a worker to take the thread. False where there is none. */
+/** Requests a worker for the thread. Returns false if there is none. */
 async function place() {
   try {
     const reply = (await nc.request(subject("api", "place"), JSON.stringify({ thread, provider, template }), { timeout: 10_000 })).json();
@@ -73,10 +73,10 @@ async function place() {
 }
 
 function parse(m) {
-  return m.data.length > 0 ? m.json() : undefined; // an empty one says that nobody listened
+  return m.data.length > 0 ? m.json() : undefined; // an empty message means that there was no responder
 }
 
-/** A queue of messages: next waits for one, or for so many milliseconds. */
+/** A queue of messages: next waits for one message, at most the given milliseconds. */
 function queue() {
   const waiting = [];
   let wake = () => {};

@@ -1,4 +1,4 @@
-// Prints what a process has printed, at any time later: node log.mjs --thread T (--process P | --key K) [--from SEQ]
+// Prints the stored output of a process: node log.mjs --thread T (--process P | --key K) [--from SEQ]
 import { parseArgs } from "node:util";
 import { open, processId, readLog } from "./sluice.mjs";
 

@@ -1,4 +1,4 @@
-// Runs the example against the `sluice up` that SLUICE_NATS_URL names, else against one of its own: SLUICE_BIN, or built here.
+// Tests the example against the `sluice up` at SLUICE_NATS_URL, or against one that it starts from SLUICE_BIN or builds.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { createHash, randomUUID } from "node:crypto";
@@ -101,7 +101,7 @@ test("a command left in the queue is run, and answered in the inbox", async () =
   const answers = nc.subscribe(inbox);
   const h = headers();
   h.set("Sluice-Inbox", inbox);
-  const fresh = randomUUID(); // a thread that nobody owns: a worker takes it with the command
+  const fresh = randomUUID(); // a thread without an owner: a worker claims it with the command
   const command = { specversion: "1", op: "exec", thread: fresh, key: "k", exec: { command: "pwd" } };
   await jetstream(nc).publish(subject("cmd", fresh, "exec"), JSON.stringify(command), { headers: h });
   const types = [];

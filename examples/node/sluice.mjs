@@ -1,4 +1,4 @@
-// What every client of Sluice needs, and no more: the way to the server, the subjects, a process's id, and its log.
+// What every client of Sluice needs: the connection, the subjects, a process's id, and its log.
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
 import { homedir } from "node:os";
@@ -18,14 +18,14 @@ export async function open() {
   let token = process.env.SLUICE_NATS_TOKEN;
   if (!servers) {
     const data = process.env.SLUICE_DATA || join(process.env.XDG_DATA_HOME || join(homedir(), ".local/share"), "sluice");
-    if (!existsSync(join(data, "server.json"))) throw new Error(`no sluice runs in ${data}: start \`sluice up\`, or set SLUICE_NATS_URL`);
+    if (!existsSync(join(data, "server.json"))) throw new Error(`no Sluice server runs in ${data}: start \`sluice up\`, or set SLUICE_NATS_URL`);
     servers = JSON.parse(readFileSync(join(data, "server.json"), "utf8")).url;
     token ||= readFileSync(join(data, "token"), "utf8").trim();
   }
   return connect({ servers, token, name: "sluice node example" });
 }
 
-/** The id of the process that a command with this key starts: known before it runs, so that its log can be followed at once. */
+/** The id of the process that a command with this key starts. It is known before the process runs, so its log can be followed at once. */
 export function processId(thread, key, ofTenant = tenant) {
   const digest = createHash("sha256").update(`${ofTenant}\0${thread}\0${key}\0`).digest();
   const bits = [...digest].map((byte) => byte.toString(2).padStart(8, "0")).join("");
@@ -48,18 +48,18 @@ export async function* readLog(nc, thread, proc, from = 1, upTo = Infinity) {
       }
     }
   } catch (err) {
-    if (err.code !== 404) throw err; // the answer where there are no more
+    if (err.code !== 404) throw err; // 404: no more messages
   }
 }
 
-/** Reads a live copy of a chunk: the republished message says in headers where the original is. */
+/** Reads a live copy of a chunk: headers of the republished message name the stored one. */
 export const liveChunk = (m) => chunk(Number(m.headers.get("Nats-Sequence")), m.headers.get("Nats-Subject"), m.headers, m.data);
 
 function chunk(seq, from, headers, data) {
   return { seq, stream: from.split(".").pop(), offset: Number(headers.get("Sluice-Offset")), data };
 }
 
-/** Prints chunks in order, each byte once. One that comes too early is passed over: it is in LOG, and is read from there. */
+/** Prints chunks in order, each byte once. It skips a chunk that arrives early: the chunk is in LOG, and is read from there. */
 export function printer() {
   const printed = { stdout: 0, stderr: 0 };
   return ({ stream, offset, data }) => {
