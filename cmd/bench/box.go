@@ -13,29 +13,28 @@ import (
 	"github.com/sluice-dev/sluice/sandbox"
 )
 
-// boxes makes sandboxes of one provider, each of its own name.
+// boxes makes sandboxes of one provider, each with its own name.
 type boxes struct {
 	provider sandbox.Provider
 	dir      string // for the workspaces
 	made     int
 }
 
-// spec is a sandbox nobody has made yet, whose workspace is a folder that is not there yet.
+// spec is a new sandbox, whose workspace does not exist yet.
 func (m *boxes) spec() sandbox.Spec {
 	m.made++
 	name := fmt.Sprint("s", m.made)
 	return sandbox.Spec{ID: name, Workspace: filepath.Join(m.dir, name)}
 }
 
-// warm is a sandbox for many commands. Its share of the CPU is not what is to be measured.
+// warm is a sandbox for many commands. It gets 2 CPUs: its CPU limit is not measured.
 func (m *boxes) warm(ctx context.Context) (sandbox.Sandbox, error) {
 	spec := m.spec()
 	spec.Limits.CPUs = 2
 	return m.provider.Create(ctx, spec)
 }
 
-// create makes a sandbox for a workspace that is there and empty, and ends it again: what counts is from the request until first
-// has returned.
+// create makes a sandbox for an empty workspace, calls first, and ends the sandbox. The time until first has returned counts.
 func (m *boxes) create(first func(context.Context, sandbox.Sandbox) error) op {
 	return func(ctx context.Context) (time.Duration, error) {
 		spec := m.spec()
@@ -53,7 +52,7 @@ func (m *boxes) create(first func(context.Context, sandbox.Sandbox) error) op {
 	}
 }
 
-// trueIn runs `true` in a sandbox each time it is called.
+// trueIn returns a function that runs `true` in a sandbox.
 func trueIn(s sandbox.Sandbox) func(context.Context) error {
 	var n atomic.Int64
 	return func(ctx context.Context) error {
@@ -62,13 +61,13 @@ func trueIn(s sandbox.Sandbox) func(context.Context) error {
 	}
 }
 
-// firstTrue is the first command of a sandbox.
+// firstTrue runs `true` as the first command of a sandbox.
 func firstTrue(ctx context.Context, s sandbox.Sandbox) error { return trueIn(s)(ctx) }
 
-// nothing is for sandboxes that are only made.
+// nothing runs no command: only the start of the sandbox counts.
 func nothing(context.Context, sandbox.Sandbox) error { return nil }
 
-// run is one command in a sandbox, with its output read to the end.
+// run runs a command in a sandbox and reads its output to the end.
 func run(ctx context.Context, s sandbox.Sandbox, cmd sandbox.Command) (printed int64, err error) {
 	p, err := s.Start(ctx, cmd)
 	if err != nil {
@@ -92,7 +91,7 @@ func run(ctx context.Context, s sandbox.Sandbox, cmd sandbox.Command) (printed i
 		err = r.Release()
 	}
 	if err == nil && exit.Code != 0 {
-		err = fmt.Errorf("%s ended with %d", cmd.Path, exit.Code)
+		err = fmt.Errorf("%s: exit code %d, want 0", cmd.Path, exit.Code)
 	}
 	return printed, err
 }

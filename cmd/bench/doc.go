@@ -1,15 +1,17 @@
-// Command bench measures Sluice against a baseline taken in the same run, and prints one line a figure:
+// Command bench measures Sluice against a baseline of the same run, and prints one line for each figure:
 //
 //	BENCH <name> <value> <goal> <ok|short>
 //
-// Every value but jail.idle's megabytes is a ratio: machines differ and drift, so that an absolute time would say more of the
-// machine than of the code. Sluice and its baseline take turns in short rounds, and the median of the rounds' ratios counts.
-// Absolute figures go to standard error, for a person.
+// Values are ratios, except those of jail.idle and of session.create and session.parked_bytes: machines differ and drift, and an
+// absolute time depends more on the machine than on the code. Sluice and its baseline take turns in short rounds, and the value is the
+// median of the rounds' ratios. Absolute times go to standard error.
 //
-//	go run ./cmd/bench              everything
-//	go run ./cmd/bench -only exec   the figures whose name begins so
+// A figure is a row of the table in figure.go. To add one, write its function and add the row.
 //
-// A figure for which this machine lacks something is skipped, with the command that brings it:
+//	go run ./cmd/bench              all figures
+//	go run ./cmd/bench -only exec   the figures whose name starts with exec
+//
+// A figure is skipped where this machine lacks what it needs, with the command that installs it:
 //
 //	BENCH <name> - <goal> skipped: <what is missing>
 package main

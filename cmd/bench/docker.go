@@ -23,14 +23,14 @@ const (
 	poolClaims     = 5
 )
 
-// containers are those of provider docker, one of which is there, and the engine itself.
+// containers makes containers of provider docker, has one that runs, and the engine.
 type containers struct {
 	boxes
 	engine *dockertest.Engine
 	box    *docker.Sandbox
 }
 
-// docker is a provider with one container. close ends it. Errors: missing where there is no engine.
+// docker starts a provider with one container. closeAll ends both. Errors: missing where there is no engine.
 func (b *bench) docker(ctx context.Context) (_ *containers, closeAll func() error, err error) {
 	engine, err := dockertest.Open(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func (b *bench) docker(ctx context.Context) (_ *containers, closeAll func() erro
 	}
 	p, err := docker.New(docker.Config{
 		RunDir: filepath.Join(dir, "run"), Image: image, Cell: "bench", Worker: fmt.Sprint("bench-", os.Getpid()),
-		Warn: func(err error) { b.say("%v", err) },
+		Warn: func(err error) { b.note("%v", err) },
 	})
 	if err != nil {
 		return nil, nil, err
@@ -65,13 +65,13 @@ func (b *bench) docker(ctx context.Context) (_ *containers, closeAll func() erro
 	}
 	box, ok := s.(*docker.Sandbox)
 	if !ok {
-		return nil, nil, fmt.Errorf("%T is no container", s)
+		return nil, nil, fmt.Errorf("sandbox is a %T, want a container", s)
 	}
 	c.box = box
 	return c, closeAll, nil
 }
 
-// createAndStart is the engine's alone; the container's removal does not count.
+// createAndStart creates and starts a container with the engine. Its removal does not count.
 func (c *containers) createAndStart(ctx context.Context) (time.Duration, error) {
 	begin := time.Now()
 	id, err := c.engine.Start(ctx, c.box.Container())
@@ -82,12 +82,12 @@ func (c *containers) createAndStart(ctx context.Context) (time.Duration, error) 
 	return took, err
 }
 
-// dockerExec is one `true` as docker exec does it.
+// dockerExec runs `true` as `docker exec` does.
 func (c *containers) dockerExec(ctx context.Context) error {
 	return c.engine.Exec(ctx, c.box.Container(), "/bin/true")
 }
 
-// withDocker gives a figure its containers.
+// withDocker runs a measurement that needs containers.
 func withDocker(measure func(context.Context, *bench, *containers) (float64, error)) func(context.Context, *bench) (float64, error) {
 	return func(ctx context.Context, b *bench) (_ float64, err error) {
 		c, closeAll, err := b.docker(ctx)
@@ -99,7 +99,7 @@ func withDocker(measure func(context.Context, *bench, *containers) (float64, err
 	}
 }
 
-// dockerExec is a `true` in a container that is there, over the same busybox by bare fork and exec, whose output is read as well.
+// dockerExec is the time of `true` in a running container, over that of the same busybox by bare fork and exec, with output read.
 func dockerExec(ctx context.Context, b *bench, c *containers) (float64, error) {
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
@@ -109,23 +109,23 @@ func dockerExec(ctx context.Context, b *bench, c *containers) (float64, error) {
 		side{"true in a container", latencyRuns, timed(trueIn(c.box))}, side{"bare", latencyRuns, timed(bareRead(busybox, "true"))})
 }
 
-// dockerOverExec is `docker exec` by the engine's API, over the same command by the supervisor.
+// dockerOverExec is the time of `docker exec` with the engine's API, over that of the same command with the supervisor.
 func dockerOverExec(ctx context.Context, b *bench, c *containers) (float64, error) {
 	return b.turns(ctx, dockerRounds,
 		side{"docker exec", dockerExecs, timed(c.dockerExec)}, side{"by the supervisor", latencyRuns, timed(trueIn(c.box))})
 }
 
-// dockerRate is jobs a second by the supervisor, over those of `docker exec`, 16 at a time.
+// dockerRate is the commands a second with the supervisor, over those of `docker exec`, 16 at a time.
 func dockerRate(ctx context.Context, b *bench, c *containers) (float64, error) {
 	return b.rates(ctx, dockerRounds,
 		alike("by the supervisor", boxRateRuns, callers, trueIn(c.box)), alike("docker exec", dockerRateRuns, callers, c.dockerExec))
 }
 
-// poolClaim is the engine's create and start of a container, over a claim of one from a pool that is full.
+// poolClaim is the time to create and start a container, over that of a claim from a full pool.
 func poolClaim(ctx context.Context, b *bench, c *containers) (_ float64, err error) {
 	p, err := pool.New(pool.Config{
 		Provider: c.provider, Dir: filepath.Join(c.dir, "pool"), Templates: []pool.Template{{Size: 1}},
-		Warn: func(err error) { b.say("%v", err) },
+		Warn: func(err error) { b.note("%v", err) },
 	})
 	if err != nil {
 		return 0, err
@@ -150,10 +150,10 @@ func poolClaim(ctx context.Context, b *bench, c *containers) (_ float64, err err
 	}
 	ratio, err := b.turns(ctx, poolRounds, side{"docker create and start", dockerColds, c.createAndStart}, side{"claim", poolClaims, filled})
 	if s := p.Stats(); err == nil && s.Misses > 0 {
-		err = fmt.Errorf("the pool was empty: %+v", s)
+		err = fmt.Errorf("%d claims missed the pool, want none", s.Misses)
 	}
 	return ratio, err
 }
 
-// poolNames keeps the names of claimed sandboxes from those of the provider's own.
+// poolNames is the first number of the claimed sandboxes: their names must differ from those of the provider.
 const poolNames = 1000

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-dev/sluice/client"
 )
 
-// How much is measured: enough rounds for a median that holds on a machine that others use too.
+// How much is measured: enough rounds for a stable median on a machine with other load.
 const (
 	latencyRounds = 15
 	latencyRuns   = 60 // in each round, of each
@@ -21,10 +21,10 @@ const (
 	warmUp        = 50
 )
 
-// bareTrue is the baseline: fork, exec, wait.
+// bareTrue is the baseline of exec: fork, exec, wait.
 func bareTrue(ctx context.Context) error { return exec.CommandContext(ctx, "true").Run() }
 
-// bareRead is the baseline of what returns output: fork and exec with a pipe for each stream, read to the end.
+// bareRead is the baseline of commands with output: fork and exec with a pipe for each stream, read to the end.
 func bareRead(program string, args ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		cmd := exec.CommandContext(ctx, program, args...)
@@ -37,13 +37,13 @@ func sluiceTrue(c *client.Client, thread string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		r, err := c.Exec(ctx, client.Request{Thread: thread, Command: "true"})
 		if err == nil && !r.Success {
-			err = fmt.Errorf("true ended with %d", r.ExitCode)
+			err = fmt.Errorf("true: exit code %d, want 0", r.ExitCode)
 		}
 		return err
 	}
 }
 
-// latency is the p50 of exec `true` with its durable record, over bare fork and exec, one at a time.
+// latency is the p50 of exec `true` with its durable record, over that of bare fork and exec, one at a time.
 func latency(at place) func(context.Context, *bench) (float64, error) {
 	return func(ctx context.Context, b *bench) (_ float64, err error) {
 		r, err := b.rig(ctx, at)
@@ -59,7 +59,7 @@ func latency(at place) func(context.Context, *bench) (float64, error) {
 	}
 }
 
-// rate is jobs a second at 16 at a time, each in a conversation of its own, over bare fork and exec at 4 at a time.
+// rate is the commands a second, 16 at a time and each in its own thread, over those of bare fork and exec, 4 at a time.
 func rate(at place) func(context.Context, *bench) (float64, error) {
 	return func(ctx context.Context, b *bench) (_ float64, err error) {
 		r, err := b.rig(ctx, at)
@@ -70,7 +70,7 @@ func rate(at place) func(context.Context, *bench) (float64, error) {
 		ours := crowd{name: "exec true", n: rateRuns}
 		for i := range callers {
 			f := sluiceTrue(r.client, fmt.Sprintf("rate-%d", i))
-			if err := f(ctx); err != nil { // makes the sandbox
+			if err := f(ctx); err != nil { // starts the sandbox
 				return 0, err
 			}
 			ours.each = append(ours.each, f)

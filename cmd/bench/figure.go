@@ -8,16 +8,18 @@ import (
 	"strings"
 )
 
-// figure is one thing to measure: the ratio of Sluice to its baseline, and what it has to be.
+// figure is a measurement and its goal.
 type figure struct {
 	name    string
 	goal    float64
-	atMost  bool // the ratio must not be above the goal; else not below
+	atMost  bool // the goal is an upper bound; otherwise a lower one
 	measure func(ctx context.Context, b *bench) (float64, error)
 }
 
+// figures is the table of all figures. The goals of session.create, in milliseconds, are the product's promise to that many users at
+// once on two cores. jail.idle is in megabytes, session.parked_bytes in bytes; all others are ratios to a baseline.
 func figures() []figure {
-	return append([]figure{
+	return []figure{
 		{"exec.latency.inprocess", 2.0, true, latency(inProcess)},
 		{"exec.latency.tcp", 2.8, true, latency(overTCP)},
 		{"exec.rate.inprocess", 0.75, false, rate(inProcess)},
@@ -36,20 +38,27 @@ func figures() []figure {
 		{"docker.vs.exec.p50", 30, false, withDocker(dockerOverExec)},
 		{"docker.vs.exec.rate", 60, false, withDocker(dockerRate)},
 		{"pool.claim", 50, false, withDocker(poolClaim)},
-	}, sessionFigures()...)
+		{"session.create.10", 100, true, sessionCreate(10)},
+		{"session.create.50", 100, true, sessionCreate(50)},
+		{"session.create.200", 150, true, sessionCreate(200)},
+		{"session.create.500", 200, true, sessionCreate(500)},
+		{"session.reuse", 2, true, sessionReuse},
+		{"session.parked_bytes", 50 << 10, true, sessionParked},
+		{"session.create.docker", 20, false, sessionDocker},
+	}
 }
 
-// missingError says what a figure needs that this machine does not have.
+// missingError skips a figure: this machine lacks what it needs.
 type missingError struct{ err error }
 
 func (e *missingError) Error() string { return e.err.Error() }
 
 func (e *missingError) Unwrap() error { return e.err }
 
-// missing makes a figure one that is skipped, and err why.
+// missing makes err skip the figure.
 func missing(err error) error { return &missingError{err} }
 
-// skip is missing for one kind of errors.
+// skip makes err skip the figure if it is of this kind.
 func skip(err, kind error) error {
 	if errors.Is(err, kind) {
 		return missing(err)
@@ -57,11 +66,11 @@ func skip(err, kind error) error {
 	return err
 }
 
-// measure prints each figure, and says how many are short of their goal.
+// measure prints the figures whose name starts with only, and returns how many miss their goal.
 func measure(ctx context.Context, only string, b *bench) (short int, err error) {
 	b.dir, err = os.MkdirTemp("", "slbench")
 	if err != nil {
-		return 0, fmt.Errorf("make a folder to measure in: %w", err)
+		return 0, fmt.Errorf("create a folder for the measurements: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 	for _, f := range figures() {
@@ -73,8 +82,8 @@ func measure(ctx context.Context, only string, b *bench) (short int, err error) 
 			sign = "<="
 		}
 		value, err := f.measure(ctx, b)
-		if lack, ok := errors.AsType[*missingError](err); ok {
-			fmt.Printf("BENCH %s - %s%g skipped: %v\n", f.name, sign, f.goal, lack)
+		if reason, ok := errors.AsType[*missingError](err); ok {
+			fmt.Printf("BENCH %s - %s%g skipped: %v\n", f.name, sign, f.goal, reason)
 			continue
 		}
 		if err != nil {

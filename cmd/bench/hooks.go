@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// hookRounds is more than for a plain latency: what is looked for is a tenth of what is measured.
+// hookRounds is more than latencyRounds: the overhead is a tenth of the measured time.
 const hookRounds = 25
 
 // idleHook does nothing.
@@ -21,8 +21,8 @@ func (idleHook) OnMessage(context.Context, *hooks.Call) error { return nil }
 // OnStreamFinish does nothing.
 func (idleHook) OnStreamFinish(context.Context, *hooks.Call) error { return nil }
 
-// hookOverhead is the p50 of exec `true` with two hooks that do nothing before it and two after it, each with its two durable events,
-// over that of the exec alone.
+// hookOverhead is the p50 of exec `true` with two idle hooks before it and two after it, each with two durable events, over that of
+// exec `true` without hooks.
 func hookOverhead(at place) func(context.Context, *bench) (float64, error) {
 	return func(ctx context.Context, b *bench) (_ float64, err error) {
 		r, err := b.rig(ctx, at)
@@ -35,7 +35,7 @@ func hookOverhead(at place) func(context.Context, *bench) (float64, error) {
 		recorded := make(chan struct{})
 		go func() {
 			defer close(recorded)
-			_ = recorder.Run(recordCtx) // it ends with its context alone
+			_ = recorder.Run(recordCtx) // it ends with its context only
 		}()
 		defer func() {
 			endRecords()
@@ -55,7 +55,7 @@ func hookOverhead(at place) func(context.Context, *bench) (float64, error) {
 	}
 }
 
-// withHooks runs the hooks of a message around a function, on a new occasion each time.
+// withHooks runs the hooks of a message around a function, with a new occasion for each call.
 func withHooks(chains *hooks.Chains, f func(context.Context) error) func(context.Context) error {
 	two := []schemas.HookSpec{{Builtin: "idle"}, {Builtin: "idle"}}
 	template := &schemas.Template{Name: "bench", Hooks: map[schemas.Phase][]schemas.HookSpec{schemas.PhaseMessage: two, schemas.PhaseStreamFinish: two}}

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// jailIdle is what a jail in which nothing runs costs in memory, in MB of PSS, with many there at once. The kernel's own part is
-// not in it: that is told beside it.
+// jailIdle is the memory of an idle jail among many, in MB of PSS. The kernel's part is not in it: standard error shows it.
 func jailIdle(ctx context.Context, b *bench) (_ float64, err error) {
 	j, closeJails, err := b.jails()
 	if err != nil {
@@ -20,7 +19,7 @@ func jailIdle(ctx context.Context, b *bench) (_ float64, err error) {
 	defer func() {
 		begin := time.Now()
 		err = errors.Join(err, closeJails())
-		b.say("ended in %.1f s", time.Since(begin).Seconds())
+		b.note("ended in %.1f s", time.Since(begin).Seconds())
 	}()
 	before, err := freeMemory()
 	if err != nil {
@@ -29,7 +28,7 @@ func jailIdle(ctx context.Context, b *bench) (_ float64, err error) {
 	begin := time.Now()
 	for range b.idle {
 		if _, err := j.provider.Create(ctx, j.spec()); err != nil {
-			return 0, fmt.Errorf("after %d jails: %w", j.made-1, err)
+			return 0, fmt.Errorf("create jail %d: %w", j.made, err)
 		}
 	}
 	took := time.Since(begin)
@@ -42,16 +41,16 @@ func jailIdle(ctx context.Context, b *bench) (_ float64, err error) {
 		return 0, err
 	}
 	if n < b.idle {
-		return 0, fmt.Errorf("%d supervisors are there, of %d", n, b.idle)
+		return 0, fmt.Errorf("%d supervisors run, want %d", n, b.idle)
 	}
 	jails := float64(b.idle)
-	b.say("%d jails made in %.1f s; %.2f MB of PSS each, %.2f MB each with the kernel's part (less what others on this machine gave back)",
+	b.note("%d jails created in %.1f s; %.2f MB of PSS each, %.2f MB each with the kernel's part (less what other programs freed meanwhile)",
 		b.idle, took.Seconds(), sum/jails/1e6, (before-after)/jails/1e6)
 	return sum / jails / 1e6, nil
 }
 
-// supervisorMemory adds up the PSS of what this process's zygotes have started, in bytes, and counts it: the supervisors, and the
-// jails that are begun ahead.
+// supervisorMemory adds up the PSS of the processes that this process's zygotes have started, in bytes, and counts them: supervisors
+// and prestarted jails.
 func supervisorMemory() (sum float64, n int, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -79,14 +78,14 @@ func supervisorMemory() (sum float64, n int, err error) {
 		}
 		pss, ok := field(string(rollup), "Pss:")
 		if !ok {
-			return 0, 0, fmt.Errorf("process %d does not tell its PSS", pid)
+			return 0, 0, fmt.Errorf("/proc/%d/smaps_rollup has no Pss", pid)
 		}
 		sum, n = sum+pss*1024, n+1
 	}
 	return sum, n, nil
 }
 
-// freeMemory is what the machine has left, in bytes.
+// freeMemory is the available memory of the machine, in bytes.
 func freeMemory() (float64, error) {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -94,12 +93,12 @@ func freeMemory() (float64, error) {
 	}
 	kib, ok := field(string(b), "MemAvailable:")
 	if !ok {
-		return 0, errors.New("/proc/meminfo does not tell what is available")
+		return 0, errors.New("/proc/meminfo has no MemAvailable")
 	}
 	return kib * 1024, nil
 }
 
-// field is the number after a name at the beginning of a line.
+// field is the number after a name at the start of a line.
 func field(text, name string) (float64, bool) {
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, name); ok {

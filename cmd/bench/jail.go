@@ -24,13 +24,13 @@ const (
 	outputRounds = 9
 )
 
-// jails is a provider of jails. close ends it and what it made. Errors: missing where this machine can have none.
+// jails starts a provider of jails. closeAll ends it with its jails. Errors: missing where this machine cannot run them.
 func (b *bench) jails() (_ *boxes, closeAll func() error, err error) {
 	dir, err := b.folder()
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := jail.New(jail.Config{RunDir: filepath.Join(dir, "run"), Warn: func(text string) { b.say("%s", text) }})
+	p, err := jail.New(jail.Config{RunDir: filepath.Join(dir, "run"), Warn: func(text string) { b.note("%s", text) }})
 	if errors.Is(err, schemas.ErrUnavailable) {
 		return nil, nil, missing(err)
 	}
@@ -40,8 +40,8 @@ func (b *bench) jails() (_ *boxes, closeAll func() error, err error) {
 	return &boxes{provider: p, dir: dir}, p.Close, nil
 }
 
-// jailCold is the engine's create and start of a container as hardened as provider docker's, over a jail from the request to
-// the end of its first command.
+// jailCold is the time to create and start a container with the hardening of provider docker, over the time from the request for a
+// jail to the end of its first command.
 func jailCold(ctx context.Context, b *bench) (_ float64, err error) {
 	j, closeJails, err := b.jails()
 	if err != nil {
@@ -56,12 +56,12 @@ func jailCold(ctx context.Context, b *bench) (_ float64, err error) {
 	return b.turns(ctx, coldRounds, side{"docker create and start", dockerColds, d.createAndStart}, side{"jail to its first true", coldRuns, j.create(firstTrue)})
 }
 
-// jailBwrap is a `true` in bubblewrap, which has neither limits nor a system call filter here, over a jail from the request to the
-// end of its first `true`.
+// jailBwrap is the time of `true` in bubblewrap, without limits and system call filter, over the time from the request for a jail to
+// the end of its first `true`.
 func jailBwrap(ctx context.Context, b *bench) (_ float64, err error) {
 	bwrap, err := exec.LookPath("bwrap")
 	if err != nil {
-		return 0, missing(errors.New("bubblewrap is not there: apt-get install bubblewrap"))
+		return 0, missing(errors.New("bubblewrap is missing: apt-get install bubblewrap"))
 	}
 	j, closeJails, err := b.jails()
 	if err != nil {
@@ -90,7 +90,7 @@ func jailBwrap(ctx context.Context, b *bench) (_ float64, err error) {
 	return b.turns(ctx, bwrapRounds, side{"bwrap true", bwrapRuns, timed(wrapped)}, side{"jail to its first true", bwrapRuns, j.create(firstTrue)})
 }
 
-// jailExec is a `true` in a jail that is there, over one by bare fork and exec whose output is read as well.
+// jailExec is the time of `true` in a running jail, over that by bare fork and exec with output read.
 func jailExec(ctx context.Context, b *bench) (_ float64, err error) {
 	j, closeJails, err := b.jails()
 	if err != nil {
@@ -104,7 +104,7 @@ func jailExec(ctx context.Context, b *bench) (_ float64, err error) {
 	return b.turns(ctx, latencyRounds, side{"true in a jail", latencyRuns, timed(trueIn(s))}, side{"bare", latencyRuns, timed(bareRead("true"))})
 }
 
-// jailOutput is MB/s of dd in a jail, read and acked as it comes, over a bare pipe.
+// jailOutput is the MB/s of dd in a jail, read and acked as it comes, over those of a bare pipe.
 func jailOutput(ctx context.Context, b *bench) (_ float64, err error) {
 	j, closeJails, err := b.jails()
 	if err != nil {
@@ -124,7 +124,7 @@ func jailOutput(ctx context.Context, b *bench) (_ float64, err error) {
 		begin := time.Now()
 		n, err := run(ctx, s, sandbox.Command{ID: fmt.Sprint("dd", i), Path: "dd", Args: ddArgs()})
 		if err == nil && n != logBytes {
-			err = fmt.Errorf("%d bytes came of %d", n, logBytes)
+			err = fmt.Errorf("got %d bytes of output, want %d", n, logBytes)
 		}
 		if err != nil {
 			return 0, err
@@ -132,6 +132,6 @@ func jailOutput(ctx context.Context, b *bench) (_ float64, err error) {
 		our := megabytes(n, begin)
 		ratios, ours, bares = append(ratios, our/bare), append(ours, our), append(bares, bare)
 	}
-	b.say("out of a jail %.0f MB/s, bare pipe %.0f MB/s", median(ours), median(bares))
+	b.note("out of a jail %.0f MB/s, bare pipe %.0f MB/s", median(ours), median(bares))
 	return median(ratios), nil
 }

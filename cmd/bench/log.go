@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// What is printed in a round.
+// The output of a round.
 const (
 	logRounds = 5
 	logBlocks = 4096 // of 64 KiB: 256 MiB
@@ -23,7 +23,7 @@ func ddArgs() []string {
 	return []string{"if=/dev/zero", "bs=64k", fmt.Sprintf("count=%d", logBlocks), "status=none"}
 }
 
-// barePipe is the baseline: the same dd, read from an ordinary pipe in pieces of its size. In MB/s.
+// barePipe is the baseline: the same dd, read from a pipe in blocks of its size, in MB/s.
 func barePipe(ctx context.Context) (float64, error) {
 	cmd := exec.CommandContext(ctx, "dd", ddArgs()...)
 	out, err := cmd.StdoutPipe()
@@ -44,14 +44,14 @@ func barePipe(ctx context.Context) (float64, error) {
 	return megabytes(n, begin), nil
 }
 
-// onlyWriter keeps io.Copy from handing the read to the writer, which would read in pieces of its own.
+// onlyWriter hides the ReaderFrom of a writer, which would read in blocks of another size.
 type onlyWriter struct{ io.Writer }
 
 func megabytes(n int64, begin time.Time) float64 {
 	return float64(n) / 1e6 / time.Since(begin).Seconds()
 }
 
-// livePipe is dd through Sluice to a follower that reads while it runs. In MB/s.
+// livePipe is dd through Sluice to a live follower, in MB/s. It also returns the process.
 func livePipe(ctx context.Context, c *client.Client) (speed float64, process string, err error) {
 	begin := time.Now()
 	x, err := c.ExecStream(ctx, client.Request{Thread: "log", Command: "dd", Args: ddArgs()})
@@ -69,12 +69,12 @@ func livePipe(ctx context.Context, c *client.Client) (speed float64, process str
 		}
 	}
 	if n != logBytes {
-		return 0, "", fmt.Errorf("%d bytes came of %d", n, logBytes)
+		return 0, "", fmt.Errorf("got %d bytes of output, want %d", n, logBytes)
 	}
 	return megabytes(n, begin), x.Process(), nil
 }
 
-// storedLog reads it back from the stream. In MB/s.
+// storedLog reads the output back from the stream, in MB/s.
 func storedLog(ctx context.Context, c *client.Client, process string) (float64, error) {
 	begin := time.Now()
 	var n int64
@@ -83,12 +83,12 @@ func storedLog(ctx context.Context, c *client.Client, process string) (float64, 
 		return nil
 	})
 	if err == nil && n != logBytes {
-		err = fmt.Errorf("%d bytes came back of %d", n, logBytes)
+		err = fmt.Errorf("read %d bytes back, want %d", n, logBytes)
 	}
 	return megabytes(n, begin), err
 }
 
-// logFigure measures dd in rounds: through Sluice, read back, and bare.
+// logFigure measures dd in rounds: live through Sluice, read back, and bare.
 func logFigure(at place, pick func(live, stored, bare float64) float64) func(context.Context, *bench) (float64, error) {
 	return func(ctx context.Context, b *bench) (_ float64, err error) {
 		r, err := b.rig(ctx, at)
@@ -113,17 +113,17 @@ func logFigure(at place, pick func(live, stored, bare float64) float64) func(con
 			ratios = append(ratios, pick(live, stored, bare))
 			lives, storeds, bares = append(lives, live), append(storeds, stored), append(bares, bare)
 		}
-		b.say("live %.0f MB/s, read back %.0f MB/s, bare pipe %.0f MB/s", median(lives), median(storeds), median(bares))
+		b.note("live %.0f MB/s, read back %.0f MB/s, bare pipe %.0f MB/s", median(lives), median(storeds), median(bares))
 		return median(ratios), nil
 	}
 }
 
-// live is MB/s of dd to a live follower, over a bare pipe.
+// live is the MB/s of dd to a live follower, over those of a bare pipe.
 func live(at place) func(context.Context, *bench) (float64, error) {
 	return logFigure(at, func(live, _, bare float64) float64 { return live / bare })
 }
 
-// durable is MB/s of the same output read back from the stream, over a bare pipe.
+// durable is the MB/s of the same output read back from the stream, over those of a bare pipe.
 func durable(at place) func(context.Context, *bench) (float64, error) {
 	return logFigure(at, func(_, stored, bare float64) float64 { return stored / bare })
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/sluice-dev/sluice/events/embedded"
 )
 
-// modeServer and modeBare are first arguments by which this program runs as a part of its own measurement.
+// modeServer and modeBare are the first arguments that make this program a server for its own measurements.
 const (
-	modeServer = "serve" // a NATS server on TCP, in a process of its own
-	modeBare   = "bare"  // the least a NATS server with JetStream can be, for comparison
+	modeServer = "serve" // Sluice's NATS server on TCP
+	modeBare   = "bare"  // a plain NATS server with JetStream, for comparison
 )
 
 func main() {
@@ -27,10 +27,10 @@ func main() {
 		}
 		return
 	}
-	only := flag.String("only", "", "measure only the figures whose `NAME` begins so")
-	strict := flag.Bool("strict", false, "exit 1 when a figure is short of its goal")
-	durability := flag.String("durability", string(embedded.DurabilityInterval), "measure with this `MODE` of the servers: interval or fsync")
-	idle := flag.Int("jails", 1000, "how many idle jails jail.idle makes: `COUNT`")
+	only := flag.String("only", "", "measure only the figures whose name starts with `NAME`")
+	strict := flag.Bool("strict", false, "exit with 1 when a figure misses its goal")
+	durability := flag.String("durability", string(embedded.DurabilityInterval), "durability `MODE` of the servers: interval or fsync")
+	idle := flag.Int("jails", 1000, "number `N` of idle jails of jail.idle")
 	prof := flag.String("cpuprofile", "", "write a CPU profile to `FILE`")
 	flag.Parse()
 	if *prof != "" {

@@ -5,5 +5,5 @@ import (
 	"syscall"
 )
 
-// dieWithParent keeps a killed measurement from leaving its servers behind.
+// dieWithParent ends a server when the bench is killed.
 func dieWithParent(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -4,5 +4,5 @@ package main
 
 import "os/exec"
 
-// dieWithParent has no counterpart here: a killed measurement leaves its servers behind.
+// dieWithParent is not available on this system: a killed bench leaves its servers running.
 func dieWithParent(*exec.Cmd) {}

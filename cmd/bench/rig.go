@@ -21,9 +21,10 @@ import (
 	"github.com/sluice-dev/sluice/cmd/internal/node"
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/events/embedded"
+	"github.com/sluice-dev/sluice/schemas"
 )
 
-// bench is what the figures share.
+// bench is the state that the figures share.
 type bench struct {
 	dir        string
 	made       int
@@ -31,22 +32,22 @@ type bench struct {
 	idle       int // jails for jail.idle
 }
 
-// say tells a person what the ratios do not.
-func (b *bench) say(format string, args ...any) { fmt.Fprintf(os.Stderr, "  "+format+"\n", args...) }
+// note prints an absolute figure to standard error.
+func (b *bench) note(format string, args ...any) { fmt.Fprintf(os.Stderr, "  "+format+"\n", args...) }
 
-// folder makes a fresh folder to measure in.
+// folder creates an empty folder.
 func (b *bench) folder() (string, error) {
 	b.made++
 	dir := filepath.Join(b.dir, fmt.Sprint(b.made))
 	return dir, os.Mkdir(dir, 0o700)
 }
 
-// place says where the NATS server is.
+// place is where the NATS server runs.
 type place int
 
 const (
 	inProcess place = iota // in this process, with client and worker
-	overTCP                // in a process of its own; client and worker here
+	overTCP                // in another process; client and worker are in this one
 )
 
 // rig is a server, a worker with provider local, and a client.
@@ -56,7 +57,7 @@ type rig struct {
 	stop   func() error
 }
 
-// token keeps the measured way the one that users go: with authentication.
+// token makes the measured connections authenticate, as those of users do.
 const token = "bench"
 
 func (b *bench) rig(ctx context.Context, at place) (*rig, error) {
@@ -93,7 +94,7 @@ func (b *bench) rig(ctx context.Context, at place) (*rig, error) {
 		return nil, errors.Join(err, stopServer())
 	}
 	n := node.New(node.Config{
-		Worker: "bench", Provider: node.Local, Allowed: []string{node.Local},
+		Worker: "bench", Provider: schemas.ProviderLocal, Allowed: []string{schemas.ProviderLocal},
 		RunFolder: filepath.Join(dir, "run"), Workspaces: filepath.Join(dir, "ws"), Log: zerolog.Nop(),
 	}, workerConn)
 	runCtx, cancel := context.WithCancel(ctx)
@@ -115,7 +116,7 @@ func (b *bench) rig(ctx context.Context, at place) (*rig, error) {
 	}
 }
 
-// child runs this program as a server and returns the address it prints. stop ends it.
+// child runs this program as a server and returns its URL. stop ends it.
 func (b *bench) child(ctx context.Context, mode, dir string) (stop func() error, url string, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -124,7 +125,7 @@ func (b *bench) child(ctx context.Context, mode, dir string) (stop func() error,
 	return startServer(ctx, exec.CommandContext(ctx, self, mode, dir, string(b.durability)))
 }
 
-// startServer starts a server process and waits for the first line it prints, of which it returns the word that is an address.
+// startServer starts a server process and returns the URL in the first line that it prints. stop ends it.
 func startServer(ctx context.Context, cmd *exec.Cmd) (stop func() error, url string, err error) {
 	dieWithParent(cmd)
 	out, err := cmd.StdoutPipe()
@@ -137,7 +138,7 @@ func startServer(ctx context.Context, cmd *exec.Cmd) (stop func() error, url str
 	stop = func() error {
 		err := cmd.Process.Signal(os.Interrupt)
 		_, _ = io.Copy(io.Discard, out)
-		_ = cmd.Wait() // how it ended says nothing here
+		_ = cmd.Wait() // it was interrupted
 		return err
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
@@ -152,12 +153,10 @@ func startServer(ctx context.Context, cmd *exec.Cmd) (stop func() error, url str
 	return stop, "", nil
 }
 
-func notifyInterrupt(ch chan os.Signal) { signal.Notify(ch, unix.SIGINT, unix.SIGTERM) }
-
-// serve is this program as a server: it says where it listens, and goes on until it is interrupted.
+// serve runs a server until it is interrupted. It prints the server's URL.
 func serve(mode, dir string, durability embedded.Durability) error {
 	interrupted := make(chan os.Signal, 1)
-	notifyInterrupt(interrupted)
+	signal.Notify(interrupted, unix.SIGINT, unix.SIGTERM)
 	if mode == modeBare {
 		ns, err := server.NewServer(&server.Options{JetStream: true, StoreDir: dir, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
 		if err != nil {

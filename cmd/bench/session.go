@@ -29,37 +29,23 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// sessionFigures are those of sessions. The milliseconds of session.create are what the product promises to so many users at
-// once on two cores; all else is a ratio to a baseline, or bytes.
-func sessionFigures() []figure {
-	return []figure{
-		{"session.create.10", 100, true, sessionCreate(10)},
-		{"session.create.50", 100, true, sessionCreate(50)},
-		{"session.create.200", 150, true, sessionCreate(200)},
-		{"session.create.500", 200, true, sessionCreate(500)},
-		{"session.reuse", 2, true, sessionReuse},
-		{"session.parked_bytes", 50 << 10, true, sessionParked},
-		{"session.create.docker", 20, false, sessionDocker},
-	}
-}
-
-// parking is a template by which sessions are parked as soon as nothing runs in them.
+// parking is a template store whose template parks a session soon after its last command.
 type parking struct{ after time.Duration }
 
-// Template is the same for every name.
+// Template returns the same template for every name.
 func (p parking) Template(string) (*schemas.Template, error) {
 	return &schemas.Template{Name: "default", Session: schemas.TemplateSession{ParkAfterMS: p.after.Milliseconds()}}, nil
 }
 
-// desk is a server on TCP, a worker and a client in this process, and a plain connection beside them.
-type desk struct {
+// testbed is a server on TCP with a worker, a client and a plain connection, all in this process.
+type testbed struct {
 	client *client.Client
 	conn   *events.Conn
 	nats   *nats.Conn
 	stop   func() error
 }
 
-func (b *bench) desk(ctx context.Context, provider sandbox.Provider, dir string, park time.Duration) (_ *desk, err error) {
+func (b *bench) testbed(ctx context.Context, provider sandbox.Provider, dir string, park time.Duration) (_ *testbed, err error) {
 	server, err := embedded.Start(embedded.Config{Dir: filepath.Join(dir, "nats"), Listen: "127.0.0.1:0", Token: token, Durability: b.durability})
 	if err != nil {
 		return nil, err
@@ -107,13 +93,13 @@ func (b *bench) desk(ctx context.Context, provider sandbox.Provider, dir string,
 	if err != nil {
 		return nil, err
 	}
-	return &desk{client: cl, conn: conns[1], nats: plain, stop: func() error {
+	return &testbed{client: cl, conn: conns[1], nats: plain, stop: func() error {
 		stop()
 		return os.RemoveAll(dir)
 	}}, nil
 }
 
-func (b *bench) localDesk(ctx context.Context, park time.Duration) (*desk, error) {
+func (b *bench) localTestbed(ctx context.Context, park time.Duration) (*testbed, error) {
 	dir, err := b.folder()
 	if err != nil {
 		return nil, err
@@ -122,7 +108,7 @@ func (b *bench) localDesk(ctx context.Context, park time.Duration) (*desk, error
 	if err != nil {
 		return nil, err
 	}
-	d, err := b.desk(ctx, p, dir, park)
+	d, err := b.testbed(ctx, p, dir, park)
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -133,11 +119,11 @@ func (b *bench) localDesk(ctx context.Context, park time.Duration) (*desk, error
 
 const createRounds = 5
 
-// sessionCreate is how long a user waits for a session of a new thread while as many others do the same, in milliseconds (p50).
-// The sandbox comes with the first command.
+// sessionCreate is the p50 of the time to create a session of a new thread, while that many users do so at once, in milliseconds. The
+// sandbox is started by the first command and does not count.
 func sessionCreate(users int) func(context.Context, *bench) (float64, error) {
 	return func(ctx context.Context, b *bench) (_ float64, err error) {
-		d, err := b.localDesk(ctx, 0)
+		d, err := b.localTestbed(ctx, 0)
 		if err != nil {
 			return 0, err
 		}
@@ -151,11 +137,11 @@ func sessionCreate(users int) func(context.Context, *bench) (float64, error) {
 					begin := time.Now()
 					_, created, err := d.client.CreateSession(ctx, client.SessionRequest{Thread: fmt.Sprintf("r%d-u%d", round, u)})
 					if err == nil && !created {
-						err = errors.New("the session was there already")
+						err = errors.New("the session existed already, want a new one")
 					}
 					mu.Lock()
 					defer mu.Unlock()
-					if round > 0 { // the first warms up
+					if round > 0 { // the first round warms up
 						all = append(all, float64(time.Since(begin))/float64(time.Millisecond))
 					}
 					return err
@@ -169,9 +155,9 @@ func sessionCreate(users int) func(context.Context, *bench) (float64, error) {
 	}
 }
 
-// sessionReuse is get-or-create where the session is there, over a NATS request-reply between the same two connections.
+// sessionReuse is the time of get-or-create of an existing session, over that of a NATS request-reply with the same two connections.
 func sessionReuse(ctx context.Context, b *bench) (_ float64, err error) {
-	d, err := b.localDesk(ctx, 0)
+	d, err := b.localTestbed(ctx, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -204,7 +190,7 @@ func sessionReuse(ctx context.Context, b *bench) (_ float64, err error) {
 	return b.turns(ctx, latencyRounds, ours, bare)
 }
 
-// parkedSessions is how many are parked to see what one takes. SLUICE_LONG parks ten thousand.
+// parkedSessions is the number of sessions that are parked: 1,500, or 10,000 with SLUICE_LONG.
 func parkedSessions() int {
 	if os.Getenv("SLUICE_LONG") != "" {
 		return 10_000
@@ -212,10 +198,10 @@ func parkedSessions() int {
 	return 1500
 }
 
-// sessionParked is what a parked session takes of memory, in this process, which is server, worker and client: each has run one
+// sessionParked is the memory of a parked session in this process, which is server, worker and client. Each session has run one
 // command.
 func sessionParked(ctx context.Context, b *bench) (_ float64, err error) {
-	d, err := b.localDesk(ctx, time.Millisecond)
+	d, err := b.localTestbed(ctx, time.Millisecond)
 	if err != nil {
 		return 0, err
 	}
@@ -268,11 +254,11 @@ func sessionParked(ctx context.Context, b *bench) (_ float64, err error) {
 	if err := sluiceTrue(d.client, "parked-0")(ctx); err != nil {
 		return 0, err
 	}
-	fmt.Fprintf(os.Stderr, "  %d sessions made and parked in %.1f s, %.1f MB in all; one woken in %.1f ms\n", n, took.Seconds(), (after-before)/1e6, time.Since(begin).Seconds()*1000)
+	fmt.Fprintf(os.Stderr, "  %d sessions created and parked in %.1f s, %.1f MB in all; one woken in %.1f ms\n", n, took.Seconds(), (after-before)/1e6, time.Since(begin).Seconds()*1000)
 	return (after - before) / float64(n), nil
 }
 
-// resident is what this process has in memory, in bytes, once what it no longer needs is given back.
+// resident is the resident memory of this process after a garbage collection, in bytes.
 func resident() (float64, error) {
 	runtime.GC()
 	debug.FreeOSMemory()
@@ -282,16 +268,16 @@ func resident() (float64, error) {
 	}
 	fields := bytes.Fields(b)
 	if len(fields) < 2 {
-		return 0, fmt.Errorf("statm: %q", b)
+		return 0, fmt.Errorf("/proc/self/statm is %q, want at least two fields", b)
 	}
 	pages, err := strconv.ParseFloat(string(fields[1]), 64)
 	return pages * float64(os.Getpagesize()), err
 }
 
-// sessionRounds is how many containers are made of each kind.
+// sessionRounds is the number of containers of each kind.
 const sessionRounds = 8
 
-// sessionDocker is making and starting a container, over creating a session with a started sandbox out of a warm pool.
+// sessionDocker is the time to create and start a container, over that to create a session with a sandbox from a warm pool.
 func sessionDocker(ctx context.Context, b *bench) (_ float64, err error) {
 	engine, err := dockertest.Open(ctx)
 	if err != nil {
@@ -314,7 +300,7 @@ func sessionDocker(ctx context.Context, b *bench) (_ float64, err error) {
 	if err != nil {
 		return 0, errors.Join(err, containers.Close())
 	}
-	d, err := b.desk(ctx, ready, dir, 0)
+	d, err := b.testbed(ctx, ready, dir, 0)
 	if err != nil {
 		return 0, errors.Join(err, ready.Close())
 	}

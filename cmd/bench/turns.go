@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// op is one call of what is measured, and says how long the part of it that counts took.
+// op is one measured call. It returns the duration of the part that counts.
 type op func(ctx context.Context) (time.Duration, error)
 
-// timed is the whole of f.
+// timed measures all of f.
 func timed(f func(ctx context.Context) error) op {
 	return func(ctx context.Context) (time.Duration, error) {
 		begin := time.Now()
@@ -22,14 +22,14 @@ func timed(f func(ctx context.Context) error) op {
 	}
 }
 
-// side is one of the two things that are compared: so many calls of it in each round.
+// side is one of two operations to compare, with n calls in each round.
 type side struct {
 	name string
 	n    int
 	op   op
 }
 
-// p50 calls it n times, one after the other, and gives the middle of the durations in milliseconds.
+// p50 is the median duration of n calls, one after the other, in milliseconds.
 func (s side) p50(ctx context.Context) (float64, error) {
 	took := make([]float64, s.n)
 	for i := range took {
@@ -42,7 +42,7 @@ func (s side) p50(ctx context.Context) (float64, error) {
 	return median(took), nil
 }
 
-// turns measures two sides in turn and gives the median of the rounds' ratios of the first's p50 to the second's.
+// turns measures two sides in turn and returns the median, over the rounds, of the ratio of the first p50 to the second.
 func (b *bench) turns(ctx context.Context, rounds int, over, under side) (float64, error) {
 	var ratios, overs, unders []float64
 	for range rounds {
@@ -56,23 +56,23 @@ func (b *bench) turns(ctx context.Context, rounds int, over, under side) (float6
 		}
 		ratios, overs, unders = append(ratios, o/u), append(overs, o), append(unders, u)
 	}
-	b.say("%s %.2f ms, %s %.2f ms (p50)", over.name, median(overs), under.name, median(unders))
+	b.note("%s %.2f ms, %s %.2f ms (p50)", over.name, median(overs), under.name, median(unders))
 	return median(ratios), nil
 }
 
-// crowd is one of two things that are compared by their rate: n calls in each round, made by that many functions at a time.
+// crowd is one of two operations to compare by rate: n calls in each round, by the functions in each at the same time.
 type crowd struct {
 	name string
 	n    int
 	each []func(context.Context) error
 }
 
-// alike is a crowd of callers that all do the same.
+// alike is a crowd of callers with one function.
 func alike(name string, n, callers int, f func(context.Context) error) crowd {
 	return crowd{name, n, slices.Repeat([]func(context.Context) error{f}, callers)}
 }
 
-// perSecond is how many calls a second are done.
+// perSecond is the rate of the calls.
 func (c crowd) perSecond(ctx context.Context) (float64, error) {
 	var left atomic.Int64
 	left.Store(int64(c.n))
@@ -93,7 +93,7 @@ func (c crowd) perSecond(ctx context.Context) (float64, error) {
 	return float64(c.n) / time.Since(begin).Seconds(), nil
 }
 
-// rates measures two crowds in turn and gives the median of the rounds' ratios of the first's rate to the second's.
+// rates measures two crowds in turn and returns the median, over the rounds, of the ratio of the first rate to the second.
 func (b *bench) rates(ctx context.Context, rounds int, over, under crowd) (float64, error) {
 	var ratios, overs, unders []float64
 	for range rounds {
@@ -107,7 +107,7 @@ func (b *bench) rates(ctx context.Context, rounds int, over, under crowd) (float
 		}
 		ratios, overs, unders = append(ratios, o/u), append(overs, o), append(unders, u)
 	}
-	b.say("%s at %d: %.0f/s, %s at %d: %.0f/s", over.name, len(over.each), median(overs), under.name, len(under.each), median(unders))
+	b.note("%s at %d: %.0f/s, %s at %d: %.0f/s", over.name, len(over.each), median(overs), under.name, len(under.each), median(unders))
 	return median(ratios), nil
 }
 

@@ -11,8 +11,8 @@ import (
 
 const upRounds = 9
 
-// upReady is the time from the start of `sluice up` on an empty folder to its accepting commands, over that of a bare NATS server
-// with JetStream in a process of its own.
+// upReady is the time until `sluice up` on an empty folder accepts commands, over the start of a plain NATS server with JetStream, each
+// in its own process.
 func upReady(ctx context.Context, b *bench) (float64, error) {
 	dir, err := b.folder()
 	if err != nil {
@@ -22,7 +22,7 @@ func upReady(ctx context.Context, b *bench) (float64, error) {
 	build := exec.CommandContext(ctx, "go", "build", "-o", sluice, "./cmd/sluice")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
-		return 0, fmt.Errorf("build sluice (run this from the repository's root): %w", err)
+		return 0, fmt.Errorf("build sluice, which needs the repository's root as the working folder: %w", err)
 	}
 	var ratios, ours, bares []float64
 	for i := range upRounds {
@@ -48,6 +48,6 @@ func upReady(ctx context.Context, b *bench) (float64, error) {
 		}
 		ratios, ours, bares = append(ratios, our/bare), append(ours, our), append(bares, bare)
 	}
-	b.say("sluice up %.0f ms, bare server %.0f ms", 1000*median(ours), 1000*median(bares))
+	b.note("sluice up %.0f ms, bare server %.0f ms", 1000*median(ours), 1000*median(bares))
 	return median(ratios), nil
 }

@@ -7,50 +7,58 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/sandbox/supervisor"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// patience bounds every wait of these tests. It is no expectation: a machine that is busy with other things is slow.
-const patience = 60 * time.Second
+// asSluice makes the test binary run as sluice. A second process then runs the code that was compiled for the test, with the race
+// detector where that is on.
+const asSluice = "SLUICE_TEST_AS_SLUICE"
 
-// cli is a person at a command line, with a data folder of their own.
+func TestMain(m *testing.M) {
+	if os.Getenv(asSluice) != "" {
+		main()
+	}
+	testkit.Main(m, testkit.Programs{"supervisor": supervisor.Main})
+}
+
+// waitTimeout bounds every wait of these tests. No test depends on its length.
+const waitTimeout = 60 * time.Second
+
+// cli is a user's command line, with a data folder of its own.
 type cli struct {
 	t    *testing.T
 	data string
 	env  map[string]string
-	bin  string              // what is spawned; this program, where it is empty
-	as   *syscall.Credential // who spawned programs run as; this user, where it is nil
+	bin  string              // the program that spawn runs; empty for this one
+	as   *syscall.Credential // the user that spawn runs it as; nil for this one
 }
 
-// newCLI has a data folder with a short name: that of a test's own folder would be too long for a socket.
+// newCLI makes a cli. Its data folder has a short path, for the sockets in it.
 func newCLI(t *testing.T) *cli {
 	t.Helper()
-	data, err := os.MkdirTemp("", "sluice")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &cli{t: t, data: data, env: map[string]string{}}
-	t.Cleanup(func() {
-		c.endLeft()
-		if err := os.RemoveAll(data); err != nil {
-			t.Error(err)
-		}
-	})
+	c := &cli{t: t, data: testkit.ShortDir(t), env: map[string]string{}}
+	t.Cleanup(c.killSandboxes)
 	return c
 }
 
-// endLeft ends the sandboxes of workers that were killed and not started again: they would wait for ten minutes.
-func (c *cli) endLeft() {
+// killSandboxes kills the sandboxes of workers that were killed and not started again: they would wait for ten minutes.
+func (c *cli) killSandboxes() {
 	for _, dir := range []string{"run", "run/j", "run/docker"} {
 		files, err := filepath.Glob(filepath.Join(c.data, dir, "kept", "*.json"))
 		if err != nil {
@@ -63,19 +71,19 @@ func (c *cli) endLeft() {
 			}
 			body, err := os.ReadFile(f)
 			if err != nil || json.Unmarshal(body, &r) != nil {
-				continue // it has just gone
+				continue // it was removed meanwhile
 			}
 			if r.PID > 0 {
 				_ = syscall.Kill(r.PID, syscall.SIGKILL) // it may have ended
 			}
 			if r.Container != "" {
-				_ = exec.Command("docker", "rm", "-f", r.Container).Run() // the same
+				_ = exec.Command("docker", "rm", "-f", r.Container).Run() // as above
 			}
 		}
 	}
 }
 
-// outcome is what a command line came to.
+// outcome is the exit code and the output of a command line.
 type outcome struct {
 	code           int
 	stdout, stderr string
@@ -84,12 +92,16 @@ type outcome struct {
 // run runs sluice in this process, with nothing on its standard input.
 func (c *cli) run(args ...string) outcome {
 	c.t.Helper()
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer func() { _ = null.Close() }()
-	return c.runFrom(null, args...)
+	return c.runFrom(c.null(), args...)
+}
+
+// null is an empty standard input.
+func (c *cli) null() *os.File {
+	c.t.Helper()
+	f, err := os.Open(os.DevNull)
+	testkit.Must(c.t, err)
+	c.t.Cleanup(func() { _ = f.Close() })
+	return f
 }
 
 // runFrom runs sluice in this process.
@@ -100,13 +112,13 @@ func (c *cli) runFrom(stdin *os.File, args ...string) outcome {
 }
 
 func (c *cli) runTo(stdin *os.File, stdout, stderr io.Writer, args ...string) int {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*waitTimeout)
 	defer cancel()
 	m := &Main{Args: c.args(args), Stdin: stdin, Stdout: stdout, Stderr: stderr, Getenv: c.getenv}
 	return m.Run(ctx)
 }
 
-// args puts the data folder first: what follows exec's flags is the command's own.
+// args puts --data first: exec takes everything after its flags for the command.
 func (c *cli) args(args []string) []string { return append([]string{"--data", c.data}, args...) }
 
 func (c *cli) getenv(name string) string {
@@ -130,49 +142,113 @@ func execArgs(args ...string) []string {
 	return append([]string{"exec", "--provider", "local", "--thread", "t1"}, args...)
 }
 
-// good runs a command that must work, and so proves that whatever came before has stopped nothing.
+// good runs a command that must succeed: nothing before it stopped the worker.
 func (c *cli) good() {
 	c.t.Helper()
 	word := unique()
-	if got := c.exec("--", "echo", word); got.code != 0 || got.stdout != word+"\n" {
-		c.t.Errorf("a good command afterwards: %+v", got)
-	}
+	c.exec("--", "echo", word).check(c.t).exits(0).prints(word + "\n")
 }
 
-// result is the result object of an exec with --json.
+// result decodes the result that exec --json prints.
 func (o outcome) result(t *testing.T) *schemas.Result {
 	t.Helper()
 	var r schemas.Result
 	if err := json.Unmarshal([]byte(o.stdout), &r); err != nil {
-		t.Fatalf("not a result: %v: %+v", err, o)
+		t.Fatalf("no result on standard output: %v: %+v", err, o)
 	}
 	return &r
 }
 
-// wantError checks that Sluice refused with a code, and that the text says what it is about.
-func (o outcome) wantError(t *testing.T, code schemas.Code, words ...string) {
+// wantError checks that Sluice failed with a code, and that the message has these parts.
+func (o outcome) wantError(t *testing.T, code schemas.Code, parts ...string) {
 	t.Helper()
-	if o.code != schemas.ExitSluiceFailed {
-		t.Errorf("exit code %d, want %d: %s", o.code, schemas.ExitSluiceFailed, o.stderr)
-	}
-	for _, w := range append(words, "sluice: "+string(code)+": ") {
-		if !strings.Contains(o.stderr, w) {
-			t.Errorf("%q is not in %q", w, o.stderr)
-		}
-	}
+	o.check(t).exits(schemas.ExitSluiceFailed).reports("sluice: " + string(code) + ": ").reports(parts...)
 }
 
-// unique is a word that is nowhere else.
+// check starts a chain of checks of an outcome.
+func (o outcome) check(t *testing.T) checks {
+	t.Helper()
+	return checks{t, o}
+}
+
+// checks are checks of an outcome. Each one that fails prints what was wanted and what came.
+type checks struct {
+	t   *testing.T
+	got outcome
+}
+
+func (c checks) exits(code int) checks {
+	c.t.Helper()
+	if c.got.code != code {
+		c.t.Errorf("exit code = %d, want %d; standard error: %s", c.got.code, code, c.got.stderr)
+	}
+	return c
+}
+
+func (c checks) prints(stdout string) checks {
+	c.t.Helper()
+	if c.got.stdout != stdout {
+		c.t.Errorf("standard output = %q, want %q; standard error: %s", c.got.stdout, stdout, c.got.stderr)
+	}
+	return c
+}
+
+func (c checks) printsPart(parts ...string) checks {
+	c.t.Helper()
+	for _, p := range parts {
+		if !strings.Contains(c.got.stdout, p) {
+			c.t.Errorf("standard output = %q, want one with %q; standard error: %s", c.got.stdout, p, c.got.stderr)
+		}
+	}
+	return c
+}
+
+// printsMatch checks the standard output against a regular expression.
+func (c checks) printsMatch(pattern string) checks {
+	c.t.Helper()
+	if !regexp.MustCompile(pattern).MatchString(c.got.stdout) {
+		c.t.Errorf("standard output = %q, want one that matches %q; standard error: %s", c.got.stdout, pattern, c.got.stderr)
+	}
+	return c
+}
+
+func (c checks) omits(part string) checks {
+	c.t.Helper()
+	if strings.Contains(c.got.stdout, part) {
+		c.t.Errorf("standard output = %q, want one without %q", c.got.stdout, part)
+	}
+	return c
+}
+
+func (c checks) reports(parts ...string) checks {
+	c.t.Helper()
+	for _, p := range parts {
+		if !strings.Contains(c.got.stderr, p) {
+			c.t.Errorf("standard error = %q, want one with %q", c.got.stderr, p)
+		}
+	}
+	return c
+}
+
+func (c checks) reportsNothing() checks {
+	c.t.Helper()
+	if c.got.stderr != "" {
+		c.t.Errorf("standard error = %q, want none", c.got.stderr)
+	}
+	return c
+}
+
+// unique is a word that occurs nowhere else.
 func unique() string { return strings.ToLower(rand.Text()[:16]) }
 
-// buffer is what a program has printed so far.
+// buffer holds what a program has printed so far.
 type buffer struct {
 	mu    sync.Mutex
 	data  bytes.Buffer
-	grown chan struct{} // closed at the next Write, where somebody waits for it
+	grown chan struct{} // closed at the next Write; nil while no one waits
 }
 
-// Write keeps p.
+// Write appends p.
 func (b *buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -190,9 +266,9 @@ func (b *buffer) String() string {
 	return b.data.String()
 }
 
-// await waits until the text is there; false when its writer has ended before.
+// await waits for a text; false where the writer ended before it came.
 func (b *buffer) await(text string, ended <-chan struct{}) bool {
-	timeout := time.After(patience)
+	timeout := time.After(waitTimeout)
 	for {
 		b.mu.Lock()
 		found := strings.Contains(b.data.String(), text)
@@ -214,7 +290,7 @@ func (b *buffer) await(text string, ended <-chan struct{}) bool {
 	}
 }
 
-// digest takes output without keeping it.
+// digest sums output up without keeping it.
 func digest() (w io.Writer, sum func() string) {
 	h := sha256.New()
 	return h, func() string { return hex.EncodeToString(h.Sum(nil)) }
@@ -232,4 +308,21 @@ func seqDigest(t *testing.T, n int) string {
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// fifo is a named pipe by which a test lets a process continue. Its path has no character that a shell interprets.
+func (c *cli) fifo(name string) string {
+	c.t.Helper()
+	path := filepath.Join(c.data, name)
+	testkit.Must(c.t, unix.Mkfifo(path, 0o600))
+	return path
+}
+
+// release writes a line to a fifo, once a process reads it.
+func (c *cli) release(name, line string) {
+	c.t.Helper()
+	f, err := os.OpenFile(filepath.Join(c.data, name), os.O_WRONLY, 0)
+	testkit.Must(c.t, err)
+	_, err = f.WriteString(line + "\n")
+	testkit.Must(c.t, errors.Join(err, f.Close()))
 }

@@ -17,12 +17,14 @@ import (
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/schemas"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
-// keeper is a template whose agent writes each prompt down and answers with all of them. A prompt that holds a colon is never
-// answered: the agent goes on until it is killed.
-const keeper = `
-name: keeper
+// recallTemplate has an agent that writes down each prompt and answers with all of them. It never answers a prompt with a colon: it
+// runs until it is killed.
+const recallTemplate = `
+name: recall
 provider: local
 sync: {location: "file://%s/{thread}"}
 agent:
@@ -33,21 +35,19 @@ agent:
       printf '%%s\n' "$1" >>said
       case $1 in *:*) echo holding; while :; do sleep 0.05; done ;; esac
       cat said
-    - keeper
+    - recall
     - "{prompt}"
 `
 
-// keepers is a fleet with the template keeper, and the folder that is its store.
-func keepers(t *testing.T) (f *fleet, store string) {
+// newRecallFleet is a fleet with the template recall, and the folder that stores its workspaces.
+func newRecallFleet(t *testing.T) (f *fleet, store string) {
 	t.Helper()
 	store, templates := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(templates, "registry.yaml"), fmt.Appendf(nil, keeper, store), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(filepath.Join(templates, "recall.yaml"), fmt.Appendf(nil, recallTemplate, store), 0o600))
 	return newFleetWith(t, map[string]string{"SLUICE_TEMPLATES": templates}, "w1", "w2"), store
 }
 
-// longRounds is how often a worker is killed, or frozen, in mid-conversation.
+// longRounds is how often a worker is killed, or frozen, during a conversation.
 func longRounds() int {
 	if os.Getenv("SLUICE_LONG") != "" {
 		return rounds()
@@ -55,23 +55,23 @@ func longRounds() int {
 	return 1
 }
 
-// say has a thread's agent answer, and waits for all that follows.
+// say sends a message, checks the answer, and waits for the end of its hooks.
 func (f *fleet) say(thread, template, prompt, want string) *schemas.Result {
 	f.t.Helper()
 	r, err := f.client.Message(f.ctx, client.Prompt{Thread: thread, Template: template, Text: prompt})
 	f.must(err)
 	if r.Stdout != want || !r.Success {
-		f.t.Fatalf("%q is answered by %+v, want %q", prompt, r, want)
+		f.t.Fatalf("answer to %q = %q (success %v), want %q: %v", prompt, r.Stdout, r.Success, want, r.Error)
 	}
 	f.awaitEvent(thread, r.Process, schemas.TypeStreamFinished)
 	return r
 }
 
-// hold begins a message that is never answered, and returns its process, its owner and the prompt, which is an argument of what runs.
+// hold sends a message that is never answered, and returns its process, its owner and the prompt, which is an argument of the agent.
 func (f *fleet) hold(thread string) (process, owner, prompt string) {
 	f.t.Helper()
 	prompt = "hold:" + unique()
-	x, err := f.client.MessageStream(f.ctx, client.Prompt{Thread: thread, Template: "keeper", Text: prompt})
+	x, err := f.client.MessageStream(f.ctx, client.Prompt{Thread: thread, Template: "recall", Text: prompt})
 	f.must(err)
 	defer x.Close()
 	for e, err := range x.Events(f.ctx) {
@@ -85,7 +85,7 @@ func (f *fleet) hold(thread string) (process, owner, prompt string) {
 	return x.Process(), s.Owner, prompt
 }
 
-// history is what was said in a thread, a line each.
+// history is a thread's messages, a line each.
 func (f *fleet) history(thread string) (out []string) {
 	f.t.Helper()
 	f.must(f.client.Messages(f.ctx, client.MessageQuery{Thread: thread}, func(m *schemas.Message) error {
@@ -98,11 +98,11 @@ func (f *fleet) history(thread string) (out []string) {
 func (f *fleet) wantHistory(thread string, want ...string) {
 	f.t.Helper()
 	if got := f.history(thread); !slices.Equal(got, want) {
-		f.t.Errorf("the history is %q, want %q", got, want)
+		f.t.Errorf("history = %q, want %q", got, want)
 	}
 }
 
-// stored is what a folder holds: each file with its content's digest.
+// stored lists the files of a folder with their digests.
 func stored(t *testing.T, folder string) (out []string) {
 	t.Helper()
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
@@ -114,71 +114,66 @@ func stored(t *testing.T, folder string) (out []string) {
 		out = append(out, path+" "+hex.EncodeToString(sum[:]))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return out
 }
 
-// A worker is killed in mid-conversation: what ran is lost, another worker takes the thread over with its workspace as last pushed,
-// and the next message is answered.
+// A worker is killed during a conversation: its process is lost, another worker takes the thread over with the workspace as last
+// pushed, and the next message is answered.
 func TestAConversationGoesOnElsewhere(t *testing.T) {
-	f, _ := keepers(t)
+	f, _ := newRecallFleet(t)
 	for round := range longRounds() {
-		thread := fmt.Sprint("talk-", round)
-		f.say(thread, "keeper", "one", "one\n")
+		thread := fmt.Sprint("kill-", round)
+		f.say(thread, "recall", "one", "one\n")
 		process, owner, prompt := f.hold(thread)
 		f.workers[owner].kill()
-		if r := f.say(thread, "", "two", "one\ntwo\n"); r.Worker == owner || r.Epoch != 2 {
-			t.Fatalf("%+v, and %s was killed", r, owner)
-		}
+		f.wantOwner(f.say(thread, "", "two", "one\ntwo\n"), owner)
 		lost := f.awaitLost(thread, process)
-		if r, err := f.client.Result(f.ctx, thread, process); err != nil || r.Reason != schemas.ReasonLost || lost.Source == owner {
-			t.Fatalf("%+v %v", r, err)
+		r, err := f.client.Result(f.ctx, thread, process)
+		f.must(err)
+		testkit.Equal(t, "reason", r.Reason, schemas.ReasonLost)
+		if lost.Source == owner {
+			t.Errorf("%s, which was killed, recorded the loss", owner)
 		}
 		f.say(thread, "", "three", "one\ntwo\nthree\n")
 		f.wantHistory(thread, `user "one"`, `agent "one\n"`, fmt.Sprintf("user %q", prompt), `user "two"`, `agent "one\ntwo\n"`,
 			`user "three"`, `agent "one\ntwo\nthree\n"`)
-		_, err := f.client.StopSession(f.ctx, thread)
+		_, err = f.client.StopSession(f.ctx, thread)
 		f.must(err)
 		f.start(owner)
-		// The one that was killed finds a sandbox that is nobody's, and ends it.
+		// The killed worker finds its sandbox, which no session owns, and ends it.
 		waitGone(t, withArgument(t, prompt))
 	}
 }
 
-// A worker is frozen in mid-conversation until another one has taken the thread over, and wakes: it publishes nothing, pushes
-// nothing, and ends its sandboxes.
+// A worker is frozen during a conversation until another worker has taken the thread over. When it wakes, it publishes nothing,
+// pushes nothing, and ends its sandboxes.
 func TestAFrozenWorkerPushesNothing(t *testing.T) {
-	f, store := keepers(t)
+	f, store := newRecallFleet(t)
 	for round := range longRounds() {
 		thread := fmt.Sprint("frozen-", round)
-		f.say(thread, "keeper", "one", "one\n")
+		f.say(thread, "recall", "one", "one\n")
 		process, owner, prompt := f.hold(thread)
 		w := f.workers[owner]
 		w.freeze()
-		if r := f.say(thread, "", "two", "one\ntwo\n"); r.Worker == owner || r.Epoch != 2 {
-			t.Fatalf("%+v, and %s was frozen", r, owner)
-		}
+		f.wantOwner(f.say(thread, "", "two", "one\ntwo\n"), owner)
 		lost := f.awaitLost(thread, process)
 		pids, before := withArgument(t, prompt), stored(t, store)
 		if len(pids) == 0 || len(before) == 0 {
-			t.Fatalf("what it ran is gone already, or nothing is stored: %v, %v", pids, before)
+			t.Fatalf("processes of the frozen worker = %v, stored files = %v, want some of both", pids, before)
 		}
 		f.wake(w, pids)
-		f.silent(thread, owner, lost.Seq)
+		f.wantSilent(thread, owner, lost.Seq)
 		if after := stored(t, store); !slices.Equal(after, before) {
-			t.Fatalf("the store has changed:\n%s\nwas\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
+			t.Fatalf("the store changed to\n%s\nfrom\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
 		}
-		if r := f.say(thread, "", "three", "one\ntwo\nthree\n"); r.Worker == owner || r.Epoch != 2 {
-			t.Fatalf("%+v", r)
-		}
+		f.wantOwner(f.say(thread, "", "three", "one\ntwo\nthree\n"), owner)
 		_, err := f.client.StopSession(f.ctx, thread)
 		f.must(err)
 	}
 }
 
-// Many threads at once live their whole life: they are created, run commands, are sent messages, and stop.
+// Many threads at once are created, run commands, answer messages and stop.
 func TestManyConversationsAtOnce(t *testing.T) {
 	threads, commands, messages := 12, 3, 2
 	if os.Getenv("SLUICE_LONG") != "" {
@@ -188,20 +183,20 @@ func TestManyConversationsAtOnce(t *testing.T) {
 	group, ctx := errgroup.WithContext(f.ctx)
 	live := func(thread string) error {
 		if _, created, err := f.client.CreateSession(ctx, client.SessionRequest{Thread: thread, Template: "echo-agent"}); err != nil || !created {
-			return fmt.Errorf("created: %v, %w", created, err)
+			return fmt.Errorf("create session: created = %v, want true: %w", created, err)
 		}
 		for i := range commands {
 			if r, err := f.client.Exec(ctx, client.Request{Thread: thread, Command: "true", Key: fmt.Sprint("c", i)}); err != nil || !r.Success {
-				return fmt.Errorf("%+v %w", r, err)
+				return fmt.Errorf("command %d: result %+v: %w", i, r, err)
 			}
 		}
-		// All at once: the order is theirs, one after the other is not.
+		// All at once: they may be answered in any order, but one after the other.
 		talk, ctx := errgroup.WithContext(ctx)
 		for i := range messages {
 			talk.Go(func() error {
 				r, err := f.client.Message(ctx, client.Prompt{Thread: thread, Text: "hello " + thread, Key: fmt.Sprint("m", i)})
 				if err != nil || !r.Success || !strings.Contains(r.Stdout, " hello "+thread+"\n") {
-					return fmt.Errorf("%+v %w", r, err)
+					return fmt.Errorf("message %d: result %+v: %w", i, r, err)
 				}
 				return nil
 			})
@@ -223,21 +218,21 @@ func TestManyConversationsAtOnce(t *testing.T) {
 	}
 	f.must(group.Wait())
 	for i := range threads {
-		f.lived(fmt.Sprint("t", i), commands, messages)
+		f.checkEvents(fmt.Sprint("t", i), commands, messages)
 	}
 	left, err := f.client.Sessions(f.ctx, client.SessionQuery{})
 	if err != nil || len(left) != 0 {
-		t.Errorf("left: %+v, %v", left, err)
+		t.Errorf("%d sessions are left (error: %v), want none: %+v", len(left), err, left)
 	}
 }
 
-// lived looks at all that was told of a thread.
-func (f *fleet) lived(thread string, commands, messages int) {
+// checkEvents checks all events of a thread.
+func (f *fleet) checkEvents(thread string, commands, messages int) {
 	f.t.Helper()
 	f.awaitEvent(thread, "", schemas.TypeSessionTerminated)
 	var life []schemas.EventType
 	processes, ran := map[string][]schemas.EventType{}, map[string]int{}
-	talking := ""
+	answering := "" // the process whose message is being answered
 	_, err := f.conn.Caller().ReadEvents(f.ctx, events.Filter{Thread: thread}, 1, func(ev *schemas.Event) error {
 		switch {
 		case ev.Type.OfProcess(), ev.Type == schemas.TypeStreamFinished:
@@ -246,12 +241,12 @@ func (f *fleet) lived(thread string, commands, messages int) {
 			var h schemas.HookRun
 			f.must(ev.Decode(&h))
 			ran[fmt.Sprintf("%s %s %s %s", ev.Type, h.Phase, h.Hook, h.Occasion)]++
-			if h.Phase == schemas.PhaseMessage && talking != "" && talking != h.Occasion {
-				f.t.Errorf("%s: message %s began while %s was answered", thread, h.Occasion, talking)
+			if h.Phase == schemas.PhaseMessage && answering != "" && answering != h.Occasion {
+				f.t.Errorf("%s: message %s started while %s was being answered", thread, h.Occasion, answering)
 			}
-			talking = h.Occasion
+			answering = h.Occasion
 			if h.Hook == "add-tokens" && ev.Type == schemas.TypeHookFinished {
-				talking = "" // the last hook of an answer
+				answering = "" // the last hook of an answer
 			}
 		case ev.Type == schemas.TypeMessageSaved:
 		default:
@@ -264,43 +259,39 @@ func (f *fleet) lived(thread string, commands, messages int) {
 		schemas.TypeSessionCreated, schemas.TypeSandboxPending, schemas.TypeSandboxCreating, schemas.TypeColdStartFinished, schemas.TypeSandboxRunning,
 		schemas.TypeSandboxTerminated, schemas.TypeSessionTerminated,
 	}; !slices.Equal(life, want) {
-		f.t.Errorf("%s: %v, want %v", thread, life, want)
+		f.t.Errorf("%s: events of the session = %v, want %v", thread, life, want)
 	}
 	run := []schemas.EventType{schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited}
-	talked := 0
-	for process, told := range processes {
+	answered := 0
+	for process, types := range processes {
 		want := run
-		if len(told) == len(run)+1 {
-			talked++
+		if len(types) == len(run)+1 {
+			answered++
 			want = append(slices.Clone(run), schemas.TypeStreamFinished)
 		}
-		if !slices.Equal(told, want) {
-			f.t.Errorf("%s: %v is told of %s", thread, told, process)
+		if !slices.Equal(types, want) {
+			f.t.Errorf("%s: events of process %s = %v, want %v", thread, process, types, want)
 		}
 	}
-	if talked != messages || len(processes) != commands+messages {
-		f.t.Errorf("%s: %d processes, %d of messages", thread, len(processes), talked)
+	if answered != messages || len(processes) != commands+messages {
+		f.t.Errorf("%s: %d processes and %d answers, want %d and %d", thread, len(processes), answered, commands+messages, messages)
 	}
 	for what, times := range ran {
 		if times != 1 || strings.HasPrefix(what, string(schemas.TypeHookFailed)) {
-			f.t.Errorf("%s: %s, %d times", thread, what, times)
+			f.t.Errorf("%s: %s came %d times, want once and no failure", thread, what, times)
 		}
 	}
-	if want := 2 * (3*messages + 1); len(ran) != want { // begun and ended: three of each message, and the clean-up
-		f.t.Errorf("%s: %d of hooks, want %d: %v", thread, len(ran), want, ran)
+	if want := 2 * (3*messages + 1); len(ran) != want { // started and finished: three hooks a message, and the clean-up
+		f.t.Errorf("%s: %d hook events, want %d: %v", thread, len(ran), want, ran)
 	}
-	if got := f.history(thread); len(got) != 2*messages {
-		f.t.Errorf("%s: %q", thread, got)
-	} else {
-		for i := range messages {
-			if got[2*i] != fmt.Sprintf("user %q", "hello "+thread) || got[2*i+1] != fmt.Sprintf("agent %q", fmt.Sprintf("(%d) hello %s\n", i+1, thread)) {
-				f.t.Errorf("%s: %q", thread, got)
-			}
-		}
+	var history []string
+	for i := range messages {
+		history = append(history, fmt.Sprintf("user %q", "hello "+thread), fmt.Sprintf("agent %q", fmt.Sprintf("(%d) hello %s\n", i+1, thread)))
 	}
+	f.wantHistory(thread, history...)
 }
 
-// awaitEvent waits for an event of a thread, and of a process where it is of one.
+// awaitEvent waits for an event of a thread, and of one process unless it is empty.
 func (f *fleet) awaitEvent(thread, process string, typ schemas.EventType) *schemas.Event {
 	f.t.Helper()
 	feed, err := f.conn.Caller().FollowEvents(events.Filter{Thread: thread, Process: process}, 1)
@@ -320,7 +311,7 @@ func (f *fleet) awaitEvent(thread, process string, typ schemas.EventType) *schem
 		err = feed.Next(f.ctx, look)
 	}
 	if !errors.Is(err, errFound) {
-		f.t.Fatalf("no %s of %s: %v", typ, thread, err)
+		f.t.Fatalf("no %s event of thread %s came: %v", typ, thread, err)
 	}
 	return found
 }

@@ -1,9 +1,10 @@
-// Command sluice is the one binary: the command line, and everything it can start. It alone reads the environment, handles
-// signals and wires the parts together.
+// Command sluice is the one binary: the command line, and every part that it can start. Only this package reads the environment,
+// handles signals and wires the parts together.
 //
-//	exec, logs, events, process ──► reach ──┬─ --nats URL:            a server of yours
-//	                                        ├─ data folder, sluice up: its address and token
-//	                                        └─ nobody there:          host (server and worker in this process)
-//	up ─────────────────────────► host, with a listener on loopback
-//	worker ─────────────────────► node, against a server of yours
+//	exec, message ─► foreground ─┐              ┌─ --nats URL:               that server
+//	logs, ps, session … ─► with ─┴─► connect ───┼─ sluice up is running:     its URL and token, from the data folder
+//	                                            └─ no server on the folder:  host (server and worker in this process)
+//	up ─────┐
+//	worker ─┴► setUpWorker ─► host (up: a server on loopback and a node), or node alone (worker: against --nats)
+//	sync, doctor, version, template check: need no server
 package main

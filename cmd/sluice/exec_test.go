@@ -13,33 +13,31 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
-// The README's first command.
+// The first command of the README.
 func TestOutputAndExitCodePassThrough(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	got := c.exec("--", "bash", "-c", "echo out; echo err >&2; exit 3")
-	if got.code != 3 || got.stdout != "out\n" || !strings.HasSuffix(got.stderr, "\nerr\n") || !strings.Contains(got.stderr, "isolates nothing") {
-		t.Errorf("%+v", got)
-	}
+	got.check(t).exits(3).prints("out\n").reports("isolates nothing", "\nerr\n")
 }
 
-// pipeFrom is a standard input that a function writes.
+// pipeFrom is a standard input that write fills.
 func pipeFrom(t *testing.T, write func(w io.Writer) error) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	wrote := make(chan struct{})
 	go func() {
 		defer close(wrote)
-		_ = write(w) // what did not come through shows at the other end
+		_ = write(w) // the reader checks what came through
 		_ = w.Close()
 	}()
 	t.Cleanup(func() {
-		_ = r.Close() // ends a writer whose reader read no more
+		_ = r.Close() // ends a write that nothing reads
 		<-wrote
 	})
 	return r
@@ -68,34 +66,30 @@ func TestStandardInputPassesThrough(t *testing.T) {
 	var stderr buffer
 	code := c.runTo(in, out, &stderr, execArgs("--", "cat")...)
 	if want := hex.EncodeToString(h.Sum(nil)); code != 0 || sum() != want {
-		t.Errorf("code %d, %s, want %s: %s", code, sum(), want, &stderr)
+		t.Errorf("exit code %d with digest %s, want 0 with %s; standard error: %s", code, sum(), want, &stderr)
 	}
 	c.good()
 }
 
-func TestAClosedStandardInputIsAnEmptyOne(t *testing.T) {
+func TestClosedStandardInputIsEmpty(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	closed, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	_ = closed.Close()
-	if got := c.runFrom(closed, execArgs("--", "cat")...); got.code != 0 || got.stdout != "" {
-		t.Errorf("%+v", got)
-	}
-	// With the descriptor itself closed, as <&- does.
+	c.runFrom(closed, execArgs("--", "cat")...).check(t).exits(0).prints("")
+	// With a closed descriptor, as <&- leaves it.
 	sh := exec.Command("bash", "-c", `exec "$@" <&-`, "bash", os.Args[0])
 	sh.Args = append(sh.Args, c.args(execArgs("--", "wc", "-c"))...)
 	sh.Env = []string{asSluice + "=1", "PATH=" + os.Getenv("PATH")}
-	if out, err := sh.Output(); err != nil || strings.TrimSpace(string(out)) != "0" {
-		t.Errorf("%q, %v", out, err)
-	}
+	out, err := sh.Output()
+	testkit.Must(t, err)
+	testkit.Equal(t, "bytes read", strings.TrimSpace(string(out)), "0")
 }
 
-// What a process leaves unread holds up neither its end nor the next command.
-func TestAProcessNeedNotReadItsInput(t *testing.T) {
+// Input that a process does not read delays neither its end nor the next command.
+func TestProcessNeedNotReadItsInput(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.up()
@@ -103,23 +97,17 @@ func TestAProcessNeedNotReadItsInput(t *testing.T) {
 		_, err := io.Copy(w, io.LimitReader(zeros{}, 16<<20))
 		return err
 	})
-	if got := c.runFrom(in, execArgs("--", "bash", "-c", "head -c 3 | wc -c; exit 2")...); got.code != 2 || strings.TrimSpace(got.stdout) != "3" {
-		t.Errorf("%+v", got)
-	}
-	// An input that never ends, and that nobody reads.
+	c.runFrom(in, execArgs("--", "bash", "-c", "head -c 3 | wc -c; exit 2")...).check(t).exits(2).printsMatch(`^\s*3\n$`)
+	// An input that never ends and is never read.
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := c.runFrom(r, execArgs("--", "true")...); got.code != 0 {
-		t.Errorf("%+v", got)
-	}
+	testkit.Must(t, err)
+	c.runFrom(r, execArgs("--", "true")...).check(t).exits(0)
 	_ = w.Close()
 	_ = r.Close()
 	c.good()
 }
 
-// zeros is an endless input.
+// zeros is an endless input of zero bytes.
 type zeros struct{}
 
 // Read fills p with zeros.
@@ -128,7 +116,7 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestNoStandardInputIsReadWhereNoneIsWanted(t *testing.T) {
+func TestNoStdinLeavesStandardInputUnread(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.up()
@@ -136,16 +124,14 @@ func TestNoStandardInputIsReadWhereNoneIsWanted(t *testing.T) {
 		_, err := io.WriteString(w, "for the next one\n")
 		return err
 	})
-	if got := c.runFrom(in, execArgs("-n", "--", "cat")...); got.code != 0 || got.stdout != "" {
-		t.Errorf("%+v", got)
-	}
-	if left, err := io.ReadAll(in); err != nil || string(left) != "for the next one\n" {
-		t.Errorf("%q is left, %v", left, err)
-	}
+	c.runFrom(in, execArgs("-n", "--", "cat")...).check(t).exits(0).prints("")
+	left, err := io.ReadAll(in)
+	testkit.Must(t, err)
+	testkit.Equal(t, "standard input left", string(left), "for the next one\n")
 }
 
-// Ctrl+C is passed on once, as SIGINT to the process, whose exit code is the answer.
-func TestCtrlCGoesToTheProcess(t *testing.T) {
+// A signal is forwarded once, to the process, whose exit code is the exit code.
+func TestSignalIsForwardedOnce(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.up()
@@ -156,32 +142,25 @@ func TestCtrlCGoesToTheProcess(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			x := c.spawn(execArgs("--", "bash", "-c", "n=0; trap 'n=$((n+1)); echo caught $n' "+tt.trap+"; echo ready; read -r line; echo $line; exit 7")...)
 			x.line()
-			// To the whole group, as a terminal does: the process must not hear of it twice.
-			if err := syscall.Kill(-x.cmd.Process.Pid, tt.signal); err != nil {
-				t.Fatal(err)
-			}
-			if got := x.line(); got != "caught 1" {
-				t.Errorf("%q", got)
-			}
+			// To the whole group, as a terminal does: the process must not get it twice.
+			testkit.Must(t, syscall.Kill(-x.cmd.Process.Pid, tt.signal))
+			x.wantLine("caught 1")
 			if _, err := io.WriteString(x.stdin, "over\n"); err != nil {
 				t.Error(err)
 			}
-			if code, out := x.wait(); code != 7 || strings.Contains(out, "caught") {
-				t.Errorf("code %d, %q", code, out)
-			}
+			code, out := x.wait()
+			outcome{code, out, x.stderr.String()}.check(t).exits(7).omits("caught")
 		})
 	}
-	// One that catches nothing ends of it, by 128+n.
+	// A process without a handler ends with 128+n.
 	x := c.spawn(execArgs("-n", "--", "bash", "-c", "echo ready; exec sleep 300")...)
 	x.line()
 	x.signal(syscall.SIGINT)
-	if code, _ := x.wait(); code != 130 {
-		t.Errorf("code %d", code)
-	}
+	x.wantExit(130)
 }
 
-// The second one leaves at once: the process goes on.
-func TestASecondCtrlCLeaves(t *testing.T) {
+// A second Ctrl+C exits at once: the process continues.
+func TestSecondCtrlCExits(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.up()
@@ -189,80 +168,63 @@ func TestASecondCtrlCLeaves(t *testing.T) {
 	x.line()
 	id := c.only()
 	x.signal(syscall.SIGINT)
-	if got := x.line(); got != "caught" {
-		t.Fatalf("%q", got)
-	}
+	x.wantLine("caught")
 	x.signal(syscall.SIGINT)
-	if code, _ := x.wait(); code != 130 {
-		t.Errorf("code %d", code)
-	}
-	if text := x.stderr.String(); !strings.Contains(text, "goes on") || !strings.Contains(text, "sluice logs -f "+id) {
-		t.Errorf("it does not say how to come back: %s", text)
-	}
+	x.wantExit(130)
+	outcome{stderr: x.stderr.String()}.check(t).reports("continues", "sluice logs -f "+id)
 	if got := c.only(); got != id {
-		t.Errorf("%s runs, not %s", got, id)
+		t.Errorf("process %s runs, want %s", got, id)
 	}
-	if got := c.run("process", "kill", "--grace", "0s", id); got.code != 0 {
-		t.Errorf("%+v", got)
-	}
-	if got := c.run("logs", "-f", id); got.code != 0 || got.stdout != "ready\ncaught\n" {
-		t.Errorf("%+v", got)
-	}
+	c.run("process", "kill", "--grace", "0s", id).check(t).exits(0)
+	c.run("logs", "-f", id).check(t).exits(0).prints("ready\ncaught\n")
 }
 
-func TestASignalsExitCodeIs128AndItsNumber(t *testing.T) {
+func TestSignalExitsWith128PlusNumber(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	for sig, want := range map[string]int{"KILL": 137, "TERM": 143, "SEGV": 139, "USR1": 128 + int(syscall.SIGUSR1)} {
-		if got := c.exec("--", "bash", "-c", "ulimit -c 0; kill -"+sig+" $$"); got.code != want {
-			t.Errorf("%s: %+v", sig, got)
-		}
+		c.exec("--", "bash", "-c", "ulimit -c 0; kill -"+sig+" $$").check(t).exits(want)
 	}
 }
 
-func TestTheEnvironmentAndTheFolderAreTheCommands(t *testing.T) {
+func TestEnvAndDirAreTheCommands(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	c.env["MINE"] = "passed on"
-	if got := c.exec("--env", "A=1=2", "-e", "EMPTY=", "-e", "MINE", "--", "bash", "-c", `echo "$A,$EMPTY,$MINE,${HOME:+home}"; env | grep -c ^NOTHERE`); got.stdout != "1=2,,passed on,home\n0\n" {
-		t.Errorf("%+v", got)
-	}
+	c.exec("--env", "A=1=2", "-e", "EMPTY=", "-e", "MINE", "--", "bash", "-c", `echo "$A,$EMPTY,$MINE,${HOME:+home}"; env | grep -c ^NOTHERE`).check(t).prints("1=2,,passed on,home\n0\n")
 	c.exec("--", "mkdir", "-p", "a/b")
-	if got := c.exec("-C", "a/b", "--", "pwd"); got.code != 0 || !strings.HasSuffix(got.stdout, "/t1/a/b\n") {
-		t.Errorf("%+v", got)
-	}
-	if got := c.exec("-C", "not/there", "--", "pwd"); got.code != 126 || !strings.Contains(got.stderr, "not/there") {
-		t.Errorf("%+v", got)
-	}
+	c.exec("-C", "a/b", "--", "pwd").check(t).exits(0).printsMatch("/t1/a/b\n$")
+	c.exec("-C", "not/there", "--", "pwd").check(t).exits(126).reports("not/there")
 }
 
-func TestTheResultAsJSON(t *testing.T) {
+func TestExecPrintsResultAsJSON(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	got := c.exec("--json", "--key", "k", "--", "bash", "-c", "echo '<out>'; echo err >&2; exit 3")
-	if got.code != 3 || !strings.Contains(got.stdout, `"<out>\n"`) {
-		t.Errorf("%+v", got)
-	}
+	got.check(t).exits(3).printsPart(`"<out>\n"`)
 	var shape map[string]any
-	if err := json.Unmarshal([]byte(got.stdout), &shape); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, json.Unmarshal([]byte(got.stdout), &shape))
 	for _, field := range []string{"process", "thread", "success", "exit_code", "reason", "stdout", "stderr", "stdout_bytes", "stderr_bytes", "log", "command", "args", "timestamp", "duration_ms"} {
 		if _, ok := shape[field]; !ok {
-			t.Errorf("%s is missing", field)
+			t.Errorf("field %s is missing in %s", field, got.stdout)
 		}
 	}
 	r := got.result(t)
-	if r.Process != schemas.ProcessID("default", "t1", "k") || r.Success || r.Reason != schemas.ReasonExited || r.Stderr != "err\n" || r.StdoutBytes != 6 || time.Since(r.Timestamp) > time.Hour {
-		t.Errorf("%+v", r)
+	testkit.Equal(t, "process", r.Process, schemas.ProcessID("default", "t1", "k"))
+	testkit.Equal(t, "success", r.Success, false)
+	testkit.Equal(t, "reason", r.Reason, schemas.ReasonExited)
+	testkit.Equal(t, "stderr", r.Stderr, "err\n")
+	testkit.Equal(t, "stdout_bytes", r.StdoutBytes, int64(6))
+	if age := time.Since(r.Timestamp); age > time.Hour {
+		t.Errorf("timestamp is %s old, want at most an hour", age)
 	}
 }
 
-// `| head -1` ends the process as it would behind a pipe, and with it the exec; what it shares a data folder with goes on.
-func TestAReaderThatLeavesEndsTheProcess(t *testing.T) {
+// `| head -1` ends the process as in a pipe, and the exec with it. Other commands on the data folder continue.
+func TestReaderThatLeavesEndsProcess(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	for _, hosted := range []bool{false, true} {
@@ -272,34 +234,30 @@ func TestAReaderThatLeavesEndsTheProcess(t *testing.T) {
 		x := c.spawn(execArgs("-n", "--key", "head"+unique(), "--", "bash", "-c", "yes; echo $? >&2")...)
 		x.line()
 		x.leave()
-		if code, _ := x.wait(); code != 128+int(syscall.SIGPIPE) {
-			t.Errorf("code %d: %s", code, x.stderr)
-		}
-		if got := c.run("process", "list"); !strings.Contains(got.stderr, "nothing runs") {
-			t.Errorf("%+v", got)
-		}
+		x.wantExit(128 + int(syscall.SIGPIPE))
+		c.run("process", "list").check(t).reports("no process runs")
 	}
-	// A reader of the log that leaves takes nothing along.
+	// A reader of the log that leaves ends nothing else.
 	c.exec("--key", "log", "--", "seq", "1", "200000")
 	l := c.spawn("logs", schemas.ProcessID("default", "t1", "log"))
 	l.line()
 	l.leave()
 	if code, _ := l.wait(); code != 128+int(syscall.SIGPIPE) || l.stderr.String() != "" {
-		t.Errorf("logs: code %d: %s", code, l.stderr)
+		t.Errorf("logs: exit code %d, want %d and no message: %s", code, 128+int(syscall.SIGPIPE), l.stderr)
 	}
 	c.good()
 }
 
-// With no worker a command waits in the queue, and its caller is told; a worker that comes runs it.
-func TestACommandWaitsForAWorker(t *testing.T) {
+// Without a worker a command is queued and its caller is notified. The next worker runs it.
+func TestCommandWaitsForWorker(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	s := c.up()
-	// Of another cell there are streams, but no worker any more.
+	// Another cell on the same server.
 	c.env["SLUICE_NATS_TOKEN"] = s.token
 	x := c.spawn("--nats", s.url, "--cell", "other", "exec", "--provider", "local", "--", "true")
 	if code, _ := x.wait(); code != schemas.ExitSluiceFailed || !strings.Contains(x.stderr.String(), "sluice: unavailable: ") {
-		t.Errorf("a cell that was never set up: code %d, %s", code, x.stderr)
+		t.Errorf("exec in a cell without streams: exit code %d, want %d and unavailable: %s", code, schemas.ExitSluiceFailed, x.stderr)
 	}
 	worker := func() *spawned {
 		w := newCLI(t)
@@ -312,16 +270,12 @@ func TestACommandWaitsForAWorker(t *testing.T) {
 	}
 	first := worker()
 	first.signal(syscall.SIGTERM)
-	if code, _ := first.wait(); code != 0 {
-		t.Errorf("the worker ended with %d", code)
-	}
+	first.wantExit(0)
 	x = c.spawn("--nats", s.url, "--cell", "other", "exec", "--provider", "local", "--", "bash", "-c", "read -r line; echo $line; exit 6")
 	if _, err := io.WriteString(x.stdin, "waited\n"); err != nil {
 		t.Fatal(err)
 	}
 	x.awaitStderr("is queued")
 	worker()
-	if code, out := x.wait(); code != 6 || out != "waited\n" {
-		t.Errorf("code %d, %q", code, out)
-	}
+	x.wantEnd(6, "waited\n")
 }

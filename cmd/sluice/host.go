@@ -17,10 +17,10 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// hostConfig says what to host on a data folder whose lock is held.
+// hostConfig configures a host. The lock of its folder is held.
 type hostConfig struct {
-	folder     *folder
-	listen     string // empty: a unix socket for other commands of this user
+	folder     *dataFolder
+	listen     string // empty: a unix socket, for other commands of this user
 	durability embedded.Durability
 	node       node.Config
 	cell       string
@@ -29,18 +29,18 @@ type hostConfig struct {
 // host is a NATS server and a worker in this process, on a data folder.
 type host struct {
 	cfg    hostConfig
-	lock   *held
+	lock   *folderLock
 	server *embedded.Server
-	bridge *bridge
+	bridge *bridge // nil when the server listens on an address
 	cancel context.CancelFunc
 	ready  chan struct{}
-	done   chan struct{} // closed when all has ended, err being why
+	done   chan struct{} // closed when the host has ended, with err set
 	err    error
 }
 
-// startHost starts everything and returns when the server takes connections; the worker may take a moment longer (ready). The host
-// keeps the lock until stop returns. Errors: those of the server, and of the folder.
-func startHost(ctx context.Context, lock *held, cfg hostConfig) (*host, error) {
+// startHost starts the server and the worker. It returns when the server accepts connections; waitReady waits for the worker. The
+// host keeps the lock until stop returns. Errors: those of the server and of the folder.
+func startHost(ctx context.Context, lock *folderLock, cfg hostConfig) (*host, error) {
 	token := ""
 	var err error
 	if cfg.listen != "" {
@@ -57,7 +57,7 @@ func startHost(ctx context.Context, lock *held, cfg hostConfig) (*host, error) {
 		server.Close()
 		return nil, err
 	}
-	cfg.node.Topology = cfg.node.Topology.Fit(server.StoreBytes() / 10 * 9) // the buckets need room too
+	cfg.node.Topology = cfg.node.Topology.Fit(server.StoreBytes() / 10 * 9) // the rest is for the buckets
 	h := &host{cfg: cfg, lock: lock, server: server, ready: make(chan struct{}), done: make(chan struct{})}
 	if cfg.listen == "" {
 		if h.bridge, err = openBridge(cfg.node.RunFolder, server); err != nil {
@@ -66,12 +66,12 @@ func startHost(ctx context.Context, lock *held, cfg hostConfig) (*host, error) {
 			return nil, err
 		}
 	}
-	// What is hosted ends by stop alone: the commands under way decide when.
+	// Only stop ends the host: commands that still run decide when.
 	ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	group, workCtx := errgroup.WithContext(ctx)
 	serverCtx, endServer := context.WithCancel(context.WithoutCancel(ctx))
 	group.Go(func() error {
-		defer endServer() // the server outlives the worker, which records its last ends there
+		defer endServer() // after the worker, which records the ends of its processes
 		defer conn.Close()
 		return node.New(cfg.node, conn).Run(workCtx, sync.OnceFunc(func() { close(h.ready) }))
 	})
@@ -86,7 +86,7 @@ func startHost(ctx context.Context, lock *held, cfg hostConfig) (*host, error) {
 	return h, nil
 }
 
-// announce tells other commands of this user how to reach the host.
+// announce writes the address that other commands of this user connect to.
 func (h *host) announce() error {
 	a := address{URL: h.server.URL(), PID: os.Getpid()}
 	if h.bridge != nil {
@@ -101,13 +101,13 @@ func (h *host) waitReady(ctx context.Context) error {
 	case <-h.ready:
 		return nil
 	case <-h.done:
-		return errors.Join(h.err, schemas.Errorf(schemas.CodeUnavailable, "the worker ended before it began"))
+		return errors.Join(h.err, schemas.Errorf(schemas.CodeUnavailable, "the worker ended before it was ready"))
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// stop ends the worker, then the server, and gives the folder back.
+// stop ends the worker, then the server, and releases the folder.
 func (h *host) stop() error {
 	h.cfg.folder.removeAddress()
 	h.cancel()
@@ -116,7 +116,7 @@ func (h *host) stop() error {
 	return h.err
 }
 
-// bridge lets other commands of this user reach the server in this process, by a unix socket only they can open.
+// bridge connects other commands of this user to the server in this process, through a unix socket that only this user can open.
 type bridge struct {
 	path     string
 	listener *net.UnixListener
@@ -125,14 +125,14 @@ type bridge struct {
 	mu     sync.Mutex
 	guests int
 	closed bool
-	left   chan struct{} // gets a word whenever a guest has left
+	left   chan struct{} // receives after a guest has left
 }
 
 func openBridge(runFolder string, server *embedded.Server) (*bridge, error) {
 	path := filepath.Join(runFolder, "nats.sock")
-	// The lock is held: whoever made this socket is gone.
+	// The lock is held: the process that made this socket has ended.
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "remove a stale socket: %w", err)
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "remove the socket of an earlier sluice: %w", err)
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -154,18 +154,18 @@ func (b *bridge) run(ctx context.Context) error {
 		}
 		server, err := b.server.InProcessConn()
 		if err != nil {
-			_ = guest.Close() // the guest sees it, and says so
+			_ = guest.Close() // the guest reports it
 			continue
 		}
 		if !b.enter() {
-			_ = guest.Close() // the guest finds another server, or becomes it
+			_ = guest.Close() // the guest connects to the next host, or becomes it
 			_ = server.Close()
 			continue
 		}
 		wg.Go(func() {
 			defer b.leave()
 			closeBoth := sync.OnceFunc(func() {
-				_ = guest.Close() // either end's closing ends both copies
+				_ = guest.Close() // closing either end ends both copies
 				_ = server.Close()
 			})
 			defer context.AfterFunc(ctx, closeBoth)()
@@ -183,7 +183,7 @@ func (b *bridge) run(ctx context.Context) error {
 	}
 }
 
-// enter lets a guest in, unless the last one was waited for already: its command would end with this process.
+// enter admits a guest, unless wait has returned: this process is about to end, and the guest's command would end with it.
 func (b *bridge) enter() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -200,12 +200,12 @@ func (b *bridge) leave() {
 	b.mu.Unlock()
 	select {
 	case b.left <- struct{}{}:
-	default: // a word is waiting already
+	default: // one is waiting already
 	}
 }
 
-// empty waits until no guest is left, and lets none in from then on. Errors: ctx's.
-func (b *bridge) empty(ctx context.Context) error {
+// wait waits until no guest is left, and admits none from then on. Errors: ctx's.
+func (b *bridge) wait(ctx context.Context) error {
 	for {
 		b.mu.Lock()
 		b.closed = b.guests == 0

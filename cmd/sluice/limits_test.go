@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,47 +8,40 @@ import (
 
 	"github.com/sluice-dev/sluice/sandbox/docker/dockertest"
 	"github.com/sluice-dev/sluice/schemas"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
-// TestAFullWorkspaceSaysSo: the command that fills it keeps its exit code, everybody is told, and files can be removed.
-func TestAFullWorkspaceSaysSo(t *testing.T) {
+// The command that fills a workspace keeps its exit code, the limit is reported, and files can be removed.
+func TestFullWorkspaceIsReported(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	full := []string{"--workspace-files", "3", "--thread", "full", "--"}
 	got := c.exec(append(full, "sh", "-c", "touch 1 2 3 4; exit 7")...)
-	if got.code != 7 || !strings.Contains(got.stderr, string(schemas.CodeLimitExceeded)) || !strings.Contains(got.stderr, "--workspace-files") {
-		t.Errorf("%+v", got)
-	}
+	got.check(t).exits(7).reports(string(schemas.CodeLimitExceeded)).reports("--workspace-files")
 	got = c.exec(append([]string{"--json"}, append(full, "touch", "5")...)...)
-	var r schemas.Result
-	if err := json.Unmarshal([]byte(got.stdout), &r); err != nil || got.code != 0 || !r.Success || r.Error == nil || r.Error.Code != schemas.CodeLimitExceeded {
-		t.Errorf("%+v, %v", got, err)
-	}
-	if got := c.run("events", "--thread", "full"); !strings.Contains(got.stdout, string(schemas.TypeLimitExceeded)) {
-		t.Errorf("%+v", got)
-	}
-	if got := c.exec(append(full, "rm", "1", "2", "3")...); got.code != 0 || strings.Contains(got.stderr, string(schemas.CodeLimitExceeded)) {
-		t.Errorf("%+v", got)
+	got.check(t).exits(0)
+	r := got.result(t)
+	testkit.Equal(t, "success", r.Success, true)
+	testkit.WantCode(t, r.Error, schemas.CodeLimitExceeded)
+	c.run("events", "--thread", "full").check(t).printsPart(string(schemas.TypeLimitExceeded))
+	got = c.exec(append(full, "rm", "1", "2", "3")...)
+	if got.check(t).exits(0); strings.Contains(got.stderr, string(schemas.CodeLimitExceeded)) {
+		t.Errorf("standard error = %q, want one without %s", got.stderr, schemas.CodeLimitExceeded)
 	}
 	c.run("exec", "--workspace-files", "-1", "--", "true").wantError(t, schemas.CodeInvalidArgument, "negative")
 }
 
-// TestImage: a command may say of what its thread's container is made, and the thread keeps it.
-func TestImage(t *testing.T) {
+// The first command names the image of its thread's container, and the thread keeps it.
+func TestThreadKeepsItsImage(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	image := dockertest.Image(t)
-	if got := c.run("exec", "--image", image, "--thread", "t", "--", "sh", "-c", "pwd; id -u"); got.code != 0 || !strings.HasPrefix(got.stdout, "/workspace\n") {
-		t.Errorf("%+v", got)
-	}
+	c.run("exec", "--image", image, "--thread", "t", "--", "sh", "-c", "pwd; id -u").check(t).exits(0).printsMatch("^/workspace\n")
 	c.run("exec", "--image", "another:1", "--thread", "t", "--", "true").wantError(t, schemas.CodeConflict, image, "another:1", "another thread")
 	c.run("exec", "--provider", "local", "--thread", "t", "--", "true").wantError(t, schemas.CodeConflict, "docker")
 	c.run("exec", "--provider", "local", "--image", image, "--thread", "u", "--", "true").wantError(t, schemas.CodeInvalidArgument, "--provider docker")
 	c.run("exec", "--image", "a b", "--", "true").wantError(t, schemas.CodeInvalidArgument, "image")
-	if err := os.WriteFile(filepath.Join(c.data, "workspaces", "default", "t", "put"), []byte("from the host"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := c.run("exec", "--image", image, "--thread", "t", "--", "sh", "-c", "echo >>put && cat put"); got.code != 0 || got.stdout != "from the host\n" {
-		t.Errorf("%+v", got)
-	}
+	testkit.Must(t, os.WriteFile(filepath.Join(c.data, "workspaces", "default", "t", "put"), []byte("from the host"), 0o600))
+	c.run("exec", "--image", image, "--thread", "t", "--", "sh", "-c", "echo >>put && cat put").check(t).exits(0).prints("from the host\n")
 }

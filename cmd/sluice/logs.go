@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -12,30 +10,15 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// with connects, runs f and disconnects. Ctrl+C ends f, and is no error.
-func (m *Main) with(ctx context.Context, g *globals, f func(context.Context, *client.Client) error) error {
-	ctx, stop := m.untilSignal(ctx)
-	defer stop()
-	r, err := m.reach(ctx, g, hosting{})
-	if err != nil {
-		return err
-	}
-	err = f(ctx, r.client)
-	if ctx.Err() != nil {
-		err = ignoreCanceled(err)
-	}
-	return errors.Join(err, r.close(ctx, m.note))
-}
-
 func (m *Main) logsCommand(g *globals) *cobra.Command {
 	var q client.LogQuery
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "logs [flags] PROCESS",
-		Short: "Print a process's output, from any point, while it runs or afterwards",
+		Short: "Print a process's output, while it runs or afterwards",
 		Example: `  sluice logs p1q2w3…                  # all of it
-  sluice logs -f p1q2w3…               # and what is still to come
-  sluice logs -f --from 1234 p1q2w3…   # from a sequence on, as --json shows them`,
+  sluice logs -f p1q2w3…               # and the new output
+  sluice logs -f --from 1234 p1q2w3…   # from a sequence on`,
 		Args: oneProcess,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q.Process = args[0]
@@ -44,11 +27,10 @@ func (m *Main) logsCommand(g *globals) *cobra.Command {
 			})
 		},
 	}
-	f := c.Flags()
-	f.BoolVarP(&q.Follow, "follow", "f", false, "go on until the process has ended")
-	f.Uint64Var(&q.From, "from", 1, "begin at sequence `SEQ` of the log stream")
-	f.StringVarP(&q.Thread, "thread", "t", "", "the process's `THREAD`; default: found by the process's id")
-	f.BoolVar(&asJSON, "json", false, "print each chunk as one JSON object, with its sequence")
+	threadFlag(c, &q.Thread, "", "`THREAD` of the process; default: found by the process id")
+	fromFlag(c, &q.From, "log")
+	followFlag(c, &q.Follow, "the process ends")
+	jsonFlag(c, &asJSON, "each chunk as one JSON object")
 	return c
 }
 
@@ -63,11 +45,11 @@ type chunkLine struct {
 
 func (m *Main) chunkPrinter(asJSON bool) func(schemas.Chunk) error {
 	if asJSON {
-		enc := json.NewEncoder(m.Stdout)
+		print := jsonLines[chunkLine](m)
 		return func(k schemas.Chunk) error {
 			line := chunkLine{Seq: k.Seq, Stream: k.Stream, Offset: k.Offset}
 			line.Data, line.Encoding = schemas.EncodeOutput(k.Data)
-			return enc.Encode(line)
+			return print(line)
 		}
 	}
 	return func(k schemas.Chunk) error {
@@ -85,7 +67,7 @@ func (m *Main) eventsCommand(g *globals) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "events",
-		Short: "Print what has happened: sessions, sandboxes, processes",
+		Short: "Print the events of sessions, sandboxes, processes and hooks",
 		Example: `  sluice events
   sluice events -f --thread t1
   sluice events --json --process p1q2w3…`,
@@ -96,20 +78,17 @@ func (m *Main) eventsCommand(g *globals) *cobra.Command {
 			})
 		},
 	}
-	f := c.Flags()
-	f.BoolVarP(&q.Follow, "follow", "f", false, "go on until Ctrl+C")
-	f.Uint64Var(&q.From, "from", 1, "begin at sequence `SEQ` of the event stream")
-	f.StringVarP(&q.Thread, "thread", "t", "", "only this `THREAD`'s")
-	f.StringVar(&q.Process, "process", "", "only this `PROCESS`'s")
-	f.BoolVar(&asJSON, "json", false, "print each event as one JSON object")
+	threadFlag(c, &q.Thread, "", "only events of this `THREAD`")
+	fromFlag(c, &q.From, "event")
+	followFlag(c, &q.Follow, "Ctrl+C")
+	jsonFlag(c, &asJSON, "each event as one JSON object")
+	c.Flags().StringVar(&q.Process, "process", "", "only events of this `PROCESS`")
 	return c
 }
 
 func (m *Main) eventPrinter(asJSON bool) func(*schemas.Event) error {
 	if asJSON {
-		enc := json.NewEncoder(m.Stdout)
-		enc.SetEscapeHTML(false)
-		return func(ev *schemas.Event) error { return enc.Encode(ev) }
+		return jsonLines[*schemas.Event](m)
 	}
 	return func(ev *schemas.Event) error {
 		_, err := fmt.Fprintf(m.Stdout, "%-6d %s  %-20s %-12s %s\n", ev.Seq, ev.Time.Local().Format("15:04:05.000"), ev.Type, oneLine(ev.Thread), oneLine(eventDetail(ev)))
@@ -117,7 +96,7 @@ func (m *Main) eventPrinter(asJSON bool) func(*schemas.Event) error {
 	}
 }
 
-// eventDetail is what a person wants to know of an event besides its name.
+// eventDetail is the part of an event's data that the table shows.
 func eventDetail(ev *schemas.Event) string {
 	switch ev.Type {
 	case schemas.TypeProcessAccepted:
@@ -148,7 +127,7 @@ func eventDetail(ev *schemas.Event) string {
 	case schemas.TypeMessageSaved:
 		var msg schemas.Message
 		if ev.Decode(&msg) == nil {
-			return fmt.Sprintf("%s  message %d: %s", msg.Process, msg.Seq, speaker(&msg))
+			return fmt.Sprintf("%s  message %d: %s", msg.Process, msg.Seq, messageHeader(&msg))
 		}
 	case schemas.TypeValidationFailed, schemas.TypeLimitExceeded:
 		var e schemas.Error

@@ -4,17 +4,17 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/sluice-dev/sluice/client"
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// chunks reads what `logs --json` has printed.
+// chunks decodes the output of `logs --json`.
 func chunks(t *testing.T, text string) []chunkLine {
 	t.Helper()
 	var out []chunkLine
@@ -28,9 +28,9 @@ func chunks(t *testing.T, text string) []chunkLine {
 	return out
 }
 
-// `logs -f --from SEQ` joins late and resumes without loss or repetition: a follower that is killed after each few chunks and comes
-// back where it was reads the same as one that never went.
-func TestAFollowerResumesWhereItWas(t *testing.T) {
+// `logs -f --from SEQ` resumes without loss or repetition: a follower that is killed after every few chunks, and started again from
+// the next sequence, reads the whole log.
+func TestFollowerResumesFromSequence(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.up()
@@ -53,21 +53,21 @@ func TestAFollowerResumesWhereItWas(t *testing.T) {
 			line, err := f.stdout.ReadString('\n')
 			if err != nil {
 				if code, _ := f.wait(); code != 0 {
-					t.Fatalf("the follower ended with %d: %s", code, f.stderr)
+					t.Fatalf("logs -f: exit code %d, want 0: %s", code, f.stderr)
 				}
 				ended = true
 				break
 			}
 			k := chunks(t, line)[0]
 			if k.Seq < next {
-				t.Fatalf("sequence %d came again", k.Seq)
+				t.Fatalf("sequence %d came twice, want %d or later", k.Seq, next)
 			}
 			next = k.Seq + 1
 			if k.Stream == schemas.Stdout {
 				got.WriteString(k.Data)
 			}
 			if strings.HasSuffix(k.Data, "out 40\n") && joins < 3 {
-				break // what comes next waits for the fifo
+				break // the next output waits for the fifo
 			}
 		}
 		if !ended {
@@ -75,7 +75,7 @@ func TestAFollowerResumesWhereItWas(t *testing.T) {
 		}
 	}
 	if joins < 4 {
-		t.Errorf("it joined %d times", joins)
+		t.Errorf("the follower joined %d times, want at least 4", joins)
 	}
 	var want strings.Builder
 	for i := 1; i <= 80; i++ {
@@ -83,19 +83,16 @@ func TestAFollowerResumesWhereItWas(t *testing.T) {
 	}
 	want.WriteString("no newline")
 	if got.String() != want.String() {
-		t.Errorf("%q, want %q", got.String(), want.String())
+		t.Errorf("log = %q, want %q", got.String(), want.String())
 	}
-	// Both streams, each to where it belongs.
+	// Each stream goes to its own file descriptor.
 	plain := c.run("logs", "--thread", "t1", id)
-	if plain.stdout != want.String() || strings.Count(plain.stderr, "err ") != 40 {
-		t.Errorf("%+v", plain)
-	}
-	if late := c.run("logs", "-f", "--from", strconv.FormatUint(next, 10), id); late.code != 0 || late.stdout != "" {
-		t.Errorf("past the end: %+v", late)
-	}
+	plain.check(t).prints(want.String())
+	testkit.Equal(t, "lines of standard error", strings.Count(plain.stderr, "err "), 40)
+	c.run("logs", "-f", "--from", strconv.FormatUint(next, 10), id).check(t).exits(0).prints("")
 }
 
-func TestEventsTellWhatHappened(t *testing.T) {
+func TestEventsListWhatHappened(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.up()
@@ -113,8 +110,13 @@ func TestEventsTellWhatHappened(t *testing.T) {
 			if err := json.Unmarshal([]byte(line), &ev); err != nil {
 				t.Fatalf("%v: %q", err, line)
 			}
-			if ev.Seq <= last || ev.SpecVersion != schemas.EventSpecVersion || ev.Thread != "t1" || ev.ID == "" || ev.Source == "" {
-				t.Errorf("%+v after sequence %d", ev, last)
+			if ev.Seq <= last {
+				t.Errorf("event %s has sequence %d after %d", ev.Type, ev.Seq, last)
+			}
+			testkit.Equal(t, "specversion", ev.SpecVersion, schemas.EventSpecVersion)
+			testkit.Equal(t, "thread", ev.Thread, "t1")
+			if ev.ID == "" || ev.Source == "" {
+				t.Errorf("event %s has id %q and source %q, want both", ev.Type, ev.ID, ev.Source)
 			}
 			last = ev.Seq
 			types = append(types, string(ev.Type))
@@ -125,60 +127,46 @@ func TestEventsTellWhatHappened(t *testing.T) {
 	}
 	live := read(func() (string, bool) { return follower.line(), true })
 	follower.signal(syscall.SIGINT)
-	if code, _ := follower.wait(); code != 0 {
-		t.Errorf("Ctrl+C ended it with %d: %s", code, follower.stderr)
-	}
+	follower.wantExit(0)
 	scan := bufio.NewScanner(strings.NewReader(c.run("events", "--json", "--thread", "t1").stdout))
 	stored := read(func() (string, bool) {
 		ok := scan.Scan()
 		return scan.Text(), ok
 	})
-	if !slices.Equal(live, stored) {
-		t.Errorf("live %v, stored %v", live, stored)
-	}
+	testkit.Equal(t, "live events against stored ones", live, stored)
 	if len(live) < 4 || live[0] != string(schemas.TypeSessionCreated) {
-		t.Errorf("live: %v", live)
+		t.Errorf("live events = %v, want at least 4 with %s first", live, schemas.TypeSessionCreated)
 	}
-	text := c.run("events", "--process", id)
-	for _, word := range []string{"process.accepted", "process.started", "exited, exit code 3", "bash -c exit 3"} {
-		if !strings.Contains(text.stdout, word) {
-			t.Errorf("%q is not in %s", word, text.stdout)
-		}
-	}
-	if got := c.run("events", "--thread", "t2"); got.stdout != "" || got.code != 0 {
-		t.Errorf("%+v", got)
-	}
+	c.run("events", "--process", id).check(t).printsPart("process.accepted", "process.started", "exited, exit code 3", "bash -c exit 3")
+	c.run("events", "--thread", "t2").check(t).exits(0).prints("")
 }
 
 func TestProcessesAreListedAndKilled(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.up()
-	if got := c.run("process", "list", "--json"); strings.TrimSpace(got.stdout) != "[]" {
-		t.Errorf("%+v", got)
-	}
+	c.run("process", "list", "--json").check(t).prints("[]\n")
+	c.run("ps", "--json").check(t).prints("[]\n")
+	c.run("ps").check(t).exits(0).prints("").reports("no process runs", "process list --all")
 	x := c.spawn(execArgs("-n", "--", "bash", "-c", "trap 'echo hup' HUP; trap 'echo term; exit 8' TERM; echo ready; while :; do read -r line < "+c.fifo("go")+"; done")...)
 	x.line()
 	id := c.only()
-	if got := c.run("process", "kill", "--signal", "HUP", id); got.code != 0 {
-		t.Errorf("%+v", got)
-	}
-	if got := x.line(); got != "hup" {
-		t.Errorf("%q", got)
-	}
+	c.run("ps").check(t).exits(0).printsMatch(`(?m)^PROCESS +THREAD +STATE +AGE +COMMAND$`).printsMatch("(?m)^" + id + ` +t1 +started +\d+s +bash -c `)
+	c.run("ps", "--thread", "t2", "--json").check(t).prints("[]\n")
+	c.run("process", "kill", "--signal", "HUP", id).check(t).exits(0)
+	x.wantLine("hup")
 	c.run("process", "kill", "--signal", "NOSUCH", id).wantError(t, schemas.CodeInvalidArgument, "NOSUCH")
-	if got := c.run("process", "kill", id); got.code != 0 {
-		t.Errorf("%+v", got)
-	}
-	if code, out := x.wait(); code != 8 || out != "term\n" {
-		t.Errorf("code %d, %q", code, out)
-	}
+	c.run("process", "kill", id).check(t).exits(0)
+	x.wantEnd(8, "term\n")
 	c.run("process", "kill", id).wantError(t, schemas.CodeNotFound, id)
 	var list []client.ProcessInfo
 	if err := json.Unmarshal([]byte(c.run("process", "list", "--all", "--json").stdout), &list); err != nil || len(list) != 1 {
-		t.Fatalf("%v: %+v", err, list)
+		t.Fatalf("process list --all has %d processes (error: %v), want 1", len(list), err)
 	}
-	if p := list[0]; p.ID != id || p.Thread != "t1" || p.ExitCode == nil || *p.ExitCode != 8 || p.Ended == nil || p.Command != "bash" || p.State != "exited" {
-		t.Errorf("%+v", p)
+	p, exit := list[0], 8
+	testkit.Equal(t, "process, thread, command and state", []string{p.ID, p.Thread, p.Command, p.State}, []string{id, "t1", "bash", "exited"})
+	testkit.Equal(t, "exit code", p.ExitCode, &exit)
+	if p.Ended == nil {
+		t.Error("the process has no end")
 	}
 }

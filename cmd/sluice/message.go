@@ -2,14 +2,15 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-dev/sluice/client"
-	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/processor/answer"
+	"github.com/sluice-dev/sluice/schemas"
 )
 
 func (m *Main) messageCommand(g *globals) *cobra.Command {
@@ -17,13 +18,13 @@ func (m *Main) messageCommand(g *globals) *cobra.Command {
 	var asJSON, raw bool
 	c := &cobra.Command{
 		Use:   "message [flags] PROMPT…",
-		Short: "Have a thread's agent answer a prompt; the answer streams through",
-		Long: `Have a thread's agent answer a prompt. The template that the thread's session was made from says which program that is. The
-answer streams through as the agent prints it, Ctrl+C goes to the agent as a signal (a second one leaves at once), and the exit
-code is the agent's. Messages of one thread are answered one after the other. Without a PROMPT, or with -, it is read from
-standard input.
+		Short: "Send a prompt to a thread's agent and print its answer",
+		Long: `Send a prompt to a thread's agent and print its answer as it comes. The template of the thread's
+session names the agent program. Ctrl+C is sent to the agent as a signal; a second Ctrl+C exits at
+once. The exit code is the agent's. The messages of a thread are answered one after the other.
+Without a PROMPT, or with -, the prompt is read from standard input.
 
-What was said is kept: ` + "`sluice messages --thread THREAD`" + ` shows it.`,
+The history is kept: "sluice messages --thread THREAD" prints it.`,
 		Example: `  sluice message --template echo-agent --thread t1 'hello there'
   sluice message --thread t1 'and again'           # the thread keeps its template
   git diff | sluice message --template claude-code --thread review -`,
@@ -32,33 +33,33 @@ What was said is kept: ` + "`sluice messages --thread THREAD`" + ` shows it.`,
 			if p.Text, err = m.prompt(args); err != nil {
 				return err
 			}
-			t := task{own: hosting{image: m.Getenv("SLUICE_IMAGE")}, json: asJSON, stdout: m.Stdout, start: func(ctx context.Context, c *client.Client) (*client.Execution, error) {
+			run := foreground{own: hostOptions{image: m.Getenv("SLUICE_IMAGE")}, json: asJSON, stdout: m.Stdout, start: func(ctx context.Context, c *client.Client) (*client.Execution, error) {
 				return c.MessageStream(ctx, p)
 			}}
 			if raw || asJSON {
-				return m.attend(cmd.Context(), g, t)
+				return m.runForeground(cmd.Context(), g, run)
 			}
 			r := answer.NewReader(m.Stdout, "")
-			t.stdout = r
-			err = m.attend(cmd.Context(), g, t)
-			_ = r.Close() // the output was told already that its reader has gone
+			run.stdout = r
+			err = m.runForeground(cmd.Context(), g, run)
+			_ = r.Close() // a failed write was handled by output.write
 			return err
 		},
 	}
+	threadFlag(c, &p.Thread, defaultThread, "`THREAD` whose agent answers")
+	sessionFlag(c, &p.Session)
+	templateFlag(c, &p.Template, m.Getenv("SLUICE_TEMPLATE"), "`TEMPLATE` of the session that the message creates (SLUICE_TEMPLATE)")
+	keyFlag(c, &p.Key)
+	jsonFlag(c, &asJSON, "the result as one JSON object instead of the answer")
 	f := c.Flags()
 	f.SetInterspersed(false)
-	f.StringVarP(&p.Thread, "thread", "t", defaultThread, "`THREAD` whose agent answers")
-	f.StringVar(&p.Template, "template", m.Getenv("SLUICE_TEMPLATE"), "`TEMPLATE` for a thread that has no session yet; `sluice template list` shows them (SLUICE_TEMPLATE)")
-	f.StringVar(&p.Session, "session", "", "refuse if the thread's session is not the one with this `ID`")
-	f.StringVar(&p.User, "user", "", "`NAME` of who says it, for the history")
-	f.DurationVar(&p.Timeout, "timeout", 0, "end the agent after `D`, such as 5m; default: the template's")
-	f.StringVar(&p.Key, "key", "", "idempotency `KEY`: the same key is answered once")
-	f.BoolVar(&asJSON, "json", false, "print the result as one JSON object instead of the answer")
-	f.BoolVar(&raw, "raw", false, "print what the agent prints as it is, its JSON lines too")
+	f.StringVar(&p.User, "user", "", "name of the `USER` in the history")
+	f.DurationVar(&p.Timeout, "timeout", 0, "kill the agent after `DURATION`, such as 5m; default: the template's")
+	f.BoolVar(&raw, "raw", false, "print the agent's output unchanged, with its JSON lines")
 	return c
 }
 
-// prompt is what the arguments say, or standard input.
+// prompt is the arguments, or standard input.
 func (m *Main) prompt(args []string) (string, error) {
 	if len(args) > 0 && (len(args) > 1 || args[0] != "-") {
 		return strings.Join(args, " "), nil
@@ -68,9 +69,73 @@ func (m *Main) prompt(args []string) (string, error) {
 	case err != nil:
 		return "", schemas.Errorf(schemas.CodeUnavailable, "read the prompt from standard input: %w", err)
 	case len(text) > schemas.MaxPromptBytes:
-		return "", schemas.Errorf(schemas.CodeTooLarge, "the prompt on standard input is over %d bytes: put the text into the workspace, and name the file in the prompt", schemas.MaxPromptBytes)
+		return "", schemas.Errorf(schemas.CodeTooLarge, "the prompt on standard input has more than %d bytes: put the text into the workspace, and name the file in the prompt", schemas.MaxPromptBytes)
 	case strings.TrimSpace(string(text)) == "":
-		return "", schemas.Errorf(schemas.CodeInvalidArgument, "there is no prompt: say it, as in `sluice message 'hello'`, or pass it on standard input")
+		return "", schemas.Errorf(schemas.CodeInvalidArgument, "there is no prompt: write it as an argument, as in `sluice message 'hello'`, or pass it on standard input")
 	}
 	return string(text), nil
+}
+
+func (m *Main) messagesCommand(g *globals) *cobra.Command {
+	var q client.MessageQuery
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "messages --thread THREAD [flags]",
+		Short: "Print a thread's messages: prompts and answers, in order",
+		Example: `  sluice messages --thread t1
+  sluice messages --thread t1 -f               # and the new ones
+  sluice messages --thread t1 --from 12 --json # from a sequence on`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needThread(q.Thread); err != nil {
+				return err
+			}
+			return m.with(cmd.Context(), g, func(ctx context.Context, c *client.Client) error {
+				return c.Messages(ctx, q, m.messagePrinter(asJSON))
+			})
+		},
+	}
+	threadFlag(c, &q.Thread, "", "`THREAD` whose messages are printed; required")
+	fromFlag(c, &q.From, "message")
+	followFlag(c, &q.Follow, "Ctrl+C")
+	jsonFlag(c, &asJSON, "each message as one JSON object")
+	return c
+}
+
+func (m *Main) messagePrinter(asJSON bool) func(*schemas.Message) error {
+	if asJSON {
+		return jsonLines[*schemas.Message](m)
+	}
+	return func(msg *schemas.Message) error {
+		_, err := fmt.Fprintf(m.Stdout, "%-6d %s  %s\n%s\n", msg.Seq, msg.Time.Local().Format("15:04:05.000"), oneLine(messageHeader(msg)), indented(msg.Text))
+		return err
+	}
+}
+
+// messageHeader is a message's author, and how the agent ended.
+func messageHeader(msg *schemas.Message) string {
+	s := string(msg.Role)
+	name := msg.User
+	if msg.Role == schemas.RoleAgent {
+		name = msg.Template
+	}
+	if name != "" {
+		s += " " + name
+	}
+	if msg.Reason != "" && msg.ExitCode != 0 {
+		s += fmt.Sprintf("  %s, exit code %d", msg.Reason, msg.ExitCode)
+	}
+	if msg.Usage != nil {
+		s += fmt.Sprintf("  %d tokens in, %d out", msg.Usage.InputTokens, msg.Usage.OutputTokens)
+	}
+	if msg.Truncated {
+		s += "  truncated: `sluice logs " + msg.Process + "` has all of it"
+	}
+	return s
+}
+
+// indented is a message's text, indented so that no line of it looks like a header.
+func indented(text string) string {
+	text = strings.TrimRight(printable(text), "\n")
+	return "    " + strings.ReplaceAll(text, "\n", "\n    ")
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// metricsPatience bounds a scrape that is under way when the program ends.
-const metricsPatience = 2 * time.Second
+// scrapeTimeout bounds the wait, at shutdown, for a scrape that is under way.
+const scrapeTimeout = 2 * time.Second
 
-// serveMetrics serves /metrics on an address, until stop is called; a port alone is one of this machine's. An empty address serves
-// nothing. Errors: invalid_argument, unavailable where the address is taken.
+// serveMetrics serves /metrics on an address until stop is called. A port without a host is on loopback. An empty address serves
+// nothing. Errors: invalid_argument, unavailable where the address cannot be listened on.
 func serveMetrics(ctx context.Context, address string) (registry *prometheus.Registry, url string, stop func(), err error) {
 	registry = prometheus.NewRegistry()
 	if address == "" {
@@ -33,16 +33,16 @@ func serveMetrics(ctx context.Context, address string) (registry *prometheus.Reg
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		if strings.Contains(address, ":") {
-			return nil, "", nil, schemas.Errorf(schemas.CodeInvalidArgument, "--metrics %q: write HOST:PORT, or a port of this machine alone", address)
+			return nil, "", nil, schemas.Errorf(schemas.CodeInvalidArgument, "--metrics %q is no address: write HOST:PORT, or a port of loopback", address)
 		}
 		port = address
 	}
-	if host == "" { // who wants every network says so: 0.0.0.0:9464
+	if host == "" { // 0.0.0.0:9464 serves every network
 		host = "127.0.0.1"
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(host, port))
 	if err != nil {
-		return nil, "", nil, schemas.Errorf(schemas.CodeUnavailable, "--metrics %s: %w", address, err)
+		return nil, "", nil, schemas.Errorf(schemas.CodeUnavailable, "cannot serve metrics on %s: %w: choose another address with --metrics", address, err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
@@ -50,13 +50,13 @@ func serveMetrics(ctx context.Context, address string) (registry *prometheus.Reg
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.Serve(listener) // it ends with Shutdown, or with the listener
+		_ = server.Serve(listener) // it returns after Shutdown
 	}()
 	return registry, "http://" + listener.Addr().String() + "/metrics", func() {
-		patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), metricsPatience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), scrapeTimeout)
 		defer cancel()
-		if err := server.Shutdown(patience); errors.Is(err, context.DeadlineExceeded) {
-			_ = server.Close() // nobody waits for the rest
+		if err := server.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
+			_ = server.Close() // cuts the scrape off
 		}
 		<-done
 	}, nil

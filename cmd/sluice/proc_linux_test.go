@@ -10,20 +10,20 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
-// withArgument finds the processes that were started with an argument, which must be found nowhere else.
+// withArgument finds the processes that have this argument.
 func withArgument(t *testing.T, arg string) []int {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var out []int
 	for _, f := range files {
 		line, err := os.ReadFile(f)
 		if err != nil {
-			continue // it has gone
+			continue // it has ended
 		}
 		for _, a := range bytes.Split(line, []byte{0}) {
 			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil && string(a) == arg && pid != os.Getpid() {
@@ -43,15 +43,13 @@ func waitGone(t *testing.T, pids []int) {
 		if errors.Is(err, unix.ESRCH) {
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience/time.Millisecond))
+		testkit.Must(t, err)
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(waitTimeout/time.Millisecond))
 		for errors.Is(err, unix.EINTR) {
-			n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience/time.Millisecond))
+			n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(waitTimeout/time.Millisecond))
 		}
 		if err != nil || n == 0 {
-			t.Errorf("process %d is still there: %v", pid, err)
+			t.Errorf("process %d still runs: %v", pid, err)
 		}
 		_ = unix.Close(fd)
 	}

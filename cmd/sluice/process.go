@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +13,7 @@ import (
 func (m *Main) processCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "process",
-		Short: "List and end processes",
+		Short: "List and kill processes",
 		Example: `  sluice process list
   sluice process kill p1q2w3…`,
 		Args: cobra.ArbitraryArgs,
@@ -30,27 +28,50 @@ func (m *Main) processListCommand(g *globals) *cobra.Command {
 	var asJSON, all bool
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "List processes: those that run, or all on record",
+		Short: "List the processes that run, or all on record",
 		Example: `  sluice process list
   sluice process list --all --thread t1 --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return m.with(cmd.Context(), g, func(ctx context.Context, c *client.Client) error {
-				list, err := c.Processes(ctx, thread)
-				if err != nil {
-					return err
-				}
-				if !all {
-					list = running(list)
-				}
-				return m.printProcesses(list, asJSON, all)
-			})
+			return m.listProcesses(cmd.Context(), g, thread, all, asJSON)
 		},
 	}
-	c.Flags().StringVarP(&thread, "thread", "t", "", "only this `THREAD`'s")
-	c.Flags().BoolVarP(&all, "all", "a", false, "ended ones too, as far back as events are kept")
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON array")
+	threadFlag(c, &thread, "", "only processes of this `THREAD`")
+	jsonFlag(c, &asJSON, "one JSON array")
+	c.Flags().BoolVarP(&all, "all", "a", false, "also list ended processes, as far back as events are kept")
 	return c
+}
+
+// psCommand is `process list` without the ended processes.
+func (m *Main) psCommand(g *globals) *cobra.Command {
+	var thread string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "ps",
+		Short: "List the processes that run",
+		Example: `  sluice ps
+  sluice ps --thread t1 --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return m.listProcesses(cmd.Context(), g, thread, false, asJSON)
+		},
+	}
+	threadFlag(c, &thread, "", "only processes of this `THREAD`")
+	jsonFlag(c, &asJSON, "one JSON array")
+	return c
+}
+
+func (m *Main) listProcesses(ctx context.Context, g *globals, thread string, all, asJSON bool) error {
+	return m.with(ctx, g, func(ctx context.Context, c *client.Client) error {
+		list, err := c.Processes(ctx, thread)
+		if err != nil {
+			return err
+		}
+		if !all {
+			list = running(list)
+		}
+		return m.printProcesses(list, asJSON, all)
+	})
 }
 
 func running(list []client.ProcessInfo) []client.ProcessInfo {
@@ -67,32 +88,27 @@ func (m *Main) printProcesses(list []client.ProcessInfo, asJSON, all bool) error
 	if asJSON {
 		return m.printJSON(list)
 	}
-	if len(list) == 0 && !all {
-		m.note("nothing runs; --all shows what has ended")
+	if !all && len(list) == 0 {
+		m.notice("no process runs: `sluice process list --all` shows those that ended")
 		return nil
 	}
-	w := tabwriter.NewWriter(m.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "PROCESS\tTHREAD\tSTATE\tEXIT\tSINCE\tCOMMAND")
+	now := time.Now()
+	if !all {
+		t := m.table("PROCESS", "THREAD", "STATE", "AGE", "COMMAND")
+		for _, p := range list {
+			t.row(p.ID, p.Thread, p.State, age(p.Accepted, now), commandLine(p.Command, p.Args))
+		}
+		return t.print()
+	}
+	t := m.table("PROCESS", "THREAD", "STATE", "EXIT", "ACCEPTED", "COMMAND")
 	for _, p := range list {
-		exit := "-"
+		exit := ""
 		if p.ExitCode != nil {
 			exit = fmt.Sprint(*p.ExitCode)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", oneLine(p.ID), oneLine(p.Thread), oneLine(p.State), exit, p.Accepted.Local().Format(time.DateTime), commandLine(p.Command, p.Args))
+		t.row(p.ID, p.Thread, p.State, exit, localTime(p.Accepted), commandLine(p.Command, p.Args))
 	}
-	return w.Flush()
-}
-
-// maxShownCommand is how much of a command a table shows.
-const maxShownCommand = 60
-
-// commandLine is a command for people, on one line.
-func commandLine(command string, args []string) string {
-	s := oneLine(strings.Join(append([]string{command}, args...), " "))
-	if r := []rune(s); len(r) > maxShownCommand {
-		return string(r[:maxShownCommand]) + "…"
-	}
-	return s
+	return t.print()
 }
 
 func (m *Main) processKillCommand(g *globals) *cobra.Command {
@@ -100,7 +116,7 @@ func (m *Main) processKillCommand(g *globals) *cobra.Command {
 	var grace time.Duration
 	c := &cobra.Command{
 		Use:   "kill PROCESS",
-		Short: "End a process and all it has started, or send it a signal",
+		Short: "Kill a process and its children, or send it a signal",
 		Example: `  sluice process kill p1q2w3…
   sluice process kill --signal SIGHUP p1q2w3…`,
 		Args: oneProcess,
@@ -113,8 +129,8 @@ func (m *Main) processKillCommand(g *globals) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().StringVarP(&thread, "thread", "t", "", "the process's `THREAD`; default: found by the process's id")
-	c.Flags().StringVarP(&signal, "signal", "s", "", "send this `SIGNAL` to the process group instead, such as SIGINT")
-	c.Flags().DurationVar(&grace, "grace", 10*time.Second, "time `D` between SIGTERM and SIGKILL")
+	threadFlag(c, &thread, "", "`THREAD` of the process; default: found by the process id")
+	graceFlag(c, &grace, 10*time.Second, "")
+	c.Flags().StringVarP(&signal, "signal", "s", "", "send this `SIGNAL`, such as SIGINT, to the process group instead")
 	return c
 }

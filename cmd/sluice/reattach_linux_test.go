@@ -19,13 +19,15 @@ import (
 	"github.com/sluice-dev/sluice/sandbox/docker/dockertest"
 	"github.com/sluice-dev/sluice/sandbox/jail"
 	"github.com/sluice-dev/sluice/schemas"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
-// ordinary is the user and group id of nobody in particular.
-const ordinary = 54321
+// ordinaryUser is the user and group id of an account without rights.
+const ordinaryUser = 54321
 
-// `sluice up` is killed with SIGKILL in mid-run and started again, as often as SLUICE_LONG makes it: every process ends with its
-// true exit code and all its output, none runs twice, and nothing is left behind.
+// `sluice up` is killed with SIGKILL at random moments and started again: 2 times, or 50 with SLUICE_LONG. Every process ends with
+// its own exit code and all its output, none runs twice, and nothing is left behind.
 func TestEveryProcessSurvivesItsWorker(t *testing.T) {
 	rounds := 2
 	if os.Getenv("SLUICE_LONG") != "" {
@@ -39,9 +41,9 @@ func TestEveryProcessSurvivesItsWorker(t *testing.T) {
 		{"jail", jailFlags},
 		{"jail as an ordinary user", func(t *testing.T, c *cli) []string {
 			if os.Geteuid() != 0 {
-				t.Skip("becoming an ordinary user needs root")
+				t.Skip("running as another user needs root: sudo -E go test -run TestEveryProcess ./cmd/sluice")
 			}
-			c.become(ordinary)
+			c.runAs(ordinaryUser)
 			return jailFlags(t, c)
 		}},
 		{"docker", func(t *testing.T, _ *cli) []string {
@@ -63,48 +65,39 @@ func TestEveryProcessSurvivesItsWorker(t *testing.T) {
 
 func jailFlags(t *testing.T, _ *cli) []string {
 	if _, err := jail.Check(); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
+		testkit.Missing(t, "provider jail", err.Error())
 	}
 	return []string{"--provider", "jail"}
 }
 
-// become has everything that is spawned run as another user, with a copy of this program that it can reach.
-func (c *cli) become(id uint32) {
+// runAs makes spawn run as another user, with a copy of this program that the user can execute.
+func (c *cli) runAs(id uint32) {
 	c.t.Helper()
 	program, err := os.ReadFile(os.Args[0])
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.Must(c.t, err)
 	c.bin = filepath.Join(c.data, "sluice")
-	if err := os.WriteFile(c.bin, program, 0o755); err != nil {
-		c.t.Fatal(err)
-	}
-	if err := os.Chown(c.data, int(id), int(id)); err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.Must(c.t, os.WriteFile(c.bin, program, 0o755))
+	testkit.Must(c.t, os.Chown(c.data, int(id), int(id)))
 	c.as = &syscall.Credential{Uid: id, Gid: id}
 }
 
-// survival is one `sluice up` that is killed again and again.
+// survival is a `sluice up` that is killed again and again.
 type survival struct {
 	*cli
 	up   []string
-	pids map[int]bool // of all supervisors there were
+	pids map[int]bool // of all supervisors seen
 }
 
-// victim is a process that is to survive.
+// victim is a process that must survive the kill.
 type victim struct {
 	key, script string
 	code        int
-	want        string // its output's sha256
+	want        string // the SHA-256 of its output
 
-	client *spawned
-	begun  chan struct{} // closed with its first output
-	done   chan struct{}
-	sum    string
+	client  *spawned
+	started chan struct{} // closed with its first output
+	done    chan struct{}
+	sum     string
 }
 
 func (s *survival) run(rounds int) {
@@ -120,21 +113,21 @@ func (s *survival) run(rounds int) {
 		}
 		for _, v := range victims {
 			select {
-			case <-v.begun:
+			case <-v.started:
 			case <-v.done:
-				if v.sum != v.want { // a brief one may have ended by now
-					s.t.Fatalf("round %d: %s ended with %d: %s", round, v.key, v.client.code, v.client.stderr)
+				if v.sum != v.want { // a brief one may have ended
+					s.t.Fatalf("round %d: %s ended with exit code %d and digest %s, want %s: %s", round, v.key, v.client.code, v.sum, v.want, v.client.stderr)
 				}
-			case <-time.After(patience):
-				s.t.Fatalf("round %d: %s did not begin", round, v.key)
+			case <-time.After(waitTimeout):
+				s.t.Fatalf("round %d: %s did not start within %s", round, v.key, waitTimeout)
 			}
 		}
-		s.look()
-		<-time.After(time.Duration(rand.IntN(300)) * time.Millisecond) // at any moment is what is tried
+		s.findSupervisors()
+		<-time.After(time.Duration(rand.IntN(300)) * time.Millisecond) // the kill comes at a random moment
 		up.kill()
 		up = s.spawn(s.up...)
 		upURL(s.t, up.stdout)
-		s.look()
+		s.findSupervisors()
 		for _, v := range victims {
 			s.survived(round, v)
 		}
@@ -146,13 +139,12 @@ func (s *survival) run(rounds int) {
 	s.ranOnce(runs)
 	worker := s.worker()
 	up.signal(syscall.SIGTERM)
-	if code, _ := up.wait(); code != 0 {
-		s.t.Errorf("sluice up ended with %d: %s", code, up.stderr)
-	}
+	up.wantExit(0)
 	s.nothingLeft(worker)
 }
 
-// victims print a lot at once, more than is held without a worker; a little for a while; and nothing more once the worker is gone.
+// victims returns a process that prints more at once than is buffered without a worker, one that prints a little for a while, and one
+// that prints nothing after the worker was killed.
 func (s *survival) victims(round int) []*victim {
 	const lines, bursts, burst = 700_000, 40, 500
 	flood, slow := sha256.New(), sha256.New()
@@ -175,18 +167,18 @@ func (s *survival) victims(round int) []*victim {
 	}
 }
 
-// begin has a victim run, and reads its output as it comes.
+// begin starts a victim and reads its output.
 func (s *survival) begin(v *victim) {
 	v.client = s.spawn("exec", "--thread", "t1", "-n", "--key", v.key, "--", "sh", "-c", "echo "+v.key+" >>runs; "+v.script)
-	v.begun, v.done = make(chan struct{}), make(chan struct{})
+	v.started, v.done = make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(v.done)
 		h := sha256.New()
 		if first, err := v.client.stdout.ReadString('\n'); err == nil {
 			_, _ = io.WriteString(h, first)
-			close(v.begun)
+			close(v.started)
 		}
-		_, _ = io.Copy(h, v.client.stdout) // what was read before an error is looked at
+		_, _ = io.Copy(h, v.client.stdout) // the bytes before an error are checked
 		v.sum = hex.EncodeToString(h.Sum(nil))
 	}()
 }
@@ -195,60 +187,54 @@ func (s *survival) survived(round int, v *victim) {
 	s.t.Helper()
 	select {
 	case <-v.done:
-	case <-time.After(2 * patience):
-		s.t.Fatalf("round %d: %s does not end", round, v.key)
+	case <-time.After(2 * waitTimeout):
+		s.t.Fatalf("round %d: %s did not end within %s", round, v.key, 2*waitTimeout)
 	}
 	<-v.client.ended
 	if v.client.code != v.code || v.sum != v.want {
-		s.t.Errorf("round %d: %s ended with %d, want %d, its output has %s, want %s: %s", round, v.key, v.client.code, v.code, v.sum, v.want, v.client.stderr)
+		s.t.Errorf("round %d: %s: exit code = %d, want %d; digest = %s, want %s; standard error: %s", round, v.key, v.client.code, v.code, v.sum, v.want, v.client.stderr)
 	}
 	logs := s.spawn("logs", schemas.ProcessID(schemas.DefaultTenant, "t1", v.key))
 	h := sha256.New()
 	_, err := io.Copy(h, logs.stdout)
 	if sum := hex.EncodeToString(h.Sum(nil)); err != nil || sum != v.want {
-		s.t.Errorf("round %d: the log of %s has %s, want %s: %v", round, v.key, sum, v.want, err)
+		s.t.Errorf("round %d: digest of the log of %s = %s, want %s (error: %v)", round, v.key, sum, v.want, err)
 	}
-	if code, _ := logs.wait(); code != 0 {
-		s.t.Errorf("logs: %d: %s", code, logs.stderr)
-	}
+	logs.wantExit(0)
 }
 
-// ranOnce looks at what the processes themselves wrote down.
+// ranOnce checks the file that each process writes to when it starts.
 func (s *survival) ranOnce(want []string) {
 	s.t.Helper()
 	got, err := os.ReadFile(filepath.Join(s.data, "workspaces", schemas.DefaultTenant, "t1", "runs"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testkit.Must(s.t, err)
 	times := make(map[string]int)
 	for line := range strings.Lines(string(got)) {
 		times[strings.TrimSpace(line)]++
 	}
 	for _, key := range want {
 		if times[key] != 1 {
-			s.t.Errorf("%s ran %d times", key, times[key])
+			s.t.Errorf("%s ran %d times, want once", key, times[key])
 		}
 	}
 }
 
-// kept are the files that tell of sandboxes.
-func (s *survival) kept() []string {
+// records lists the record files of sandboxes.
+func (s *survival) records() []string {
 	s.t.Helper()
 	var all []string
 	for _, dir := range []string{"run", "run/j", "run/docker"} {
 		files, err := filepath.Glob(filepath.Join(s.data, dir, "kept", "*"))
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		testkit.Must(s.t, err)
 		all = append(all, files...)
 	}
 	return all
 }
 
-// look notes which supervisors there are.
-func (s *survival) look() {
+// findSupervisors remembers the supervisors that run.
+func (s *survival) findSupervisors() {
 	s.t.Helper()
-	for _, path := range s.kept() {
+	for _, path := range s.records() {
 		var r struct {
 			PID int `json:"pid"`
 		}
@@ -262,51 +248,47 @@ func (s *survival) look() {
 func (s *survival) worker() string {
 	s.t.Helper()
 	id, err := os.ReadFile(filepath.Join(s.data, "worker-id"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testkit.Must(s.t, err)
 	return strings.TrimSpace(string(id))
 }
 
-// nothingLeft fails where any process, container, mount, cgroup, socket or file of a sandbox is there.
+// nothingLeft checks that no process, container, mount, cgroup, socket or file of a sandbox is left.
 func (s *survival) nothingLeft(worker string) {
 	s.t.Helper()
 	for pid := range s.pids {
 		waitGone(s.t, []int{pid})
 	}
-	if left := s.kept(); len(left) != 0 {
-		s.t.Errorf("left: %v", left)
+	if left := s.records(); len(left) != 0 {
+		s.t.Errorf("records %v are left, want none", left)
 	}
 	for _, pattern := range []string{"run/*.sock", "run/j/*.sock", "run/docker/*.sock", "run/docker/*.ask", "workspaces/.pool/*"} {
 		if left, err := filepath.Glob(filepath.Join(s.data, pattern)); err != nil || len(left) != 0 {
-			s.t.Errorf("left: %v, %v", left, err)
+			s.t.Errorf("files %v are left (error: %v), want none", left, err)
 		}
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil || strings.Contains(string(mounts), s.data) {
-		s.t.Errorf("a mount is left: %v", err)
+		s.t.Errorf("a mount of %s is left (error: %v)", s.data, err)
 	}
 	sum := sha256.Sum256([]byte(filepath.Join(s.data, "run", "j")))
 	for _, pattern := range []string{"/sys/fs/cgroup/%s", "/sys/fs/cgroup/*/%s"} {
 		if left, err := filepath.Glob(fmt.Sprintf(pattern, "sluice-"+hex.EncodeToString(sum[:6]))); err != nil || len(left) != 0 {
-			s.t.Errorf("a cgroup is left: %v, %v", left, err)
+			s.t.Errorf("cgroups %v are left (error: %v), want none", left, err)
 		}
 	}
 	if strings.Contains(strings.Join(s.up, " "), "docker") {
 		left, err := exec.Command("docker", "ps", "-aq", "--filter", "label=dev.sluice.worker="+worker).CombinedOutput()
 		if err != nil || len(left) != 0 {
-			s.t.Errorf("containers left: %s, %v", left, err)
+			s.t.Errorf("containers %s are left (error: %v), want none", left, err)
 		}
 	}
 	var procs sync.WaitGroup
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testkit.Must(s.t, err)
 	for _, f := range files {
 		procs.Go(func() {
 			if line, err := os.ReadFile(f); err == nil && strings.Contains(string(line), s.data) {
-				s.t.Errorf("a process is left: %q", line)
+				s.t.Errorf("process %q is left", line)
 			}
 		})
 	}

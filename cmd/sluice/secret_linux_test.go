@@ -9,10 +9,12 @@ import (
 	"testing"
 
 	"github.com/sluice-dev/sluice/schemas"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
-// holding lists the files under a folder that hold a text.
-func holding(t *testing.T, dir, text string) []string {
+// filesWith lists the files under a folder that contain a text.
+func filesWith(t *testing.T, dir, text string) []string {
 	t.Helper()
 	var out []string
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
@@ -28,14 +30,12 @@ func holding(t *testing.T, dir, text string) []string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return out
 }
 
-// What comes by --env or on standard input is written down nowhere: no event, no log, no argument of any process, no file.
-func TestSecretsAreWrittenDownNowhere(t *testing.T) {
+// Values of --env and standard input are in no event, log, argument of a process, or file.
+func TestSecretsAreStoredNowhere(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	s := c.up("--log-level", "debug")
@@ -45,52 +45,44 @@ func TestSecretsAreWrittenDownNowhere(t *testing.T) {
 	if _, err := io.WriteString(x.stdin, input+"\n"); err != nil {
 		t.Fatal(err)
 	}
-	if got := x.line(); got != "19 21" {
-		t.Fatalf("%q", got)
-	}
+	x.wantLine("19 21")
 	for _, word := range []string{secret, input, s.token} {
 		if got := withArgumentPart(t, word); len(got) != 0 {
-			t.Errorf("%s is an argument of %v", word, got)
+			t.Errorf("%s is an argument of %v, want of none", word, got)
 		}
 	}
 	_ = x.stdin.Close()
-	if code, _ := x.wait(); code != 1 {
-		t.Errorf("code %d", code)
-	}
-	// Each way in which such a command fails.
+	x.wantExit(1)
+	// Commands that fail must not show them either.
 	c.exec("--key", "k", "--env", "SECRET", "--", "other").wantError(t, schemas.CodeConflict)
-	if got := c.exec("--env", "SECRET", "--", "no-such-command"); got.code != 127 {
-		t.Errorf("%+v", got)
-	}
+	c.exec("--env", "SECRET", "--", "no-such-command").check(t).exits(127)
 	c.exec("--env", "SECRET", "--env", "SLUICE_X="+secret, "--", "true").wantError(t, schemas.CodeInvalidArgument)
-	told := c.run("events", "--json").stdout + c.run("process", "list", "--all", "--json").stdout + x.stderr.String()
+	shown := c.run("events", "--json").stdout + c.run("process", "list", "--all", "--json").stdout + x.stderr.String()
 	for _, word := range []string{secret, input} {
-		if strings.Contains(told, word) {
-			t.Errorf("%s is told", word)
+		if strings.Contains(shown, word) {
+			t.Errorf("%s is in the output of a command", word)
 		}
 		if strings.Contains(s.log.String(), word) {
-			t.Errorf("%s is logged", word)
+			t.Errorf("%s is in the log of sluice up", word)
 		}
-		if files := holding(t, c.data, word); len(files) != 0 {
-			t.Errorf("%s is in %v", word, files)
+		if files := filesWith(t, c.data, word); len(files) != 0 {
+			t.Errorf("%s is in the files %v, want none", word, files)
 		}
 	}
-	if files := holding(t, c.data, s.token); len(files) != 1 {
-		t.Errorf("the token is in %v", files)
+	if files := filesWith(t, c.data, s.token); len(files) != 1 {
+		t.Errorf("the token is in the files %v, want one", files)
 	}
-	// What a command prints itself is its output, kept as such.
+	// A command's own output is stored: the search above can find a value.
 	c.exec("--env", "SECRET", "--", "bash", "-c", "echo $SECRET")
-	if files := holding(t, filepath.Join(c.data, "nats"), secret); len(files) == 0 {
-		t.Error("the search finds nothing: it proves nothing")
+	if files := filesWith(t, filepath.Join(c.data, "nats"), secret); len(files) == 0 {
+		t.Error("the secret is in no file after it was printed: the search does not work")
 	}
 }
 
 func withArgumentPart(t *testing.T, part string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var out []string
 	for _, f := range files {
 		if line, err := os.ReadFile(f); err == nil && bytes.Contains(line, []byte(part)) {
@@ -100,8 +92,8 @@ func withArgumentPart(t *testing.T, part string) []string {
 	return out
 }
 
-// What comes from a command's name, its arguments or a message reaches a terminal as text alone. Its output is its own.
-func TestHostileTextDoesNotDriveTheTerminal(t *testing.T) {
+// Names, arguments and messages are printed without control characters. A command's output is unchanged.
+func TestControlCharactersDoNotReachTerminal(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.up()
@@ -123,18 +115,18 @@ func TestHostileTextDoesNotDriveTheTerminal(t *testing.T) {
 	for name, got := range shown {
 		for _, text := range []string{got.stdout, got.stderr} {
 			if strings.ContainsAny(text, "\x1b\a\u009b\u202e\r\x7f") {
-				t.Errorf("%s: %q", name, text)
+				t.Errorf("%s: output = %q, want no control characters", name, text)
 			}
 		}
 	}
 	for _, name := range []string{"events", "list"} {
 		for line := range strings.Lines(shown[name].stdout) {
 			if strings.HasPrefix(line, "forged") {
-				t.Errorf("%s: a line of its own: %q", name, line)
+				t.Errorf("%s: argument became the line %q", name, line)
 			}
 		}
 	}
 	if got := c.exec("--", "printf", `\033[31m`); got.stdout != "\x1b[31m" {
-		t.Errorf("output is not to be touched: %q", got.stdout)
+		t.Errorf("standard output = %q, want it unchanged", got.stdout)
 	}
 }

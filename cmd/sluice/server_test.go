@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
 // server is a `sluice up` in this process.
@@ -22,7 +24,7 @@ type server struct {
 	stop  func() int
 }
 
-// up starts `sluice up` on a free port and waits until it says that it is up. It is stopped when the test ends.
+// up starts `sluice up` on a free port and waits until it is up. It stops when the test ends.
 func (c *cli) up(flags ...string) *server {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -45,33 +47,33 @@ func (c *cli) up(flags ...string) *server {
 	}
 	c.t.Cleanup(func() {
 		if code := s.stop(); code != 0 {
-			c.t.Errorf("sluice up ended with %d", code)
+			c.t.Errorf("sluice up: exit code %d, want 0", code)
 		}
 		if c.t.Failed() {
 			c.t.Logf("sluice up logged:\n%s", s.log)
 		}
 	})
 	s.url = upURL(c.t, bufio.NewReader(read))
-	s.token = (&folder{path: c.data}).storedToken()
+	s.token = (&dataFolder{path: c.data}).storedToken()
 	return s
 }
 
-// upURL reads the line by which `sluice up` says that it is up.
+// upURL reads the URL from the line that `sluice up` prints when it is up.
 func upURL(t *testing.T, stdout *bufio.Reader) string {
 	t.Helper()
 	line, err := stdout.ReadString('\n')
 	if err != nil {
-		t.Fatalf("sluice up did not come up: %v", err)
+		t.Fatalf("sluice up did not start: %v", err)
 	}
 	url, ok := strings.CutPrefix(line, "sluice is up: ")
 	if !ok {
-		t.Fatalf("sluice up said %q", line)
+		t.Fatalf("sluice up printed %q, want a line that starts with \"sluice is up: \"", line)
 	}
 	url, _, _ = strings.Cut(url, ",")
 	return url
 }
 
-// spawned is sluice in a process of its own.
+// spawned is sluice in another process.
 type spawned struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -83,7 +85,7 @@ type spawned struct {
 	code   int // -1 when a signal ended it
 }
 
-// spawn starts sluice as another process, in a process group of its own as a shell would.
+// spawn starts sluice in another process and process group, as a shell does.
 func (c *cli) spawn(args ...string) *spawned {
 	c.t.Helper()
 	s := &spawned{t: c.t, stderr: &buffer{}, ended: make(chan struct{})}
@@ -98,24 +100,20 @@ func (c *cli) spawn(args ...string) *spawned {
 	}
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: c.as}
 	s.cmd.Stderr = s.stderr
-	s.cmd.WaitDelay = patience
+	s.cmd.WaitDelay = waitTimeout
 	var err error
 	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
 		c.t.Fatal(err)
 	}
-	// A pipe of its own: Wait would close the reading end of cmd.StdoutPipe before all of it was read.
+	// Not cmd.StdoutPipe: Wait would close its reading end before all of it is read.
 	read, write, err := os.Pipe()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.Must(c.t, err)
 	s.cmd.Stdout, s.stdout, s.read = write, bufio.NewReader(read), read
-	if err := s.cmd.Start(); err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.Must(c.t, s.cmd.Start())
 	_ = write.Close()
 	go func() {
 		defer close(s.ended)
-		_ = s.cmd.Wait() // the exit code says it all
+		_ = s.cmd.Wait() // the exit code is checked
 		s.code = s.cmd.ProcessState.ExitCode()
 	}()
 	c.t.Cleanup(func() {
@@ -129,7 +127,7 @@ func (c *cli) spawn(args ...string) *spawned {
 	return s
 }
 
-// line reads one line of the standard output.
+// line reads a line of the standard output.
 func (s *spawned) line() string {
 	s.t.Helper()
 	type read struct {
@@ -147,37 +145,58 @@ func (s *spawned) line() string {
 			s.t.Fatalf("no line on standard output: %q, %v", r.line, r.err)
 		}
 		return strings.TrimSuffix(r.line, "\n")
-	case <-time.After(patience):
-		s.t.Fatal("no line on standard output in time")
+	case <-time.After(waitTimeout):
+		s.t.Fatalf("no line on standard output within %s", waitTimeout)
 		return ""
 	}
 }
 
-// wait waits for the end and returns the exit code and the rest of the standard output.
+// wait waits for the end, and returns the exit code and the rest of the standard output.
 func (s *spawned) wait() (int, string) {
 	s.t.Helper()
 	rest := make(chan string, 1)
 	go func() {
-		b, _ := io.ReadAll(s.stdout) // what was read before an error is looked at
+		b, _ := io.ReadAll(s.stdout) // the bytes before an error are checked
 		rest <- string(b)
 	}()
 	select {
 	case <-s.ended:
-	case <-time.After(2 * patience):
-		s.t.Fatal("sluice did not end in time")
+	case <-time.After(2 * waitTimeout):
+		s.t.Fatalf("sluice did not end within %s", 2*waitTimeout)
 	}
 	return s.code, <-rest
 }
 
-// signal sends a signal to the process alone.
-func (s *spawned) signal(sig syscall.Signal) {
+// wantExit waits for the end and checks the exit code.
+func (s *spawned) wantExit(code int) {
 	s.t.Helper()
-	if err := s.cmd.Process.Signal(sig); err != nil {
-		s.t.Fatal(err)
+	if got, _ := s.wait(); got != code {
+		s.t.Errorf("exit code = %d, want %d; standard error: %s", got, code, s.stderr)
 	}
 }
 
-// kill ends it as the kernel would, unless it has ended by itself, and waits until it has gone.
+// wantEnd waits for the end and checks the exit code and the rest of the standard output.
+func (s *spawned) wantEnd(code int, rest string) {
+	s.t.Helper()
+	got, out := s.wait()
+	outcome{got, out, s.stderr.String()}.check(s.t).exits(code).prints(rest)
+}
+
+// wantLine reads a line of the standard output and checks it.
+func (s *spawned) wantLine(want string) {
+	s.t.Helper()
+	if got := s.line(); got != want {
+		s.t.Errorf("line = %q, want %q; standard error: %s", got, want, s.stderr)
+	}
+}
+
+// signal sends a signal to the process, not to its group.
+func (s *spawned) signal(sig syscall.Signal) {
+	s.t.Helper()
+	testkit.Must(s.t, s.cmd.Process.Signal(sig))
+}
+
+// kill sends SIGKILL, unless the process has ended, and waits for its end.
 func (s *spawned) kill() {
 	s.t.Helper()
 	if err := s.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -192,11 +211,11 @@ func appendInt(b []byte, n int) []byte { return append(strconv.AppendInt(b, int6
 func (s *spawned) awaitStderr(text string) {
 	s.t.Helper()
 	if !s.stderr.await(text, s.ended) {
-		s.t.Fatalf("%q did not come: %s", text, s.stderr)
+		s.t.Fatalf("standard error = %q, want one with %q", s.stderr, text)
 	}
 }
 
-// leave closes the reading end of the standard output, as a reader that has had enough does.
+// leave closes the reading end of the standard output, as head does.
 func (s *spawned) leave() {
 	s.t.Helper()
 	if err := s.read.Close(); err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,10 +16,11 @@ import (
 func (m *Main) sessionCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "session",
-		Short: "Create, find and end sessions: a thread's claim on a sandbox and a workspace",
-		Long: `Create, find and end sessions. A thread has one session at a time: the first command makes it, or "create" does, with a user, tags
-and limits of its own. It ends when nothing ran in it for its idle timeout, at the end of its lifetime, or by "stop". The workspace's
-folder stays on the worker unless "delete" removes it.`,
+		Short: "Create, list and end sessions",
+		Long: `Create, list and end sessions. A session is a thread's claim on a sandbox and a workspace. A thread
+has one session at a time. Its first command creates it, or "create" does, with a user, tags and
+timeouts. A session ends after its idle timeout, at the end of its lifetime, or by "stop". The
+workspace stays on the worker until "delete" removes it.`,
 		Example: `  sluice session create --thread t1 --user ann --tag team=blue
   sluice session list --tag team=blue
   sluice session stop --thread t1`,
@@ -31,26 +31,14 @@ folder stays on the worker unless "delete" removes it.`,
 	return c
 }
 
-// threadFlag is the flag of those commands that are about one thread.
-func threadFlag(c *cobra.Command, thread *string) {
-	c.Flags().StringVarP(thread, "thread", "t", "", "the `THREAD`; required")
-}
-
-func needThread(thread string) error {
-	if thread == "" {
-		return schemas.Errorf(schemas.CodeInvalidArgument, "--thread is missing: name the thread; `sluice session list` shows those that have a session")
-	}
-	return schemas.CheckID("thread", thread)
-}
-
 func (m *Main) sessionCreateCommand(g *globals) *cobra.Command {
 	var req client.SessionRequest
 	var tags []string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "create",
-		Short: "Give a thread its session: the one it has, or a new one",
-		Example: `  sluice session create --thread t1 --template python --idle-timeout 10m
+		Short: "Create a thread's session, or return the one it has",
+		Example: `  sluice session create --thread t1 --template echo-agent --idle-timeout 10m
   sluice session create --thread t1 --user ann --tag team=blue --tag run=7 --start --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -77,23 +65,28 @@ func (m *Main) sessionCreateCommand(g *globals) *cobra.Command {
 					}{created, s})
 				}
 				if !created {
-					m.note("thread " + req.Thread + " has this session already: what was asked for a new one does not count")
+					m.notice("thread " + req.Thread + " has a session already: the flags for a new one were ignored")
 				}
 				return m.printSession(s)
 			})
 		},
 	}
-	threadFlag(c, &req.Thread)
+	requiredThreadFlag(c, &req.Thread)
+	templateFlag(c, &req.Template, "", "`TEMPLATE` of the session; default: the worker's")
+	providerFlag(c, &req.Provider, "", "; default: the template's")
+	idleTimeoutFlag(c, &req.IdleTimeout, 0, "; default: the template's")
+	jsonFlag(c, &asJSON, "one JSON object")
 	f := c.Flags()
-	f.StringVar(&req.Template, "template", "", "recipe `NAME`; default: the worker's")
-	f.StringVar(&req.Provider, "provider", "", "kind of sandbox: `PROVIDER` auto, jail, docker or local; default: the template's")
-	f.StringVar(&req.User, "user", "", "whom it is for: `USER`, a label")
-	f.StringArrayVar(&tags, "tag", nil, "`NAME=VALUE` to find it by; may be repeated")
-	f.DurationVar(&req.IdleTimeout, "idle-timeout", 0, "end it when nothing ran for `D`; default: the template's")
-	f.DurationVar(&req.MaxLifetime, "max-lifetime", 0, "end it after `D`, whatever runs; default: the template's")
-	f.BoolVar(&req.Start, "start", false, "make its sandbox now; default: the first command does")
-	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	f.StringVar(&req.User, "user", "", "label `USER` of the session")
+	f.StringArrayVar(&tags, "tag", nil, "label `NAME=VALUE` of the session; may be repeated")
+	f.DurationVar(&req.MaxLifetime, "max-lifetime", 0, "longest `DURATION` of the session, even while processes run; default: the template's")
+	f.BoolVar(&req.Start, "start", false, "start the sandbox now; default: the first command starts it")
 	return c
+}
+
+// requiredThreadFlag is --thread of the commands that are about one thread. needThread checks it.
+func requiredThreadFlag(c *cobra.Command, thread *string) {
+	threadFlag(c, thread, "", "`THREAD` of the session; required")
 }
 
 // parseTags reads NAME=VALUE.
@@ -105,7 +98,7 @@ func parseTags(tags []string) (map[string]string, error) {
 	for _, t := range tags {
 		name, value, ok := strings.Cut(t, "=")
 		if _, again := out[name]; !ok || name == "" || again {
-			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "--tag %q: NAME=VALUE, each name once", t)
+			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "--tag %q is invalid: write NAME=VALUE, and each name once", t)
 		}
 		out[name] = value
 	}
@@ -137,8 +130,8 @@ func (m *Main) sessionGetCommand(g *globals) *cobra.Command {
 			})
 		},
 	}
-	threadFlag(c, &thread)
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	requiredThreadFlag(c, &thread)
+	jsonFlag(c, &asJSON, "one JSON object")
 	return c
 }
 
@@ -160,10 +153,10 @@ func (m *Main) sessionListCommand(g *globals) *cobra.Command {
 			}
 			q.State = schemas.SandboxState(state)
 			if state != "" && !slices.Contains(schemas.SandboxStates(), q.State) {
-				return schemas.Errorf(schemas.CodeInvalidArgument, "--state %q: one of %v", state, schemas.SandboxStates())
+				return schemas.Errorf(schemas.CodeInvalidArgument, "unknown --state %q: use one of %v", state, schemas.SandboxStates())
 			}
 			if q.Limit < 1 {
-				return schemas.Errorf(schemas.CodeInvalidArgument, "--limit %d: at least 1", q.Limit)
+				return schemas.Errorf(schemas.CodeInvalidArgument, "--limit is %d: it must be at least 1", q.Limit)
 			}
 			return m.with(cmd.Context(), g, func(ctx context.Context, c *client.Client) error {
 				list, err := c.Sessions(ctx, q)
@@ -174,19 +167,19 @@ func (m *Main) sessionListCommand(g *globals) *cobra.Command {
 					return m.printJSON(list)
 				}
 				if len(list) == q.Limit {
-					defer m.note(fmt.Sprintf("there may be more than these %d: raise --limit", q.Limit))
+					defer m.notice(fmt.Sprintf("the list stops at %d sessions: there may be more, raise --limit", q.Limit))
 				}
 				return m.printSessions(list)
 			})
 		},
 	}
+	templateFlag(c, &q.Template, "", "only sessions of this `TEMPLATE`")
+	jsonFlag(c, &asJSON, "one JSON array")
 	f := c.Flags()
-	f.StringVar(&q.User, "user", "", "only this `USER`'s")
-	f.StringVar(&q.Template, "template", "", "only those of the template `NAME`")
-	f.StringVar(&state, "state", "", "only those whose sandbox is in `STATE`, such as running")
-	f.StringArrayVar(&tags, "tag", nil, "only those with this tag, `NAME=VALUE`; may be repeated")
-	f.IntVar(&q.Limit, "limit", 1000, "at most `N`")
-	f.BoolVar(&asJSON, "json", false, "print one JSON array")
+	f.StringVar(&q.User, "user", "", "only sessions of this `USER`")
+	f.StringVar(&state, "state", "", "only sessions whose sandbox is in this `STATE`, such as running")
+	f.StringArrayVar(&tags, "tag", nil, "only sessions with this tag `NAME=VALUE`; may be repeated")
+	f.IntVar(&q.Limit, "limit", 1000, "most sessions `N` to list")
 	return c
 }
 
@@ -196,7 +189,7 @@ func (m *Main) sessionRenewCommand(g *globals) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "renew",
-		Short: "Begin a session's idle time anew",
+		Short: "Restart a session's idle timeout",
 		Example: `  sluice session renew --thread t1
   sluice session renew --thread t1 --idle-timeout 2h`,
 		Args: noArgs,
@@ -216,29 +209,29 @@ func (m *Main) sessionRenewCommand(g *globals) *cobra.Command {
 			})
 		},
 	}
-	threadFlag(c, &thread)
-	c.Flags().DurationVar(&idle, "idle-timeout", 0, "and from now on end it when nothing ran for `D`; default: as it was")
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	requiredThreadFlag(c, &thread)
+	idleTimeoutFlag(c, &idle, 0, "; default: unchanged")
+	jsonFlag(c, &asJSON, "one JSON object")
 	return c
 }
 
-// sessionStopCommand is stop, and delete.
+// sessionStopCommand is stop, or delete where remove is set.
 func (m *Main) sessionStopCommand(g *globals, remove bool) *cobra.Command {
 	var thread string
 	var grace time.Duration
 	var snapshot, missingOK, asJSON bool
 	c := &cobra.Command{
 		Use:   "stop",
-		Short: "End a session; its workspace's folder stays",
-		Long: `End a session: what runs gets SIGTERM, the grace, SIGKILL; its hooks run, its sandbox ends. The workspace's folder stays on the
-worker, and the thread's next command makes a new session in it.`,
+		Short: "End a session and keep its workspace",
+		Long: `End a session. Its processes get SIGTERM, the grace and SIGKILL; its hooks run; its sandbox ends.
+The workspace stays on the worker, and the thread's next command creates a new session in it.`,
 		Example: `  sluice session stop --thread t1
   sluice session stop --thread t1 --grace 0s --snapshot --missing-ok`,
 		Args: noArgs,
 	}
 	stop := (*client.Client).StopSession
 	if remove {
-		c.Use, c.Short, c.Long = "delete", "End a session and remove its workspace's folder", "End a session as stop does, and remove its workspace's folder from the worker. What was pushed stays."
+		c.Use, c.Short, c.Long = "delete", "End a session and remove its workspace", "End a session as stop does, and remove its workspace from the worker. Pushed versions stay."
 		c.Example = "  sluice session delete --thread t1\n  sluice session delete --thread t1 --snapshot --missing-ok"
 		stop = (*client.Client).DeleteSession
 	}
@@ -247,7 +240,7 @@ worker, and the thread's next command makes a new session in it.`,
 			return err
 		}
 		if grace < 0 {
-			return schemas.Errorf(schemas.CodeInvalidArgument, "--grace %s: not less than 0", grace)
+			return schemas.Errorf(schemas.CodeInvalidArgument, "--grace is %s: it must not be negative", grace)
 		}
 		var opts []client.StopOption
 		if cmd.Flags().Changed("grace") {
@@ -269,70 +262,54 @@ worker, and the thread's next command makes a new session in it.`,
 			case asJSON:
 				return m.printJSON(s)
 			case s == nil:
-				m.note("thread " + thread + " has no session")
+				m.notice("thread " + thread + " has no session")
 			default:
 				fmt.Fprintf(m.Stdout, "session %s of thread %s has ended\n", oneLine(s.ID), oneLine(s.Thread))
 			}
 			return nil
 		})
 	}
-	threadFlag(c, &thread)
-	f := c.Flags()
-	f.DurationVar(&grace, "grace", 10*time.Second, "time `D` between SIGTERM and SIGKILL for what runs; default: the template's")
-	f.BoolVar(&snapshot, "snapshot", false, "push the workspace first; a push that fails keeps the session")
-	f.BoolVar(&missingOK, "missing-ok", false, "a thread without a session is no error")
-	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	requiredThreadFlag(c, &thread)
+	graceFlag(c, &grace, 10*time.Second, "; default: the template's")
+	jsonFlag(c, &asJSON, "one JSON object")
+	c.Flags().BoolVar(&snapshot, "snapshot", false, "push the workspace first; the session stays if the push fails")
+	c.Flags().BoolVar(&missingOK, "missing-ok", false, "succeed when the thread has no session")
 	return c
 }
 
-// sessionState is what a person is told of where a session stands.
+// sessionState is the state of a session as tables show it.
 func sessionState(s *schemas.Session) string {
-	switch {
-	case s.Parked:
+	if s.Parked {
 		return "parked"
-	case s.State == "":
-		return "new"
-	default:
-		return string(s.State)
 	}
+	return or(string(s.State), "new")
 }
 
 func (m *Main) printSessions(list []schemas.Session) error {
-	w := tabwriter.NewWriter(m.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "THREAD\tSESSION\tSTATE\tTEMPLATE\tPROVIDER\tUSER\tLAST ACTIVITY\tEXPIRES\tTAGS")
+	t := m.table("THREAD", "SESSION", "STATE", "TEMPLATE", "PROVIDER", "USER", "LAST ACTIVITY", "EXPIRES", "TAGS")
 	for _, s := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", oneLine(s.Thread), oneLine(s.ID), oneLine(sessionState(&s)), dash(s.Template), oneLine(s.Provider),
-			dash(s.User), when(s.LastActivity), when(s.Expires), dash(tagLine(s.Tags)))
+		t.row(s.Thread, s.ID, sessionState(&s), s.Template, s.Provider, s.User, localTime(s.LastActivity), localTime(s.Expires), tagList(s.Tags))
 	}
-	return w.Flush()
+	return t.print()
 }
 
 func (m *Main) printSession(s *schemas.Session) error {
-	w := tabwriter.NewWriter(m.Stdout, 0, 0, 2, ' ', 0)
+	t := m.table()
 	for _, f := range [][2]string{
 		{"thread", s.Thread}, {"session", s.ID}, {"state", sessionState(s)}, {"sandbox", s.Sandbox}, {"template", s.Template}, {"provider", s.Provider},
-		{"user", s.User}, {"tags", tagLine(s.Tags)}, {"worker", s.Owner}, {"epoch", fmt.Sprint(s.Epoch)}, {"workspace", s.Workspace}, {"version", s.Version},
-		{"created", when(s.Created)}, {"last activity", when(s.LastActivity)}, {"expires", when(s.Expires)}, {"ends at", when(s.Deadline)},
+		{"user", s.User}, {"tags", tagList(s.Tags)}, {"worker", s.Owner}, {"epoch", fmt.Sprint(s.Epoch)}, {"workspace", s.Workspace}, {"version", s.Version},
+		{"created", localTime(s.Created)}, {"last activity", localTime(s.LastActivity)}, {"expires", localTime(s.Expires)}, {"ends at", localTime(s.Deadline)},
 	} {
-		fmt.Fprintf(w, "%s\t%s\n", f[0], dash(f[1]))
+		t.row(f[0], f[1])
 	}
-	return w.Flush()
+	return t.print()
 }
 
-func tagLine(tags map[string]string) string {
+func tagList(tags map[string]string) string {
 	out := make([]string, 0, len(tags))
 	for name, value := range tags {
 		out = append(out, name+"="+value)
 	}
 	slices.Sort(out)
 	return strings.Join(out, ",")
-}
-
-func dash(s string) string { return or(oneLine(s), "-") }
-
-func when(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return t.Local().Format(time.DateTime)
 }

@@ -2,13 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"os"
-	"os/signal"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,7 +15,7 @@ import (
 	"github.com/sluice-dev/sluice/syncer/objectstore"
 )
 
-// syncFlags are what every sync command takes.
+// syncFlags are the flags of every sync command.
 type syncFlags struct {
 	endpoint, region, profile string
 	layout, onConflict        string
@@ -28,194 +23,204 @@ type syncFlags struct {
 	verify, asJSON, quiet     bool
 	outsideLinks, single      bool
 	keep                      int
-	keepFor, grace            time.Duration
+	keepFor, keepReplaced     time.Duration
 }
 
-// newSyncCommand is "sluice sync" with all that is under it. It needs no server.
-func newSyncCommand() *cobra.Command {
+// syncCommand is `sluice sync` and its subcommands. They need no server.
+func (m *Main) syncCommand() *cobra.Command {
 	f := &syncFlags{}
-	cmd := &cobra.Command{
+	c := &cobra.Command{
 		Use:   "sync",
-		Short: "Keep a folder in S3, or in another folder, by checksum",
-		Long: `Keep a folder in step with a place in an object store: s3://bucket/prefix or file:///path.
+		Short: "Sync a folder with S3 or another folder, by checksum",
+		Long: `Sync a folder with a location in an object store: s3://bucket/prefix or file:///path.
 
-What is compared is content, never times alone. A path that changed on both sides since the
-last sync is a conflict, and nothing is changed until you say which side to keep. Credentials
-and profiles are those of the AWS SDK: AWS_ACCESS_KEY_ID, AWS_PROFILE, ~/.aws and so on.`,
-		Example: "  sluice sync push ./work s3://bucket/work\n  sluice sync pull ./copy s3://bucket/work",
+Files are compared by content, never by time alone. A path that changed on both sides since the last
+sync is a conflict: nothing is changed until you choose a side. Credentials and profiles are those
+of the AWS SDK: AWS_ACCESS_KEY_ID, AWS_PROFILE, ~/.aws and so on. No Sluice server is needed.`,
+		Example: `  sluice sync push ./work s3://bucket/work
+  sluice sync pull ./copy s3://bucket/work`,
+		Args: cobra.ArbitraryArgs,
+		RunE: group,
 	}
-	flags := cmd.PersistentFlags()
-	flags.StringVar(&f.endpoint, "endpoint", "", "URL of an S3 server other than AWS")
-	flags.StringVar(&f.region, "region", "", "region of the bucket (default: the environment's, else us-east-1)")
-	flags.StringVar(&f.profile, "profile", "", "profile of the AWS configuration files")
-	flags.StringVar(&f.layout, "layout", "", "packed, or plain for other tools to read; counts for the first push (default packed)")
-	flags.StringVar(&f.onConflict, "on-conflict", "fail", "fail, local, remote or both")
-	flags.StringArrayVar(&f.ignore, "ignore", nil, "leave out what matches this pattern, beside those of .sandboxignore")
-	flags.BoolVar(&f.verify, "verify", false, "read every local file again, however unchanged it looks")
+	flags := c.PersistentFlags()
+	flags.StringVar(&f.endpoint, "endpoint", "", "`URL` of an S3 server other than AWS")
+	flags.StringVar(&f.region, "region", "", "bucket `REGION`; default: the environment's, or us-east-1")
+	flags.StringVar(&f.profile, "profile", "", "`PROFILE` of the AWS configuration files")
+	flags.StringVar(&f.layout, "layout", "", "store `LAYOUT` of the first push: packed, or plain for other tools to read; default: packed")
+	flags.StringVar(&f.onConflict, "on-conflict", "fail", "`SIDE` to keep in a conflict: fail, local, remote or both")
+	flags.StringArrayVar(&f.ignore, "ignore", nil, "`PATTERN` of paths to leave out, besides those of .sandboxignore; may be repeated")
+	flags.BoolVar(&f.verify, "verify", false, "read every local file, even if it looks unchanged")
 	flags.BoolVar(&f.outsideLinks, "outside-links", false, "keep symlinks that lead out of the folder")
-	flags.BoolVar(&f.single, "single-writer", false, "nobody else writes there: allow stores without conditional writes")
-	flags.BoolVar(&f.asJSON, "json", false, "print the result as JSON")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "no progress")
-	cmd.AddCommand(newPushCommand(f), newPullCommand(f), newStatusCommand(f), newVersionsCommand(f), newRestoreCommand(f))
-	return cmd
+	flags.BoolVar(&f.single, "single-writer", false, "allow stores without conditional writes: this is the only writer")
+	flags.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no progress")
+	c.AddCommand(m.syncPushCommand(f), m.syncPullCommand(f), m.syncStatusCommand(f), m.syncVersionsCommand(f), m.syncRestoreCommand(f))
+	return c
 }
 
-func newPushCommand(f *syncFlags) *cobra.Command {
-	cmd := &cobra.Command{
+func (m *Main) syncPushCommand(f *syncFlags) *cobra.Command {
+	c := &cobra.Command{
 		Use:     "push DIR URL",
-		Short:   "Store what the folder has and the store has not",
-		Example: "  sluice sync push ./work s3://bucket/work --endpoint http://127.0.0.1:7070",
-		Args:    cobra.ExactArgs(2),
+		Short:   "Store the changes of a folder",
+		Example: `  sluice sync push ./work s3://bucket/work --endpoint http://127.0.0.1:7070`,
+		Args:    exactArgs(2, "DIR and URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd, args, func(ctx context.Context, s *syncer.Syncer) (*syncer.Report, error) { return s.Push(ctx) })
+			return m.sync(cmd.Context(), f, args, func(ctx context.Context, s *syncer.Syncer) (*syncer.Report, error) { return s.Push(ctx) })
 		},
 	}
-	addRetention(cmd, f)
-	return cmd
+	retentionFlags(c, f)
+	return c
 }
 
-func newPullCommand(f *syncFlags) *cobra.Command {
+func (m *Main) syncPullCommand(f *syncFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:     "pull DIR URL",
-		Short:   "Bring into the folder what the store has and the folder has not",
-		Example: "  sluice sync pull ./copy s3://bucket/work",
-		Args:    cobra.ExactArgs(2),
+		Short:   "Bring the stored changes into a folder",
+		Example: `  sluice sync pull ./copy s3://bucket/work`,
+		Args:    exactArgs(2, "DIR and URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return schemas.Errorf(schemas.CodeInvalidArgument, "sync: %w", err)
+				return schemas.Errorf(schemas.CodeInvalidArgument, "sync: create the folder to pull into: %w", err)
 			}
-			return f.run(cmd, args, func(ctx context.Context, s *syncer.Syncer) (*syncer.Report, error) { return s.Pull(ctx) })
+			return m.sync(cmd.Context(), f, args, func(ctx context.Context, s *syncer.Syncer) (*syncer.Report, error) { return s.Pull(ctx) })
 		},
 	}
 }
 
-func newRestoreCommand(f *syncFlags) *cobra.Command {
+func (m *Main) syncRestoreCommand(f *syncFlags) *cobra.Command {
 	var at string
-	cmd := &cobra.Command{
+	c := &cobra.Command{
 		Use:   "restore DIR URL --at TIME|VERSION",
 		Short: "Make an earlier version the newest, and pull it",
-		Example: "  sluice sync restore ./work s3://bucket/work --at 2026-01-02T15:04:05Z\n" +
-			"  sluice sync restore ./work s3://bucket/work --at 20260102T150405.123456Z-9f1c2b3a",
-		Args: cobra.ExactArgs(2),
+		Example: `  sluice sync restore ./work s3://bucket/work --at 2026-01-02T15:04:05Z
+  sluice sync restore ./work s3://bucket/work --at 20260102T150405.123456Z-9f1c2b3a`,
+		Args: exactArgs(2, "DIR and URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if at == "" {
-				return schemas.Errorf(schemas.CodeInvalidArgument, "sync: say which version, or which time: --at")
+				return schemas.Errorf(schemas.CodeInvalidArgument, "sync: --at is missing: name a version or a time; `sluice sync versions URL` lists the versions")
 			}
-			return f.run(cmd, args, func(ctx context.Context, s *syncer.Syncer) (*syncer.Report, error) {
+			return m.sync(cmd.Context(), f, args, func(ctx context.Context, s *syncer.Syncer) (*syncer.Report, error) {
 				return s.Restore(ctx, at)
 			})
 		},
 	}
-	cmd.Flags().StringVar(&at, "at", "", "a version, or a time: then the newest version that is not later")
-	return cmd
+	c.Flags().StringVar(&at, "at", "", "`VERSION` or time to restore; a time means the newest version up to then")
+	return c
 }
 
-func addRetention(cmd *cobra.Command, f *syncFlags) {
-	cmd.Flags().IntVar(&f.keep, "keep", 0, "versions to keep, the current one included (default all)")
-	cmd.Flags().DurationVar(&f.keepFor, "keep-for", 0, "how long to keep a version, such as 720h (default for ever)")
-	cmd.Flags().DurationVar(&f.grace, "grace", 24*time.Hour, "how long anything outlives its replacement, whatever else is said")
+func (m *Main) syncStatusCommand(f *syncFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:     "status DIR URL",
+		Short:   "Show what a push and a pull would do",
+		Example: `  sluice sync status ./work s3://bucket/work --json`,
+		Args:    exactArgs(2, "DIR and URL"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return m.withSyncer(cmd.Context(), f, args[0], args[1], func(ctx context.Context, s *syncer.Syncer, progress *syncProgress) error {
+				st, err := s.Status(ctx)
+				progress.finish()
+				if err != nil {
+					return m.interrupted(ctx, err)
+				}
+				if f.asJSON {
+					return m.printJSON(st)
+				}
+				return m.printSyncStatus(st)
+			})
+		},
+	}
 }
 
-// open makes the syncer for a command's arguments. The caller calls done when it is through.
-func (f *syncFlags) open(ctx context.Context, dir, place string, progress func(syncer.Progress)) (s *syncer.Syncer, done func() error, err error) {
-	at, err := new(workspace.Places).Open(ctx, place, workspace.Options{Endpoint: f.endpoint, Region: f.region, Profile: f.profile})
-	if err != nil {
-		return nil, nil, err
+func (m *Main) syncVersionsCommand(f *syncFlags) *cobra.Command {
+	var prune bool
+	c := &cobra.Command{
+		Use:   "versions URL",
+		Short: "List the versions that can be restored, or remove old ones",
+		Example: `  sluice sync versions s3://bucket/work
+  sluice sync versions s3://bucket/work --prune --keep 10 --keep-for 720h`,
+		Args: exactArgs(1, "one URL"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return m.withSyncer(cmd.Context(), f, ".", args[0], func(ctx context.Context, s *syncer.Syncer, _ *syncProgress) error {
+				var removed *syncer.Collected
+				if prune {
+					collected, err := s.Collect(ctx)
+					if err != nil {
+						return m.interrupted(ctx, err)
+					}
+					removed = &collected
+				}
+				versions, err := s.Versions(ctx)
+				if err != nil {
+					return m.interrupted(ctx, err)
+				}
+				if f.asJSON {
+					return m.printJSON(struct {
+						Versions []syncer.Version  `json:"versions"`
+						Removed  *syncer.Collected `json:"removed,omitempty"`
+					}{versions, removed})
+				}
+				return m.printVersions(versions, removed)
+			})
+		},
 	}
-	cfg := syncer.Config{
-		Root: dir, Store: objectstore.Retry(at.Store, objectstore.RetryPolicy{}), Remote: at.Name,
-		Layout: syncer.Layout(f.layout), OnConflict: syncer.OnConflict(f.onConflict), Verify: f.verify, Ignore: f.ignore,
-		OutsideLinks: f.outsideLinks, SingleWriter: f.single, Progress: progress,
-		Retention: syncer.Retention{Keep: f.keep, Age: f.keepFor, Grace: f.grace},
-	}
-	if seconds, err := strconv.Atoi(os.Getenv("SANDBOX_SYNC_STALE_THRESHOLD")); err == nil && seconds > 0 {
-		cfg.StaleAfter = time.Duration(seconds) * time.Second
-	}
-	if s, err = syncer.New(cfg); err != nil {
-		return nil, nil, errors.Join(err, at.Close())
-	}
-	return s, at.Close, nil
+	c.Flags().BoolVar(&prune, "prune", false, "first remove versions that --keep and --keep-for do not keep, and unused content")
+	retentionFlags(c, f)
+	return c
 }
 
-// run does one operation and prints its report.
-func (f *syncFlags) run(cmd *cobra.Command, args []string, op func(context.Context, *syncer.Syncer) (*syncer.Report, error)) (err error) {
-	display := newSyncDisplay(cmd.ErrOrStderr(), f.quiet || f.asJSON)
-	s, done, err := f.open(cmd.Context(), args[0], args[1], display.show)
+func retentionFlags(c *cobra.Command, f *syncFlags) {
+	c.Flags().IntVar(&f.keep, "keep", 0, "number `N` of versions to keep, with the current one; default: all")
+	c.Flags().DurationVar(&f.keepFor, "keep-for", 0, "time `DURATION` to keep a version, such as 720h; default: forever")
+	c.Flags().DurationVar(&f.keepReplaced, "keep-replaced", 24*time.Hour, "shortest time `DURATION` that replaced content stays")
+}
+
+// withSyncer calls fn with a syncer for a folder and a location. Ctrl+C ends its context, and a second one ends the program.
+func (m *Main) withSyncer(ctx context.Context, f *syncFlags, dir, url string, fn func(context.Context, *syncer.Syncer, *syncProgress) error) (err error) {
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	location, err := new(workspace.Locations).Open(ctx, url, workspace.Options{Endpoint: f.endpoint, Region: f.region, Profile: f.profile})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, done()) }()
-	ctx, stop := untilInterrupted(cmd.Context())
-	defer stop()
-	report, err := op(ctx, s)
-	display.finish()
-	if err != nil && ctx.Err() != nil {
-		fmt.Fprintln(cmd.ErrOrStderr(), "sluice: interrupted; the folder and the store are whole: run it again to go on")
-		err = exitCode(schemas.ExitSignalBase + int(unix.SIGINT))
+	defer func() { err = errors.Join(err, location.Close()) }()
+	progress := newSyncProgress(m.Stderr, f.quiet || f.asJSON)
+	s, err := syncer.New(syncer.Config{
+		Root: dir, Store: objectstore.Retry(location.Store, objectstore.RetryPolicy{}), Remote: location.Name,
+		Layout: syncer.Layout(f.layout), OnConflict: syncer.OnConflict(f.onConflict), Verify: f.verify, Ignore: f.ignore,
+		OutsideLinks: f.outsideLinks, SingleWriter: f.single, Progress: progress.show,
+		Retention:  syncer.Retention{Keep: f.keep, Age: f.keepFor, Grace: f.keepReplaced},
+		StaleAfter: time.Duration(m.positive("SANDBOX_SYNC_STALE_THRESHOLD")) * time.Second,
+	})
+	if err != nil {
+		return err
 	}
-	if f.asJSON {
-		out := struct {
-			*syncer.Report
-			Error *schemas.Error `json:"error,omitempty"`
-		}{report, schemas.AsError(err)}
-		return errors.Join(printJSON(cmd.OutOrStdout(), out), err)
-	}
-	printReport(cmd.OutOrStdout(), report, err)
-	return err
+	return fn(ctx, s, progress)
 }
 
-// untilInterrupted ends the context with the first signal that asks for an end, so that what has been begun is tidied
-// up. The second one ends the program.
-func untilInterrupted(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	return ctx, stop
-}
-
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
-func printReport(w io.Writer, r *syncer.Report, failed error) {
-	for _, c := range r.Conflicts {
-		kept := "not settled"
-		if c.Kept != "" {
-			kept = "kept " + c.Kept
+// sync runs one operation and prints its report.
+func (m *Main) sync(ctx context.Context, f *syncFlags, args []string, op func(context.Context, *syncer.Syncer) (*syncer.Report, error)) error {
+	return m.withSyncer(ctx, f, args[0], args[1], func(ctx context.Context, s *syncer.Syncer, progress *syncProgress) error {
+		report, err := op(ctx, s)
+		progress.finish()
+		if err != nil {
+			err = m.interrupted(ctx, err)
 		}
-		fmt.Fprintf(w, "conflict  %s (here %s, there %s): %s\n", strconv.Quote(c.Path), c.Local, c.Remote, kept)
-	}
-	for _, s := range r.Skipped {
-		fmt.Fprintf(w, "skipped   %s: %s\n", strconv.Quote(s.Path), s.Reason)
-	}
-	for _, p := range r.Unsteady {
-		fmt.Fprintf(w, "unsteady  %s: it went on changing; stored as it was when last read\n", strconv.Quote(p))
-	}
-	for _, n := range r.Notes {
-		fmt.Fprintln(w, "note     ", n)
-	}
-	took := time.Duration(r.DurationMS) * time.Millisecond
-	if failed != nil {
-		return // the error says the rest
-	}
-	if !r.Changed {
-		fmt.Fprintf(w, "in sync: %d files, %s\n", r.Files, took)
-		return
-	}
-	fmt.Fprintf(w, "version %s: %d files, %d uploaded, %d downloaded, %d deleted, %s sent, %s read, %s\n",
-		r.Version, r.Files, r.Uploaded, r.Downloaded, r.Deleted, bytesText(r.BytesSent), bytesText(r.BytesRead), took)
+		if f.asJSON {
+			out := struct {
+				*syncer.Report
+				Error *schemas.Error `json:"error,omitempty"`
+			}{report, schemas.AsError(err)}
+			return errors.Join(m.printJSON(out), err)
+		}
+		m.printReport(report, err)
+		return err
+	})
 }
 
-func bytesText(n int64) string {
-	switch {
-	case n >= 1<<30:
-		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
-	case n >= 1<<20:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	case n >= 1<<10:
-		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+// interrupted is err, or exit code 130 where the user interrupted the operation.
+func (m *Main) interrupted(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
 	}
-	return fmt.Sprintf("%d B", n)
+	m.notice("interrupted: the folder and the store are consistent; run the command again to continue")
+	return exitCode(schemas.ExitSignalBase + int(unix.SIGINT))
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/events/embedded"
 	"github.com/sluice-dev/sluice/schemas"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
 // rounds is how often a worker is killed, or frozen.
@@ -26,7 +28,7 @@ func rounds() int {
 	return 2
 }
 
-// fleet is a NATS server with two workers in processes of their own.
+// fleet is a NATS server, with workers in their own processes.
 type fleet struct {
 	t       *testing.T
 	ctx     context.Context
@@ -41,10 +43,10 @@ const fleetToken = "fleet"
 
 func newFleet(t *testing.T, names ...string) *fleet { return newFleetWith(t, nil, names...) }
 
-// newFleetWith is a fleet whose workers have this in their environment.
+// newFleetWith makes a fleet whose workers have these environment variables.
 func newFleetWith(t *testing.T, env map[string]string, names ...string) *fleet {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rounds())*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rounds())*waitTimeout)
 	t.Cleanup(cancel)
 	f := &fleet{t: t, ctx: ctx, homes: map[string]*cli{}, workers: map[string]*spawned{}}
 	var err error
@@ -68,26 +70,24 @@ func newFleetWith(t *testing.T, env map[string]string, names ...string) *fleet {
 
 func (f *fleet) must(err error) {
 	f.t.Helper()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	testkit.Must(f.t, err)
 }
 
 // start starts a worker and waits until it is up.
 func (f *fleet) start(name string) {
 	f.t.Helper()
-	w := f.homes[name].spawn("worker", "--nats", f.server.URL(), "--provider", "local", "--lease", "2s", "--partitions", "1", "--stop-grace", "100ms", "--log-format", "json")
+	w := f.homes[name].spawn("worker", "--nats", f.server.URL(), "--provider", "local", "--lease", "2s", "--partitions", "1", "--grace", "100ms", "--log-format", "json")
 	if line := w.line(); !strings.Contains(line, "is up") {
 		f.t.Fatal(line)
 	}
 	f.workers[name] = w
 }
 
-// held starts a command that goes on printing, and returns its process and its owner, and the argument to find it by.
-func (f *fleet) held(thread string) (process, owner, mark string) {
+// runTicker starts a command that prints until it is killed. It returns its process, its owner, and an argument that identifies it.
+func (f *fleet) runTicker(thread string) (process, owner, arg string) {
 	f.t.Helper()
-	mark = unique()
-	x, err := f.client.ExecStream(f.ctx, client.Request{Thread: thread, Command: "sh", Args: []string{"-c", "while :; do echo tick; sleep 0.02; done", mark}})
+	arg = unique()
+	x, err := f.client.ExecStream(f.ctx, client.Request{Thread: thread, Command: "sh", Args: []string{"-c", "while :; do echo tick; sleep 0.02; done", arg}})
 	f.must(err)
 	defer x.Close()
 	for e, err := range x.Events(f.ctx) {
@@ -98,21 +98,30 @@ func (f *fleet) held(thread string) (process, owner, mark string) {
 	}
 	s, err := f.client.SessionInfo(f.ctx, thread)
 	f.must(err)
-	return x.Process(), s.Owner, mark
+	return x.Process(), s.Owner, arg
 }
 
-// next runs a command in a thread whose owner does not answer, until somebody else does it.
-func (f *fleet) next(thread, not string) *schemas.Result {
+// wantOwner checks that another worker than before ran a process, after one change of owner.
+func (f *fleet) wantOwner(r *schemas.Result, before string) {
+	f.t.Helper()
+	if r.Worker == before {
+		f.t.Fatalf("worker %s ran process %s, want another one", r.Worker, r.Process)
+	}
+	if r.Epoch != 2 {
+		f.t.Fatalf("epoch of process %s = %d, want 2", r.Process, r.Epoch)
+	}
+}
+
+// takeOver runs a command in a thread whose owner does not answer, and checks that another worker ran it.
+func (f *fleet) takeOver(thread, before string) {
 	f.t.Helper()
 	r, err := f.client.Exec(f.ctx, client.Request{Thread: thread, Command: "echo", Args: []string{"on"}})
 	f.must(err)
-	if r.Stdout != "on\n" || r.Worker == not || r.Epoch != 2 {
-		f.t.Fatalf("%+v", r)
-	}
-	return r
+	testkit.Equal(f.t, "standard output", r.Stdout, "on\n")
+	f.wantOwner(r, before)
 }
 
-// awaitLost waits until the record of a process says that it is lost.
+// awaitLost waits for the lost record of a process.
 func (f *fleet) awaitLost(thread, process string) *schemas.Event {
 	f.t.Helper()
 	feed, err := f.conn.Caller().FollowEvents(events.Filter{Thread: thread, Process: process}, 1)
@@ -136,14 +145,14 @@ func (f *fleet) awaitLost(thread, process string) *schemas.Event {
 		}
 	}
 	if lost.Type != schemas.TypeProcessLost {
-		f.t.Fatalf("%+v: %s", lost, lost.Data)
+		f.t.Fatalf("last record of process %s = %s: %s, want %s", process, lost.Type, lost.Data, schemas.TypeProcessLost)
 	}
 	return lost
 }
 
 var errFound = errors.New("found")
 
-// chunks is how many chunks the log has of a process.
+// chunks counts the chunks of a process in the log.
 func (f *fleet) chunks(thread, process string) (n int) {
 	f.t.Helper()
 	err := f.client.Logs(f.ctx, client.LogQuery{Process: process, Thread: thread}, func(schemas.Chunk) error {
@@ -154,7 +163,7 @@ func (f *fleet) chunks(thread, process string) (n int) {
 	return n
 }
 
-// freeze stops the process, and waits until every thread of it has stopped: until then it may take a command.
+// freeze stops the process, and waits until all its threads have stopped: until then it can take a command.
 func (s *spawned) freeze() {
 	s.t.Helper()
 	s.signal(syscall.SIGSTOP)
@@ -176,16 +185,18 @@ func TestAKilledWorkersThreadsGoOnElsewhere(t *testing.T) {
 	f := newFleet(t, "w1", "w2")
 	for round := range rounds() {
 		thread := fmt.Sprint("kill-", round)
-		process, owner, _ := f.held(thread)
+		process, owner, _ := f.runTicker(thread)
 		before, err := f.client.SessionInfo(f.ctx, thread)
 		f.must(err)
 		f.workers[owner].kill()
-		f.next(thread, owner)
+		f.takeOver(thread, owner)
 		f.awaitLost(thread, process)
 		after, err := f.client.SessionInfo(f.ctx, thread)
 		f.must(err)
-		if after.ID != before.ID || after.Owner == owner || after.Epoch != 2 {
-			t.Fatalf("%+v, was %+v", after, before)
+		testkit.Equal(t, "session id", after.ID, before.ID)
+		testkit.Equal(t, "epoch", after.Epoch, uint64(2))
+		if after.Owner == owner {
+			t.Fatalf("owner = %s, which was killed", after.Owner)
 		}
 		_, err = f.client.StopSession(f.ctx, thread)
 		f.must(err)
@@ -193,25 +204,25 @@ func TestAKilledWorkersThreadsGoOnElsewhere(t *testing.T) {
 	}
 }
 
-// wake lets a frozen worker go on, and waits until it has noticed, has ended what it ran, and has begun anew.
+// wake lets a frozen worker continue, and waits until it has ended its processes and started again.
 func (f *fleet) wake(w *spawned, pids []int) {
 	f.t.Helper()
-	told := len(w.stderr.String())
+	logged := len(w.stderr.String())
 	w.signal(syscall.SIGCONT)
 	waitGone(f.t, pids)
-	for !strings.Contains(w.stderr.String()[told:], "restarting the worker") {
+	for !strings.Contains(w.stderr.String()[logged:], "restarting the worker") {
 		select {
 		case <-w.ended:
 			f.t.Fatalf("the worker ended: %s", w.stderr)
 		case <-f.ctx.Done():
-			f.t.Fatalf("it did not notice: %s", w.stderr)
+			f.t.Fatalf("the worker did not start again: %s", w.stderr)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// silent fails where a worker has published anything of a thread from a sequence on.
-func (f *fleet) silent(thread, worker string, from uint64) {
+// wantSilent checks that a worker has published no event of a thread from a sequence on.
+func (f *fleet) wantSilent(thread, worker string, from uint64) {
 	f.t.Helper()
 	_, err := f.conn.Caller().ReadEvents(f.ctx, events.Filter{Thread: thread}, from, func(ev *schemas.Event) error {
 		if ev.Source == worker {
@@ -226,29 +237,27 @@ func TestAFrozenWorkerThatWakesIsFenced(t *testing.T) {
 	f := newFleet(t, "w1", "w2")
 	for round := range rounds() {
 		thread := fmt.Sprint("freeze-", round)
-		process, owner, mark := f.held(thread)
+		process, owner, arg := f.runTicker(thread)
 		w := f.workers[owner]
 		w.freeze()
-		f.next(thread, owner)
+		f.takeOver(thread, owner)
 		lost := f.awaitLost(thread, process)
 		if lost.Source == owner {
-			t.Fatalf("%+v", lost)
+			t.Fatalf("%s, which was frozen, recorded the loss", owner)
 		}
 		stored, last := f.chunks(thread, process), lost.Seq
-		pids := withArgument(t, mark)
+		pids := withArgument(t, arg)
 		if len(pids) == 0 {
-			t.Fatal("the process is gone already")
+			t.Fatal("the process of the frozen worker has ended already")
 		}
 		f.wake(w, pids)
 		if n := f.chunks(thread, process); n != stored {
 			t.Fatalf("%d chunks were stored after the loss was recorded", n-stored)
 		}
-		f.silent(thread, owner, last)
+		f.wantSilent(thread, owner, last)
 		r, err := f.client.Exec(f.ctx, client.Request{Thread: thread, Command: "echo", Args: []string{"again"}})
 		f.must(err)
-		if r.Worker == owner || r.Epoch != 2 {
-			t.Fatalf("%+v", r)
-		}
+		f.wantOwner(r, owner)
 		_, err = f.client.StopSession(f.ctx, thread)
 		f.must(err)
 	}

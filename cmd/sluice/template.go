@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -16,9 +15,10 @@ import (
 func (m *Main) templateCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "template",
-		Short: "List, show and check templates: recipes for sessions",
-		Long: `List, show and check templates: recipes for sessions. Those of the running workers are shown; where none runs here, those that one
-would have: the built-in ones, and those of --templates.`,
+		Short: "List, show and check templates, the recipes of sessions",
+		Long: `List, show and check templates, the recipes of sessions. With a server, the templates are those of
+its workers. Without one, they are those of a worker on this machine: the built-in templates and
+those of --templates.`,
 		Example: `  sluice template list
   sluice template show echo-agent > mine.yaml
   sluice template check mine.yaml && kill -HUP $(pgrep -x sluice)`,
@@ -45,19 +45,18 @@ func (m *Main) templateListCommand(g *globals) *cobra.Command {
 			if asJSON {
 				return m.printJSON(list)
 			}
-			w := tabwriter.NewWriter(m.Stdout, 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "TEMPLATE\tPROVIDER\tNETWORK\tAGENT\tDESCRIPTION")
+			out := m.table("TEMPLATE", "PROVIDER", "NETWORK", "AGENT", "DESCRIPTION")
 			for _, t := range list {
-				agent := "-"
+				agent := ""
 				if t.Agent != nil && len(t.Agent.Command) > 0 {
 					agent = t.Agent.Command[0]
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", oneLine(t.Name), oneLine(or(t.Provider, "auto")), oneLine(or(string(t.Network), string(schemas.NetworkNone))), oneLine(agent), oneLine(t.Description))
+				out.row(t.Name, or(t.Provider, schemas.ProviderAuto), or(string(t.Network), string(schemas.NetworkNone)), agent, t.Description)
 			}
-			return w.Flush()
+			return out.print()
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON array")
+	jsonFlag(c, &asJSON, "one JSON array")
 	return c
 }
 
@@ -65,12 +64,10 @@ func (m *Main) templateShowCommand(g *globals) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:     "show NAME",
-		Short:   "Print a template as a file of yours could have it",
+		Short:   "Print a template as a YAML file",
 		Example: `  sluice template show echo-agent > mine.yaml`,
+		Args:    exactArgs(1, "the NAME of one template"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return schemas.Errorf(schemas.CodeInvalidArgument, "name one template: `sluice template list` shows what there is")
-			}
 			list, err := m.templates(cmd.Context(), g)
 			if err != nil {
 				return err
@@ -89,23 +86,23 @@ func (m *Main) templateShowCommand(g *globals) *cobra.Command {
 				_, err = fmt.Fprint(m.Stdout, printable(string(body)))
 				return err
 			}
-			return schemas.Errorf(schemas.CodeNotFound, "there is no template %q: `sluice template list` shows what there is", args[0])
+			return schemas.Errorf(schemas.CodeNotFound, "template %q does not exist: `sluice template list` shows the templates", args[0])
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON instead of YAML")
+	jsonFlag(c, &asJSON, "JSON instead of YAML")
 	return c
 }
 
 func (m *Main) templateCheckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE…",
-		Short: "Say what is wrong with template files, line by line; no server is needed",
-		Long: `Say what is wrong with template files, or with those of folders, line by line. The exit code is 1 where something is. No server is
-needed, and none is asked.`,
+		Short: "Check template files, without a server",
+		Long: `Check template files, or all template files of a folder, and print each problem with its line. The
+exit code is 1 if there is any problem. No server is needed.`,
 		Example: `  sluice template check templates/ agents.yaml`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return schemas.Errorf(schemas.CodeInvalidArgument, "name a FILE to check, or a folder")
+				return schemas.Errorf(schemas.CodeInvalidArgument, "there is nothing to check: name a FILE or a folder")
 			}
 			found, err := template.Check(args...)
 			if problems, ok := errors.AsType[template.Problems](err); ok {
@@ -125,10 +122,9 @@ needed, and none is asked.`,
 	}
 }
 
-// templates are those of the workers that can be reached, or those that a worker started here would have: none is started for
-// this.
+// templates are those of the server's workers, or, without a server, those that a worker here would have. It starts no worker.
 func (m *Main) templates(ctx context.Context, g *globals) (list []*schemas.Template, err error) {
-	_, running := (&folder{path: g.data}).readAddress()
+	_, running := (&dataFolder{path: g.data}).readAddress()
 	if g.nats == "" && !running {
 		s, err := template.New(g.templates)
 		if err != nil {

@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
-// templates is a folder with one file.
+// templates makes a folder with a template file.
 func (c *cli) templates(body string) (folder, file string) {
 	c.t.Helper()
 	folder = c.t.TempDir()
@@ -23,72 +25,55 @@ func (c *cli) templates(body string) (folder, file string) {
 	return folder, file
 }
 
-// write replaces a file at once, as an editor does.
+// write replaces a file atomically, as an editor does.
 func (c *cli) write(file, body string) {
 	c.t.Helper()
-	if err := os.WriteFile(file+".new", []byte(body), 0o600); err != nil {
-		c.t.Fatal(err)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.Must(c.t, os.WriteFile(file+".new", []byte(body), 0o600))
+	testkit.Must(c.t, os.Rename(file+".new", file))
 }
 
 func TestTemplateCheck(t *testing.T) {
 	c := newCLI(t)
 	folder, file := c.templates("name: mine\n---\nname: other\n")
-	if got := c.run("template", "check", file, "--", folder+"/."); got.code != 1 || !strings.Contains(got.stderr, "template mine is already defined at "+file+":1") {
-		t.Errorf("the same file twice: %+v", got)
-	}
-	if got := c.run("template", "check", folder); got.code != 0 || got.stdout != "mine: ok\nother: ok\n" || got.stderr != "" {
-		t.Errorf("%+v", got)
-	}
+	c.run("template", "check", file, "--", folder+"/.").check(t).exits(1).reports("template mine is already defined at " + file + ":1")
+	c.run("template", "check", folder).check(t).exits(0).prints("mine: ok\nother: ok\n").reportsNothing()
 	c.write(file, "name: mine\nhooks:\n  cold_start:\n    - builtin: clean-up\n      timeout: soon\nimg: x\n")
 	want := file + `:5: hooks.cold_start[0].timeout: "soon": not a duration: write 30s, 5m or 1h30m` + "\n" + file + ":6: img: unknown field"
-	if got := c.run("template", "check", file); got.code != 1 || !strings.HasPrefix(got.stderr, want) {
-		t.Errorf("%+v, want %s", got, want)
-	}
+	c.run("template", "check", file).check(t).exits(1).reports(want)
 	c.run("template", "check").wantError(t, schemas.CodeInvalidArgument, "FILE")
 	c.run("template", "check", filepath.Join(folder, "none.yaml")).wantError(t, schemas.CodeUnavailable, "none.yaml")
 	if entries, err := os.ReadDir(c.data); err != nil || len(entries) > 0 {
-		t.Errorf("checking left something in the data folder: %v, %v", entries, err)
+		t.Errorf("the data folder has %v (error: %v), want nothing", entries, err)
 	}
 }
 
-// Where nothing runs, templates are shown without a worker being started.
-func TestTemplateListAndShow(t *testing.T) {
+// Without a server, templates are listed and no worker is started.
+func TestTemplatesAreListedAndShown(t *testing.T) {
 	c := newCLI(t)
 	folder, _ := c.templates("name: mine\ndescription: of this place\nsession: {idle_timeout: 5m}\n")
 	c.env["SLUICE_TEMPLATES"] = folder
 	got := c.run("template", "list")
-	for _, name := range []string{"TEMPLATE", "default ", "echo-agent ", "claude-code ", "of this place"} {
-		if got.code != 0 || !strings.Contains(got.stdout, name) {
-			t.Errorf("%s is not in %+v", name, got)
-		}
-	}
+	got.check(t).exits(0).printsPart("TEMPLATE", "default ", "echo-agent ", "claude-code ", "of this place")
 	var list []schemas.Template
-	if got := c.run("template", "list", "--json"); json.Unmarshal([]byte(got.stdout), &list) != nil || len(list) < 8 {
-		t.Errorf("%+v", got)
+	testkit.Must(t, json.Unmarshal([]byte(c.run("template", "list", "--json").stdout), &list))
+	if len(list) < 8 {
+		t.Errorf("%d templates, want at least 8", len(list))
 	}
-	if got := c.run("template", "show", "mine"); got.stdout != "name: mine\ndescription: of this place\nsession:\n  idle_timeout: 5m\n" {
-		t.Errorf("%+v", got)
-	}
+	c.run("template", "show", "mine").check(t).prints("name: mine\ndescription: of this place\nsession:\n  idle_timeout: 5m\n")
 	c.run("template", "show", "none").wantError(t, schemas.CodeNotFound, `"none"`)
-	c.run("template", "show").wantError(t, schemas.CodeInvalidArgument, "name one")
+	c.run("template", "show").wantError(t, schemas.CodeInvalidArgument, "NAME of one template")
 	if entries, err := os.ReadDir(c.data); err != nil || len(entries) > 0 {
-		t.Errorf("something was started for it: %v, %v", entries, err)
+		t.Errorf("the data folder has %v (error: %v), want nothing: no worker is started", entries, err)
 	}
 }
 
-func TestExecWithTemplate(t *testing.T) {
+func TestExecUsesTemplate(t *testing.T) {
 	c := newCLI(t)
 	c.env["SLUICE_TEMPLATES"], _ = c.templates("name: mine\nenv: {GREETING: hello}\npolicy: {deny: [rm]}\n---\nname: docs\npolicy: {name: documents}\n")
 	run := func(thread, template string, command ...string) outcome {
 		return c.run(append([]string{"exec", "--provider", "local", "--thread", thread, "--template", template, "--"}, command...)...)
 	}
-	if got := run("a", "mine", "sh", "-c", "echo $GREETING"); got.code != 0 || got.stdout != "hello\n" {
-		t.Errorf("%+v", got)
-	}
+	run("a", "mine", "sh", "-c", "echo $GREETING").check(t).exits(0).prints("hello\n")
 	run("a", "mine", "sh", "-c", "ls | xargs -n1 env rm").wantError(t, schemas.CodePolicyDenied, "refuses rm", "pattern rm")
 	run("a", "docs", "ls").wantError(t, schemas.CodeConflict, "mine", "docs")
 	run("b", "docs", "git", "status").wantError(t, schemas.CodePolicyDenied, "refuses git")
@@ -98,31 +83,27 @@ func TestExecWithTemplate(t *testing.T) {
 	run("d", "mine", "ls").wantError(t, schemas.CodeInvalidArgument, "mine.yaml:2: enf: ")
 }
 
-func TestReloadAndMetrics(t *testing.T) {
+func TestUpReloadsTemplatesAndServesMetrics(t *testing.T) {
 	c := newCLI(t)
 	c.env["SLUICE_SECRET_TEST"] = "xyzzy-the-secret"
 	folder, file := c.templates("name: first\nsecrets: {KEY: {env: SLUICE_SECRET_TEST}}\n")
 	up := c.spawn("up", "--provider", "local", "--listen", "127.0.0.1:0", "--metrics", "0", "--log-format", "json", "--templates", folder)
 	_, metrics, ok := strings.Cut(up.line(), "metrics ")
 	if !ok {
-		t.Fatal("it does not say where its metrics are")
+		t.Fatal("the line of sluice up has no metrics URL")
 	}
-	if got := c.run("exec", "--thread", "a", "--template", "first", "--", "sh", "-c", "echo ${#KEY}"); got.code != 0 || got.stdout != "16\n" {
-		t.Errorf("%+v", got)
-	}
+	c.run("exec", "--thread", "a", "--template", "first", "--", "sh", "-c", "echo ${#KEY}").check(t).exits(0).prints("16\n")
 
 	c.write(file, "name: second\n")
 	up.signal(syscall.SIGHUP)
 	up.awaitStderr("templates_reloaded")
-	if got := c.run("exec", "--thread", "b", "--template", "second", "--", "true"); got.code != 0 {
-		t.Errorf("%+v", got)
-	}
-	for deadline := time.Now().Add(patience); ; { // it is written to KV right after
+	c.run("exec", "--thread", "b", "--template", "second", "--", "true").check(t).exits(0)
+	for deadline := time.Now().Add(waitTimeout); ; { // it is published right after the reload
 		if got := c.run("template", "show", "second"); got.code == 0 && got.stdout == "name: second\n" {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the new template is not shown")
+			t.Fatalf("the new template is not shown within %s", waitTimeout)
 		}
 	}
 	c.write(file, "name: third\nnettwork: host\n")
@@ -130,9 +111,7 @@ func TestReloadAndMetrics(t *testing.T) {
 	up.awaitStderr(`"file":"` + file + `","line":2,"field":"nettwork"`)
 	up.awaitStderr("templates not reloaded")
 	c.run("exec", "--thread", "c", "--template", "third", "--", "true").wantError(t, schemas.CodeNotFound, "third")
-	if got := c.run("exec", "--thread", "c", "--template", "second", "--", "false"); got.code != 1 {
-		t.Errorf("%+v", got)
-	}
+	c.run("exec", "--thread", "c", "--template", "second", "--", "false").check(t).exits(1)
 
 	body := scrape(t, metrics)
 	for _, want := range []string{
@@ -140,29 +119,25 @@ func TestReloadAndMetrics(t *testing.T) {
 		`sluice_sessions_total{outcome="created",template="second"} 2`, `sluice_sessions_active{template="first"} 1`, "go_goroutines",
 	} {
 		if !strings.Contains(body, want) {
-			t.Errorf("no metric %s", want)
+			t.Errorf("metrics have no %s", want)
 		}
 	}
 	for _, name := range []string{"session_created", "command_executed", "command_failed"} {
 		up.awaitStderr(`"message":"` + name + `"`)
 	}
 	if strings.Contains(up.stderr.String(), "xyzzy") || strings.Contains(c.run("events").stdout, "xyzzy") || strings.Contains(body, "xyzzy") {
-		t.Error("a secret was written down")
+		t.Error("the secret is in a log, an event or a metric")
 	}
 	up.signal(syscall.SIGINT)
-	if code, _ := up.wait(); code != 0 {
-		t.Errorf("sluice up ended with %d", code)
-	}
+	up.wantExit(0)
 }
 
 func scrape(t *testing.T, url string) string {
 	t.Helper()
-	client := &http.Client{Timeout: patience}
+	client := &http.Client{Timeout: waitTimeout}
 	defer client.CloseIdleConnections()
 	response, err := client.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
@@ -171,7 +146,7 @@ func scrape(t *testing.T, url string) string {
 	return string(body)
 }
 
-func TestBadMetricsAddress(t *testing.T) {
+func TestInvalidMetricsAddressIsRejected(t *testing.T) {
 	c := newCLI(t)
 	c.run("up", "--provider", "local", "--listen", "127.0.0.1:0", "--metrics", "a:b:c").wantError(t, schemas.CodeInvalidArgument, "a:b:c")
 	c.run("up", "--provider", "local", "--listen", "127.0.0.1:0", "--metrics", "70000").wantError(t, schemas.CodeUnavailable, "70000")

@@ -3,14 +3,16 @@ package main
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-dev/sluice/cmd/internal/node"
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// every calls f with each command and the words that call it.
+// every calls f with each command and its path.
 func every(c *cobra.Command, path []string, f func(c *cobra.Command, path []string)) {
 	f(c, path)
 	for _, sub := range c.Commands() {
@@ -20,43 +22,73 @@ func every(c *cobra.Command, path []string, f func(c *cobra.Command, path []stri
 	}
 }
 
-func TestEveryHelpHasAnExample(t *testing.T) {
+func TestHelpOfEveryCommand(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	m := &Main{Getenv: c.getenv}
 	every(m.rootCommand(), nil, func(cmd *cobra.Command, path []string) {
+		name := "sluice " + strings.Join(path, " ")
 		got := c.run(append(path, "--help")...)
-		if got.code != 0 || got.stderr != "" {
-			t.Errorf("%v --help: %+v", path, got)
-		}
-		if !strings.Contains(got.stdout, "Examples:\n  "+strings.TrimSpace(strings.SplitN(cmd.Example, "\n", 2)[0])) || cmd.Example == "" {
-			t.Errorf("%v --help has no example", path)
+		got.check(t).exits(0).reportsNothing().printsPart("Usage:\n", "Examples:\n  "+strings.TrimSpace(strings.SplitN(cmd.Example, "\n", 2)[0]))
+		if cmd.Example == "" {
+			t.Errorf("%s --help has no example", name)
 		}
 		for line := range strings.Lines(cmd.Example) {
 			if !strings.Contains(line, "sluice ") {
-				t.Errorf("an example of %v that is none: %q", path, line)
+				t.Errorf("%s: example %q does not run sluice", name, line)
+			}
+			if strings.Contains(line, "local") && strings.Contains(line, "--provider") {
+				t.Errorf("%s: example %q runs without isolation", name, line)
 			}
 		}
-		got = c.run(append(path, "--no-such-flag")...)
-		got.wantError(t, schemas.CodeInvalidArgument, "--no-such-flag", "--help")
+		for line := range strings.Lines(got.stdout) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > helpWidth {
+				t.Errorf("%s --help: a line has %d columns, want at most %d: %s", name, n, helpWidth, line)
+			}
+		}
+		if global := strings.Contains(got.stdout, "--tenant NAME"); global != (len(path) == 0) {
+			t.Errorf("%s --help lists the global flags: %v, want them in `sluice --help` only", name, global)
+		}
+		c.run(append(path, "--no-such-flag")...).wantError(t, schemas.CodeInvalidArgument, "--no-such-flag", "--help")
 	})
-	if got := c.run(); got.code != 0 || !strings.Contains(got.stdout, "Available Commands:") {
-		t.Errorf("%+v", got)
-	}
-	if got := c.run("--version"); got.code != 0 || !strings.Contains(got.stdout, "sluice version") {
-		t.Errorf("%+v", got)
+	c.run().check(t).exits(0).printsPart("Run:\n", "Observe:\n", "Operate:\n", "Global flags:\n")
+	c.run("help", "exec").check(t).exits(0).prints(c.run("exec", "--help").stdout)
+	c.run("--version").check(t).exits(0).printsPart("sluice version")
+}
+
+// A flag that several commands have has one letter and one value name in all of them.
+func TestFlagsAreNamedAlike(t *testing.T) {
+	t.Parallel()
+	m := &Main{Getenv: func(string) string { return "" }}
+	for _, name := range []string{"thread", "json", "from", "follow", "timeout", "grace", "provider", "template", "idle-timeout", "key", "session", "image", "user", "all"} {
+		seen := ""
+		every(m.rootCommand(), nil, func(cmd *cobra.Command, path []string) {
+			f := cmd.Flags().Lookup(name)
+			if f == nil {
+				return
+			}
+			_, usage, _ := strings.Cut(f.Usage, "`")
+			value, _, _ := strings.Cut(usage, "`")
+			form := "-" + f.Shorthand + ", " + value + " " + f.Value.Type()
+			if seen == "" {
+				seen = form
+			}
+			testkit.Equal(t, "--"+name+" of sluice "+strings.Join(path, " "), form, seen)
+		})
 	}
 }
 
-func TestAnUnknownCommandIsAClearError(t *testing.T) {
+func TestInvalidUsageIsReported(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.run("exek").wantError(t, schemas.CodeInvalidArgument, `"exek"`, "sluice exec", "--help")
 	c.run("process", "lst").wantError(t, schemas.CodeInvalidArgument, `"lst"`, "sluice process list")
+	c.run("sync", "psh").wantError(t, schemas.CodeInvalidArgument, `"psh"`, "sluice sync push")
+	c.run("sync", "push", "dir").wantError(t, schemas.CodeInvalidArgument, "DIR and URL")
 	c.run("events", "t1").wantError(t, schemas.CodeInvalidArgument, `"t1"`)
 	c.run("logs").wantError(t, schemas.CodeInvalidArgument, "process list")
 	c.run("logs", "a", "b").wantError(t, schemas.CodeInvalidArgument, "one PROCESS")
-	c.run("up", "--provider", "moon").wantError(t, schemas.CodeInvalidArgument, "moon")
+	c.run("up", "--provider", "moon").wantError(t, schemas.CodeInvalidArgument, `unknown provider "moon": use jail, docker or local`)
 	c.run("up", "--provider", "local", "--durability", "some", "--listen", "127.0.0.1:0").wantError(t, schemas.CodeInvalidArgument, "some")
 	c.run("up", "--provider", "local", "--log-level", "loud").wantError(t, schemas.CodeInvalidArgument, "loud")
 	c.run("worker", "--provider", "local").wantError(t, schemas.CodeInvalidArgument, "--nats")
@@ -65,14 +97,12 @@ func TestAnUnknownCommandIsAClearError(t *testing.T) {
 	c.run("--cell", "a.b", "events").wantError(t, schemas.CodeInvalidArgument, "cell")
 }
 
-func TestAMachineThatIsolatesNothingSaysSo(t *testing.T) {
+func TestMachineWithoutIsolationIsReported(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	if _, err := node.Choose(t.Context(), node.Auto); err == nil {
-		// This machine isolates: then a command that names no provider must not be refused.
-		if got := c.run("exec", "--", "true"); got.code != 0 {
-			t.Errorf("%+v", got)
-		}
+	if _, err := node.Choose(t.Context(), schemas.ProviderAuto); err == nil {
+		// This machine isolates: a command that names no provider runs.
+		c.run("exec", "--", "true").check(t).exits(0)
 		return
 	}
 	c.run("up").wantError(t, schemas.CodeUnavailable, "--provider local", "doctor")

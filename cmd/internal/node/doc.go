@@ -1,7 +1,7 @@
-// Package node wires a worker: the processor, the ways in, the lease, and the providers of this machine. It is shared by the
-// programs under cmd, which alone wire.
+// Package node wires a worker: the processor, its NATS connection, its lease, and the providers of this machine. The programs
+// under cmd share it; no other package wires.
 //
-//	events.Conn ──► Listener ──► processor.Worker ──► sandbox providers
-//	     ▲           Lease ──────┘ (lost: the worker is fenced, and begun anew)
-//	     └── records, output, answers
+//	events.Conn ──► Listener ──► processor.Worker ──► sandbox providers (provider.go: one row each)
+//	     ▲           Lease ──────┘ (lost: the worker is fenced, and starts again as a new incarnation)
+//	     └── records, output, results
 package node

@@ -2,8 +2,10 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/sluice-dev/sluice/processor/observe"
 	"github.com/sluice-dev/sluice/sandbox"
@@ -12,20 +14,20 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// keeper is a provider with work of its own: to remove what is left behind, to keep sandboxes ready.
-type keeper interface {
+// maintainer is a provider with background work: it removes what crashed workers left behind, or keeps sandboxes ready.
+type maintainer interface {
 	Run(ctx context.Context) error
 }
 
-// keep runs the keepers among the providers until ctx ends; whoever calls the result waits for them.
-func (n *Node) keep(ctx context.Context, providers map[string]sandbox.Provider) (wait func()) {
+// maintain runs the background work of the providers until ctx ends. wait ends it and waits for it.
+func (n *Node) maintain(ctx context.Context, providers map[string]sandbox.Provider) (wait func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	for name, p := range providers {
-		if k, ok := p.(keeper); ok {
+		if m, ok := p.(maintainer); ok {
 			all.Go(func() {
-				if err := k.Run(ctx); err != nil && ctx.Err() == nil {
-					n.cfg.Log.Warn().Err(err).Str("provider", name).Msg("provider's upkeep ended")
+				if err := m.Run(ctx); err != nil && ctx.Err() == nil {
+					n.cfg.Log.Warn().Err(err).Str("provider", name).Msg("provider maintenance stopped")
 				}
 			})
 		}
@@ -36,13 +38,13 @@ func (n *Node) keep(ctx context.Context, providers map[string]sandbox.Provider) 
 	}
 }
 
-// pooled is a pool with the provider whose containers it keeps ready.
+// pooled is a pool and the provider whose containers it keeps ready.
 type pooled struct {
 	*pool.Pool
 	containers *docker.Provider
 }
 
-// Run does the upkeep of both.
+// Run maintains both.
 func (p *pooled) Run(ctx context.Context) error {
 	swept := make(chan error, 1)
 	go func() { swept <- p.containers.Run(ctx) }()
@@ -53,44 +55,37 @@ func (p *pooled) Run(ctx context.Context) error {
 	return err
 }
 
-// imageProvider is the one of the providers that makes sandboxes from images; empty for none.
-func imageProvider(providers map[string]sandbox.Provider) string {
-	if providers[Docker] == nil {
-		return ""
-	}
-	return Docker
-}
-
 func (n *Node) newDocker() (sandbox.Provider, error) {
+	const name = schemas.ProviderDocker
 	if n.cfg.PoolSize > 0 && n.cfg.Image == "" {
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "--pool %d: say by --image of what the containers are to be made", n.cfg.PoolSize)
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "--pool %d needs an image for its containers: name it with --image", n.cfg.PoolSize)
 	}
-	warn := func(err error) { n.cfg.Log.Warn().Err(err).Str("provider", Docker).Msg("docker") }
-	pulling := &pulls{say: n.cfg.Progress}
-	if pulling.say == nil {
-		pulling.say = func(text string) { n.cfg.Log.Info().Str("provider", Docker).Msg(text) }
+	warn := func(err error) { n.cfg.Log.Warn().Err(err).Str("provider", name).Msg("docker") }
+	pulls := &pullReporter{report: n.cfg.Progress}
+	if pulls.report == nil {
+		pulls.report = func(text string) { n.cfg.Log.Info().Str("provider", name).Msg(text) }
 	}
 	containers, err := docker.New(docker.Config{
-		RunDir: n.cfg.RunFolder, Image: n.cfg.Image, Worker: n.cfg.Worker, Warn: warn, OnPull: pulling.report,
+		RunDir: n.cfg.RunFolder, Image: n.cfg.Image, Worker: n.cfg.Worker, Warn: warn, OnPull: pulls.update,
 	})
 	if err != nil || n.cfg.PoolSize == 0 {
-		return containers, err
+		return provided(containers, err)
 	}
 	p, err := pool.New(pool.Config{
 		Provider: containers, Dir: filepath.Join(n.cfg.Workspaces, ".pool"), Warn: warn,
-		// What the worker asks for where a command names no image.
+		// The worker asks for this template when a command names no image.
 		Templates: []pool.Template{{Image: n.cfg.Image, Limits: n.cfg.Limits, Size: n.cfg.PoolSize}},
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := observe.Pool(n.cfg.Metrics, Docker, poolStats(p)); err != nil {
+	if err := observe.Pool(n.cfg.Metrics, name, poolStats(p)); err != nil {
 		return nil, schemas.Errorf(schemas.CodeInternal, "register the pool's metrics: %w", err)
 	}
 	return &pooled{Pool: p, containers: containers}, nil
 }
 
-// poolStats are a pool's counts as metrics take them.
+// poolStats converts a pool's counts for the metrics.
 func poolStats(p *pool.Pool) func() observe.PoolStats {
 	return func() observe.PoolStats {
 		s := p.Stats()
@@ -99,4 +94,46 @@ func poolStats(p *pool.Pool) func() observe.PoolStats {
 			Ready: s.Ready, Making: s.Creating, InUse: s.InUse, Size: s.Size, Wait: s.Wait,
 		}
 	}
+}
+
+// pullReportEvery is the shortest time between two reports of a pull.
+const pullReportEvery = 3 * time.Second
+
+// pullReporter sums up the engine's many progress messages of a pull in a line of text.
+type pullReporter struct {
+	report func(text string)
+
+	mu       sync.Mutex
+	image    string
+	layers   map[string]docker.Progress
+	reported time.Time
+}
+
+// update takes one message of the engine.
+func (r *pullReporter) update(p docker.Progress) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.Image != r.image {
+		r.image, r.layers, r.reported = p.Image, make(map[string]docker.Progress), time.Now()
+		r.report("image " + p.Image + " is missing on this machine: pulling it")
+	}
+	if p.Layer == "" {
+		return
+	}
+	if before, ok := r.layers[p.Layer]; ok && p.Total == 0 {
+		p.Current, p.Total = before.Total, before.Total // a later state of a layer that is downloaded
+	}
+	r.layers[p.Layer] = p
+	if time.Since(r.reported) < pullReportEvery {
+		return
+	}
+	r.reported = time.Now()
+	done, current, total := 0, int64(0), int64(0)
+	for _, l := range r.layers {
+		if l.Status == "Pull complete" || l.Status == "Already exists" {
+			done++
+		}
+		current, total = current+l.Current, total+l.Total
+	}
+	r.report(fmt.Sprintf("pulling image %s: %d of %d layers, %.1f of %.1f MB", r.image, done, len(r.layers), float64(current)/1e6, float64(total)/1e6))
 }

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"os"
 	"time"
 
 	"github.com/sluice-dev/sluice/cmd/internal/workspace"
@@ -13,21 +12,21 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// makeHooks wires the hooks of this worker's templates with what they need, and returns the recorder of their events.
+// makeHooks wires the hooks of this worker's templates, and returns the buffer of their events.
 func (n *Node) makeHooks() (*events.EventBuffer, error) {
-	recorder := n.conn.Worker().NewEventBuffer(func(ev *schemas.Event, err error) {
+	buffer := n.conn.Worker().NewEventBuffer(func(ev *schemas.Event, err error) {
 		n.cfg.Log.Warn().Err(err).Str("type", string(ev.Type)).Str("thread", ev.Thread).Msg("event not stored")
 	})
 	var err error
 	n.hooks, err = hooks.New(hooks.Config{
-		Worker: n.cfg.Worker, Record: n.observed(recorder.Record), Log: n.cfg.Log,
+		Worker: n.cfg.Worker, Record: n.observed(buffer.Record), Log: n.cfg.Log,
 		Workspace: workspace.New(workspace.Config{Fence: n.fence}),
-		Messages:  n.conn.Worker().Messages, Sessions: sessions{n}, Asker: n.conn.Worker(), Secret: readSecret, Private: n.cfg.PrivateHooks, Hooks: n.cfg.Hooks,
+		Messages:  n.conn.Worker().Messages, Sessions: sessions{n}, Asker: n.conn.Worker(), Secret: n.readSecret, Private: n.cfg.PrivateHooks, Hooks: n.cfg.Hooks,
 	})
-	return recorder, err
+	return buffer, err
 }
 
-// observed has events counted that are recorded.
+// observed counts each event in the metrics before it is recorded.
 func (n *Node) observed(record func(context.Context, *schemas.Event)) func(context.Context, *schemas.Event) {
 	return func(ctx context.Context, ev *schemas.Event) {
 		n.observer.Event(ev)
@@ -35,38 +34,38 @@ func (n *Node) observed(record func(context.Context, *schemas.Event)) func(conte
 	}
 }
 
-// runHooks does what hooks need done beside their occasions, until ctx ends; whoever calls the result waits for it.
-func (n *Node) runHooks(ctx context.Context, recorder *events.EventBuffer) (wait func()) {
+// runHooks retries failed hooks and records events until ctx ends. wait ends both and waits for them.
+func (n *Node) runHooks(ctx context.Context, buffer *events.EventBuffer) (wait func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	retried, recorded := make(chan struct{}), make(chan struct{})
-	// The recorder is the last to end: what the others do at their end is recorded too.
+	// The buffer ends last: it also records the events of the shutdown.
 	recordCtx, endRecords := context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
 		defer close(retried)
-		_ = n.hooks.Retry(ctx) // it ends with ctx alone
+		_ = n.hooks.Retry(ctx) // it ends with ctx only
 	}()
 	go func() {
 		defer close(recorded)
-		_ = recorder.Run(recordCtx) // it ends with its context alone
+		_ = buffer.Run(recordCtx) // it ends with its context only
 	}()
 	return func() {
 		cancel()
 		<-retried
-		patience, stop := context.WithTimeout(context.WithoutCancel(ctx), stragglerPatience)
+		closeCtx, stop := context.WithTimeout(context.WithoutCancel(ctx), hookCloseTimeout)
 		defer stop()
-		if err := n.hooks.Close(patience); err != nil {
-			n.cfg.Log.Warn().Err(err).Msg("hooks")
+		if err := n.hooks.Close(closeCtx); err != nil {
+			n.cfg.Log.Warn().Err(err).Msg("hooks still running at shutdown")
 		}
 		endRecords()
 		<-recorded
 	}
 }
 
-// stragglerPatience is how long a worker that ends waits for hooks that do not heed their deadline.
-const stragglerPatience = 5 * time.Second
+// hookCloseTimeout bounds the wait, at shutdown, for hooks that ignore their deadline.
+const hookCloseTimeout = 5 * time.Second
 
-// fence says whether a session is still this worker's. The word of KV and the lease's own clock count, not what this worker
-// remembers: it may have been frozen meanwhile.
+// fence reports whether this worker still owns a session. It reads KV and the lease's clock, not this worker's memory: the worker
+// may have been frozen in between. Errors: lost.
 func (n *Node) fence(ctx context.Context, c schemas.Conversation) error {
 	s, _, err := n.conn.Worker().Sessions.Session(ctx, c.Tenant, c.Thread)
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
@@ -74,22 +73,24 @@ func (n *Node) fence(ctx context.Context, c schemas.Conversation) error {
 	}
 	w := n.worker.Load()
 	if err != nil || s.ID != c.Session || w == nil {
-		return schemas.Errorf(schemas.CodeLost, "session %s of thread %s is not this worker's any more: its workspace is not pushed from here", c.Session, c.Thread)
+		return schemas.Errorf(schemas.CodeLost, "this worker no longer owns session %s of thread %s: its workspace is not pushed", c.Session, c.Thread)
 	}
 	return w.Owns(ctx, c.Tenant, c.Thread, c.Epoch)
 }
 
-// sessions changes sessions for hooks, by the worker that owns them.
+// sessions lets hooks change sessions through the worker that owns them.
 type sessions struct{ node *Node }
 
-// ChangeSession changes a session.
+// ChangeSession applies change to a session. Errors: unavailable before the worker has started.
 func (s sessions) ChangeSession(ctx context.Context, c schemas.Conversation, change func(*schemas.Session)) error {
 	w := s.node.worker.Load()
 	if w == nil {
-		return schemas.Errorf(schemas.CodeUnavailable, "the worker has not begun")
+		return schemas.Errorf(schemas.CodeUnavailable, "session %s cannot be changed: the worker has not started yet", c.Session)
 	}
 	return w.Amend(ctx, c.Tenant, c.Thread, c.Session, change)
 }
 
-// readSecret reads what a template names. Its errors tell where it was looked for, never what was found.
-func readSecret(ref schemas.SecretRef) (string, error) { return template.Secret(ref, os.Getenv) }
+// readSecret reads a secret that a template names. Its errors name the place, never the value.
+func (n *Node) readSecret(ref schemas.SecretRef) (string, error) {
+	return template.Secret(ref, n.cfg.Getenv)
+}

@@ -13,67 +13,51 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
 
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/events/embedded"
 	"github.com/sluice-dev/sluice/hooks"
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testkit.Main(m, nil) }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func wantCode(t testing.TB, err error, code schemas.Code) {
-	t.Helper()
-	if got := schemas.CodeOf(err); got != code {
-		t.Fatalf("error %v has the code %q, want %q", err, got, code)
-	}
-}
-
-// cell is a NATS server, with what a hook's test needs of a worker.
+// cell is a NATS server with its streams, for the workers of a test.
 type cell struct {
 	t    testing.TB
 	ctx  context.Context
 	dir  string
 	conn *events.Conn
-	raw  *nats.Conn // a user's own
+	raw  *nats.Conn // a plain connection, as a user's service has
 }
 
 func newCell(t testing.TB) *cell {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	t.Cleanup(cancel)
-	c := &cell{t: t, ctx: ctx, dir: t.TempDir()}
+	c := &cell{t: t, ctx: testkit.Context(t), dir: t.TempDir()}
+	ctx := c.ctx
 	server, err := embedded.Start(embedded.Config{Dir: filepath.Join(c.dir, "nats"), StoreBytes: 16 << 30})
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(server.Close)
 	c.conn, err = events.Connect(events.Options{InProcess: server})
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(c.conn.Close)
-	must(t, c.conn.Ensure(ctx, events.Topology{Partitions: 1}))
+	testkit.Must(t, c.conn.Ensure(ctx, events.Topology{Partitions: 1}))
 	c.raw, err = nats.Connect("", nats.InProcessServer(server))
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(c.raw.Close)
 	return c
 }
 
-// worker runs a worker until the test's end, or until stop is called. What yaml holds is its templates. The chains are its own.
+// worker runs a worker with the templates in yaml until the test ends or stop is called, and returns its hooks.
 func (c *cell) worker(id, yaml string) (_ *hooks.Chains, stop func()) {
 	c.t.Helper()
 	templates := c.t.TempDir()
-	must(c.t, os.WriteFile(filepath.Join(templates, "all.yaml"), []byte(yaml), 0o600))
-	dir, err := os.MkdirTemp("", "sl") // short: it holds unix sockets
-	must(c.t, err)
+	testkit.Must(c.t, os.WriteFile(filepath.Join(templates, "all.yaml"), []byte(yaml), 0o600))
+	dir := testkit.ShortDir(c.t)
 	n := New(Config{
-		Worker: id, Provider: Local, Allowed: []string{Local}, RunFolder: filepath.Join(dir, "run"), Workspaces: filepath.Join(dir, "ws"),
+		Worker: id, Provider: schemas.ProviderLocal, Allowed: []string{schemas.ProviderLocal}, RunFolder: filepath.Join(dir, "run"), Workspaces: filepath.Join(dir, "ws"),
 		Grace: 100 * time.Millisecond, Log: zerolog.Nop(), PrivateHooks: true, Templates: templates,
 	}, c.conn)
 	ctx, cancel := context.WithCancel(c.ctx)
@@ -89,7 +73,6 @@ func (c *cell) worker(id, yaml string) (_ *hooks.Chains, stop func()) {
 		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
 			c.t.Error(err)
 		}
-		must(c.t, os.RemoveAll(dir))
 	})
 	c.t.Cleanup(stop)
 	return n.hooks, stop
@@ -101,7 +84,7 @@ func (c *cell) types() (out []string) {
 		out = append(out, string(ev.Type))
 		return nil
 	})
-	must(c.t, err)
+	testkit.Must(c.t, err)
 	return out
 }
 
@@ -111,124 +94,123 @@ func (c *cell) messages() (out []*schemas.Message) {
 		out = append(out, m)
 		return nil
 	})
-	must(c.t, err)
+	testkit.Must(c.t, err)
 	return out
 }
 
-func TestAConversationsHooksOverNATSAndAFolder(t *testing.T) {
+func TestHooksSaveAndPushConversation(t *testing.T) {
 	c := newCell(t)
 	cl, err := client.New(c.conn)
-	must(t, err)
+	testkit.Must(t, err)
 	sh := func(script string) string {
 		t.Helper()
 		r, err := cl.Exec(c.ctx, client.Request{Thread: "t1", Command: "sh", Args: []string{"-c", script}})
-		must(t, err)
+		testkit.Must(t, err)
 		return r.Stdout
 	}
 	tpl := &schemas.Template{
-		Name: "default", Sync: &schemas.TemplateSync{Location: "file://" + c.dir + "/kept/{tenant}/{agent}/{thread}"},
+		Name: "default", Sync: &schemas.TemplateSync{Location: "file://" + c.dir + "/store/{tenant}/{agent}/{thread}"},
 		Agent: &schemas.TemplateAgent{Command: []string{"agent"}},
 	}
 	yaml := "name: default\nsync: {location: '" + tpl.Sync.Location + "'}\nagent: {command: [agent]}\n"
 	first, stop := c.worker("w1", yaml)
 	sh("echo one > a")
 	info, err := cl.SessionInfo(c.ctx, "t1")
-	must(t, err)
-	who := schemas.Conversation{Tenant: info.Tenant, Thread: "t1", Template: "default", Session: info.ID, Epoch: info.Epoch}
-	dir := info.Workspace
+	testkit.Must(t, err)
+	current := schemas.Conversation{Tenant: info.Tenant, Thread: "t1", Template: "default", Session: info.ID, Epoch: info.Epoch}
 	run := func(chains *hooks.Chains, d schemas.HookData, dir string) {
 		t.Helper()
-		d.Conversation = who
-		if failed, err := chains.Run(c.ctx, tpl, d, dir, nil); err != nil || len(failed) > 0 {
-			t.Fatal(failed, err)
+		d.Conversation = current
+		failed, err := chains.Run(c.ctx, tpl, d, dir, nil)
+		testkit.Must(t, err)
+		if len(failed) > 0 {
+			t.Fatalf("hooks of %s failed: %v", d.Phase, failed)
 		}
 	}
 	prompt := &schemas.Message{Thread: "t1", Session: info.ID, Process: "p1", Role: schemas.RoleUser, Text: "hello", Time: time.Now().UTC()}
 	answer := &schemas.Message{Thread: "t1", Session: info.ID, Process: "p1", Role: schemas.RoleAgent, Text: "hi", Time: time.Now().UTC()}
-	run(first, schemas.HookData{Phase: schemas.PhaseMessage, Occasion: "p1", Message: prompt}, dir)
+	run(first, schemas.HookData{Phase: schemas.PhaseMessage, Occasion: "p1", Message: prompt}, info.Workspace)
 	finish := schemas.HookData{Phase: schemas.PhaseStreamFinish, Occasion: "p1", Message: answer, Usage: &schemas.Usage{InputTokens: 1}}
-	run(first, finish, dir)
+	run(first, finish, info.Workspace)
 	info, err = cl.SessionInfo(c.ctx, "t1")
-	must(t, err)
-	if info.Messages != 1 || info.Usage.InputTokens != 1 || info.Version == "" {
-		t.Errorf("the session: %+v", info)
+	testkit.Must(t, err)
+	testkit.Equal(t, "messages and input tokens of the session", []int64{info.Messages, info.Usage.InputTokens}, []int64{1, 1})
+	if info.Version == "" {
+		t.Error("the session has no version of its workspace")
 	}
 	sh("echo two > b")
 	stopped, err := cl.StopSession(c.ctx, "t1")
-	must(t, err)
-	if stopped.ID != who.Session {
-		t.Errorf("session %s was stopped", stopped.ID)
-	}
+	testkit.Must(t, err)
+	testkit.Equal(t, "session stopped", stopped.ID, current.Session)
 	stop()
 	want := strings.Fields(`hook.started sync.pulled hook.finished coldstart.finished
 		hook.started message.saved hook.finished
 		hook.started message.saved hook.finished hook.started hook.finished hook.started sync.pushed hook.finished
 		hook.started sync.pushed hook.finished hook.started hook.finished session.terminated`)
 	got := slices.DeleteFunc(c.types(), func(typ string) bool { return !slices.Contains(want, typ) })
-	if strings.Join(got, " ") != strings.Join(want, " ") {
-		t.Errorf("events %q\nwant   %q", got, want)
-	}
+	testkit.Equal(t, "event types", got, want)
 
-	// Another worker goes on with the workspace as it was pushed last. An occasion that is delivered to it again is stored once.
+	// Another worker continues with the workspace as last pushed. A phase that is delivered to it again is stored once.
 	second, _ := c.worker("w2", yaml)
-	if got := sh("cat a b"); got != "one\ntwo\n" {
-		t.Errorf("the workspace on another worker: %q", got)
-	}
-	old := who
+	testkit.Equal(t, "workspace on the second worker", sh("cat a b"), "one\ntwo\n")
+	old := current
 	info, err = cl.SessionInfo(c.ctx, "t1")
-	must(t, err)
-	who.Session, who.Epoch = info.ID, info.Epoch
+	testkit.Must(t, err)
+	current.Session, current.Epoch = info.ID, info.Epoch
 	run(second, finish, info.Workspace)
-	if got := c.messages(); len(got) != 2 || got[0].Text != "hello" || got[1].Text != "hi" {
-		t.Errorf("%d messages", len(got))
+	var texts []string
+	for _, m := range c.messages() {
+		texts = append(texts, m.Text)
 	}
+	testkit.Equal(t, "messages", texts, []string{"hello", "hi"})
 
-	// Whoever still believes to own the thread pushes nothing.
+	// A worker that lost the thread and does not know it pushes nothing.
 	stale := c.t.TempDir()
-	must(t, os.WriteFile(filepath.Join(stale, "a"), []byte("stale"), 0o600))
-	for _, c2 := range []*hooks.Chains{first, second} {
-		failed, err := c2.Run(c.ctx, tpl, schemas.HookData{Phase: schemas.PhaseTerminate, Occasion: "stale", Conversation: old}, stale, nil)
-		if err != nil || len(failed) != 1 || failed[0] != schemas.HookPush || c2.Pending() != 0 {
-			t.Error(failed, err, c2.Pending())
-		}
+	testkit.Must(t, os.WriteFile(filepath.Join(stale, "a"), []byte("stale"), 0o600))
+	for _, chains := range []*hooks.Chains{first, second} {
+		failed, err := chains.Run(c.ctx, tpl, schemas.HookData{Phase: schemas.PhaseTerminate, Occasion: "stale", Conversation: old}, stale, nil)
+		testkit.Must(t, err)
+		testkit.Equal(t, "failed hooks of the stale session", failed, []string{schemas.HookPush})
+		testkit.Equal(t, "pending hooks of the stale session", chains.Pending(), 0)
 	}
-	entries, err := os.ReadDir(filepath.Join(c.dir, "kept", "default", "default", "t1", ".sandbox-state.d", "versions"))
-	if err != nil || len(entries) != 1 { // the first push's; the second one's is the current state
-		t.Errorf("%d versions, %v", len(entries), err)
+	entries, err := os.ReadDir(filepath.Join(c.dir, "store", "default", "default", "t1", ".sandbox-state.d", "versions"))
+	testkit.Must(t, err)
+	if len(entries) != 1 { // the first push's; the second push's is the current state
+		t.Errorf("%d old versions are stored, want 1", len(entries))
 	}
 }
 
-func TestARequestHookOverNATS(t *testing.T) {
+func TestRequestHookAsksOverNATS(t *testing.T) {
 	c := newCell(t)
 	chains, _ := c.worker("w1", "name: any\n")
-	who := schemas.Conversation{Tenant: schemas.DefaultTenant, Thread: "t1", Session: "s1", Epoch: 1}
+	conversation := schemas.Conversation{Tenant: schemas.DefaultTenant, Thread: "t1", Session: "s1", Epoch: 1}
 	critical := true
 	ask := func(subject string, timeout int64) error {
 		tpl := &schemas.Template{Name: "tpl", Hooks: map[schemas.Phase][]schemas.HookSpec{
 			schemas.PhaseTerminate: {{Subject: subject, Critical: &critical, TimeoutMS: timeout}},
 		}}
-		_, err := chains.Run(c.ctx, tpl, schemas.HookData{Phase: schemas.PhaseTerminate, Occasion: subject, Conversation: who}, "", nil)
+		_, err := chains.Run(c.ctx, tpl, schemas.HookData{Phase: schemas.PhaseTerminate, Occasion: subject, Conversation: conversation}, "", nil)
 		return err
 	}
 	answer := func(subject string, f func(*nats.Msg)) {
 		_, err := c.raw.Subscribe(subject, f)
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	answer("mine.ok", func(m *nats.Msg) {
-		if !strings.Contains(string(m.Data), `"occasion":"mine.ok"`) {
-			t.Errorf("%s", m.Data)
+		if want := `"occasion":"mine.ok"`; !strings.Contains(string(m.Data), want) {
+			t.Errorf("request = %s, want one with %s", m.Data, want)
 		}
 		_ = m.Respond(nil)
 	})
 	answer("mine.no", func(m *nats.Msg) { _ = m.Respond([]byte(`{"code":"policy_denied","message":"not today"}`)) })
 	answer("mine.never", func(*nats.Msg) {})
-	must(t, c.raw.Flush())
-	must(t, ask("mine.ok", 0))
-	wantCode(t, ask("mine.no", 0), schemas.CodePolicyDenied)
-	wantCode(t, ask("mine.never", 50), schemas.CodeDeadlineExceeded)
+	testkit.Must(t, c.raw.Flush())
+	testkit.Must(t, ask("mine.ok", 0))
+	testkit.WantCode(t, ask("mine.no", 0), schemas.CodePolicyDenied)
+	testkit.WantCode(t, ask("mine.never", 50), schemas.CodeDeadlineExceeded)
 	err := ask("mine.nobody", 0)
-	wantCode(t, err, schemas.CodeUnavailable)
-	if !strings.Contains(err.Error(), "no responder on mine.nobody") {
-		t.Error(err)
+	testkit.WantCode(t, err, schemas.CodeUnavailable)
+	if want := "no responder on mine.nobody"; !strings.Contains(err.Error(), want) {
+		t.Errorf("error = %q, want one with %q", err, want)
 	}
 }

@@ -53,6 +53,8 @@ type Config struct {
 	Templates string
 	// Reload reloads the folder of templates at each value. Default: never.
 	Reload <-chan struct{}
+	// Getenv reads the environment variables that templates name as secrets. Default: none is set.
+	Getenv func(string) string
 	// Metrics is the registry of the worker's metrics. Default: a private one.
 	Metrics *prometheus.Registry
 	// Log gets one line per command. Default: nothing is logged.
@@ -73,6 +75,9 @@ type Node struct {
 func New(cfg Config, conn *events.Conn) *Node {
 	if cfg.Metrics == nil {
 		cfg.Metrics = prometheus.NewRegistry()
+	}
+	if cfg.Getenv == nil {
+		cfg.Getenv = func(string) string { return "" }
 	}
 	return &Node{cfg: cfg, conn: conn}
 }
@@ -100,14 +105,14 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	defer n.keep(ctx, providers)()
+	defer n.maintain(ctx, providers)()
 	recorder, err := n.makeHooks()
 	if err != nil {
 		return err
 	}
 	defer n.runHooks(ctx, recorder)()
 	accepts := make(chan struct{})
-	defer n.keepTemplates(ctx, accepts)()
+	defer n.publishTemplates(ctx, accepts)()
 	onReady := sync.OnceFunc(func() {
 		ready()
 		close(accepts)

@@ -2,7 +2,11 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluice-dev/sluice/sandbox"
@@ -12,88 +16,208 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// providers makes the providers the operator allows.
+// provider is a row of the provider table. To add a provider, add a row: --provider and its help, the choice of auto, the error
+// texts and `sluice doctor` are derived from the table.
+type provider struct {
+	// name is the value of --provider, of a template's provider and of a session's.
+	name string
+	// isolates makes the provider a candidate for auto. The order of the rows is the order of preference.
+	isolates bool
+	// images reports that sandboxes are made from images: --image and --pool are for this provider.
+	images bool
+	// usage says what to add to `sluice exec` so that auto, which chose a row before, uses this provider. Empty for none.
+	usage string
+	// check reports what the provider offers on this machine. Errors: unavailable, with what is missing and how to get it.
+	check func(ctx context.Context) (string, error)
+	// listens reports without a request whether the provider can be offered beside the one that auto chose. Nil: never.
+	listens func() bool
+	// make returns the provider for a worker.
+	make func(*Node) (sandbox.Provider, error)
+}
+
+// providerTable has a row for each provider.
+func providerTable() []provider {
+	return []provider{
+		{name: schemas.ProviderJail, isolates: true, check: checkJail, make: (*Node).newJail},
+		{
+			name: schemas.ProviderDocker, isolates: true, images: true, usage: "`sluice exec --image IMAGE` uses a container",
+			check: checkDocker, listens: docker.Listens, make: (*Node).newDocker,
+		},
+		{name: schemas.ProviderLocal, check: checkLocal, make: (*Node).newLocal},
+	}
+}
+
+// ProviderNames lists what --provider takes: "auto, jail, docker or local".
+func ProviderNames() string { return oneOf(append([]string{schemas.ProviderAuto}, rowNames()...)) }
+
+// ImageProvider is the provider whose sandboxes are made from images.
+func ImageProvider() string {
+	table := providerTable()
+	return table[slices.IndexFunc(table, func(p provider) bool { return p.images })].name
+}
+
+func rowNames() (names []string) {
+	for _, p := range providerTable() {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+func oneOf(names []string) string {
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
+}
+
+func row(name string) (provider, error) {
+	for _, p := range providerTable() {
+		if p.name == name {
+			return p, nil
+		}
+	}
+	return provider{}, schemas.Errorf(schemas.CodeInvalidArgument, "unknown provider %q: use %s", name, oneOf(rowNames()))
+}
+
+// Choice is which providers a worker offers.
+type Choice struct {
+	// Default is for commands that name no provider. Empty: such commands are refused.
+	Default string
+	// Allowed are the providers that commands may name.
+	Allowed []string
+}
+
+// checkTimeout bounds one provider's check.
+const checkTimeout = 5 * time.Second
+
+// Choose returns what a worker offers that is started with this --provider. auto is the first provider of the table that isolates
+// and runs here; commands may also name the later ones that listen. auto is never local. Errors: unavailable, invalid_argument.
+func Choose(ctx context.Context, name string) (Choice, error) {
+	if name != "" && name != schemas.ProviderAuto {
+		p, err := row(name)
+		return Choice{p.name, []string{p.name}}, err
+	}
+	var c Choice
+	var failed error
+	for _, p := range providerTable() {
+		switch {
+		case !p.isolates:
+		case c.Default != "":
+			if p.listens != nil && p.listens() {
+				c.Allowed = append(c.Allowed, p.name)
+			}
+		default:
+			if _, err := p.checkWithin(ctx); err == nil {
+				c = Choice{p.name, []string{p.name}}
+			} else if failed == nil {
+				failed = err
+			} else {
+				failed = fmt.Errorf("%w; %w", failed, err)
+			}
+		}
+	}
+	if c.Default == "" {
+		return c, schemas.Errorf(schemas.CodeUnavailable,
+			"no provider that isolates commands runs on this machine: %w; run `sluice doctor`, or use --provider local, without isolation, for commands you trust", failed)
+	}
+	return c, nil
+}
+
+// Check is what a provider offers on this machine.
+type Check struct {
+	// Provider is its name.
+	Provider string
+	// Found describes it; with Err, it is what is missing and how to get it.
+	Found string
+	Err   error
+}
+
+// CheckProviders checks each provider of the table, and then auto.
+func CheckProviders(ctx context.Context) (checks []Check) {
+	auto := Check{Provider: schemas.ProviderAuto}
+	for _, p := range providerTable() {
+		c := Check{Provider: p.name}
+		if c.Found, c.Err = p.checkWithin(ctx); c.Err != nil {
+			c.Found = c.Err.Error()
+		}
+		checks = append(checks, c)
+		switch {
+		case c.Err != nil || !p.isolates:
+		case auto.Found == "" && p.images:
+			auto.Found = p.name + ": name the image with --image"
+		case auto.Found == "":
+			auto.Found = p.name
+		case p.usage != "":
+			auto.Found += "; " + p.usage
+		}
+	}
+	if auto.Found == "" {
+		auto.Err = schemas.Errorf(schemas.CodeUnavailable, "no provider that isolates commands runs on this machine: fix one of those above")
+		auto.Found = auto.Err.Error()
+	}
+	return append(checks, auto)
+}
+
+func (p *provider) checkWithin(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	return p.check(ctx)
+}
+
+func checkJail(context.Context) (string, error) {
+	limits, err := jail.Check()
+	return "isolates with namespaces, a system call filter and limits; " + strings.TrimPrefix(limits, "provider jail: "), err
+}
+
+func checkDocker(ctx context.Context) (string, error) {
+	if runtime.GOOS != "linux" {
+		return "", schemas.Errorf(schemas.CodeUnavailable, "provider docker runs on Linux only: use --provider local for commands you trust, or a worker on Linux")
+	}
+	engine, err := docker.Probe(ctx, "")
+	return "engine " + engine, err
+}
+
+func checkLocal(context.Context) (string, error) {
+	return "runs everywhere and isolates nothing: use --provider local for commands you trust", nil
+}
+
+// providers makes the providers that the operator allows. With an error it returns those made before it, for the caller to close.
 func (n *Node) providers() (map[string]sandbox.Provider, error) {
 	out := make(map[string]sandbox.Provider)
 	for _, name := range n.cfg.Allowed {
-		switch name {
-		case Local:
-			p, err := local.New(local.Config{RunDir: n.cfg.RunFolder, Warn: func(text string) {
-				n.cfg.Log.Warn().Msg(text)
-			}})
-			if err != nil {
-				return nil, err
-			}
-			out[name] = p
-		case Docker:
-			p, err := n.newDocker()
-			if err != nil {
-				return nil, err
-			}
-			out[name] = p
-		case Jail:
-			// A folder of its own: the two providers name their sockets alike.
-			p, err := jail.New(jail.Config{RunDir: filepath.Join(n.cfg.RunFolder, "j"), Warn: func(text string) {
-				n.cfg.Log.Warn().Msg(text)
-			}})
-			if err != nil {
-				return nil, err
-			}
-			out[name] = p
-		default:
-			return nil, noProvider(name)
+		p, err := row(name)
+		if err != nil {
+			return out, err
+		}
+		if out[name], err = p.make(n); err != nil {
+			delete(out, name)
+			return out, err
 		}
 	}
 	return out, nil
 }
 
-// Names of providers.
-const (
-	Auto   = "auto"   // whichever isolates best here
-	Jail   = "jail"   // Linux namespaces
-	Docker = "docker" // containers; needs an engine and an image
-	Local  = "local"  // isolates nothing
-)
-
-// Choice is which kinds of sandbox a worker makes.
-type Choice struct {
-	// Default is for commands that name none. Empty: such commands are refused.
-	Default string
-	// Allowed are those that commands may name.
-	Allowed []string
+// imageProvider is the one of these providers that makes sandboxes from images; empty for none.
+func imageProvider(providers map[string]sandbox.Provider) string {
+	if name := ImageProvider(); providers[name] != nil {
+		return name
+	}
+	return ""
 }
 
-// probePatience is how long an engine may take to say that it is there.
-const probePatience = 5 * time.Second
-
-// Choose is what a worker offers that was started with this --provider. auto is jail, and docker where that is impossible; where
-// both are there, commands may name docker too. It never comes to local. Errors: unavailable, invalid_argument.
-func Choose(ctx context.Context, name string) (Choice, error) {
-	switch name {
-	case "", Auto:
-	case Local, Jail, Docker:
-		return Choice{name, []string{name}}, nil
-	default:
-		return Choice{}, noProvider(name)
-	}
-	_, jailErr := jail.Check()
-	if jailErr == nil {
-		c := Choice{Jail, []string{Jail}}
-		if docker.Listens() {
-			c.Allowed = append(c.Allowed, Docker)
-		}
-		return c, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, probePatience)
-	defer cancel()
-	_, dockerErr := docker.Probe(ctx, "")
-	if dockerErr == nil {
-		return Choice{Docker, []string{Docker}}, nil
-	}
-	return Choice{}, schemas.Errorf(schemas.CodeUnavailable,
-		"no provider that isolates commands runs here: %w; %w; `sluice doctor` tells more. `--provider local` runs them without isolation: only if you trust them", jailErr, dockerErr)
+func (n *Node) newLocal() (sandbox.Provider, error) {
+	return provided(local.New(local.Config{RunDir: n.cfg.RunFolder, Warn: n.warn}))
 }
 
-func noProvider(name string) error {
-	return schemas.Errorf(schemas.CodeInvalidArgument, "provider: there is no provider %q in this version: jail, docker and local are", name)
+func (n *Node) newJail() (sandbox.Provider, error) {
+	// A subfolder: jail and local give their sockets the same names.
+	return provided(jail.New(jail.Config{RunDir: filepath.Join(n.cfg.RunFolder, "j"), Warn: n.warn}))
 }
+
+// provided keeps a nil pointer from becoming a provider that is not nil.
+func provided[P sandbox.Provider](p P, err error) (sandbox.Provider, error) {
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (n *Node) warn(text string) { n.cfg.Log.Warn().Msg(text) }

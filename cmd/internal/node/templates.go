@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"os"
 	"time"
 
 	"github.com/sluice-dev/sluice/processor"
@@ -17,13 +16,12 @@ var (
 	_ processor.Policy    = (*policy.Policy)(nil)
 )
 
-// publishEvery is how long a worker waits with templates that could not be written, until it tries again.
-const publishEvery = 5 * time.Second
+// publishRetry is the wait before templates that could not be published are published again.
+const publishRetry = 5 * time.Second
 
-// keepTemplates writes this worker's templates where callers can read them, and reads the folder anew whenever Reload says so. It
-// begins once the worker accepts commands, which nobody should wait for longer than need be, and ends with ctx; whoever calls the
-// result waits for it.
-func (n *Node) keepTemplates(ctx context.Context, accepts <-chan struct{}) (wait func()) {
+// publishTemplates writes this worker's templates to KV for callers to read, and reads the folder again at each Reload. It starts
+// once the worker accepts commands, to keep the start short, and runs until ctx ends. wait ends it and waits for it.
+func (n *Node) publishTemplates(ctx context.Context, accepts <-chan struct{}) (wait func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -45,7 +43,7 @@ func (n *Node) keepTemplates(ctx context.Context, accepts <-chan struct{}) (wait
 			}
 			if err := n.conn.Worker().Roster.SaveTemplates(ctx, n.templates.List()); err != nil && ctx.Err() == nil {
 				n.cfg.Log.Warn().Err(err).Msg("templates not published")
-				retry.Reset(publishEvery)
+				retry.Reset(publishRetry)
 			}
 		}
 	}()
@@ -55,7 +53,7 @@ func (n *Node) keepTemplates(ctx context.Context, accepts <-chan struct{}) (wait
 	}
 }
 
-// reloadTemplates reads the folder anew. What is wrong with it is logged line by line, and changes nothing.
+// reloadTemplates reads the folder again. Each problem is logged with its line; with any problem the templates stay as they were.
 func (n *Node) reloadTemplates() {
 	err := n.templates.Reload()
 	problems, ok := errors.AsType[template.Problems](err)
@@ -64,20 +62,20 @@ func (n *Node) reloadTemplates() {
 	}
 	switch {
 	case ok:
-		n.cfg.Log.Error().Int("problems", len(problems)).Msg("templates not reloaded: those from before stay")
+		n.cfg.Log.Error().Int("problems", len(problems)).Msg("templates not reloaded: the ones in use stay")
 	case err != nil:
-		n.cfg.Log.Error().Err(err).Msg("templates not reloaded: those from before stay")
+		n.cfg.Log.Error().Err(err).Msg("templates not reloaded: the ones in use stay")
 	default:
 		n.cfg.Log.Info().Int("templates", len(n.templates.List())).Msg("templates_reloaded")
 	}
 }
 
-// secrets are a template's, from this worker's environment and files.
-func (*Node) secrets(t *schemas.Template) (map[string]string, error) {
-	return template.Secrets(t, os.Getenv)
+// secrets reads a template's secrets from this worker's environment and files.
+func (n *Node) secrets(t *schemas.Template) (map[string]string, error) {
+	return template.Secrets(t, n.cfg.Getenv)
 }
 
-// roster registers the worker with the templates it has.
+// roster adds the names of the templates to the worker's registration.
 type roster struct {
 	processor.Roster
 	templates *template.Store

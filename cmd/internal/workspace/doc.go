@@ -1,6 +1,5 @@
-// Package workspace carries sessions' workspaces to and from where their templates keep them: it joins the hooks that ask for it
-// with package syncer.
+// Package workspace pulls and pushes the workspaces of sessions: it joins the hooks that ask for it with package syncer.
 //
-//	hooks ──pull, push──► Keeper ──location──► Places ──► syncer ──► s3store | dirstore
-//	                         └─ one operation for each folder at a time, and fenced: a worker that was replaced pushes nothing
+//	hooks ──pull, push──► Syncer ──URL──► Locations ──► syncer.Syncer ──► s3store | dirstore
+//	                         └─ one operation a folder at a time, and fenced: a worker that lost the session pushes nothing
 package workspace

@@ -7,36 +7,29 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
-// Two `sluice exec` at once, with no server running, share one data folder and both work.
+// Two `sluice exec` at once share a data folder without a server.
 func TestTwoExecsShareADataFolder(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	fifo := c.fifo("go")
 	host := c.spawn(execArgs("-n", "--", "bash", "-c", "echo host; read -r line < "+fifo+"; echo $line; exit 3")...)
-	if got := host.line(); got != "host" {
-		t.Fatalf("%q", got)
-	}
+	host.wantLine("host")
 	guest := c.spawn(execArgs("-n", "--", "bash", "-c", "echo guest; exit 4")...)
-	if code, out := guest.wait(); code != 4 || out != "guest\n" {
-		t.Errorf("the guest: code %d, %q", code, out)
-	}
-	if got := c.run("process", "list"); !strings.Contains(got.stdout, "echo host") {
-		t.Errorf("the guest's list: %+v", got)
-	}
+	guest.wantEnd(4, "guest\n")
+	c.run("process", "list").check(t).printsPart("echo host")
 	c.release("go", "on")
-	if code, out := host.wait(); code != 3 || out != "on\n" {
-		t.Errorf("the host: code %d, %q", code, out)
-	}
-	// Both are on record for a third one.
-	if got := c.run("process", "list", "--all"); strings.Count(got.stdout, "exited") != 2 {
-		t.Errorf("%+v", got)
-	}
+	host.wantEnd(3, "on\n")
+	// Both are on record for a third command.
+	list := c.run("process", "list", "--all")
+	testkit.Equal(t, "exited processes on record", strings.Count(list.stdout, "exited"), 2)
 }
 
-// The host has done its own command and waits for its guest's.
-func TestAHostWaitsForItsGuests(t *testing.T) {
+// A host whose own command has ended waits for its guests' commands.
+func TestHostWaitsForGuests(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	first, second := c.fifo("first"), c.fifo("second")
@@ -47,16 +40,12 @@ func TestAHostWaitsForItsGuests(t *testing.T) {
 	c.release("first", "on")
 	host.awaitStderr("waiting for them")
 	c.release("second", "over")
-	if code, out := guest.wait(); code != 4 || out != "over\n" {
-		t.Errorf("the guest: code %d, %q", code, out)
-	}
-	if code, _ := host.wait(); code != 0 {
-		t.Errorf("the host: code %d", code)
-	}
+	guest.wantEnd(4, "over\n")
+	host.wantExit(0)
 }
 
-// A host killed with SIGKILL: the guest takes over, and goes on with its own process and with the host's.
-func TestAGuestTakesOverFromAHostThatIsKilled(t *testing.T) {
+// A host is killed with SIGKILL: the guest becomes the host, and both processes continue.
+func TestGuestTakesOverFromKilledHost(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	host := c.spawn(execArgs("-n", "--key", "host", "--", "bash", "-c", "echo host; read -r line < "+c.fifo("host")+"; echo $line; exit 3")...)
@@ -68,17 +57,15 @@ func TestAGuestTakesOverFromAHostThatIsKilled(t *testing.T) {
 	c.release("guest", "on")
 	code, rest := guest.wait()
 	if code != 4 || rest != "on\n" {
-		t.Errorf("the guest: code %d, %q, %s", code, rest, guest.stderr)
+		t.Errorf("guest: exit code %d, output %q, want 4 and %q; standard error: %s", code, rest, "on\n", guest.stderr)
 	}
-	// Whoever asks again for what the dead one ran is told, by the record.
-	if got := c.exec("--key", "host", "-n", "--", "bash", "-c", "echo host; read -r line < "+filepath.Join(c.data, "host")+"; echo $line; exit 3"); got.code != 3 || got.stdout != "host\nover\n" {
-		t.Errorf("%+v", got)
-	}
+	// The same key returns the result of the killed host's process.
+	c.exec("--key", "host", "-n", "--", "bash", "-c", "echo host; read -r line < "+filepath.Join(c.data, "host")+"; echo $line; exit 3").check(t).exits(3).prints("host\nover\n")
 	c.good()
 }
 
-// Five at once, none of which is there before: one of them hosts, all work, none loses its command as another one ends.
-func TestFiveExecsAtOnceAllWork(t *testing.T) {
+// Five execs start at once: one becomes the host, and none loses its command when another one ends.
+func TestFiveExecsShareADataFolder(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	for round := range 3 {
@@ -94,14 +81,14 @@ func TestFiveExecsAtOnceAllWork(t *testing.T) {
 		all.Wait()
 		for i, g := range got {
 			if g.code != i+10 || strings.Count(g.stdout, "\n") != i+1 {
-				t.Errorf("round %d, %d: %+v", round, i, g)
+				t.Errorf("round %d, exec %d: exit code %d with output %q, want %d with %d lines: %s", round, i, g.code, g.stdout, i+10, i+1, g.stderr)
 			}
 		}
 	}
 }
 
-// A second interrupt ends the host at once, whatever its process thinks of signals.
-func TestAHostThatIsLeftTakesItsProcessAlong(t *testing.T) {
+// A second signal ends the host and its process at once, even if the process ignores signals.
+func TestInterruptedHostKillsItsProcess(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	arg := uniqueSeconds()
@@ -111,11 +98,11 @@ func TestAHostThatIsLeftTakesItsProcessAlong(t *testing.T) {
 	host.signal(syscall.SIGINT)
 	host.signal(syscall.SIGTERM)
 	if code, _ := host.wait(); code != 128+int(syscall.SIGTERM) && code != 128+int(syscall.SIGINT) {
-		t.Errorf("code %d", code)
+		t.Errorf("exit code = %d, want 128 plus SIGTERM or SIGINT", code)
 	}
 	waitGone(t, tree)
 	if !strings.Contains(host.stderr.String(), "ends with it") {
-		t.Errorf("it does not say what became of the process: %s", host.stderr)
+		t.Errorf("standard error = %q, want one with %q", host.stderr, "ends with it")
 	}
 	c.good()
 }

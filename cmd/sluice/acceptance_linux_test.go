@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,24 +12,21 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
-// `sluice exec … -- seq 1 5000000` has the same sha256 as `seq` itself; the same through `logs --from 1` afterwards, by another
-// process.
-func TestSeqHasTheDigestOfSeqItself(t *testing.T) {
+// The output of seq has the same SHA-256 through `exec`, and through `logs --from 1` in another process afterwards.
+func TestExecAndLogsPassLargeOutputUnchanged(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	want := seqDigest(t, 5000000)
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = null.Close() }()
+	null := c.null()
 	w, sum := digest()
 	var stderr buffer
 	if code := c.runTo(null, w, &stderr, execArgs("--key", "seq", "--", "seq", "1", "5000000")...); code != 0 || sum() != want {
-		t.Errorf("exec: code %d, %s, want %s: %s", code, sum(), want, &stderr)
+		t.Errorf("exec: exit code %d with digest %s, want 0 with %s; standard error: %s", code, sum(), want, &stderr)
 	}
 	id := schemas.ProcessID(schemas.DefaultTenant, "t1", "seq")
 	logs := c.spawn("logs", "--from", "1", id)
@@ -39,43 +35,40 @@ func TestSeqHasTheDigestOfSeqItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code, _ := logs.wait(); code != 0 || sum() != want {
-		t.Errorf("logs: code %d, %s, want %s", code, sum(), want)
+		t.Errorf("logs: exit code %d with digest %s, want 0 with %s", code, sum(), want)
 	}
 }
 
-// uniqueSeconds is how long a sleep is told to last: an argument that no other process has.
+// uniqueSeconds is a duration for sleep: an argument that no other process has.
 func uniqueSeconds() string { return fmt.Sprintf("300.%09d", rand.IntN(1e9)) }
 
-// `--timeout 1s -- bash -c 'sleep 300 & sleep 300'` ends with 124 within 3 s, with what was printed until then, and no `sleep`
-// is left.
-func TestATimeoutEndsTheWholeTree(t *testing.T) {
+// After --timeout, exec exits with 124, the output until then is printed, and no process of the command is left.
+func TestTimeoutKillsProcessTree(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.up()
-	c.good() // the sandbox is there: what is measured is the timeout
+	c.good() // starts the sandbox: only the timeout is measured
 	arg := uniqueSeconds()
 	begin := time.Now()
 	got := c.exec("--timeout", "1s", "--", "bash", "-c", "echo before; sleep "+arg+" & setsid sleep "+arg+" & sleep "+arg)
 	took := time.Since(begin)
-	t.Logf("it took %s", took.Round(time.Millisecond))
+	t.Logf("exec took %s", took.Round(time.Millisecond))
 	if limit := 10 * time.Second; took > limit {
-		t.Errorf("it took %s, more than %s", took, limit)
+		t.Errorf("exec took %s, want at most %s", took, limit)
 	}
-	if got.code != 124 || got.stdout != "before\n" || !strings.Contains(got.stderr, "timed out after 1") {
-		t.Errorf("%+v", got)
-	}
+	got.check(t).exits(124).prints("before\n").reports("timed out after 1")
 	if left := withArgument(t, arg); len(left) != 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("processes %v still run, want none", left)
 	}
 	r := c.exec("--json", "--timeout", "100ms", "--", "sleep", arg).result(t)
-	if r.Reason != schemas.ReasonTimedOut || r.ExitCode != 124 || r.Success {
-		t.Errorf("%+v", r)
-	}
+	testkit.Equal(t, "reason", r.Reason, schemas.ReasonTimedOut)
+	testkit.Equal(t, "exit code", r.ExitCode, 124)
+	testkit.Equal(t, "success", r.Success, false)
 	c.good()
 }
 
-// The same --key twice runs once and answers the same; the same key with another command is a conflict.
-func TestTheSameKeyRunsOnce(t *testing.T) {
+// A command that is repeated with its key runs once and returns the same result. Another command with that key is a conflict.
+func TestSameKeyRunsOnce(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.up()
@@ -83,13 +76,14 @@ func TestTheSameKeyRunsOnce(t *testing.T) {
 		return execArgs("--key", key, "--", "bash", "-c", "echo "+key+" >> runs; echo $RANDOM$RANDOM$RANDOM; exit 5")
 	}
 	first := c.run(run("once")...)
-	if second := c.run(run("once")...); first.code != 5 || second.code != 5 || first.stdout == "" || second.stdout != first.stdout {
-		t.Errorf("%+v, then %+v", first, second)
+	if first.check(t).exits(5); first.stdout == "" {
+		t.Error("the command printed nothing, want a random number")
 	}
+	c.run(run("once")...).check(t).exits(5).prints(first.stdout)
 	c.exec("--key", "once", "--", "true").wantError(t, schemas.CodeConflict, "key", "t1")
 	c.exec("--key", "once", "--timeout", "5s", "--", "bash", "-c", "echo once >> runs; echo $RANDOM$RANDOM$RANDOM; exit 5").wantError(t, schemas.CodeConflict)
 
-	// Eight at once: one runs, the others hear of it.
+	// Eight at once: one runs, the others get its result.
 	got := make([]outcome, 8)
 	var all sync.WaitGroup
 	for i := range got {
@@ -97,14 +91,12 @@ func TestTheSameKeyRunsOnce(t *testing.T) {
 	}
 	all.Wait()
 	for _, g := range got {
-		if g.code != 5 || g.stdout != got[0].stdout || g.stdout == "" {
-			t.Errorf("%+v, another one %+v", g, got[0])
-		}
+		g.check(t).exits(5).prints(got[0].stdout)
 	}
 	if runs := c.exec("--", "sort", "runs"); runs.stdout != "eight\nonce\n" {
 		t.Errorf("what ran: %q", runs.stdout)
 	}
-	// Conflicting ones at once: one runs, the others are refused.
+	// Eight different commands at once with one key: one runs, the others are rejected.
 	var codes [8]int
 	for i := range codes {
 		all.Go(func() {
@@ -117,28 +109,26 @@ func TestTheSameKeyRunsOnce(t *testing.T) {
 		if code == 0 {
 			ran++
 		} else if code != schemas.ExitSluiceFailed {
-			t.Errorf("exit code %d", code)
+			t.Errorf("exit code = %d, want 0 or %d", code, schemas.ExitSluiceFailed)
 		}
 	}
 	if fights := c.exec("--", "cat", "fights"); ran != 1 || strings.Count(fights.stdout, "\n") != 1 {
-		t.Errorf("%d succeeded; what ran: %q", ran, fights.stdout)
+		t.Errorf("%d commands succeeded and %q ran, want one", ran, fights.stdout)
 	}
 }
 
-// The client killed with SIGKILL in mid-run: the process goes on, its result and whole log can be read.
-func TestTheProcessSurvivesItsClient(t *testing.T) {
+// A client is killed with SIGKILL while its command runs: the process continues, and its result and log are complete.
+func TestProcessSurvivesItsClient(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.up()
 	args := execArgs("--key", "k", "-n", "--", "bash", "-c", "seq 1 1000; read -r line < "+c.fifo("go")+"; seq 1001 2000; exit 9")
 	x := c.spawn(args...)
-	if got := x.line(); got != "1" {
-		t.Fatalf("%q", got)
-	}
+	x.wantLine("1")
 	id := c.only()
 	x.kill()
 	if got := c.only(); got != id {
-		t.Errorf("%s runs, not %s", got, id)
+		t.Errorf("process %s runs, want %s", got, id)
 	}
 	c.release("go", "on")
 	var want strings.Builder
@@ -146,32 +136,31 @@ func TestTheProcessSurvivesItsClient(t *testing.T) {
 		fmt.Fprintln(&want, i)
 	}
 	if got := c.run("logs", "-f", id); got.stdout != want.String() || got.code != 0 {
-		t.Errorf("the log: code %d, %d bytes, want %d", got.code, len(got.stdout), want.Len())
+		t.Errorf("logs -f: exit code %d with %d bytes, want 0 with %d", got.code, len(got.stdout), want.Len())
 	}
 	if got := c.run("logs", id); got.stdout != want.String() {
-		t.Errorf("the log afterwards: %d bytes, want %d", len(got.stdout), want.Len())
+		t.Errorf("logs: %d bytes, want %d", len(got.stdout), want.Len())
 	}
-	// The same key again is answered, not run: the fifo would hold it up.
+	// The same key returns the result. A second run would wait for the fifo.
 	r := c.run(append([]string{args[0], "--json"}, args[1:]...)...).result(t)
-	if r.ExitCode != 9 || r.Process != id || r.StdoutBytes != int64(want.Len()) || r.Stdout != want.String() {
-		t.Errorf("%+v", r)
-	}
+	testkit.Equal(t, "exit code", r.ExitCode, 9)
+	testkit.Equal(t, "process", r.Process, id)
+	testkit.Equal(t, "stdout_bytes", r.StdoutBytes, int64(want.Len()))
+	testkit.Equal(t, "stdout", r.Stdout, want.String())
 }
 
-// freeAddress is one that nobody listens on now. Somebody else may take it before it is used; the kernel hands out others first.
+// freeAddress is an address with a free port. Another program could take the port before it is used; the kernel offers others first.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer func() { _ = l.Close() }()
 	return l.Addr().String()
 }
 
-// `sluice up` killed with SIGKILL and started again: streams, records and results of before are there; a process that ran then
-// goes on, for a client, a follower and a listener that waited too; one whose supervisor was killed as well is told as `lost`.
-func TestUpSurvivesItsOwnDeath(t *testing.T) {
+// `sluice up` is killed with SIGKILL and started again. Streams, records and results are there. A process that ran continues, for
+// its client, a follower and a listener too. A process whose supervisor was killed as well is reported as lost.
+func TestUpRecoversAfterKill(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	address := freeAddress(t)
@@ -182,41 +171,31 @@ func TestUpSurvivesItsOwnDeath(t *testing.T) {
 	}
 	up := start()
 	before := c.exec("--key", "before", "--", "bash", "-c", "seq 1 1000; echo $RANDOM; exit 4")
-	if before.code != 4 {
-		t.Fatalf("%+v", before)
-	}
+	before.check(t).exits(4)
 	waiting := c.spawn(execArgs("--key", "running", "-n", "--", "bash", "-c", "echo begun; read -r line < "+c.fifo("go")+"; echo $line; exit 6")...)
-	if got := waiting.line(); got != "begun" {
-		t.Fatalf("%q", got)
-	}
+	waiting.wantLine("begun")
 	following := c.spawn("logs", "-f", c.only())
-	if got := following.line(); got != "begun" {
-		t.Fatalf("%q", got)
-	}
+	following.wantLine("begun")
 	arg := uniqueSeconds()
 	doomed := c.spawn("exec", "--provider", "local", "--thread", "t2", "--key", "doomed", "-n", "--", "bash", "-c", "echo $PPID; exec sleep "+arg)
 	supervisor, err := strconv.Atoi(doomed.line())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	listening := c.spawn("events", "-f", "--json")
 	for !strings.Contains(listening.line(), "process.started") {
-		continue // what was before
+		continue // an earlier event
 	}
 	tree := withArgument(t, arg)
 	if len(tree) == 0 {
-		t.Fatal("nothing sleeps")
+		t.Fatal("the sleep does not run")
 	}
 	up.kill()
-	if err := syscall.Kill(supervisor, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, syscall.Kill(supervisor, syscall.SIGKILL))
 	waitGone(t, tree)
 
 	up = start()
 	code, rest := doomed.wait()
 	if code != schemas.ExitSluiceFailed || rest != "" || !strings.Contains(doomed.stderr.String(), "sluice: lost: ") {
-		t.Errorf("the client of a lost one: code %d, %q, %s", code, rest, doomed.stderr)
+		t.Errorf("client of the lost process: exit code %d, output %q, want %d, none and a lost error; standard error: %s", code, rest, schemas.ExitSluiceFailed, doomed.stderr)
 	}
 	for {
 		line := listening.line()
@@ -225,29 +204,19 @@ func TestUpSurvivesItsOwnDeath(t *testing.T) {
 		}
 	}
 	listening.signal(2)
-	if code, _ := listening.wait(); code != 0 {
-		t.Errorf("the listener ended with %d", code)
-	}
+	listening.wantExit(0)
 	c.release("go", "on")
-	if code, rest := waiting.wait(); code != 6 || rest != "on\n" {
-		t.Errorf("the waiting client: code %d, %q, %s", code, rest, waiting.stderr)
-	}
-	if code, rest := following.wait(); code != 0 || rest != "on\n" {
-		t.Errorf("the follower: code %d, %q, %s", code, rest, following.stderr)
-	}
+	waiting.wantEnd(6, "on\n")
+	following.wantEnd(0, "on\n")
 	if after := c.exec("--key", "before", "--", "bash", "-c", "seq 1 1000; echo $RANDOM; exit 4"); after.code != 4 || after.stdout != before.stdout {
-		t.Errorf("the result of before: code %d, %d bytes, want %d", after.code, len(after.stdout), len(before.stdout))
+		t.Errorf("result from before the kill: exit code %d with %d bytes, want 4 with %d", after.code, len(after.stdout), len(before.stdout))
 	}
 	if got := c.run("logs", schemas.ProcessID("default", "t1", "before")); got.stdout != before.stdout {
-		t.Errorf("the log of before: %d bytes, want %d", len(got.stdout), len(before.stdout))
+		t.Errorf("log from before the kill: %d bytes, want %d", len(got.stdout), len(before.stdout))
 	}
-	if got := c.run("process", "list", "--all"); !strings.Contains(got.stdout, "lost") || !strings.Contains(got.stdout, "exited") {
-		t.Errorf("%+v", got)
-	}
+	c.run("process", "list", "--all").check(t).printsPart("lost").printsPart("exited")
 	c.run("exec", "--provider", "local", "--thread", "t2", "--key", "doomed", "-n", "--", "bash", "-c", "echo $PPID; exec sleep "+arg).wantError(t, schemas.CodeLost)
 	c.good()
 	up.signal(15)
-	if code, _ := up.wait(); code != 0 {
-		t.Errorf("sluice up ended with %d", code)
-	}
+	up.wantExit(0)
 }

@@ -1,0 +1,48 @@
+package node
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+func TestProviderTableNamesProviders(t *testing.T) {
+	testkit.Equal(t, "names", ProviderNames(), "auto, jail, docker or local")
+	testkit.Equal(t, "image provider", ImageProvider(), schemas.ProviderDocker)
+	for _, p := range providerTable() {
+		if p.check == nil || p.make == nil {
+			t.Errorf("row %s has no check or no constructor", p.name)
+		}
+		choice, err := Choose(t.Context(), p.name)
+		testkit.Must(t, err)
+		testkit.Equal(t, "choice of --provider "+p.name, choice, Choice{p.name, []string{p.name}})
+	}
+	_, err := Choose(t.Context(), "moon")
+	testkit.WantCode(t, err, schemas.CodeInvalidArgument)
+	if want := `unknown provider "moon": use jail, docker or local`; err.Error() != want {
+		t.Errorf("error = %q, want %q", err, want)
+	}
+}
+
+func TestAutoIsNeverLocal(t *testing.T) {
+	checks := CheckProviders(t.Context())
+	auto := checks[len(checks)-1]
+	testkit.Equal(t, "last check", auto.Provider, schemas.ProviderAuto)
+	choice, err := Choose(t.Context(), schemas.ProviderAuto)
+	if (err == nil) != (auto.Err == nil) {
+		t.Errorf("Choose(auto) = %v and its check = %v, want them to agree", err, auto.Err)
+	}
+	if err != nil {
+		testkit.WantCode(t, err, schemas.CodeUnavailable)
+		if want := "--provider local"; !strings.Contains(err.Error(), want) {
+			t.Errorf("error = %q, want one with %q", err, want)
+		}
+	}
+	for _, name := range choice.Allowed {
+		if name == schemas.ProviderLocal {
+			t.Errorf("auto allows %v, want none that does not isolate", choice.Allowed)
+		}
+	}
+}

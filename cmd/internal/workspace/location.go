@@ -1,0 +1,90 @@
+package workspace
+
+import (
+	"context"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/sluice-dev/sluice/schemas"
+	"github.com/sluice-dev/sluice/syncer"
+	"github.com/sluice-dev/sluice/syncer/dirstore"
+	"github.com/sluice-dev/sluice/syncer/s3store"
+)
+
+// Options say how to reach an S3 server. Default of each: the AWS SDK's.
+type Options struct {
+	Endpoint, Region, Profile string
+}
+
+// Location is an open store of workspaces. Close it.
+type Location struct {
+	// Store is not embedded: a location would then look like a store with fewer methods than the real one has.
+	Store syncer.Store
+	// Name is the URL without credentials. It identifies the location.
+	Name  string
+	close func() error
+}
+
+// Close closes the store.
+func (l *Location) Close() error { return l.close() }
+
+// Locations opens locations. Those in one bucket share connections, and credentials that cost a request. The zero value is ready.
+type Locations struct {
+	mu      sync.Mutex
+	buckets map[bucket]*s3store.Store
+}
+
+type bucket struct {
+	name string
+	Options
+}
+
+// Open opens a URL: s3://bucket/prefix or file:///path. Errors: invalid_argument for anything else, and those of the store.
+func (l *Locations) Open(ctx context.Context, location string, o Options) (*Location, error) {
+	u, err := url.Parse(location)
+	if err == nil {
+		switch {
+		case u.Scheme == "s3" && u.Host != "":
+			store, err := l.bucket(ctx, bucket{u.Host, o})
+			if err != nil {
+				return nil, err
+			}
+			return &Location{Store: store.At(u.Path), Name: nameS3(u.Host, u.Path, o.Endpoint), close: func() error { return nil }}, nil
+		case u.Scheme == "file" && u.Host == "" && filepath.IsAbs(u.Path):
+			dir, err := dirstore.Open(u.Path)
+			if err != nil {
+				return nil, err
+			}
+			return &Location{Store: dir, Name: "file://" + filepath.Clean(u.Path), close: dir.Close}, nil
+		}
+	}
+	return nil, schemas.Errorf(schemas.CodeInvalidArgument, "sync: %q is not a location: use s3://bucket/prefix or file:///path", location)
+}
+
+// bucket opens a bucket once. Opening reads configuration files and sends no request.
+func (l *Locations) bucket(ctx context.Context, b bucket) (*s3store.Store, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s, ok := l.buckets[b]; ok {
+		return s, nil
+	}
+	s, err := s3store.Open(ctx, s3store.Options{Bucket: b.name, Endpoint: b.Endpoint, Region: b.Region, Profile: b.Profile})
+	if err != nil {
+		return nil, err
+	}
+	if l.buckets == nil {
+		l.buckets = make(map[bucket]*s3store.Store)
+	}
+	l.buckets[b] = s
+	return s, nil
+}
+
+func nameS3(bucket, prefix, endpoint string) string {
+	name := "s3://" + bucket + "/" + strings.Trim(prefix, "/")
+	if endpoint != "" {
+		name += " at " + endpoint
+	}
+	return name
+}

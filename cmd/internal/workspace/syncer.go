@@ -1,0 +1,211 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sluice-dev/sluice/hooks"
+	"github.com/sluice-dev/sluice/schemas"
+	"github.com/sluice-dev/sluice/syncer"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
+)
+
+// Config configures a Syncer.
+type Config struct {
+	// Fence reports whether this worker still owns a session. It is called right before the store is changed. Errors: lost.
+	// Default: the worker always owns it.
+	Fence func(ctx context.Context, c schemas.Conversation) error
+	// Concurrency is how many pulls and pushes run at the same time; the others wait. Default 4: each sends up to 8 requests at a
+	// time and reads the folder with every CPU.
+	Concurrency int
+}
+
+// Syncer pulls and pushes workspaces. Its methods may be called at the same time.
+type Syncer struct {
+	cfg       Config
+	slots     chan struct{}
+	locations Locations
+
+	mu      sync.Mutex
+	folders map[string]*folderLock
+}
+
+var _ hooks.Workspace = (*Syncer)(nil)
+
+// folderLock admits one operation at a time to a folder.
+type folderLock struct {
+	free  chan struct{}
+	users int // holders and waiters
+}
+
+// New returns a Syncer.
+func New(cfg Config) *Syncer {
+	if cfg.Concurrency <= 0 {
+		cfg.Concurrency = 4
+	}
+	if cfg.Fence == nil {
+		cfg.Fence = func(context.Context, schemas.Conversation) error { return nil }
+	}
+	return &Syncer{cfg: cfg, slots: make(chan struct{}, cfg.Concurrency), folders: make(map[string]*folderLock)}
+}
+
+// Pull brings the newest stored version into the workspace, owned by the sandbox's user.
+func (s *Syncer) Pull(ctx context.Context, call *hooks.Call) (*schemas.SyncReport, error) {
+	return s.run(ctx, call, func(op *syncer.Syncer) (*syncer.Report, error) {
+		r, err := op.Pull(ctx)
+		if r.Changed {
+			err = errors.Join(err, giveToOwner(call.Dir))
+		}
+		return r, err
+	}, func(r *syncer.Report) (files int, bytes int64) { return r.Downloaded, r.BytesRead })
+}
+
+// Push stores the workspace as its next version, named by the time. Processes may go on writing: a file that changes while it is
+// read is read again, and later changes are left for the next push.
+func (s *Syncer) Push(ctx context.Context, call *hooks.Call) (*schemas.SyncReport, error) {
+	return s.run(ctx, call, func(op *syncer.Syncer) (*syncer.Report, error) { return op.Push(ctx) },
+		func(r *syncer.Report) (files int, bytes int64) { return r.Uploaded, r.BytesSent })
+}
+
+func (s *Syncer) run(ctx context.Context, call *hooks.Call, op func(*syncer.Syncer) (*syncer.Report, error), moved func(*syncer.Report) (int, int64)) (_ *schemas.SyncReport, err error) {
+	begun := time.Now()
+	conversation, sync := call.Conversation, call.Template.Sync
+	if sync == nil {
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "template %s stores no workspaces: set its sync.location", call.Template.Name)
+	}
+	url, err := sync.ThreadLocation(conversation.Tenant, call.Template.Name, conversation.Thread)
+	if err != nil {
+		return nil, err
+	}
+	release, err := s.acquire(ctx, call.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	location, err := s.locations.Open(ctx, url, Options{Endpoint: sync.Endpoint})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if closeErr := location.Close(); closeErr != nil { // errors.Join would wrap a single error too
+			err = errors.Join(err, closeErr)
+		}
+	}()
+	operation, err := syncer.New(syncer.Config{
+		Root: call.Dir, Store: objectstore.Retry(location.Store, objectstore.RetryPolicy{}), Remote: location.Name,
+		Layout: syncer.Layout(sync.Layout), OnConflict: syncer.OnConflict(sync.OnConflict),
+		Fence: func(ctx context.Context) error { return s.cfg.Fence(ctx, conversation) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	r, err := op(operation)
+	files, bytes := moved(r)
+	return &schemas.SyncReport{
+		Location: location.Name, Version: r.Version, Files: int64(files), Bytes: bytes, Deleted: int64(r.Deleted),
+		DurationMS: float64(time.Since(begun)) / float64(time.Millisecond), Conflicts: conflictPaths(r.Conflicts),
+	}, err
+}
+
+// Bounds on the conflicts in a report: it travels in an event.
+const (
+	maxConflicts = 100
+	maxPathBytes = 512
+)
+
+func conflictPaths(conflicts []syncer.Conflict) (out []string) {
+	for i := range conflicts[:min(len(conflicts), maxConflicts)] {
+		p := conflicts[i].Path
+		out = append(out, strings.ToValidUTF8(p[:min(len(p), maxPathBytes)], "\uFFFD"))
+	}
+	return out
+}
+
+// acquire waits for the folder, then for a slot. The error is ctx's.
+func (s *Syncer) acquire(ctx context.Context, dir string) (release func(), err error) {
+	s.mu.Lock()
+	f := s.folders[dir]
+	if f == nil {
+		f = &folderLock{free: make(chan struct{}, 1)}
+		s.folders[dir] = f
+	}
+	f.users++
+	s.mu.Unlock()
+	leave := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if f.users--; f.users == 0 {
+			delete(s.folders, dir)
+		}
+	}
+	select {
+	case f.free <- struct{}{}:
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+	select {
+	case s.slots <- struct{}{}:
+		return func() {
+			<-s.slots
+			<-f.free
+			leave()
+		}, nil
+	case <-ctx.Done():
+		<-f.free
+		leave()
+		return nil, ctx.Err()
+	}
+}
+
+// giveToOwner gives what a pull wrote to the owner of the folder. A worker that runs as root wrote it as root, and the processes
+// in a sandbox never run as root: they could not change it.
+func giveToOwner(dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return schemas.Errorf(schemas.CodeInternal, "workspace: %w", err)
+	}
+	defer root.Close()
+	uid, gid, err := ownerOf(root, ".")
+	if err != nil || uid == os.Geteuid() {
+		return err // a worker that is not root cannot give files away, and need not
+	}
+	err = fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return ignoreMissing(err)
+		}
+		if has, _, err := ownerOf(root, path); err != nil || has == uid {
+			return ignoreMissing(err)
+		}
+		return ignoreMissing(root.Lchown(path, uid, gid))
+	})
+	if err != nil {
+		return schemas.Errorf(schemas.CodeInternal, "workspace: give the pulled files to the sandbox's user: %w", err)
+	}
+	return nil
+}
+
+func ownerOf(root *os.Root, path string) (uid, gid int, err error) {
+	info, err := root.Lstat(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, 0, errors.New("this system does not report the owner of a file")
+	}
+	return int(st.Uid), int(st.Gid), nil
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

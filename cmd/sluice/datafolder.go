@@ -1,0 +1,185 @@
+package main
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// dataFolder is the data folder: the state of one user on one machine.
+//
+//	lock         held by the one process that has the streams open
+//	server.json  how to connect to that process; removed when it ends
+//	token        the token of its NATS server (0600)
+//	worker-id    the id of this machine's worker
+//	nats/        the streams
+//	workspaces/  <tenant>/<thread>
+type dataFolder struct{ path string }
+
+// openFolder creates the folder if it is missing. Errors: invalid_argument, unavailable.
+func openFolder(path string) (*dataFolder, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "data folder %s: %w", path, err)
+	}
+	if err := os.MkdirAll(abs, 0o700); err != nil {
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "create the data folder: %w: choose another folder with --data", err)
+	}
+	return &dataFolder{path: abs}, nil
+}
+
+func (f *dataFolder) join(name ...string) string {
+	return filepath.Join(append([]string{f.path}, name...)...)
+}
+
+// folderLock is a lock on the folder. The kernel releases it when the process ends.
+type folderLock struct{ file *os.File }
+
+// lock takes the folder's lock; ok is false where another process holds it. Errors: unavailable.
+func (f *dataFolder) lock() (l *folderLock, ok bool, err error) {
+	file, err := os.OpenFile(f.join("lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, false, schemas.Errorf(schemas.CodeUnavailable, "lock the data folder %s: %w: choose another folder with --data", f.path, err)
+	}
+	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, false, file.Close()
+	}
+	if err != nil {
+		return nil, false, errors.Join(schemas.Errorf(schemas.CodeUnavailable, "lock the data folder %s: %w: choose another folder with --data", f.path, err), file.Close())
+	}
+	return &folderLock{file}, true, nil
+}
+
+// mustLock takes the folder's lock. Errors: conflict where another process holds it, unavailable.
+func (f *dataFolder) mustLock() (*folderLock, error) {
+	l, ok, err := f.lock()
+	if ok || err != nil {
+		return l, err
+	}
+	holder := "another sluice process"
+	if a, known := f.readAddress(); known {
+		holder = fmt.Sprintf("process %d", a.PID)
+	}
+	return nil, schemas.Errorf(schemas.CodeConflict, "data folder %s is in use by %s: stop it, or choose another folder with --data", f.path, holder)
+}
+
+// release unlocks the folder; a second call does nothing. It unlocks before it closes: a child process that is being forked at this
+// moment has a copy of the file, which would hold the lock until the child's exec.
+func (l *folderLock) release() {
+	_ = unix.Flock(int(l.file.Fd()), unix.LOCK_UN)
+	_ = l.file.Close()
+}
+
+// address says how to connect to the process that holds the folder.
+type address struct {
+	// URL is its NATS server's; empty when the server does not listen.
+	URL string `json:"url,omitempty"`
+	// Socket is a unix socket to its NATS server; empty when URL is set.
+	Socket string `json:"socket,omitempty"`
+	// PID is the process.
+	PID int `json:"pid"`
+}
+
+func (f *dataFolder) writeAddress(a address) error {
+	body, err := json.Marshal(a)
+	if err != nil {
+		return schemas.Errorf(schemas.CodeInternal, "encode server.json: %w", err)
+	}
+	return f.write("server.json", body)
+}
+
+// readAddress reads the address; ok is false where there is none.
+func (f *dataFolder) readAddress() (a address, ok bool) {
+	body, err := os.ReadFile(f.join("server.json"))
+	if err != nil || json.Unmarshal(body, &a) != nil {
+		return address{}, false
+	}
+	return a, a.URL != "" || a.Socket != ""
+}
+
+func (f *dataFolder) removeAddress() { _ = os.Remove(f.join("server.json")) } // a stale address fails at the next dial
+
+// write replaces a file of the folder atomically. Only the user can read it.
+func (f *dataFolder) write(name string, body []byte) error {
+	tmp, err := os.CreateTemp(f.path, "."+name+"-*") // mode 0600
+	if err != nil {
+		return schemas.Errorf(schemas.CodeUnavailable, "write %s: %w", name, err)
+	}
+	_, err = tmp.Write(body)
+	err = errors.Join(err, tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), f.join(name))
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name())
+		return schemas.Errorf(schemas.CodeUnavailable, "write %s: %w", name, err)
+	}
+	return nil
+}
+
+// text reads a file of the folder, or creates it with the text that fresh returns.
+func (f *dataFolder) text(name string, fresh func() string) (string, error) {
+	body, err := os.ReadFile(f.join(name))
+	if err == nil && strings.TrimSpace(string(body)) != "" {
+		return strings.TrimSpace(string(body)), nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", schemas.Errorf(schemas.CodeUnavailable, "read %s: %w", name, err)
+	}
+	s := fresh()
+	return s, f.write(name, []byte(s+"\n"))
+}
+
+// token is the folder's token, created when it is missing. Only the holder of the lock may create it.
+func (f *dataFolder) token() (string, error) { return f.text("token", rand.Text) }
+
+// storedToken is the token; empty where there is none.
+func (f *dataFolder) storedToken() string {
+	body, err := os.ReadFile(f.join("token"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(body))
+}
+
+// workerID is the id of this folder's worker.
+func (f *dataFolder) workerID() (string, error) {
+	return f.text("worker-id", func() string { return "w" + strings.ToLower(rand.Text()[:12]) })
+}
+
+// maxSocketFolder is the longest path of a folder for unix sockets: a socket's path has about 100 bytes on every system.
+const maxSocketFolder = 64
+
+// runFolder is the folder of the sockets: in the data folder, or in /tmp where that path is too long.
+func (f *dataFolder) runFolder() (string, error) {
+	dir := f.join("run")
+	if len(dir) > maxSocketFolder {
+		sum := sha256.Sum256([]byte(f.path))
+		dir = filepath.Join("/tmp", fmt.Sprintf("sluice-%d-%s", os.Getuid(), hex.EncodeToString(sum[:8])))
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", schemas.Errorf(schemas.CodeUnavailable, "create the run folder: %w", err)
+	}
+	// Another user may have created a folder of that name in /tmp.
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return "", schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 || int(st.Uid) != os.Getuid() {
+		return "", schemas.Errorf(schemas.CodePermissionDenied, "run folder %s must be a folder of this user with mode 0700: remove it, or choose a shorter path with --data", dir)
+	}
+	return dir, nil
+}

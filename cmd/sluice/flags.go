@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-dev/sluice/cmd/internal/node"
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// The flags that several commands have. Each has one name, one letter and one value name, wherever it is.
+
+func threadFlag(c *cobra.Command, thread *string, standard, usage string) {
+	c.Flags().StringVarP(thread, "thread", "t", standard, usage)
+}
+
+// needThread checks a --thread that is required.
+func needThread(thread string) error {
+	if thread == "" {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "--thread is missing: name the thread; `sluice session list` shows those with a session")
+	}
+	return schemas.CheckID("thread", thread)
+}
+
+func jsonFlag(c *cobra.Command, asJSON *bool, what string) {
+	c.Flags().BoolVar(asJSON, "json", false, "print "+what)
+}
+
+func followFlag(c *cobra.Command, follow *bool, until string) {
+	c.Flags().BoolVarP(follow, "follow", "f", false, "follow until "+until)
+}
+
+func fromFlag(c *cobra.Command, from *uint64, stream string) {
+	c.Flags().Uint64Var(from, "from", 1, "first sequence `SEQ` of the "+stream+" stream; --json shows them")
+}
+
+func keyFlag(c *cobra.Command, key *string) {
+	c.Flags().StringVar(key, "key", "", "idempotency `KEY`: repeated with the same key, it runs once and returns the same result")
+}
+
+func sessionFlag(c *cobra.Command, session *string) {
+	c.Flags().StringVar(session, "session", "", "session `ID` that the thread must have, or else session_expired")
+}
+
+func templateFlag(c *cobra.Command, template *string, standard, usage string) {
+	c.Flags().StringVar(template, "template", standard, usage)
+}
+
+func providerFlag(c *cobra.Command, provider *string, standard, usage string) {
+	c.Flags().StringVar(provider, "provider", standard, "sandbox `PROVIDER`: "+node.ProviderNames()+" (no isolation)"+usage)
+}
+
+func graceFlag(c *cobra.Command, grace *time.Duration, standard time.Duration, usage string) {
+	c.Flags().DurationVar(grace, "grace", standard, "time `DURATION` between SIGTERM and SIGKILL"+usage)
+}
+
+func idleTimeoutFlag(c *cobra.Command, idle *time.Duration, standard time.Duration, usage string) {
+	c.Flags().DurationVar(idle, "idle-timeout", standard, "idle time `DURATION` after which a session ends"+usage)
+}
+
+// limitFlags are the limits of workspaces, for every command that can start a worker. Package workspace names these flags in its
+// errors.
+func (m *Main) limitFlags(c *cobra.Command, l *sandbox.Limits) {
+	standard := sandbox.Limits{
+		WorkspaceBytes: m.megabytes("MAX_WORKSPACE_SIZE_MB"), WorkspaceFiles: m.positive("MAX_TOTAL_FILES"), FileBytes: m.megabytes("MAX_FILE_SIZE_MB"),
+	}.WorkspaceDefaults()
+	f := c.Flags()
+	f.Int64Var(&l.WorkspaceBytes, "workspace-bytes", standard.WorkspaceBytes, "most bytes `N` of all files of a workspace (MAX_WORKSPACE_SIZE_MB)")
+	f.Int64Var(&l.WorkspaceFiles, "workspace-files", standard.WorkspaceFiles, "most files and folders `N` of a workspace (MAX_TOTAL_FILES)")
+	f.Int64Var(&l.FileBytes, "file-bytes", standard.FileBytes, "most bytes `N` of a file (MAX_FILE_SIZE_MB)")
+}
+
+func (m *Main) megabytes(name string) int64 { return m.positive(name) * 1_000_000 }
+
+// positive is a number from the environment; 0 where there is none.
+func (m *Main) positive(name string) int64 {
+	var n int64
+	if _, err := fmt.Sscan(m.Getenv(name), &n); err != nil || n < 0 {
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/sluice-dev/sluice/client"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// foreground is a process that the user waits for: a command, or the agent that answers a message.
+type foreground struct {
+	start  func(context.Context, *client.Client) (*client.Execution, error)
+	own    hostOptions
+	json   bool // print the result instead of the output
+	stdout io.Writer
+}
+
+// runForeground starts a process, prints its output, forwards signals to it, and exits with its exit code.
+func (m *Main) runForeground(ctx context.Context, g *globals, p foreground) error {
+	interrupts, ctx := newInterrupts(ctx)
+	defer interrupts.stop()
+	c, err := m.connect(ctx, g, p.own)
+	if err != nil {
+		return m.failed(interrupts, err, p.json)
+	}
+	code, err := m.watch(ctx, c, interrupts, p)
+	err = errors.Join(err, c.close(ctx, m.notice))
+	if err != nil {
+		return m.failed(interrupts, err, p.json)
+	}
+	if code != 0 {
+		return exitCode(code)
+	}
+	return nil
+}
+
+// failed is the end of a process without a result: no message where the user interrupted it, else the error, with --json as JSON
+// too.
+func (m *Main) failed(i *interrupts, err error, asJSON bool) error {
+	if sig := i.by(); sig != 0 {
+		return exitCode(schemas.ExitSignalBase + int(sig))
+	}
+	if asJSON {
+		type failure struct {
+			Error *schemas.Error `json:"error"`
+		}
+		err = errors.Join(err, m.printJSON(failure{schemas.AsError(err)}))
+	}
+	return err
+}
+
+func (m *Main) watch(ctx context.Context, c *connection, interrupts *interrupts, p foreground) (int, error) {
+	interrupts.hold()
+	defer interrupts.release()
+	x, err := p.start(ctx, c.client)
+	if err != nil {
+		return 0, err
+	}
+	defer x.Close()
+	if x.Queued() {
+		m.notice(fmt.Sprintf("no worker is free: process %s is queued and starts when a worker takes it", x.Process()))
+	}
+	interrupts.forward(ctx, func(ctx context.Context, signal string) {
+		err := x.Signal(ctx, signal)
+		switch {
+		case err == nil, ctx.Err() != nil:
+		case x.Queued():
+			m.notice(fmt.Sprintf("process %s is still queued and cannot be signaled: Ctrl+C again exits, and the process stays queued", x.Process()))
+		case !errors.Is(err, schemas.ErrNotFound): // not found: it has ended, and its result follows
+			m.printError(err)
+		}
+	})
+	out := newOutput(p.stdout, m.Stderr, p.json)
+	for e, err := range x.Events(ctx) {
+		switch {
+		case err != nil:
+			if interrupts.by() != 0 {
+				m.notice(c.leaving(x.Process()))
+			}
+			return 0, err
+		case e.Result != nil:
+			return m.finish(e.Result, out)
+		case out.write(e.Chunk):
+			// The reader of the output has left, as head does. The process gets SIGPIPE, as it would in a pipe, and ends or
+			// continues; in both cases this program waits for its end.
+			pipeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forwardTimeout)
+			_ = x.Signal(pipeCtx, "SIGPIPE") // it may have ended
+			cancel()
+		}
+	}
+	return 0, schemas.Errorf(schemas.CodeInternal, "the output of process %s ended without a result: see `sluice events --process %s`", x.Process(), x.Process())
+}
+
+// finish prints what the output lacks and returns the exit code: the process's own, or 125 where it is 0 and the result has an
+// error.
+func (m *Main) finish(r *schemas.Result, out *output) (int, error) {
+	missing, err := out.complete(r)
+	if err != nil {
+		return 0, err
+	}
+	code := r.ExitCode
+	// A workspace over its limit fails the next command, not this one.
+	if code == 0 && r.Error != nil && r.Error.Code != schemas.CodeLimitExceeded {
+		code = schemas.ExitSluiceFailed
+	}
+	if out.json {
+		return code, m.printJSON(r)
+	}
+	switch {
+	case r.Error != nil:
+		m.printError(r.Error)
+	case r.Reason == schemas.ReasonTimedOut:
+		m.notice(fmt.Sprintf("timed out after %s: all its processes were killed", time.Duration(r.DurationMS*float64(time.Millisecond)).Round(time.Millisecond)))
+	}
+	if missing > 0 {
+		m.notice(fmt.Sprintf("%d bytes of output are missing: the log does not hold them, or no longer", missing))
+	}
+	return code, nil
+}
+
+// output writes a process's output and counts it.
+type output struct {
+	json    bool // capture the beginning for the result instead of writing it
+	streams [2]stream
+	broken  bool
+}
+
+type stream struct {
+	name     schemas.Stream
+	to       io.Writer
+	captured []byte
+	end      int64 // the offset after the last byte received
+}
+
+func newOutput(stdout, stderr io.Writer, json bool) *output {
+	return &output{json: json, streams: [2]stream{{name: schemas.Stdout, to: stdout}, {name: schemas.Stderr, to: stderr}}}
+}
+
+// write writes a chunk. It returns true once, when the reader of the output has left.
+func (o *output) write(k *schemas.Chunk) (readerLeft bool) {
+	s := &o.streams[0]
+	if k.Stream == schemas.Stderr {
+		s = &o.streams[1]
+	}
+	s.end = k.End()
+	return o.pass(s, k.Data)
+}
+
+func (o *output) pass(s *stream, p []byte) (readerLeft bool) {
+	if o.json {
+		room := max(int(schemas.DefaultOutputLimit)-len(s.captured), 0)
+		s.captured = append(s.captured, p[:min(room, len(p))]...)
+		return false
+	}
+	_, err := s.to.Write(p)
+	if err == nil || o.broken {
+		return false
+	}
+	o.broken = true
+	return true
+}
+
+// complete writes output that is in the result and did not come from the log: the log may have been full, or have dropped it by
+// age. It returns how many bytes are still missing.
+func (o *output) complete(r *schemas.Result) (missing int64, err error) {
+	for i := range o.streams {
+		s := &o.streams[i]
+		recorded, err := r.Output(s.name)
+		if err != nil {
+			return 0, err
+		}
+		total := r.StdoutBytes
+		if s.name == schemas.Stderr {
+			total = r.StderrBytes
+		}
+		if n := int64(len(recorded)); n > s.end {
+			o.pass(s, recorded[s.end:])
+			s.end = n
+		}
+		missing += max(0, total-s.end)
+		if o.json && len(s.captured) > len(recorded) {
+			r.SetOutput(s.name, s.captured, total) // more than the record had room for
+		}
+	}
+	return missing, nil
+}

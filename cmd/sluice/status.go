@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-dev/sluice/client"
+	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+func (m *Main) statusCommand(g *globals) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show the server, its streams and its workers",
+		Long: `Show the NATS server, how full its streams are, its workers and whether their leases are alive, and
+how many sessions, sandboxes and processes there are. It starts no server: without one it fails.`,
+		Example: `  sluice status
+  sluice status --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+			defer cancel()
+			s, err := serverStatus(ctx, g)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return m.printJSON(s)
+			}
+			return m.printStatus(s)
+		},
+	}
+	jsonFlag(c, &asJSON, "one JSON object")
+	return c
+}
+
+// statusTimeout bounds the wait for the server's answers.
+const statusTimeout = 15 * time.Second
+
+// serverStatus reads the status of the server that --nats names, or of the one that runs on the data folder. Errors: unavailable
+// where there is none.
+func serverStatus(ctx context.Context, g *globals) (*schemas.Status, error) {
+	o := &events.Options{URL: g.nats, CredsFile: g.creds, Token: g.token, Cell: g.cell, Name: "sluice cli"}
+	url := ""
+	if g.nats == "" {
+		dir := &dataFolder{path: g.data}
+		a, known := dir.readAddress()
+		switch {
+		case !known:
+			return nil, schemas.Errorf(schemas.CodeUnavailable, "no server runs on data folder %s: start one with `sluice up`, or name one with --nats URL", g.data)
+		case a.URL != "":
+			o = g.serverAt(dir, a)
+		default:
+			url = "unix://" + a.Socket
+			o.URL, o.Dial = "nats://sluice", func() (net.Conn, error) { return net.DialTimeout("unix", a.Socket, time.Second) }
+		}
+	}
+	conn, err := events.Connect(*o)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	c, err := client.New(conn, client.WithTenant(g.tenant))
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.Server.URL = publicURL(or(url, s.Server.URL))
+	return s, nil
+}
+
+// publicURL is a server's URL, or a list of them, without user, password and token.
+func publicURL(urls string) string {
+	parts := strings.Split(urls, ",")
+	for i, p := range parts {
+		scheme, host, ok := strings.Cut(p, "://")
+		if !ok {
+			scheme, host = "nats", p
+		}
+		parts[i] = scheme + "://" + host[strings.LastIndex(host, "@")+1:]
+	}
+	return strings.Join(parts, ",")
+}
+
+func (m *Main) printStatus(s *schemas.Status) error {
+	t := m.table()
+	t.row("server", fmt.Sprintf("%s, NATS %s, round trip %.1f ms", s.Server.URL, s.Server.Version, s.Server.RTTMS))
+	t.row("cell", s.Cell+", tenant "+s.Tenant)
+	t.row("sessions", fmt.Sprintf("%d, %d with a sandbox", s.Sessions, s.Sandboxes))
+	t.row("processes", fmt.Sprintf("%d running", s.Processes))
+	if err := t.print(); err != nil {
+		return err
+	}
+	fmt.Fprintln(m.Stdout)
+	t = m.table("STREAM", "MESSAGES", "SIZE", "LIMIT", "FULL", "KEPT FOR")
+	for _, stream := range s.Streams {
+		limit, full, kept := "", "", ""
+		if stream.MaxBytes > 0 {
+			limit, full = byteSize(stream.MaxBytes), fmt.Sprintf("%.0f%%", 100*float64(stream.Bytes)/float64(stream.MaxBytes))
+		}
+		if stream.MaxAgeMS > 0 {
+			kept = (time.Duration(stream.MaxAgeMS) * time.Millisecond).String()
+		}
+		t.row(stream.Name, fmt.Sprint(stream.Messages), byteSize(int64(stream.Bytes)), limit, full, kept)
+	}
+	if err := t.print(); err != nil {
+		return err
+	}
+	fmt.Fprintln(m.Stdout)
+	if len(s.Workers) == 0 {
+		m.notice("no worker is registered: start one with `sluice up` or `sluice worker`")
+		return nil
+	}
+	t = m.table("WORKER", "LEASE", "INCARNATION", "PROVIDERS", "TEMPLATES")
+	for _, w := range s.Workers {
+		lease := "expired"
+		if w.Alive {
+			lease = "alive"
+		}
+		t.row(w.ID, lease, w.Incarnation, strings.Join(w.Providers, ","), strings.Join(w.Templates, ","))
+	}
+	return t.print()
+}
+
+// buildInfo is what `sluice version --json` prints.
+type buildInfo struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"`
+	Go      string `json:"go"`
+	OS      string `json:"os"`
+	Arch    string `json:"arch"`
+}
+
+func (m *Main) versionCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "version",
+		Short: "Show the version of this program",
+		Example: `  sluice version
+  sluice version --json`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			v := thisBuild()
+			if asJSON {
+				return m.printJSON(v)
+			}
+			fmt.Fprintf(m.Stdout, "sluice %s, commit %s, %s, %s/%s\n", v.Version, or(v.Commit, "unknown"), v.Go, v.OS, v.Arch)
+			return nil
+		},
+	}
+	jsonFlag(c, &asJSON, "one JSON object")
+	return c
+}
+
+func thisBuild() buildInfo {
+	v := buildInfo{Version: version, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			switch {
+			case s.Key == "vcs.revision":
+				v.Commit = s.Value
+			case s.Key == "vcs.modified" && s.Value == "true":
+				v.Commit += "-dirty"
+			}
+		}
+	}
+	return v
+}

@@ -1,0 +1,286 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-dev/sluice/cmd/internal/node"
+	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/events/embedded"
+	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// workerFlags are the flags that up and worker share.
+type workerFlags struct {
+	provider  string
+	image     string
+	limits    sandbox.Limits
+	pool      int
+	processes int
+	grace     time.Duration
+	idle      time.Duration
+	private   bool
+	metrics   string
+	logFormat string
+	logLevel  string
+}
+
+func (m *Main) addWorkerFlags(c *cobra.Command, w *workerFlags) {
+	providerFlag(c, &w.provider, or(m.Getenv("SLUICE_PROVIDER"), schemas.ProviderAuto), " (SLUICE_PROVIDER)")
+	m.limitFlags(c, &w.limits)
+	graceFlag(c, &w.grace, 10*time.Second, ", for processes that run at shutdown")
+	idleTimeoutFlag(c, &w.idle, m.sessionTimeout(), " (SESSION_TIMEOUT_MINUTES)")
+	f := c.Flags()
+	f.StringVar(&w.image, "image", m.Getenv("SLUICE_IMAGE"), "default `IMAGE` of containers, with provider "+node.ImageProvider()+" (SLUICE_IMAGE)")
+	f.IntVar(&w.pool, "pool", 0, "number `N` of containers kept ready, with provider "+node.ImageProvider())
+	f.IntVar(&w.processes, "max-processes", 256, "most processes `N` that run at once; further commands are refused")
+	f.BoolVar(&w.private, "private-hooks", false, "allow HTTP hooks to reach loopback and private addresses")
+	f.StringVar(&w.metrics, "metrics", "", "`ADDRESS` that serves Prometheus metrics at /metrics, HOST:PORT or a port of loopback; default: none")
+	f.StringVar(&w.logFormat, "log-format", "auto", "log `FORMAT`: json, text, or auto, which is text on a terminal")
+	f.StringVar(&w.logLevel, "log-level", "info", "log `LEVEL`: debug, info, warn or error")
+}
+
+func (m *Main) sessionTimeout() time.Duration {
+	if minutes := m.positive("SESSION_TIMEOUT_MINUTES"); minutes > 0 {
+		return time.Duration(minutes) * time.Minute
+	}
+	return 30 * time.Minute
+}
+
+func (m *Main) logger(w *workerFlags) (zerolog.Logger, error) {
+	level, err := zerolog.ParseLevel(w.logLevel)
+	if err != nil {
+		return zerolog.Nop(), schemas.Errorf(schemas.CodeInvalidArgument, "unknown --log-level %q: use debug, info, warn or error", w.logLevel)
+	}
+	text := w.logFormat == "text"
+	if w.logFormat == "auto" {
+		if f, ok := m.Stderr.(*os.File); ok {
+			info, err := f.Stat()
+			text = err == nil && info.Mode()&os.ModeCharDevice != 0
+		}
+	}
+	if text {
+		return zerolog.New(zerolog.ConsoleWriter{Out: m.Stderr, TimeFormat: time.TimeOnly}).Level(level).With().Timestamp().Logger(), nil
+	}
+	return zerolog.New(m.Stderr).Level(level).With().Timestamp().Logger(), nil
+}
+
+// nodeConfig checks the flags and chooses the providers.
+func (w *workerFlags) nodeConfig(ctx context.Context) (node.Config, error) {
+	limits, err := w.limits.WithDefaults()
+	if err != nil {
+		return node.Config{}, err
+	}
+	choice, err := node.Choose(ctx, w.provider)
+	if err != nil {
+		return node.Config{}, err
+	}
+	if w.processes < 1 {
+		return node.Config{}, schemas.Errorf(schemas.CodeInvalidArgument, "--max-processes is %d: it must be at least 1", w.processes)
+	}
+	return node.Config{
+		Provider: choice.Default, Allowed: choice.Allowed, Image: w.image, Limits: limits, PoolSize: w.pool,
+		Processes: w.processes, Grace: w.grace, Idle: w.idle, PrivateHooks: w.private,
+	}, nil
+}
+
+// workerSetup is what up and worker have alike: a locked data folder, and the configuration of a node on it.
+type workerSetup struct {
+	folder  *dataFolder
+	lock    *folderLock
+	node    node.Config
+	metrics string // the URL, for the line that reports the start
+	undo    []func()
+}
+
+// setUpWorker checks the flags, locks the data folder, and starts the metrics and the reload at SIGHUP. The caller calls close.
+func (m *Main) setUpWorker(ctx context.Context, g *globals, w *workerFlags) (_ *workerSetup, err error) {
+	s := &workerSetup{}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	log, err := m.logger(w)
+	if err != nil {
+		return nil, err
+	}
+	if s.node, err = w.nodeConfig(ctx); err != nil {
+		return nil, err
+	}
+	if s.folder, err = openFolder(g.data); err != nil {
+		return nil, err
+	}
+	if s.lock, err = s.folder.mustLock(); err != nil {
+		return nil, err
+	}
+	s.undo = append(s.undo, s.lock.release)
+	if s.node.Worker, err = m.workerID(s.folder); err != nil {
+		return nil, err
+	}
+	if s.node.RunFolder, err = s.folder.runFolder(); err != nil {
+		return nil, err
+	}
+	var end func()
+	s.node.Reload, end = onHangup()
+	s.undo = append(s.undo, end)
+	if s.node.Metrics, s.metrics, end, err = serveMetrics(ctx, w.metrics); err != nil {
+		return nil, err
+	}
+	s.undo = append(s.undo, end)
+	s.node.Templates, s.node.Workspaces, s.node.Getenv, s.node.Log = g.templates, s.folder.join("workspaces"), m.Getenv, log.With().Str("worker", s.node.Worker).Logger()
+	return s, nil
+}
+
+func (s *workerSetup) close() {
+	for i := len(s.undo) - 1; i >= 0; i-- {
+		s.undo[i]()
+	}
+}
+
+// suffix completes the line that reports the start.
+func (s *workerSetup) suffix() string {
+	text := "provider " + s.node.Provider
+	if s.metrics != "" {
+		text += ", metrics " + s.metrics
+	}
+	return text
+}
+
+// workerID is WORKER_ID, or the data folder's id.
+func (m *Main) workerID(dir *dataFolder) (string, error) {
+	if id := m.Getenv("WORKER_ID"); id != "" {
+		return id, schemas.CheckID("WORKER_ID", id)
+	}
+	return dir.workerID()
+}
+
+func (m *Main) upCommand(g *globals) *cobra.Command {
+	var w workerFlags
+	var listen, durability string
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Run a NATS server on loopback and a worker, for this machine",
+		Long: `Run a NATS server with JetStream and a worker on this machine.
+
+The server listens on loopback and requires the token in the data folder, which is created at the
+first start and readable only by you. The other commands find both by themselves. Ctrl+C shuts down:
+running processes get SIGTERM, the grace and SIGKILL, and their ends are recorded. A second Ctrl+C
+exits at once.`,
+		Example: `  sluice up
+  sluice up --listen 127.0.0.1:4333 --durability fsync`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return m.up(cmd.Context(), g, &w, listen, embedded.Durability(durability))
+		},
+	}
+	m.addWorkerFlags(c, &w)
+	c.Flags().StringVar(&listen, "listen", "127.0.0.1:4222", "`ADDRESS` of the NATS server; port 0 picks a free one")
+	c.Flags().StringVar(&durability, "durability", string(embedded.DurabilityInterval), "durability `MODE`: interval (a power failure loses at most 100 ms) or fsync (nothing)")
+	return c
+}
+
+func (m *Main) up(ctx context.Context, g *globals, w *workerFlags, listen string, durability embedded.Durability) error {
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	restoreGC := delayGC()
+	defer restoreGC()
+	s, err := m.setUpWorker(ctx, g, w)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	h, err := startHost(ctx, s.lock, hostConfig{folder: s.folder, listen: listen, durability: durability, node: s.node, cell: g.cell})
+	if err != nil {
+		return err
+	}
+	if err := h.waitReady(ctx); err != nil {
+		return errors.Join(ignoreCanceled(err), h.stop())
+	}
+	if err := h.announce(); err != nil {
+		return errors.Join(err, h.stop())
+	}
+	fmt.Fprintf(m.Stdout, "sluice is up: %s, token in %s, %s\n", h.server.URL(), s.folder.join("token"), s.suffix())
+	restoreGC()
+	select {
+	case <-ctx.Done():
+		s.node.Log.Info().Msg("shutting down: Ctrl+C again exits at once")
+	case <-h.done:
+	}
+	return h.stop()
+}
+
+// startupGC is the garbage collection percentage while a server starts. The heap grows to about 16 MB before the first collection,
+// more than a start on an empty folder allocates. At the default, collection took a quarter of the start's CPU time.
+const startupGC = 400
+
+// delayGC delays garbage collection until restore is called, unless the user delays it even more.
+func delayGC() (restore func()) {
+	usual := debug.SetGCPercent(startupGC)
+	if usual < 0 || usual > startupGC {
+		debug.SetGCPercent(usual)
+	}
+	return sync.OnceFunc(func() { debug.SetGCPercent(usual) })
+}
+
+func ignoreCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func (m *Main) workerCommand(g *globals) *cobra.Command {
+	var w workerFlags
+	var topology events.Topology
+	c := &cobra.Command{
+		Use:     "worker",
+		Short:   "Run a worker against a NATS server",
+		Long:    "Run a worker against the NATS server that --nats names. It needs JetStream.\nEach worker needs its own data folder.",
+		Example: `  sluice worker --nats nats://nats.example:4222 --creds worker.creds`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return m.worker(cmd.Context(), g, &w, topology)
+		},
+	}
+	m.addWorkerFlags(c, &w)
+	c.Flags().IntVar(&topology.Partitions, "partitions", 4, "number `N` of partitions of the command queue; equal for all workers of a cell")
+	c.Flags().IntVar(&topology.Replicas, "replicas", 1, "number `N` of replicas of each stream; 3 in a cluster")
+	c.Flags().DurationVar(&topology.LeaseTTL, "lease", 10*time.Second, "worker lease TTL `DURATION`; equal for all workers of a cell")
+	return c
+}
+
+func (m *Main) worker(ctx context.Context, g *globals, w *workerFlags, topology events.Topology) error {
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	if strings.TrimSpace(g.nats) == "" {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "--nats is missing: name the NATS server, or use `sluice up`, which brings one")
+	}
+	if topology.LeaseTTL < time.Second {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "--lease is %s: it must be at least 1s", topology.LeaseTTL)
+	}
+	s, err := m.setUpWorker(ctx, g, w)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	s.node.Topology = topology
+	conn, err := events.Connect(events.Options{URL: g.nats, CredsFile: g.creds, Token: g.token, Cell: g.cell, Name: "worker " + s.node.Worker, Wait: true})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return ignoreCanceled(node.New(s.node, conn).Run(ctx, func() {
+		fmt.Fprintf(m.Stdout, "worker %s is up: %s, %s\n", s.node.Worker, publicURL(conn.ServerURL()), s.suffix())
+	}))
+}

@@ -1,0 +1,49 @@
+package schemas
+
+// Status is the state of a cell and of its NATS server.
+type Status struct {
+	// Server is the NATS server of the connection.
+	Server ServerStatus `json:"server"`
+	// Cell and Tenant are what the rest is about.
+	Cell   string `json:"cell"`
+	Tenant string `json:"tenant"`
+	// Streams are the cell's streams and buckets that exist.
+	Streams []StreamStatus `json:"streams"`
+	// Workers are the cell's registered workers.
+	Workers []WorkerStatus `json:"workers"`
+	// Sessions counts the tenant's sessions, one a thread; Sandboxes those whose sandbox starts or runs.
+	Sessions  int `json:"sessions"`
+	Sandboxes int `json:"sandboxes"`
+	// Processes counts the tenant's processes that were accepted and have not ended.
+	Processes int `json:"processes"`
+}
+
+// ServerStatus is a NATS server.
+type ServerStatus struct {
+	// URL is the server's, without credentials.
+	URL string `json:"url"`
+	// Version is the server's.
+	Version string `json:"version"`
+	// RTTMS is the time of one round trip to it, in milliseconds.
+	RTTMS float64 `json:"rtt_ms"`
+}
+
+// StreamStatus is how full a stream or bucket is.
+type StreamStatus struct {
+	// Name is the stream's.
+	Name string `json:"name"`
+	// Messages and Bytes are what it holds.
+	Messages uint64 `json:"messages"`
+	Bytes    uint64 `json:"bytes"`
+	// MaxBytes is the most it may hold; 0 for no limit of its own.
+	MaxBytes int64 `json:"max_bytes,omitempty"`
+	// MaxAgeMS is how long it keeps a message, in milliseconds; 0 for ever.
+	MaxAgeMS int64 `json:"max_age_ms,omitempty"`
+}
+
+// WorkerStatus is a registered worker.
+type WorkerStatus struct {
+	WorkerInfo
+	// Alive reports whether its lease has not expired.
+	Alive bool `json:"alive"`
+}
