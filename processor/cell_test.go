@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"bytes"
@@ -17,7 +17,9 @@ import (
 
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/events/embedded"
+	"github.com/sluice-dev/sluice/internal/membership"
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -123,7 +125,7 @@ func (c *cell) connect() *connection {
 
 // rig is a worker in a cell, wired as in the program.
 type rig struct {
-	*Worker
+	*processor.Worker
 	cell     *cell
 	conn     *connection
 	provider *testProvider
@@ -138,44 +140,31 @@ type rig struct {
 }
 
 // worker starts a worker; edit changes its configuration. The worker stops at the end of the test.
-func (c *cell) worker(id string, edit ...func(*Config)) *rig {
+func (c *cell) worker(id string, edit ...func(*processor.Config)) *rig {
 	c.t.Helper()
 	r := &rig{cell: c, conn: c.connect(), log: &lines{}, boxes: make(map[string]chan *schemas.Event), done: make(chan struct{})}
-	incarnation, err := r.conn.NewIncarnation(c.ctx, id)
-	c.must(err)
 	if r.provider = c.next; r.provider == nil {
 		r.provider = newTestProvider(c)
 	}
 	c.next = nil
-	cfg := Config{
-		Worker: id, Incarnation: incarnation.ID, LeaseHeld: incarnation.Lease.Holds,
-		Records: r.conn, Sessions: r.conn, Subscriptions: incarnation.Listener, Roster: r.conn, History: r.conn,
-		OpenOutput: func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) Output {
-			return r.conn.Resume(p, after, stored)
-		},
-		Replay: func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error) {
-			return r.conn.Replay(ctx, p, func(k schemas.Chunk) error {
-				fn(k.Stream, k.Offset, k.Data)
-				return nil
-			})
-		},
-		Answer: r.answer, MaxRecord: r.conn.MaxPayload(),
-		Providers: map[string]sandbox.Provider{"local": r.provider}, DefaultProvider: "local", Workspaces: filepath.Join(c.dir, "workspaces"),
-		Log: zerolog.New(r.log),
-	}
-	for _, e := range edit {
-		e(&cfg)
-	}
-	w, err := New(cfg)
+	m, err := membership.Join(c.ctx, r.conn.Conn, processor.Config{
+		Worker: id, Providers: map[string]sandbox.Provider{"local": r.provider}, DefaultProvider: "local",
+		Workspaces: filepath.Join(c.dir, "workspaces"), Log: zerolog.New(r.log),
+	}, func(cfg *processor.Config) {
+		cfg.Answer = r.answer
+		for _, e := range edit {
+			e(cfg)
+		}
+	})
 	c.must(err)
-	r.Worker = w
-	c.must(w.Recover(c.ctx))
+	r.Worker = m.Worker
+	c.must(r.Recover(c.ctx))
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
 	ready := make(chan struct{})
 	go func() {
 		defer close(r.done)
-		r.err = incarnation.Run(ctx, r.Worker, func() { close(ready) }, func(error) {})
+		r.err = m.Run(ctx, func() { close(ready) })
 	}()
 	select {
 	case <-ready:
@@ -188,7 +177,7 @@ func (c *cell) worker(id string, edit ...func(*Config)) *rig {
 
 // expireIdle sweeps, and waits for the ends that it started.
 func (r *rig) expireIdle(ctx context.Context) {
-	for _, end := range r.sessions.Sweep(ctx) {
+	for _, end := range r.Sessions().Sweep(ctx) {
 		end.Wait(ctx)
 	}
 }
@@ -204,7 +193,7 @@ func (r *rig) stop() {
 func (r *rig) die() {
 	r.cell.t.Helper()
 	r.conn.Close()
-	r.cell.lapse(r.cfg.Worker)
+	r.cell.lapse(r.Config().Worker)
 }
 
 // lapse ends a worker's lease at once, as its TTL would.

@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -18,7 +19,7 @@ func TestFailedColdStartEndsTheSandboxAndReportsWhy(t *testing.T) {
 	h := &hooks{do: func(context.Context, schemas.HookData, string, func(context.Context, []string, []byte) error) ([]string, error) {
 		return []string{"pull"}, schemas.Errorf(schemas.CodeUnavailable, "the store is away")
 	}}
-	w := c.worker("w1", func(cfg *Config) { cfg.Hooks = h })
+	w := c.worker("w1", func(cfg *processor.Config) { cfg.Hooks = h })
 	r := c.exec(command("k1", sh(":")))
 	wantFields(t, r, schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeUnavailable)})
 	wantMessage(t, r.Error, "the store is away")
@@ -56,7 +57,7 @@ func TestHooksRunInTheSandboxOncePerOccasion(t *testing.T) {
 		}
 		return []string{"it"}, nil // not critical
 	}
-	c.worker("w1", func(cfg *Config) { cfg.Hooks = h })
+	c.worker("w1", func(cfg *processor.Config) { cfg.Hooks = h })
 	for i := range 3 {
 		wantFields(t, c.exec(command(fmt.Sprint("k", i), sh("cat hooks"))), schemas.Result{Stdout: "cold_start\n"})
 	}
@@ -78,7 +79,7 @@ func TestFailedSnapshotKeepsTheSession(t *testing.T) {
 		}
 		return nil, nil
 	}}
-	c.worker("w1", func(cfg *Config) { cfg.Hooks = h }, with(&schemas.Template{Name: "kept", Sync: &schemas.TemplateSync{Location: "file:///x/{thread}"}}))
+	c.worker("w1", func(cfg *processor.Config) { cfg.Hooks = h }, with(&schemas.Template{Name: "kept", Sync: &schemas.TemplateSync{Location: "file:///x/{thread}"}}))
 	if _, err := c.place(schemas.PlaceRequest{Thread: "plain"}); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +102,7 @@ func TestFailedSnapshotKeepsTheSession(t *testing.T) {
 
 func TestPolicyRejectsADeniedCommand(t *testing.T) {
 	c := newCell(t)
-	w := c.worker("w1", func(cfg *Config) { cfg.Policy = denies("rm") })
+	w := c.worker("w1", func(cfg *processor.Config) { cfg.Policy = denies("rm") })
 	for _, durable := range []bool{false, true} {
 		v, answers := w.deliver(command(fmt.Sprint("k", durable), schemas.Exec{Command: "rm"}), durable, 1)
 		equal(t, "action", v.Action, schemas.ActionDead)

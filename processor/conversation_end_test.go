@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -86,7 +87,7 @@ func TestHooksAfterAnAnswerRunOnTheNextIncarnation(t *testing.T) {
 // awaitForgotten waits until the sandbox of thread t holds no process.
 func (c *cell) awaitForgotten(w *rig) {
 	c.t.Helper()
-	a, ok := w.sessions.Find("default", "t").Standing().(sandbox.Attached)
+	a, ok := w.Sessions().Find("default", "t").Standing().(sandbox.Attached)
 	if !ok {
 		c.t.Fatal("the sandbox is not attached")
 	}
@@ -219,7 +220,7 @@ func TestFencedWorkerPublishesNothingOfItsMessages(t *testing.T) {
 func TestUnacceptedMessagePassesItsTurnOn(t *testing.T) {
 	c, h := newCell(t), &hooks{}
 	two := message("2", "2")
-	w := c.worker("w1", talking(held(":"), h), func(cfg *Config) {
+	w := c.worker("w1", talking(held(":"), h), func(cfg *processor.Config) {
 		cfg.Records = &failing{Records: cfg.Records, fails: func(ev *schemas.Event) error {
 			if ev.Process == processOf(two) {
 				return schemas.Errorf(schemas.CodeUnavailable, "no space left")
@@ -266,7 +267,7 @@ func TestSessionIsInUseUntilTheLastHookEnds(t *testing.T) {
 	c, h := newCell(t), &hooks{}
 	recipe := agent("cat")
 	recipe.Session.IdleTimeoutMS = 1
-	w := c.worker("w1", func(cfg *Config) { cfg.SweepEvery = time.Hour }, talking(recipe, h))
+	w := c.worker("w1", func(cfg *processor.Config) { cfg.SweepEvery = time.Hour }, talking(recipe, h))
 	begun, release := make(chan struct{}), make(chan struct{})
 	h.set(func(_ context.Context, data schemas.HookData, _ string, _ func(context.Context, []string, []byte) error) ([]string, error) {
 		if data.Phase == schemas.PhaseStreamFinish {

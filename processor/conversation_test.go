@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -72,8 +73,8 @@ func (h *hooks) set(do func(context.Context, schemas.HookData, string, func(cont
 }
 
 // talking configures a worker with a template and these hooks.
-func talking(t *schemas.Template, h *hooks) func(*Config) {
-	return func(cfg *Config) {
+func talking(t *schemas.Template, h *hooks) func(*processor.Config) {
+	return func(cfg *processor.Config) {
 		with(t)(cfg)
 		cfg.Hooks = h
 	}

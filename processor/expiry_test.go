@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"errors"
@@ -7,12 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
 func TestMaxLifetimeEndsRunningProcesses(t *testing.T) {
 	c := newCell(t)
-	c.worker("w1", soon, func(cfg *Config) { cfg.StopGrace = time.Millisecond })
+	c.worker("w1", soon, func(cfg *processor.Config) { cfg.StopGrace = time.Millisecond })
 	_, err := c.place(schemas.PlaceRequest{MaxLifetimeMS: 500})
 	c.must(err)
 	call := c.send(command("k", sh("sleep 300")))
@@ -50,10 +51,10 @@ func TestRenewExtendsTheExpiry(t *testing.T) {
 func TestParkedSessionResumesWithItsWorkspace(t *testing.T) {
 	c := newCell(t)
 	h := &hooks{}
-	w := c.worker("w1", soon, with(&schemas.Template{Name: "default", Session: schemas.TemplateSession{ParkAfterMS: 20}}), func(cfg *Config) { cfg.Hooks = h })
+	w := c.worker("w1", soon, with(&schemas.Template{Name: "default", Session: schemas.TemplateSession{ParkAfterMS: 20}}), func(cfg *processor.Config) { cfg.Hooks = h })
 	c.exec(command("k1", sh("echo kept >file")))
 	c.awaitEvent(schemas.TypeSandboxCompleted)
-	w.sessions.Find("default", "t").Flush(c.ctx)
+	w.Sessions().Find("default", "t").Flush(c.ctx)
 	wantFields(t, c.session(), schemas.Session{Parked: true, State: schemas.SandboxCompleted})
 	<-w.provider.sandboxes()[0].Done()
 	wantFields(t, c.exec(command("k2", sh("cat file"))), schemas.Result{Stdout: "kept\n", Epoch: 1})
@@ -71,7 +72,7 @@ func TestSessionIsUnchangedAfterARestart(t *testing.T) {
 	_, err := c.place(schemas.PlaceRequest{User: "ann", Tags: map[string]string{"a": "b"}, Start: true})
 	c.must(err)
 	c.exec(command("k", sh(":")))
-	w.sessions.Find("default", "t").Flush(c.ctx)
+	w.Sessions().Find("default", "t").Flush(c.ctx)
 	before := c.session()
 	w.die()
 	c.worker("w1", soon)
@@ -91,7 +92,7 @@ func TestWorkerEndsExpiredSessionsOfADeadWorker(t *testing.T) {
 		c.must(err)
 	}
 	dead.die()
-	often := func(cfg *Config) { cfg.OrphansEvery = 20 * time.Millisecond }
+	often := func(cfg *processor.Config) { cfg.OrphansEvery = 20 * time.Millisecond }
 	c.worker("w2", often)
 	equal(t, "source", c.awaitEvent(schemas.TypeSessionExpired).Source, "w2")
 }
@@ -100,12 +101,12 @@ func TestNextIncarnationEndsItsExpiredSessions(t *testing.T) {
 	c := newCell(t)
 	store := t.TempDir()
 	h := &hooks{do: pushed(store)}
-	dead := c.worker("w1", hasty, func(cfg *Config) { cfg.Hooks = h })
+	dead := c.worker("w1", hasty, func(cfg *processor.Config) { cfg.Hooks = h })
 	_, err := c.place(schemas.PlaceRequest{IdleTimeoutMS: 1000})
 	c.must(err)
 	c.exec(command("k", sh("echo unsaved >file")))
 	dead.die()
-	c.worker("w1", func(cfg *Config) { cfg.Hooks, cfg.OrphansEvery = h, 20*time.Millisecond })
+	c.worker("w1", func(cfg *processor.Config) { cfg.Hooks, cfg.OrphansEvery = h, 20*time.Millisecond })
 	c.awaitEvent(schemas.TypeSessionExpired)
 	if b, err := os.ReadFile(filepath.Join(store, "t")); err != nil || string(b) != "unsaved\n" {
 		t.Fatalf("stored workspace = %q, error %v; want the unsaved file", b, err)
@@ -138,8 +139,8 @@ func TestShutdownHandsThreadsOverWithTheirWorkspaces(t *testing.T) {
 	c := newCell(t)
 	store := t.TempDir()
 	h := &hooks{do: pushed(store)}
-	elsewhere := func(name string) func(*Config) {
-		return func(cfg *Config) { cfg.Hooks, cfg.Workspaces = h, filepath.Join(c.dir, name) }
+	elsewhere := func(name string) func(*processor.Config) {
+		return func(cfg *processor.Config) { cfg.Hooks, cfg.Workspaces = h, filepath.Join(c.dir, name) }
 	}
 	first := c.worker("w1", elsewhere("one"))
 	c.exec(command("k1", sh("echo kept >file")))
@@ -158,12 +159,12 @@ func TestSandboxThatEndsByItselfIsReportedAndReplaced(t *testing.T) {
 	c.exec(command("k1", sh(":")))
 	c.must(w.provider.sandboxes()[0].Terminate(c.ctx, 0))
 	c.awaitEvent(schemas.TypeSandboxCompleted)
-	w.sessions.Find("default", "t").Flush(c.ctx)
+	w.Sessions().Find("default", "t").Flush(c.ctx)
 	s := c.session()
 	equal(t, "state", s.State, schemas.SandboxCompleted)
 	equal(t, "parked", s.Parked, false)
 	wantFields(t, c.exec(command("k2", sh(":"))), schemas.Result{Success: true})
 	c.await(func(*schemas.Event) bool {
-		return w.sessions.Info(w.sessions.Find("default", "t")).State == schemas.SandboxRunning
+		return w.Sessions().Info(w.Sessions().Find("default", "t")).State == schemas.SandboxRunning
 	})
 }

@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -24,12 +25,12 @@ func (r templates) Template(name string) (*schemas.Template, error) {
 }
 
 // with configures a worker with templates, and the default one.
-func with(list ...*schemas.Template) func(*Config) {
+func with(list ...*schemas.Template) func(*processor.Config) {
 	r := templates{"default": {Name: "default"}}
 	for _, t := range list {
 		r[t.Name] = t
 	}
-	return func(c *Config) { c.Templates = r }
+	return func(c *processor.Config) { c.Templates = r }
 }
 
 // denies is a policy that refuses one program.

@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"errors"
@@ -6,17 +6,18 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/processor/internal/work"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
 // soon makes a worker sweep often.
-func soon(cfg *Config) { cfg.SweepEvery = 20 * time.Millisecond }
+func soon(cfg *processor.Config) { cfg.SweepEvery = 20 * time.Millisecond }
 
 // hasty shortens the shutdown of a worker that cannot write its records.
-func hasty(cfg *Config) {
+func hasty(cfg *processor.Config) {
 	cfg.StopGrace = 100 * time.Millisecond
-	cfg.timeouts = work.Timeouts{Kill: 100 * time.Millisecond}
+	*cfg.Timeouts() = work.Timeouts{Kill: 100 * time.Millisecond}
 }
 
 func TestFencedWorkerKillsAndPublishesNothing(t *testing.T) {
@@ -30,7 +31,7 @@ func TestFencedWorkerKillsAndPublishesNothing(t *testing.T) {
 
 	zombie.Fence()
 	// Its process ends, and the end is not published.
-	<-zombie.runs.Ended()
+	<-zombie.Runs().Ended()
 	c.wantRecords(process, schemas.TypeProcessAccepted, schemas.TypeProcessStarted)
 	v, answers := zombie.deliver(command("k2", sh(":")), true, 1)
 	equal(t, "action of a durable command", v.Action, schemas.ActionRetry)
@@ -38,7 +39,7 @@ func TestFencedWorkerKillsAndPublishesNothing(t *testing.T) {
 	v, answers = zombie.deliver(command("k2", sh(":")), false, 1)
 	equal(t, "action of a fast command", v.Action, schemas.ActionRetry)
 	wantFields(t, c.terminal(answers), schemas.Result{Error: coded(schemas.CodeUnavailable)})
-	zombie.publisher.Publish(c.ctx, zombie.publisher.Event(schemas.TypeSessionExpired, "default", "t", "", "", nil))
+	zombie.Publisher().Publish(c.ctx, zombie.Publisher().Event(schemas.TypeSessionExpired, "default", "t", "", "", nil))
 
 	// The next owner answers the callers that wait.
 	c.lapse("w1")
@@ -49,7 +50,7 @@ func TestFencedWorkerKillsAndPublishesNothing(t *testing.T) {
 		t.Error("the result has no log range")
 	}
 	// The zombie cannot add a record.
-	_, err := zombie.conn.Append(c.ctx, zombie.publisher.Event(schemas.TypeProcessExited, "default", "t", "", process, &schemas.Result{}), started.Seq)
+	_, err := zombie.conn.Append(c.ctx, zombie.Publisher().Event(schemas.TypeProcessExited, "default", "t", "", process, &schemas.Result{}), started.Seq)
 	if !errors.Is(err, schemas.ErrConflict) {
 		t.Fatalf("record of the fenced worker: error %v, want conflict", err)
 	}
@@ -69,7 +70,7 @@ func TestFencedWorkerKillsAndPublishesNothing(t *testing.T) {
 }
 
 // idleNow reports whether every accepted process has ended.
-func (r *rig) idleNow() bool { return r.runs.Len() == 0 }
+func (r *rig) idleNow() bool { return r.Runs().Len() == 0 }
 
 func TestTakenLeaseFencesItsWorker(t *testing.T) {
 	c := newCell(t)
@@ -149,7 +150,7 @@ func TestNextOwnerAnswersKeysOfADeadWorker(t *testing.T) {
 	}
 	dead.die()
 	// The next worker does not sweep: the repeated command finds the loss.
-	c.worker("w2", func(cfg *Config) { cfg.SweepEvery = time.Hour })
+	c.worker("w2", func(cfg *processor.Config) { cfg.SweepEvery = time.Hour })
 	wantFields(t, c.exec(never), schemas.Result{Reason: schemas.ReasonLost})
 	wantFields(t, c.exec(again), schemas.Result{Reason: schemas.ReasonExited, Worker: "w2", Epoch: 2})
 	c.wantRecords(processOf(again), schemas.TypeProcessAccepted, schemas.TypeProcessStarted,
@@ -166,12 +167,12 @@ func TestThreadHasOneOwner(t *testing.T) {
 	}
 	v, _ := other.deliver(command("k1", sh(":")), true, 1)
 	equal(t, "v.Action", v.Action, schemas.ActionForward)
-	equal(t, "v.To", v.To, owner.cfg.Worker)
+	equal(t, "v.To", v.To, owner.Config().Worker)
 	v, answers := other.deliver(command("k1", sh(":")), false, 1)
 	equal(t, "action", v.Action, schemas.ActionRetry)
 	wantFields(t, c.terminal(answers), schemas.Result{Error: coded(schemas.CodeUnavailable)})
 	p := other.HandlePlace(c.ctx, "default", schemas.PlaceRequest{Thread: "t"})
-	equal(t, "worker", p.Worker, owner.cfg.Worker)
+	equal(t, "worker", p.Worker, owner.Config().Worker)
 	equal(t, "error", p.Error, nil)
 	// Of concurrent requests for a new thread, one wins.
 	replies := make(chan schemas.PlaceReply, 2)

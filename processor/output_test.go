@@ -1,15 +1,16 @@
-package processor
+package processor_test
 
 import (
 	"sync"
 	"testing"
 
+	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
 // smallStore stores room bytes and no more.
 type smallStore struct {
-	Output
+	processor.Output
 	mu     sync.Mutex
 	room   int64
 	stored func(schemas.Stream, int64)
@@ -47,9 +48,9 @@ func (s *smallStore) Close() (*schemas.LogRange, error) {
 func TestUnstorableOutputEndsTheProcessWithAnError(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		c := newCell(t)
-		w := c.worker("w1", func(cfg *Config) {
+		w := c.worker("w1", func(cfg *processor.Config) {
 			open := cfg.OpenOutput
-			cfg.OpenOutput = func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) Output {
+			cfg.OpenOutput = func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) processor.Output {
 				if p.Process != processOf(command("flood", schemas.Exec{})) {
 					return open(p, after, stored)
 				}

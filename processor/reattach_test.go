@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -15,16 +16,16 @@ import (
 // crash ends a worker like SIGKILL: it publishes nothing more, and leaves its sandboxes. No process may print meanwhile.
 func (r *rig) crash() {
 	r.cell.t.Helper()
-	r.publisher.Fence()
+	r.Publisher().Fence()
 	r.cell.must(r.provider.Detach())
 	r.conn.Close()
 }
 
 // again restarts a worker that crashed, on the same folder.
-func (c *cell) again(dead *rig, edit ...func(*Config)) *rig {
+func (c *cell) again(dead *rig, edit ...func(*processor.Config)) *rig {
 	c.t.Helper()
 	c.next = testProviderIn(c, dead.provider.dir)
-	return c.worker(dead.cfg.Worker, edit...)
+	return c.worker(dead.Config().Worker, edit...)
 }
 
 // file puts a file into thread t's workspace.
@@ -81,7 +82,7 @@ func TestProcessResumesAfterItsWorkerWasKilled(t *testing.T) {
 	equal(t, "r.Stdout", r.Stdout, "ran\n")
 	equal(t, "s2.Sandbox", s2.Sandbox, s.Sandbox)
 	equal(t, "r.Epoch", r.Epoch, 2)
-	sb := w.sessions.Find("default", "t").Standing()
+	sb := w.Sessions().Find("default", "t").Standing()
 	if a, ok := sb.(sandbox.Attached); !ok {
 		t.Errorf("the sandbox is a %T, want one that is attached", sb)
 	} else if held, err := a.Held(c.ctx); err != nil || len(held) > 1 {
@@ -155,7 +156,7 @@ func TestProcessThatCannotResumeIsLost(t *testing.T) {
 		}
 	}
 	// Its sandbox is gone when the worker restarts.
-	dead.publisher.Fence()
+	dead.Publisher().Fence()
 	c.must(other.Terminate(c.ctx, 0))
 	dead.crash()
 	c.again(dead)
@@ -202,7 +203,7 @@ func TestProcessReportedLostIsEnded(t *testing.T) {
 	c.worker("w2", soon)
 	wantFields(t, c.end(call), schemas.Result{Reason: schemas.ReasonLost})
 	w := c.again(dead)
-	t2 := w.sessions.Find("default", "t")
+	t2 := w.Sessions().Find("default", "t")
 	if t2 == nil {
 		t.Fatal("the worker does not own the thread again")
 	}

@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -131,7 +132,7 @@ func TestOutputInAResultStaysWithinItsLimits(t *testing.T) {
 
 func TestRoomIsFreeBeforeTheResultIsSent(t *testing.T) {
 	c := newCell(t)
-	c.worker("w1", func(cfg *Config) { cfg.MaxProcesses = 1 })
+	c.worker("w1", func(cfg *processor.Config) { cfg.MaxProcesses = 1 })
 	for i := range 30 {
 		wantFields(t, c.exec(command(strings.Repeat("k", i+1), schemas.Exec{Command: "true"})), schemas.Result{Success: true})
 	}
@@ -139,7 +140,7 @@ func TestRoomIsFreeBeforeTheResultIsSent(t *testing.T) {
 
 func TestFullWorkerRefusesFastAndDeclinesDurableCommands(t *testing.T) {
 	c := newCell(t)
-	w := c.worker("w1", func(cfg *Config) { cfg.MaxProcesses = 1 })
+	w := c.worker("w1", func(cfg *processor.Config) { cfg.MaxProcesses = 1 })
 	running := command("k1", sh("echo on; sleep 300"))
 	call := c.send(running)
 	c.output(processOf(running), "on")
@@ -182,7 +183,7 @@ func TestInvalidCommandIsAnsweredReportedAndDead(t *testing.T) {
 	c.await(func(ev *schemas.Event) bool { return ev.Type == schemas.TypeValidationFailed && ev.Thread == "_" })
 
 	cmd := command("worn", sh(":"))
-	v, answers := w.deliver(cmd, true, w.cfg.MaxAttempts+1)
+	v, answers := w.deliver(cmd, true, w.Config().MaxAttempts+1)
 	equal(t, "action", v.Action, schemas.ActionDead)
 	wantFields(t, c.terminal(answers), schemas.Result{Error: coded(schemas.CodeUnavailable)})
 	c.wantRecords(processOf(cmd))

@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/processor/internal/run"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
@@ -62,9 +63,9 @@ func TestEveryProcessEndHasItsRecord(t *testing.T) {
 
 func TestFailedStartReportsWhetherTheProcessMayHaveRun(t *testing.T) {
 	c := newCell(t)
-	w := c.worker("w1", func(cfg *Config) {
-		cfg.timeouts.Start = 200 * time.Millisecond
-		cfg.timeouts.Gone = 20 * time.Millisecond
+	w := c.worker("w1", func(cfg *processor.Config) {
+		cfg.Timeouts().Start = 200 * time.Millisecond
+		cfg.Timeouts().Gone = 20 * time.Millisecond
 	})
 	unavailable := func(context.Context, sandbox.Command) (sandbox.Process, error) {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "no")

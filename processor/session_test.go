@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -111,7 +112,7 @@ func TestConcurrentPlacesGetOneSession(t *testing.T) {
 
 func TestSessionRefusesAnotherPlacementOrTemplate(t *testing.T) {
 	c := newCell(t)
-	w := c.worker("w1", with(&schemas.Template{Name: "one"}, &schemas.Template{Name: "two"}), func(cfg *Config) {
+	w := c.worker("w1", with(&schemas.Template{Name: "one"}, &schemas.Template{Name: "two"}), func(cfg *processor.Config) {
 		cfg.Providers["other"] = cfg.Providers["local"]
 	})
 	if r, err := c.place(schemas.PlaceRequest{Template: "one"}); err != nil || !r.Created || r.Session.Template != "one" {
@@ -191,7 +192,7 @@ func TestStoppedSessionIsReportedAndDeleted(t *testing.T) {
 
 func TestConcurrentStopsAreOneEnd(t *testing.T) {
 	c := newCell(t)
-	w := c.worker("w1", func(cfg *Config) { cfg.StopGrace = 50 * time.Millisecond })
+	w := c.worker("w1", func(cfg *processor.Config) { cfg.StopGrace = 50 * time.Millisecond })
 	// The end waits for the sandbox that is being created.
 	held := make(chan struct{})
 	create := w.provider.create
@@ -204,12 +205,12 @@ func TestConcurrentStopsAreOneEnd(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			if s, err := c.stop(schemas.StopRequest{Session: w.sessions.Find("default", "t").Session.ID}); err != nil || s.Thread != "t" {
+			if s, err := c.stop(schemas.StopRequest{Session: w.Sessions().Find("default", "t").Session.ID}); err != nil || s.Thread != "t" {
 				t.Errorf("stop = %+v, error %v; want the session of thread t", s, err)
 			}
 		})
 	}
-	c.await(func(*schemas.Event) bool { return w.sessions.Find("default", "t").Ending() })
+	c.await(func(*schemas.Event) bool { return w.Sessions().Find("default", "t").Ending() })
 	close(held)
 	all.Wait()
 	equal(t, "success", c.end(call).Success, false)
@@ -255,7 +256,7 @@ func TestManyThreadsPublishTheirEventsInOrder(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*testkit.Timeout)
 	defer cancel()
 	c.ctx = ctx
-	c.worker("w1", func(cfg *Config) { cfg.StopGrace = time.Second })
+	c.worker("w1", func(cfg *processor.Config) { cfg.StopGrace = time.Second })
 	const threads = 100
 	n := 5
 	if os.Getenv("SLUICE_LONG") != "" {

@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"context"
@@ -6,13 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
 func TestShutdownEndsRecordsAndAnswersProcesses(t *testing.T) {
 	c := newCell(t)
-	w := c.worker("w1", func(cfg *Config) { cfg.StopGrace = 300 * time.Millisecond })
+	w := c.worker("w1", func(cfg *processor.Config) { cfg.StopGrace = 300 * time.Millisecond })
 	// One ends at SIGTERM, one ignores it.
 	polite := command("k1", sh("trap 'echo bye; exit 5' TERM; echo on; while :; do sleep 0.05; done"))
 	rude := command("k2", sh("trap '' TERM; echo on; while :; do sleep 0.05; done"))
@@ -46,7 +47,7 @@ func TestShutdownEndsRecordsAndAnswersProcesses(t *testing.T) {
 
 func TestCommandDeclinedAtShutdownRunsOnTheNextWorker(t *testing.T) {
 	c := newCell(t)
-	w := c.worker("w1", func(cfg *Config) { cfg.StopGrace = time.Minute })
+	w := c.worker("w1", func(cfg *processor.Config) { cfg.StopGrace = time.Minute })
 	running := command("k1", sh("trap 'echo term; read line; exit 0' TERM; echo on; while :; do sleep 0.05; done"))
 	running.Exec.StdinOpen = true
 	first := c.send(running)
@@ -104,7 +105,7 @@ func TestShutdownDoesNotWaitForASandboxThatIsNeverReady(t *testing.T) {
 func TestUnrecordedEndIsAnsweredAndLeftToTheNextIncarnation(t *testing.T) {
 	c := newCell(t)
 	full := schemas.Errorf(schemas.CodeLimitExceeded, "no space left")
-	w := c.worker("w1", func(cfg *Config) {
+	w := c.worker("w1", func(cfg *processor.Config) {
 		cfg.Records = &failing{Records: cfg.Records, fails: func(ev *schemas.Event) error {
 			if ev.Type == schemas.TypeProcessExited {
 				return full
@@ -112,7 +113,7 @@ func TestUnrecordedEndIsAnsweredAndLeftToTheNextIncarnation(t *testing.T) {
 			return nil
 		}}
 		hasty(cfg)
-		cfg.timeouts.Answer, cfg.timeouts.Record = time.Nanosecond, time.Hour
+		cfg.Timeouts().Answer, cfg.Timeouts().Record = time.Nanosecond, time.Hour
 	})
 	cmd := command("k", sh("echo true; exit 3"))
 	_, answers := w.deliver(cmd, true, 1)
@@ -140,7 +141,7 @@ func TestUnrecordedEndIsAnsweredAndLeftToTheNextIncarnation(t *testing.T) {
 
 func TestEndIsRecordedWhenTheAckOfTheStartWasLost(t *testing.T) {
 	c := newCell(t)
-	c.worker("w1", func(cfg *Config) { cfg.Records = &failing{Records: cfg.Records, forgetful: true} })
+	c.worker("w1", func(cfg *processor.Config) { cfg.Records = &failing{Records: cfg.Records, forgetful: true} })
 	r := c.exec(command("k", sh("echo on")))
 	equal(t, "stdout", r.Stdout, "on\n")
 	equal(t, "error", r.Error, nil)
@@ -150,7 +151,7 @@ func TestEndIsRecordedWhenTheAckOfTheStartWasLost(t *testing.T) {
 func TestUnrecordedAcceptanceRunsNothing(t *testing.T) {
 	c := newCell(t)
 	fails := true
-	w := c.worker("w1", func(cfg *Config) {
+	w := c.worker("w1", func(cfg *processor.Config) {
 		cfg.Records = &failing{Records: cfg.Records, fails: func(*schemas.Event) error {
 			if fails {
 				return schemas.Errorf(schemas.CodeLimitExceeded, "no space left")
@@ -175,7 +176,7 @@ func TestUnrecordedAcceptanceRunsNothing(t *testing.T) {
 
 // failing are records whose writes may fail.
 type failing struct {
-	Records
+	processor.Records
 	fails     func(*schemas.Event) error
 	forgetful bool // the ack of an asynchronous record is lost
 }

@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"context"
@@ -9,13 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
 func TestIdleSessionExpiresAndTheThreadGetsANewOne(t *testing.T) {
 	c := newCell(t)
-	w := c.worker("w1", soon, func(cfg *Config) { cfg.IdleTimeout = time.Millisecond })
+	w := c.worker("w1", soon, func(cfg *processor.Config) { cfg.IdleTimeout = time.Millisecond })
 	first := c.exec(command("k1", sh("echo one >file")))
 	ended := c.await(func(ev *schemas.Event) bool { return ev.Type == schemas.TypeSessionExpired })
 	if first.Epoch == 0 || ended.Session == "" {
@@ -35,7 +36,7 @@ func TestIdleSessionExpiresAndTheThreadGetsANewOne(t *testing.T) {
 
 func TestBusySessionDoesNotExpire(t *testing.T) {
 	c := newCell(t)
-	w := c.worker("w1", func(cfg *Config) { cfg.IdleTimeout = time.Nanosecond; cfg.SweepEvery = time.Hour })
+	w := c.worker("w1", func(cfg *processor.Config) { cfg.IdleTimeout = time.Nanosecond; cfg.SweepEvery = time.Hour })
 	cmd := command("k", sh("echo on; exec sleep 300"))
 	call := c.send(cmd)
 	c.output(processOf(cmd), "on")
@@ -52,7 +53,7 @@ func TestBusySessionDoesNotExpire(t *testing.T) {
 
 func TestCommandsThatRaceWithTheExpiryRunOnce(t *testing.T) {
 	c := newCell(t)
-	w := c.worker("w1", func(cfg *Config) { cfg.IdleTimeout = time.Nanosecond; cfg.SweepEvery = time.Millisecond })
+	w := c.worker("w1", func(cfg *processor.Config) { cfg.IdleTimeout = time.Nanosecond; cfg.SweepEvery = time.Millisecond })
 	for i := range 25 {
 		cmd := command(fmt.Sprintf("k%d", i), sh("echo ran >>ran; wc -l <ran"))
 		// A durable command that meets the expiry is delivered again; here at once.
@@ -69,7 +70,7 @@ func TestCommandsThatRaceWithTheExpiryRunOnce(t *testing.T) {
 
 func TestProviderMustBeOfferedAndFitTheSession(t *testing.T) {
 	c := newCell(t)
-	w := c.worker("w1", func(cfg *Config) {
+	w := c.worker("w1", func(cfg *processor.Config) {
 		cfg.DefaultProvider = ""
 		cfg.Providers["other"] = cfg.Providers["local"]
 	})
@@ -105,7 +106,7 @@ func TestConcurrentThreadsDoNotExceedMaxProcesses(t *testing.T) {
 	c := newCell(t)
 	const room = 2
 	var now, most atomic.Int64
-	w := c.worker("w1", func(cfg *Config) {
+	w := c.worker("w1", func(cfg *processor.Config) {
 		cfg.MaxProcesses = room
 		cfg.Records = &failing{Records: cfg.Records, fails: func(ev *schemas.Event) error {
 			switch ev.Type {
@@ -174,22 +175,22 @@ func TestFailedSandboxIsReportedAndTriedAgain(t *testing.T) {
 
 func TestConfigIsValidated(t *testing.T) {
 	c := newCell(t)
-	good := c.worker("w1").cfg
-	for name, spoil := range map[string]func(*Config){
-		"worker":      func(c *Config) { c.Worker = "no id" },
-		"incarnation": func(c *Config) { c.Incarnation = "" },
-		"part":        func(c *Config) { c.Records = nil },
-		"max_record":  func(c *Config) { c.MaxRecord = 1 },
-		"workspaces":  func(c *Config) { c.Workspaces = "relative" },
-		"provider":    func(c *Config) { c.DefaultProvider = "none" },
+	good := c.worker("w1").Config()
+	for name, spoil := range map[string]func(*processor.Config){
+		"worker":      func(c *processor.Config) { c.Worker = "no id" },
+		"incarnation": func(c *processor.Config) { c.Incarnation = "" },
+		"part":        func(c *processor.Config) { c.Records = nil },
+		"max_record":  func(c *processor.Config) { c.MaxRecord = 1 },
+		"workspaces":  func(c *processor.Config) { c.Workspaces = "relative" },
+		"provider":    func(c *processor.Config) { c.DefaultProvider = "none" },
 	} {
 		cfg := good
 		spoil(&cfg)
-		if _, err := New(cfg); !errors.Is(err, schemas.ErrInvalidArgument) {
+		if _, err := processor.New(cfg); !errors.Is(err, schemas.ErrInvalidArgument) {
 			t.Errorf("%s: error %v, want invalid_argument", name, err)
 		}
 	}
-	if _, err := New(good); err != nil {
+	if _, err := processor.New(good); err != nil {
 		t.Error(err)
 	}
 }
