@@ -92,6 +92,14 @@ var stdinTests = []test{
 		}
 		r.wantExit(t, schemas.ReasonExited, 0)
 	}},
+	{"TakenByProcessThatEnds", func(t *testing.T, f *fixture) {
+		// The end of a process must not overtake the ack of what it read.
+		for range 50 {
+			r := f.start(t, sandbox.Command{Path: "sh", Args: []string{"-c", "read x"}, Stdin: true})
+			testkit.Must(t, r.WriteStdin(f.ctx, []byte("\n")))
+			r.wantExit(t, schemas.ReasonExited, 0)
+		}
+	}},
 	{"None", func(t *testing.T, f *fixture) {
 		r := f.start(t, sandbox.Command{Path: "cat"})
 		r.wantExit(t, schemas.ReasonExited, 0)

@@ -49,25 +49,31 @@ func (p *Process) WriteStdin(ctx context.Context, b []byte) error {
 	return p.awaitStdin(ctx, 0)
 }
 
-// awaitStdin waits until at most ahead of the sent bytes are not taken.
+// awaitStdin waits until at most ahead of the sent bytes are not taken. Bytes that the process took before it ended are taken: the
+// supervisor reports them before the end, so the count is read once more after it.
 func (p *Process) awaitStdin(ctx context.Context, ahead int64) error {
 	in := &p.input
+	var end error
 	for {
 		in.mu.Lock()
-		gone, enough, changed := in.gone, in.sent-in.taken <= ahead, in.changed
+		pending, gone, changed := in.sent-in.taken, in.gone, in.changed
 		in.mu.Unlock()
-		if gone {
-			return io.ErrClosedPipe
-		}
-		if enough {
+		switch {
+		case pending == 0 && ahead == 0:
 			return nil
+		case gone:
+			return io.ErrClosedPipe
+		case pending <= ahead:
+			return nil
+		case end != nil:
+			return end
 		}
 		select {
 		case <-changed:
 		case <-p.ended:
-			return io.ErrClosedPipe
+			end = io.ErrClosedPipe
 		case <-ctx.Done():
-			return ctx.Err()
+			end = ctx.Err()
 		}
 	}
 }
