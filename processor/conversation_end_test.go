@@ -94,7 +94,7 @@ func (c *cell) awaitForgotten(w *rig) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		held, err := a.Held(c.ctx)
+		held, err := a.Processes(c.ctx)
 		c.must(err)
 		if len(held) == 0 {
 			return

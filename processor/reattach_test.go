@@ -85,7 +85,7 @@ func TestProcessResumesAfterItsWorkerWasKilled(t *testing.T) {
 	sb := w.Sessions().Find("default", "t").Standing()
 	if a, ok := sb.(sandbox.Attached); !ok {
 		t.Errorf("the sandbox is a %T, want one that is attached", sb)
-	} else if held, err := a.Held(c.ctx); err != nil || len(held) > 1 {
+	} else if held, err := a.Processes(c.ctx); err != nil || len(held) > 1 {
 		t.Errorf("the sandbox holds %+v, error %v; want the process released", held, err)
 	}
 }
@@ -214,7 +214,7 @@ func TestProcessReportedLostIsEnded(t *testing.T) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		held, err := a.Held(c.ctx)
+		held, err := a.Processes(c.ctx)
 		c.must(err)
 		if len(held) == 0 {
 			break

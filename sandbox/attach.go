@@ -28,23 +28,23 @@ type Attached interface {
 	Spec() Spec
 	// SetOwner changes the Spec's Owner. Errors: unavailable when it cannot be stored; the Owner is then unchanged.
 	SetOwner(owner string) error
-	// Held lists the processes that run, or that have ended and are not released. Errors: unavailable.
-	Held(ctx context.Context) ([]Held, error)
+	// Processes lists the processes that run, or that have ended and are not released. Errors: unavailable.
+	Processes(ctx context.Context) ([]ProcessState, error)
 	// Resume takes over a process. Its output continues at these offsets of its streams, or at the first offset that the sandbox
-	// still holds when that is later. Errors: not_found for an unknown process, conflict for one that is resumed already,
+	// still has when that is later. Errors: not_found for an unknown process, conflict for one that is resumed already,
 	// unavailable.
 	Resume(ctx context.Context, id string, stdout, stderr int64) (Process, error)
 }
 
-// Held is a process that a sandbox holds: it runs, or has ended and is not released.
-type Held struct {
+// ProcessState is a process of a sandbox that runs, or that has ended and is not released.
+type ProcessState struct {
 	// ID is the Command's.
 	ID string
 	// PID is as Process.PID.
 	PID int
 	// Ended reports whether its exit record is available.
 	Ended bool
-	// Stdout and Stderr are the first offsets of the output that is still held: the last acked ones.
+	// Stdout and Stderr are the first offsets of the output that the sandbox still has: the last acked ones.
 	Stdout, Stderr int64
 	// Stdin is the number of bytes of standard input that the sandbox has received. StdinClosed means that there will be no more:
 	// it was closed after them, or the process has ended or reads none.

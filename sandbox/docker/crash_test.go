@@ -77,10 +77,10 @@ func TestContainerOutlivesKilledWorker(t *testing.T) {
 	if len(found) != 1 {
 		t.Fatalf("attached %v, want one sandbox", found)
 	}
-	held, err := found[0].Held(testkit.Context(t))
+	processes, err := found[0].Processes(testkit.Context(t))
 	testkit.Must(t, err)
-	if len(held) != 1 || held[0].Ended {
-		t.Errorf("held processes %+v, want one that runs", held)
+	if len(processes) != 1 || processes[0].Ended {
+		t.Errorf("processes = %+v, want one that runs", processes)
 	}
 	wantSwept(t, p, 0)
 	if s, ok := found[0].(*Sandbox); !ok || s.Container() != id {

@@ -46,11 +46,8 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec, name string) (
 		return nil, err
 	}
 	s, err := p.start(ctx, spec, image, handoff, name)
-	if err = errors.Join(err, handoff.close()); err != nil {
-		if s != nil {
-			<-s.Done()
-		}
-		return nil, errors.Join(err, removeFile(handoff.socketPath))
+	if err != nil {
+		return nil, errors.Join(err, handoff.close(), removeFile(handoff.socketPath))
 	}
 	return s, nil
 }
@@ -134,6 +131,9 @@ func (p *Provider) connect(ctx context.Context, id string, handoff *socketHandof
 	cancel(nil)
 	<-watched
 	if err != nil {
+		if conn != nil {
+			_ = conn.Close() // the container is removed
+		}
 		return nil, 0, p.startError(ctx, "wait for the supervisor", err)
 	}
 	state, err := p.client.ContainerInspect(ctx, id)

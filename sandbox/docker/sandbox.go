@@ -46,11 +46,7 @@ func (p *Provider) newSandbox(r record, image *imageInfo, l *link.Link, pid int)
 			}
 			p.registry.Remove(r.ID)
 		},
-		SaveSpec: func(spec sandbox.Spec) error {
-			r := r
-			r.Spec = spec
-			return p.registry.Save(r)
-		},
+		SaveSpec: func(spec sandbox.Spec) error { return p.registry.SaveSpec(r, spec) },
 	})
 	go s.watch(l)
 	return s

@@ -46,21 +46,21 @@ func (p *Provider) Sweep(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, engineError(p.client, "list containers", err)
 	}
-	removed, kept := 0, make(map[string]bool)
+	removed, remaining := 0, make(map[string]bool)
 	for _, c := range found {
 		if ctx.Err() != nil {
 			return removed, ctx.Err()
 		}
 		if p.tracked(c.Names) || live[c.Labels[labelSandbox]] {
 			for _, name := range c.Names {
-				kept[strings.TrimPrefix(name, "/")] = true
+				remaining[strings.TrimPrefix(name, "/")] = true
 			}
 			continue
 		}
 		p.remove(c.ID)
 		removed++
 	}
-	return removed, p.sweepSockets(kept)
+	return removed, p.sweepSockets(remaining)
 }
 
 // tracked reports whether the registry tracks a container of one of these names.

@@ -2,8 +2,6 @@ package jail
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"net"
 	"os"
@@ -53,7 +51,7 @@ type resources struct {
 	socket  string
 	cgroup  *cgroup
 	uid     int
-	pending *pendingJail // nil once it has become the jail
+	pending *pendingJail // the jail's process until the jail is open, and nil before and after
 }
 
 // release returns everything, once the jail has ended.
@@ -72,17 +70,11 @@ func (r *resources) release() {
 	}
 }
 
-// hostName is the name of a jail's resources on the host.
-func hostName(id string) string {
-	sum := sha256.Sum256([]byte(id))
-	return hex.EncodeToString(sum[:10])
-}
-
 func (p *Provider) socketPath(name string) string { return filepath.Join(p.dir, name+".sock") }
 
 // launch starts the jail of a new sandbox.
 func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *jail, err error) {
-	res := &resources{p: p, name: hostName(spec.ID)}
+	res := &resources{p: p, name: registry.NameOf(spec.ID)}
 	defer func() {
 		if err != nil {
 			res.release()
@@ -93,19 +85,21 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *jail, err 
 		return nil, err
 	}
 	rec := record{Record: registry.Record{ID: spec.ID, Spec: spec, Name: res.name}, UID: res.uid}
-	l, proc, err := p.start(ctx, config, res, &rec)
+	l, err := p.start(ctx, config, res, &rec)
 	if failed, ok := errors.AsType[*callError](err); ok && failed.call == callMapOwners {
 		// The workspace's file system cannot map owners.
 		if err := giveWorkspace(config.workspace, res.uid); err != nil {
 			return nil, err
 		}
 		config.mapOwners, rec.WorkspaceChowned = false, true
-		l, proc, err = p.start(ctx, config, res, &rec)
+		l, err = p.start(ctx, config, res, &rec)
 	}
 	if err != nil {
 		return nil, withHint(err)
 	}
 	p.prestarted.refill()
+	proc := res.pending.process
+	res.pending = nil
 	return p.open(rec, res, l, proc), nil
 }
 
@@ -162,33 +156,32 @@ func (p *Provider) hostNetworkEntries() ([]rootEntry, error) {
 	return hostEntries(dir)
 }
 
-// start starts the jail and greets its supervisor. The socket is for a later worker.
-func (p *Provider) start(ctx context.Context, c *jailConfig, res *resources, rec *record) (*link.Link, *process, error) {
+// start starts the jail as res.pending and greets its supervisor. When it fails, res.release ends the process. The socket is for a
+// later worker.
+func (p *Provider) start(ctx context.Context, c *jailConfig, res *resources, rec *record) (*link.Link, error) {
 	socket := p.socketPath(res.name)
 	listener, err := link.Listen(ctx, socket)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	res.socket = socket
 	conn, supervisorConn, err := link.Pair()
 	if err != nil {
-		return nil, nil, errors.Join(err, listener.Close())
+		return nil, errors.Join(err, listener.Close())
 	}
-	proc, report, err := p.finish(ctx, c, res, func() { _ = conn.Close() }, listener, supervisorConn)
+	report, err := p.finish(ctx, c, res, func() { _ = conn.Close() }, listener, supervisorConn)
 	if err = errors.Join(err, listener.Close(), supervisorConn.Close()); err != nil {
-		return nil, nil, errors.Join(err, conn.Close())
+		return nil, errors.Join(err, conn.Close())
 	}
-	l, err := p.greet(ctx, conn, proc, rec)
-	if err == nil {
-		<-report.done
-		return l, proc, nil
+	l, err := p.greet(ctx, conn, res.pending.process, rec)
+	if err != nil {
+		res.pending.kill()
 	}
-	proc.kill()
 	<-report.done
-	if report.err != nil {
+	if err != nil && report.err != nil {
 		err = report.err
 	}
-	return nil, nil, errors.Join(err, proc.wait(), proc.pidfd.Close())
+	return l, err
 }
 
 // greet stores the record and then greets the supervisor: the greeting is in the connection's buffer before the supervisor runs.
@@ -205,7 +198,7 @@ func (p *Provider) greet(ctx context.Context, conn net.Conn, proc *process, rec 
 }
 
 // finish sends the final program to the prestarted jail of these resources, or to a new one.
-func (p *Provider) finish(ctx context.Context, c *jailConfig, res *resources, onFailure func(), files ...*os.File) (_ *process, _ *setupReport, err error) {
+func (p *Provider) finish(ctx context.Context, c *jailConfig, res *resources, onFailure func(), files ...*os.File) (_ *setupReport, err error) {
 	passed := len(files)
 	defer func() {
 		for _, f := range files[passed:] {
@@ -216,28 +209,22 @@ func (p *Provider) finish(ctx context.Context, c *jailConfig, res *resources, on
 		opened, err := c.cgroup.open()
 		files = append(files, opened...)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	if !c.userns {
 		mount, err := p.mountWorkspace(ctx, c)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		files = append(files, mount)
 	}
 	if res.pending == nil {
 		if res.pending, err = p.zygote.startPending(c); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	report, err := res.pending.finish(c.finalProgram(), onFailure, files...)
-	if err != nil {
-		return nil, nil, err
-	}
-	proc := res.pending.process
-	res.pending = nil
-	return proc, report, nil
+	return res.pending.finish(c.finalProgram(), onFailure, files...)
 }
 
 // startPending starts a pending jail for any sandbox of this user id.
@@ -287,11 +274,7 @@ func (p *Provider) open(rec record, res *resources, l *link.Link, proc *process)
 			res.release()
 			p.registry.Remove(rec.ID)
 		},
-		SaveSpec: func(spec sandbox.Spec) error {
-			r := rec
-			r.Spec = spec
-			return p.registry.Save(r)
-		},
+		SaveSpec: func(spec sandbox.Spec) error { return p.registry.SaveSpec(rec, spec) },
 	})
 	j := &jail{Sandbox: s}
 	if rec.WorkspaceChowned {

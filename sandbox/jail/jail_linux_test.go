@@ -112,6 +112,30 @@ func TestCloseRemovesEverything(t *testing.T) {
 	}
 }
 
+// TestFailedCreateEndsJail: Create fails after the jail has its final program, because the record cannot be written. No descriptor
+// and no socket is left, and no process: Close waits for the zygote, which waits for its children.
+func TestFailedCreateEndsJail(t *testing.T) {
+	p := newProvider(t)
+	before := openPIDFDs(t)
+	testkit.Must(t, os.RemoveAll(filepath.Join(p.dir, "kept")))
+	_, err := p.Create(t.Context(), sandbox.Spec{ID: "a", Workspace: t.TempDir()})
+	testkit.WantCode(t, err, schemas.CodeUnavailable)
+	testkit.Equal(t, "number of open pidfds", openPIDFDs(t), before)
+	wantNoFiles(t, filepath.Join(p.dir, "*.sock"))
+}
+
+func openPIDFDs(t *testing.T) (n int) {
+	t.Helper()
+	fds, err := filepath.Glob("/proc/self/fd/*")
+	testkit.Must(t, err)
+	for _, fd := range fds {
+		if target, err := os.Readlink(fd); err == nil && strings.Contains(target, "[pidfd") {
+			n++
+		}
+	}
+	return n
+}
+
 // TestJailOutlivesKilledWorker: a jail waits for the next worker after SIGKILL, keeps its user id, and ends with that worker, with
 // everything that it has on the host.
 func TestJailOutlivesKilledWorker(t *testing.T) {
@@ -124,10 +148,10 @@ func TestJailOutlivesKilledWorker(t *testing.T) {
 	if len(found) != 1 {
 		t.Fatalf("attached %d jails, want 1", len(found))
 	}
-	held, err := found[0].Held(t.Context())
+	processes, err := found[0].Processes(t.Context())
 	testkit.Must(t, err)
-	if len(held) != 1 || held[0].Ended {
-		t.Errorf("held processes = %+v, want one that runs", held)
+	if len(processes) != 1 || processes[0].Ended {
+		t.Errorf("processes = %+v, want one that runs", processes)
 	}
 	s := create(t, p, sandbox.Spec{ID: "other", Workspace: filepath.Join(dir, "ws2")})
 	wantRun(t, s, "", "p", "true")

@@ -153,7 +153,7 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 	}
 	spec.Limits = limits
 	spec.Workspace = filepath.Clean(spec.Workspace)
-	j, err := p.registry.Create(spec, hostName(spec.ID), func() (*jail, error) { return p.launch(ctx, spec) })
+	j, err := p.registry.Create(spec, registry.NameOf(spec.ID), func() (*jail, error) { return p.launch(ctx, spec) })
 	if err != nil {
 		return nil, err
 	}
@@ -165,17 +165,10 @@ func checkSpec(spec sandbox.Spec) (sandbox.Limits, error) {
 	if err != nil {
 		return limits, err
 	}
-	if err := schemas.CheckID("id", spec.ID); err != nil {
-		return limits, err
-	}
-	if !filepath.IsAbs(spec.Workspace) {
-		return limits, schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %q is not an absolute path", spec.Workspace).With("path", "workspace")
-	}
 	if spec.Rootfs != "" && !filepath.IsAbs(spec.Rootfs) {
 		return limits, schemas.Errorf(schemas.CodeInvalidArgument, "rootfs: %q is not an absolute path", spec.Rootfs).With("path", "rootfs")
 	}
-	_, err = link.Environ(workspacePath, spec, sandbox.Command{})
-	return limits, err
+	return limits, link.CheckSpec(spec)
 }
 
 // Attach takes over the jails that an earlier process left; see sandbox.Reattacher. The zygote that forked them stays until they

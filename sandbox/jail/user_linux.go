@@ -103,7 +103,7 @@ func newUserNamespace(ctx context.Context, z *zygoteClient, uid int) (*os.File, 
 	p.call("exit", unix.SYS_EXIT_GROUP, 0)
 	holder, err := z.fork(p, reporter, r, w)
 	err = errors.Join(err, r.Close(), report.Close(), reporter.Close())
-	if err != nil {
+	if holder == nil {
 		return nil, errors.Join(err, w.Close())
 	}
 	var f *os.File

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/registry"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -117,10 +118,10 @@ func TestSandboxOutlivesKilledWorker(t *testing.T) {
 	if len(found) != 1 || found[0].ID() != "s1" {
 		t.Fatalf("attached %v, want sandbox s1 alone", found)
 	}
-	held, err := found[0].Held(t.Context())
+	processes, err := found[0].Processes(t.Context())
 	testkit.Must(t, err)
-	if len(held) != 1 || held[0].PID != pids[1] || held[0].Ended {
-		t.Errorf("held processes %+v, want one that runs with pid %d", held, pids[1])
+	if len(processes) != 1 || processes[0].PID != pids[1] || processes[0].Ended {
+		t.Errorf("processes = %+v, want one that runs with pid %d", processes, pids[1])
 	}
 	testkit.Must(t, p.Close())
 	waitGone(t, pids...)
@@ -232,7 +233,7 @@ func TestCreateReplacesStaleSocket(t *testing.T) {
 	p := newProvider(t)
 	command, err := p.supervisor()
 	testkit.Must(t, err)
-	name := socketName("s1")
+	name := registry.NameOf("s1")
 	v, err := p.start(t.Context(), name, command)
 	testkit.Must(t, err)
 	_, err = link.Listen(t.Context(), p.socket(name))

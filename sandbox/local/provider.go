@@ -2,8 +2,6 @@ package local
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"net"
 	"os"
@@ -80,12 +78,6 @@ const name = "local"
 // Name is "local".
 func (p *Provider) Name() string { return name }
 
-// socketName is the Record.Name of a sandbox, and the name of its socket.
-func socketName(id string) string {
-	sum := sha256.Sum256([]byte(id))
-	return hex.EncodeToString(sum[:10])
-}
-
 func (p *Provider) socket(name string) string { return filepath.Join(p.dir, name+".sock") }
 
 // removeSocket removes a sandbox's socket. The supervisor may have removed it already.
@@ -98,7 +90,7 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 		return nil, err
 	}
 	spec.Workspace = filepath.Clean(spec.Workspace)
-	s, err := p.registry.Create(spec, socketName(spec.ID), func() (*link.Sandbox, error) { return p.launch(ctx, spec) })
+	s, err := p.registry.Create(spec, registry.NameOf(spec.ID), func() (*link.Sandbox, error) { return p.launch(ctx, spec) })
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +98,7 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 }
 
 func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (*link.Sandbox, error) {
-	r := record{Record: registry.Record{ID: spec.ID, Spec: spec, Name: socketName(spec.ID)}}
+	r := record{Record: registry.Record{ID: spec.ID, Spec: spec, Name: registry.NameOf(spec.ID)}}
 	command, err := p.supervisor()
 	if err != nil {
 		return nil, err
@@ -119,10 +111,8 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (*link.Sandbox
 		err = p.registry.Save(r)
 	}
 	if err != nil {
-		v.kill()
-		<-v.gone
-		p.removeSocket(r.Name)
-		return nil, errors.Join(err, v.conn.Close())
+		p.discard(v, r.Name)
+		return nil, err
 	}
 	return p.open(ctx, link.Open, r, v.conn, v.gone, v.kill)
 }
@@ -152,16 +142,25 @@ func (p *Provider) start(ctx context.Context, name string, command []string) (*s
 			_ = v.cmd.Wait()
 			close(v.gone)
 		}()
-		if v.conn, err = (&net.Dialer{}).DialContext(ctx, "unix", socket); err != nil {
-			v.kill()
-			<-v.gone
-		}
+		v.conn, err = (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}
 	if err = errors.Join(err, listener.Close()); err != nil {
-		p.removeSocket(name)
+		p.discard(v, name)
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "start the supervisor: %w", err)
 	}
 	return v, nil
+}
+
+// discard ends a supervisor that cannot be used, or that has not been started.
+func (p *Provider) discard(v *supervisorProcess, name string) {
+	if v.cmd != nil {
+		v.kill()
+		<-v.gone
+	}
+	if v.conn != nil {
+		_ = v.conn.Close() // its other end is gone
+	}
+	p.removeSocket(name)
 }
 
 // Attach takes over the sandboxes of an earlier process; see sandbox.Reattacher.
@@ -207,11 +206,7 @@ func (p *Provider) open(ctx context.Context, greet greeting, r record, conn net.
 			p.removeSocket(r.Name)
 			p.registry.Remove(r.ID)
 		},
-		SaveSpec: func(spec sandbox.Spec) error {
-			r := r
-			r.Spec = spec
-			return p.registry.Save(r)
-		},
+		SaveSpec: func(spec sandbox.Spec) error { return p.registry.SaveSpec(r, spec) },
 	}), nil
 }
 

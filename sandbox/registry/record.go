@@ -2,6 +2,8 @@ package registry
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"os"
@@ -26,10 +28,19 @@ type Record struct {
 	Name string `json:"name"`
 }
 
-// Entry is a Record, or a struct that embeds one.
-type Entry interface{ common() Record }
+// Entry is a *Record, or a pointer to a struct R that embeds a Record.
+type Entry[R any] interface {
+	*R
+	common() *Record
+}
 
-func (r Record) common() Record { return r }
+func (r *Record) common() *Record { return r }
+
+// NameOf derives a Record's Name from its ID, so that an id always has the same files.
+func NameOf(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:10])
+}
 
 // namePattern matches a Record's name. A file with another name is not the registry's.
 var namePattern = regexp.MustCompile(`^[0-9a-f]{20}$`)
@@ -41,7 +52,7 @@ const (
 
 // Save writes a sandbox's record file atomically: a reader finds the old one or the new one. Errors: unavailable.
 func (g *Registry[S, R]) Save(r R) error {
-	c := r.common()
+	c := g.common(&r)
 	body, err := json.Marshal(r)
 	if err == nil {
 		err = replace(g.path(c.Name), body)
@@ -50,6 +61,12 @@ func (g *Registry[S, R]) Save(r R) error {
 		return schemas.Errorf(schemas.CodeUnavailable, "provider %s: write the record of sandbox %s: %w", g.provider, c.ID, err)
 	}
 	return nil
+}
+
+// SaveSpec writes the record file of r with another Spec. Errors: unavailable.
+func (g *Registry[S, R]) SaveSpec(r R, spec sandbox.Spec) error {
+	g.common(&r).Spec = spec
+	return g.Save(r)
 }
 
 // replace writes a temporary file and renames it. It does not sync: a sandbox does not outlive the machine.
@@ -108,7 +125,7 @@ func (g *Registry[S, R]) Attach(ctx context.Context, open func(ctx context.Conte
 		group.Go(func() error {
 			ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 			defer cancel()
-			c := r.common()
+			c := g.common(&r)
 			if s, err := g.add(c.ID, c.Name, func() (S, error) { return open(ctx, r) }); err == nil {
 				opened[i] = s
 			}
@@ -149,7 +166,7 @@ func (g *Registry[S, R]) Orphans() ([]R, error) {
 		}
 		var r R
 		err = json.Unmarshal(body, &r)
-		c := r.common()
+		c := g.common(&r)
 		if err != nil || c.Name != name || schemas.CheckID("id", c.ID) != nil {
 			_ = os.Remove(path) // the next call tries again
 			continue

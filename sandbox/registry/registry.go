@@ -22,9 +22,10 @@ type Sandbox interface {
 
 // Registry tracks the sandboxes of one provider: S is the provider's sandbox, R its record. All its methods may be called at the
 // same time.
-type Registry[S Sandbox, R Entry] struct {
+type Registry[S Sandbox, R any] struct {
 	provider string
-	dir      string // of the record files
+	dir      string             // of the record files
+	common   func(r *R) *Record // returns the Record in r
 
 	mu       sync.Mutex
 	slots    map[string]*slot // by the id that the sandbox was created under
@@ -42,12 +43,13 @@ type slot struct {
 const folderName = "kept"
 
 // New makes the folder for the record files in a provider's run folder. Errors: unavailable.
-func New[S Sandbox, R Entry](provider, runDir string) (*Registry[S, R], error) {
+func New[S Sandbox, R any, P Entry[R]](provider, runDir string) (*Registry[S, R], error) {
 	dir := filepath.Join(runDir, folderName)
 	if err := PrivateDir(dir); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider %s: registry folder: %w", provider, err)
 	}
-	return &Registry[S, R]{provider: provider, dir: dir, slots: make(map[string]*slot)}, nil
+	common := func(r *R) *Record { return P(r).common() }
+	return &Registry[S, R]{provider: provider, dir: dir, common: common, slots: make(map[string]*slot)}, nil
 }
 
 // Create reserves the id, makes the workspace when it is missing, and calls launch. name identifies the sandbox's files and

@@ -66,13 +66,13 @@ func (f *fixture) release(t *testing.T, s sandbox.Attached, r *testProcess) {
 		t.Errorf("release %s: %v", r.ID(), err)
 	}
 	// Any later request follows the release on the connection.
-	held, err := s.Held(f.ctx)
+	processes, err := s.Processes(f.ctx)
 	if err != nil {
-		t.Fatalf("held: %v", err)
+		t.Fatalf("list the processes: %v", err)
 	}
-	for _, h := range held {
+	for _, h := range processes {
 		if h.ID == r.ID() {
-			t.Errorf("process %s is held after its release, want it gone", h.ID)
+			t.Errorf("process %s is listed after its release, want it gone", h.ID)
 		}
 	}
 }
@@ -88,10 +88,10 @@ func resumesFromOffset(t *testing.T, f *fixture) {
 		stored = int64(first.stdout.Len())
 	}
 	s := f.restart(t)
-	held, err := s.Held(f.ctx)
+	processes, err := s.Processes(f.ctx)
 	testkit.Must(t, err)
-	if len(held) != 1 || held[0].ID != first.ID() || held[0].PID != first.PID() || held[0].Ended || held[0].Stdout > stored {
-		t.Fatalf("held = %+v, want one running process %s with pid %d and stdout at %d or less", held, first.ID(), first.PID(), stored)
+	if len(processes) != 1 || processes[0].ID != first.ID() || processes[0].PID != first.PID() || processes[0].Ended || processes[0].Stdout > stored {
+		t.Fatalf("processes = %+v, want one running process %s with pid %d and stdout at %d or less", processes, first.ID(), first.PID(), stored)
 	}
 	r := f.resume(t, s, first.ID(), stored, 0)
 	r.stdout.Write(first.stdout.Bytes())
@@ -145,17 +145,17 @@ func keepsStdin(t *testing.T, f *fixture) {
 	stubborn := f.sh(t, "trap '' TERM; echo on; while :; do sleep 0.05; done")
 	stubborn.readUntil(t, "on\n")
 	s := f.restart(t)
-	held, err := s.Held(f.ctx)
+	processes, err := s.Processes(f.ctx)
 	testkit.Must(t, err)
-	if len(held) != 2 {
-		t.Fatalf("held = %+v, want two processes", held)
+	if len(processes) != 2 {
+		t.Fatalf("processes = %+v, want two processes", processes)
 	}
-	for _, h := range held {
+	for _, h := range processes {
 		if h.ID == p.ID() && (h.Stdin != 4 || h.StdinClosed) {
-			t.Errorf("held = %+v, want an open stdin at 4", h)
+			t.Errorf("processes = %+v, want an open stdin at 4", h)
 		}
 		if h.ID == stubborn.ID() && !h.StdinClosed {
-			t.Errorf("held = %+v, want a closed stdin", h)
+			t.Errorf("processes = %+v, want a closed stdin", h)
 		}
 	}
 	r := f.resume(t, s, p.ID(), int64(p.stdout.Len()), 0)

@@ -128,7 +128,7 @@ func (s *supervisor) signal(m *wire.Signal) wire.SignalResult {
 	}
 }
 
-// list returns every process, running or kept.
+// list returns every process that runs, or has ended and is not released.
 func (s *supervisor) list() *wire.Listed {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -87,7 +87,7 @@ func (rc *Recovery) reattach(ctx context.Context, provider string, sb sandbox.At
 		// An end that its context cuts short goes on by itself.
 		return []func(){func() { _ = sb.Terminate(rc.Background.Context(), 0) }}, nil
 	}
-	held, err := sb.Held(ctx)
+	held, err := sb.Processes(ctx)
 	if err != nil {
 		return nil, nil //nolint:nilerr // it has just ended: its processes are reported as lost
 	}

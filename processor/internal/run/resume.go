@@ -14,7 +14,7 @@ import (
 
 // Resume prepares to go on with a process that an earlier incarnation started and that a sandbox still holds, or to let the
 // sandbox forget it. A process that goes on counts as running from here on; then does the rest. Errors: unavailable.
-func (rs *Runs) Resume(ctx context.Context, t *session.Thread, sb sandbox.Attached, h sandbox.Held) (then func(), err error) {
+func (rs *Runs) Resume(ctx context.Context, t *session.Thread, sb sandbox.Attached, h sandbox.ProcessState) (then func(), err error) {
 	discard := func() { rs.discard(sb, h) }
 	last, err := rs.cfg.Records.Last(ctx, t.Tenant, t.ID, h.ID)
 	f := finding{unknown: errors.Is(err, schemas.ErrNotFound)}
@@ -77,7 +77,7 @@ func (rs *Runs) finishAnswer(run *Run, result *schemas.Result, discard func()) {
 }
 
 // newResumed is the run of a process that an earlier incarnation started.
-func (rs *Runs) newResumed(t *session.Thread, accepted *schemas.Event, a *schemas.Accepted, last *schemas.Event, h sandbox.Held) *Run {
+func (rs *Runs) newResumed(t *session.Thread, accepted *schemas.Event, a *schemas.Accepted, last *schemas.Event, h sandbox.ProcessState) *Run {
 	run := &Run{
 		thread: t, process: h.ID, user: a.User, fingerprint: a.Fingerprint, epoch: a.Epoch, args: a.Args, argsTruncated: a.ArgsTruncated,
 		exec: &schemas.Exec{
@@ -163,21 +163,21 @@ func (rs *Runs) replay(run *Run, reset func(), fn func(schemas.Stream, int64, []
 	return after, err
 }
 
-func (rs *Runs) held(run *Run, sb sandbox.Attached) (sandbox.Held, error) {
-	list, err := sb.Held(rs.background.Context())
+func (rs *Runs) held(run *Run, sb sandbox.Attached) (sandbox.ProcessState, error) {
+	list, err := sb.Processes(rs.background.Context())
 	if err != nil {
-		return sandbox.Held{}, err
+		return sandbox.ProcessState{}, err
 	}
 	for _, h := range list {
 		if h.ID == run.process {
 			return h, nil
 		}
 	}
-	return sandbox.Held{}, schemas.Errorf(schemas.CodeNotFound, "its sandbox does not have it")
+	return sandbox.ProcessState{}, schemas.Errorf(schemas.CodeNotFound, "its sandbox does not have it")
 }
 
 // discard ends a process that belongs to no run, and lets its sandbox forget it.
-func (rs *Runs) discard(sb sandbox.Attached, h sandbox.Held) {
+func (rs *Runs) discard(sb sandbox.Attached, h sandbox.ProcessState) {
 	ctx := rs.background.Context()
 	proc, err := sb.Resume(ctx, h.ID, h.Stdout, h.Stderr)
 	if err != nil {

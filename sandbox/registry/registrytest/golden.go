@@ -15,12 +15,12 @@ const name = "0123456789abcdef0123"
 
 // Golden reads the file golden, which an earlier version wrote, as the record of an orphan. The result must be want, and saving it
 // must give the same bytes: an earlier version can then read the files of this one.
-func Golden[S registry.Sandbox, R registry.Entry](t *testing.T, golden string, want R) {
+func Golden[S registry.Sandbox, R any, P registry.Entry[R]](t *testing.T, golden string, want R) {
 	t.Helper()
 	body, err := os.ReadFile(golden)
 	testkit.Must(t, err)
 	dir := t.TempDir()
-	g, err := registry.New[S, R]("test", dir)
+	g, err := registry.New[S, R, P]("test", dir)
 	testkit.Must(t, err)
 	path := filepath.Join(dir, "kept", name+".json")
 	testkit.Must(t, os.WriteFile(path, body, 0o600))

@@ -164,20 +164,20 @@ func (s *Sandbox) Done() <-chan struct{} { return s.done }
 // Link is the connection. Only the tests of providers need it.
 func (s *Sandbox) Link() *Link { return s.link }
 
-// Held lists the supervisor's processes; see sandbox.Attached.
-func (s *Sandbox) Held(ctx context.Context) ([]sandbox.Held, error) {
+// Processes lists the supervisor's processes; see sandbox.Attached.
+func (s *Sandbox) Processes(ctx context.Context) ([]sandbox.ProcessState, error) {
 	list, err := s.link.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	held := make([]sandbox.Held, len(list))
+	states := make([]sandbox.ProcessState, len(list))
 	for i, state := range list {
-		held[i] = sandbox.Held{
+		states[i] = sandbox.ProcessState{
 			ID: state.ID, PID: int(state.PID), Ended: state.Ended, Stdout: state.Stdout, Stderr: state.Stderr,
 			Stdin: state.StdinTaken + state.StdinQueued, StdinClosed: state.StdinClosed, Started: time.Unix(0, state.Started),
 		}
 	}
-	return held, nil
+	return states, nil
 }
 
 // Resume takes over a process; see sandbox.Attached.

@@ -47,6 +47,24 @@ func seal(b []byte, n int) {
 	b[0], b[1], b[2], b[3] = byte(n), byte(n>>8), byte(n>>16), byte(n>>24)
 }
 
+// The compiler turns each of put64, get32 and get64 into one store or load.
+func put64(b []byte, v uint64) {
+	_ = b[7]
+	b[0], b[1], b[2], b[3] = byte(v), byte(v>>8), byte(v>>16), byte(v>>24)
+	b[4], b[5], b[6], b[7] = byte(v>>32), byte(v>>40), byte(v>>48), byte(v>>56)
+}
+
+func get32(b []byte) uint32 {
+	_ = b[3]
+	return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24
+}
+
+func get64(b []byte) uint64 {
+	_ = b[7]
+	return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
+		uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
+}
+
 type mode byte
 
 const (
@@ -83,22 +101,32 @@ func (c *codec) take(n int) []byte {
 	return v
 }
 
-// number is an integer of n bytes. It returns v, or the decoded value: 0 for a field that an older sender did not have.
+// number is an integer of n bytes: 1, 4 or 8. It returns v, or the decoded value: 0 for a field that an older sender did not have.
 func (c *codec) number(v uint64, n int) uint64 {
 	switch c.mode {
 	case measuring:
 		c.size += n
 	case encoding:
-		for i := range n {
-			c.b = append(c.b, byte(v>>(8*i)))
+		switch n {
+		case 1:
+			c.b = append(c.b, byte(v))
+		case 4:
+			c.b = append(c.b, byte(v), byte(v>>8), byte(v>>16), byte(v>>24))
+		default:
+			c.b = append(c.b, byte(v), byte(v>>8), byte(v>>16), byte(v>>24), byte(v>>32), byte(v>>40), byte(v>>48), byte(v>>56))
 		}
 	case decoding:
 		v = 0
 		if len(c.b) == 0 && !c.strict {
 			break
 		}
-		for i, x := range c.take(n) {
-			v |= uint64(x) << (8 * i)
+		switch b := c.take(n); len(b) {
+		case 1:
+			v = uint64(b[0])
+		case 4:
+			v = uint64(get32(b))
+		case 8:
+			v = get64(b)
 		}
 	}
 	return v

@@ -14,6 +14,7 @@
 // # Fields
 //
 // Each message lists its fields once, in its method fields. A codec runs that list to encode, decode or measure the message.
+// Output alone has fixed offsets: every piece of output encodes and decodes one.
 //
 // # Versions
 //

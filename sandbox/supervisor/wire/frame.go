@@ -98,7 +98,7 @@ func (r *Reader) Next() (Type, int, error) {
 	if _, err := io.ReadFull(r.src, head[:]); err != nil {
 		return 0, 0, err
 	}
-	size := uint32(head[0]) | uint32(head[1])<<8 | uint32(head[2])<<16 | uint32(head[3])<<24
+	size := get32(head[:])
 	if size == 0 || size > MaxFrame {
 		return 0, 0, ErrFrameSize
 	}

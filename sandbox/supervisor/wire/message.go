@@ -217,24 +217,26 @@ const (
 	OutputFrame = headSize + OutputHead
 )
 
-func (m *Output) fields(c *codec) {
-	c.u64(&m.Handle)
-	enum(c, &m.Stream, Stdout, Stderr)
-	c.positive(&m.Offset)
-}
-
 // Put writes the first OutputFrame bytes of a frame that carries n bytes of output into b.
 func (m *Output) Put(b []byte, n int) {
-	c := codec{mode: encoding, b: begin(b[:0], TypeOutput)}
-	m.fields(&c)
-	seal(c.b, len(c.b)+n)
+	b = b[:OutputFrame]
+	seal(b, OutputFrame+n)
+	b[4] = byte(TypeOutput)
+	put64(b[5:], m.Handle)
+	b[13] = m.Stream
+	put64(b[14:], uint64(m.Offset))
 }
 
 // Decode reads the first OutputHead bytes of a payload. Errors: ErrPayload.
 func (m *Output) Decode(b []byte) error {
-	c := codec{mode: decoding, b: b}
-	m.fields(&c)
-	return c.err()
+	if len(b) < OutputHead {
+		return ErrPayload
+	}
+	m.Handle, m.Stream, m.Offset = get64(b), b[8], int64(get64(b[9:]))
+	if m.Stream < Stdout || m.Stream > Stderr || m.Offset < 0 {
+		return ErrPayload
+	}
+	return nil
 }
 
 // StdinTaken reports how much of the standard input has been written to the process's pipe.

@@ -162,6 +162,15 @@ func TestOutputFrame(t *testing.T) {
 	if _, _, err := r.Next(); err != io.EOF {
 		t.Errorf("after the last frame: error = %v, want %v", err, io.EOF)
 	}
+	for what, bad := range map[string]Output{"stream 0": {}, "stream 3": {Stream: 3}, "negative offset": {Stream: Stdout, Offset: -1}} {
+		bad.Put(frame, 4)
+		if err := new(Output).Decode(frame[headSize:]); err != ErrPayload {
+			t.Errorf("%s: error = %v, want %v", what, err, ErrPayload)
+		}
+	}
+	if err := new(Output).Decode(frame[headSize : OutputFrame-1]); err != ErrPayload {
+		t.Errorf("truncated head: error = %v, want %v", err, ErrPayload)
+	}
 	allocs := testing.AllocsPerRun(100, func() {
 		var head Output
 		want.Put(frame, 4)
