@@ -57,7 +57,7 @@ func New(config Config) (*Provider, error) {
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeInternal, "docker: seccomp profile: %w", err)
 	}
-	sandboxes, err := registry.New[*Sandbox, record](name, dir)
+	sandboxes, err := registry.New[*Sandbox, record](schemas.ProviderDocker, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -73,10 +73,8 @@ func New(config Config) (*Provider, error) {
 	return p, nil
 }
 
-const name = "docker"
-
-// Name is "docker".
-func (p *Provider) Name() string { return name }
+// Name is schemas.ProviderDocker.
+func (p *Provider) Name() string { return schemas.ProviderDocker }
 
 func (p *Provider) socket(name string) string { return filepath.Join(p.dir, name+".sock") }
 

@@ -7,9 +7,6 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Name is the provider's name in --provider and in templates.
-const Name = "jail"
-
 // Config configures a Provider.
 type Config struct {
 	// RunDir is the folder for sockets and the files of jails. It is created with mode 0700. It must be absolute, owned by this user,

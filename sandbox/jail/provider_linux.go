@@ -60,7 +60,7 @@ func New(config Config) (*Provider, error) {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider jail: %w", err)
 	}
 	var err error
-	if p.registry, err = registry.New[*jail, record](Name, dir); err != nil {
+	if p.registry, err = registry.New[*jail, record](schemas.ProviderJail, dir); err != nil {
 		return nil, err
 	}
 	if p.cgroups, err = findCgroups(dir); err != nil {
@@ -141,8 +141,8 @@ func (p *Provider) reserveUsers() error {
 	return err
 }
 
-// Name is "jail".
-func (p *Provider) Name() string { return Name }
+// Name is schemas.ProviderJail.
+func (p *Provider) Name() string { return schemas.ProviderJail }
 
 // Create starts a jail; see sandbox.Provider. It takes a few milliseconds. Errors: conflict for an id that is in use,
 // limit_exceeded when 4096 jails exist.

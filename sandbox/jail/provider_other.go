@@ -18,8 +18,8 @@ var _ sandbox.Reattacher = (*Provider)(nil)
 // New fails: unavailable.
 func New(Config) (*Provider, error) { return nil, errUnsupported() }
 
-// Name is "jail".
-func (p *Provider) Name() string { return Name }
+// Name is schemas.ProviderJail.
+func (p *Provider) Name() string { return schemas.ProviderJail }
 
 // Create fails: unavailable.
 func (p *Provider) Create(context.Context, sandbox.Spec) (sandbox.Sandbox, error) {

@@ -45,7 +45,7 @@ func New(config Config) (*Provider, error) {
 	if err := registry.PrivateDir(dir); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
 	}
-	sandboxes, err := registry.New[*link.Sandbox, record](name, dir)
+	sandboxes, err := registry.New[*link.Sandbox, record](schemas.ProviderLocal, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -73,10 +73,8 @@ func (p *Provider) supervisor() ([]string, error) {
 	return p.command, err
 }
 
-const name = "local"
-
-// Name is "local".
-func (p *Provider) Name() string { return name }
+// Name is schemas.ProviderLocal.
+func (p *Provider) Name() string { return schemas.ProviderLocal }
 
 func (p *Provider) socket(name string) string { return filepath.Join(p.dir, name+".sock") }
 
