@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/text/unicode/norm"
@@ -16,11 +17,7 @@ const maxCollisionNotes = 20
 // noteCaseCollisions notes names that differ here and are one name on other systems: they differ only in case, or in how
 // their accents are composed. They are synced as they are.
 func (o *operation) noteCaseCollisions(steps []plan.Step) {
-	added := false
-	for i := range steps {
-		added = added || steps[i].Do == plan.TakeLocal && steps[i].Remote == nil
-	}
-	if !added {
+	if !slices.ContainsFunc(steps, func(s plan.Step) bool { return s.Do == plan.TakeLocal && s.Remote == nil }) {
 		return
 	}
 	folded := map[string]string{}

@@ -6,108 +6,112 @@ import (
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
+	"github.com/sluice-dev/sluice/syncer/plan"
+	"github.com/sluice-dev/sluice/syncer/storetest"
+	"github.com/sluice-dev/sluice/syncer/treetest"
 )
 
 func TestOnConflict(t *testing.T) {
-	layouts(t, func(t *testing.T, o option) {
-		begin := func(t *testing.T) (a, b *tree, store syncer.Store) {
-			a, b, store = newTree(t), newTree(t), newStore()
-			a.write("f", "base")
-			a.write("other", "1")
-			a.push(store, o)
-			b.pull(store)
-			a.write("f", "from a")
-			a.push(store)
-			b.write("f", "from b!")
-			b.write("other", "2")
+	treetest.Layouts(t, func(t *testing.T, o treetest.Option) {
+		begin := func(t *testing.T) (a, b *treetest.Tree, store objectstore.Store) {
+			a, b, store = treetest.New(t), treetest.New(t), &storetest.Memory{}
+			a.Write("f", "base")
+			a.Write("other", "1")
+			a.Push(store, o)
+			b.Pull(store)
+			a.Write("f", "from a")
+			a.Push(store)
+			b.Write("f", "from b!")
+			b.Write("other", "2")
 			return a, b, store
 		}
 		t.Run("fail", func(t *testing.T) {
 			_, b, store := begin(t)
 			for _, op := range []func() (*syncer.Report, error){
-				func() (*syncer.Report, error) { return b.syncer(store).Push(t.Context()) },
-				func() (*syncer.Report, error) { return b.syncer(store).Pull(t.Context()) },
+				func() (*syncer.Report, error) { return b.Syncer(store).Push(t.Context()) },
+				func() (*syncer.Report, error) { return b.Syncer(store).Pull(t.Context()) },
 			} {
 				r, err := op()
 				testkit.WantCode(t, err, schemas.CodeConflict)
 				testkit.Equal(t, "conflicts", r.Conflicts, []syncer.Conflict{{Path: "f", Local: "changed", Remote: "changed"}})
 				testkit.Equal(t, "changed", r.Changed, false)
 			}
-			b.want("f", "from b!")
+			b.Want("f", "from b!")
 		})
 		t.Run("push local", func(t *testing.T) {
 			a, b, store := begin(t)
-			b.push(store, on(syncer.ConflictLocal))
-			a.pull(store)
-			a.want("f", "from b!")
-			a.want("other", "2")
+			b.Push(store, treetest.OnConflict(plan.ConflictLocal))
+			a.Pull(store)
+			a.Want("f", "from b!")
+			a.Want("other", "2")
 		})
 		t.Run("pull remote", func(t *testing.T) {
 			_, b, store := begin(t)
-			b.pull(store, on(syncer.ConflictRemote))
-			b.want("f", "from a")
-			b.want("other", "2")
+			b.Pull(store, treetest.OnConflict(plan.ConflictRemote))
+			b.Want("f", "from a")
+			b.Want("other", "2")
 		})
 		t.Run("pull local", func(t *testing.T) {
 			a, b, store := begin(t)
-			b.pull(store, on(syncer.ConflictLocal))
-			b.push(store) // what was kept is now a change in the folder
-			a.pull(store)
-			sameTrees(t, a, b)
-			a.want("f", "from b!")
+			b.Pull(store, treetest.OnConflict(plan.ConflictLocal))
+			b.Push(store) // what was kept is now a change in the folder
+			a.Pull(store)
+			treetest.Same(t, a, b)
+			a.Want("f", "from b!")
 		})
 		t.Run("pull both", func(t *testing.T) {
 			a, b, store := begin(t)
-			r := b.pull(store, on(syncer.ConflictBoth))
-			b.want("f", "from b!")
-			b.want("f.conflict-"+r.Version, "from a")
-			b.push(store)
-			a.pull(store)
-			sameTrees(t, a, b)
+			r := b.Pull(store, treetest.OnConflict(plan.ConflictBoth))
+			b.Want("f", "from b!")
+			b.Want("f.conflict-"+r.Version, "from a")
+			b.Push(store)
+			a.Pull(store)
+			treetest.Same(t, a, b)
 		})
 		t.Run("push both", func(t *testing.T) {
 			a, b, store := begin(t)
-			r := b.push(store, on(syncer.ConflictBoth))
-			a.pull(store)
-			b.pull(store)
-			sameTrees(t, a, b)
-			a.want("f", "from b!")
-			testkit.Equal(t, "number of paths", len(a.listing()), 3)
+			r := b.Push(store, treetest.OnConflict(plan.ConflictBoth))
+			a.Pull(store)
+			b.Pull(store)
+			treetest.Same(t, a, b)
+			a.Want("f", "from b!")
+			testkit.Equal(t, "number of paths", len(a.List()), 3)
 			testkit.Equal(t, "conflicts", r.Conflicts, []syncer.Conflict{{Path: "f", Local: "changed", Remote: "changed", Kept: "both"}})
 		})
 	})
 }
 
 func TestDeletionConflictsWithRemoteChange(t *testing.T) {
-	a, b, store := newTree(t), newTree(t), newStore()
-	a.write("f", "base")
-	a.push(store)
-	b.pull(store)
-	a.write("f", "more")
-	a.push(store)
-	b.remove("f")
-	_, err := b.syncer(store).Push(t.Context())
+	a, b, store := treetest.New(t), treetest.New(t), &storetest.Memory{}
+	a.Write("f", "base")
+	a.Push(store)
+	b.Pull(store)
+	a.Write("f", "more")
+	a.Push(store)
+	b.Remove("f")
+	_, err := b.Syncer(store).Push(t.Context())
 	testkit.WantCode(t, err, schemas.CodeConflict)
-	b.pull(store, on(syncer.ConflictBoth))
-	b.want("f", "more")
+	b.Pull(store, treetest.OnConflict(plan.ConflictBoth))
+	b.Want("f", "more")
 }
 
 func TestFileInPlaceOfChangedFolderConflicts(t *testing.T) {
-	a, b, store := newTree(t), newTree(t), newStore()
-	a.write("d/f", "x")
-	a.push(store)
-	b.pull(store)
-	a.remove("d")
-	a.write("d", "a file")
-	a.push(store)
-	b.write("d/new", "news")
+	a, b, store := treetest.New(t), treetest.New(t), &storetest.Memory{}
+	a.Write("d/f", "x")
+	a.Push(store)
+	b.Pull(store)
+	a.Remove("d")
+	a.Write("d", "a file")
+	a.Push(store)
+	b.Write("d/new", "news")
 	for _, op := range []func() (*syncer.Report, error){
-		func() (*syncer.Report, error) { return b.syncer(store).Push(t.Context()) },
-		func() (*syncer.Report, error) { return b.syncer(store).Pull(t.Context()) },
+		func() (*syncer.Report, error) { return b.Syncer(store).Push(t.Context()) },
+		func() (*syncer.Report, error) { return b.Syncer(store).Pull(t.Context()) },
 	} {
 		_, err := op()
 		testkit.WantCode(t, err, schemas.CodeConflict)
 	}
-	b.pull(store, on(syncer.ConflictRemote))
-	sameTrees(t, a, b)
+	b.Pull(store, treetest.OnConflict(plan.ConflictRemote))
+	treetest.Same(t, a, b)
 }

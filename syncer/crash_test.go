@@ -20,22 +20,12 @@ import (
 	"github.com/sluice-dev/sluice/syncer/dirstore"
 	"github.com/sluice-dev/sluice/syncer/objectstore"
 	"github.com/sluice-dev/sluice/syncer/state"
+	"github.com/sluice-dev/sluice/syncer/treetest"
 )
 
 // childProgram is the first argument of a process that a test starts and kills. Its further arguments are the operation, the
 // folder, the folder of the store, and the layout.
 const childProgram = "sync"
-
-// envChaos asks for the long form of the chaos tests.
-const envChaos = "SLUICE_CHAOS"
-
-// rounds returns the number of rounds of a chaos test.
-func rounds(short, long int) int {
-	if os.Getenv(envChaos) != "" {
-		return long
-	}
-	return short
-}
 
 // child runs one operation.
 func child(args []string) int {
@@ -44,7 +34,7 @@ func child(args []string) int {
 	if err != nil {
 		return testkit.Fail(err)
 	}
-	s, err := syncer.New(syncer.Config{Root: root, Store: store, Remote: "test://store", Layout: syncer.Layout(layout)})
+	s, err := syncer.New(syncer.Config{Root: root, Store: store, Remote: "test://store", Layout: state.Layout(layout)})
 	if err == nil && op == "push" {
 		_, err = s.Push(context.Background())
 	} else if err == nil {
@@ -58,7 +48,7 @@ func child(args []string) int {
 
 // killed runs an operation in its own process and kills that after a while. It returns how long the operation took, and
 // whether it was complete.
-func killed(t *testing.T, o option, op, root, store string, after time.Duration) (took time.Duration, finished bool) {
+func killed(t *testing.T, o treetest.Option, op, root, store string, after time.Duration) (took time.Duration, finished bool) {
 	t.Helper()
 	var cfg syncer.Config
 	o(&cfg)
@@ -77,40 +67,40 @@ func killed(t *testing.T, o option, op, root, store string, after time.Duration)
 }
 
 // stir changes a few paths of a tree at random: contents, kinds, folders and names.
-func stir(w *tree, random *rand.Rand) {
+func stir(w *treetest.Tree, random *rand.Rand) {
 	for range 4 {
 		name := fmt.Sprintf("d%d/f%d", random.IntN(4), random.IntN(8))
 		switch random.IntN(7) {
 		case 0:
-			w.remove(name)
+			w.Remove(name)
 		case 1:
-			w.remove(name)
-			w.remove(filepath.Dir(name))
+			w.Remove(name)
+			w.Remove(filepath.Dir(name))
 		case 2:
-			w.clear(name)
-			w.write(name+"/below", strconv.Itoa(random.Int()))
+			clearPath(w, name)
+			w.Write(name+"/below", strconv.Itoa(random.Int()))
 		case 3:
-			w.remove(filepath.Dir(name))
-			w.write(filepath.Dir(name), strconv.Itoa(random.Int()))
+			w.Remove(filepath.Dir(name))
+			w.Write(filepath.Dir(name), strconv.Itoa(random.Int()))
 		case 4:
-			w.clear(name)
-			w.write(name, strings.Repeat(strconv.Itoa(random.Int()), 100_000))
+			clearPath(w, name)
+			w.Write(name, strings.Repeat(strconv.Itoa(random.Int()), 100_000))
 		default:
-			w.clear(name)
-			w.write(name, strconv.Itoa(random.Int()))
+			clearPath(w, name)
+			w.Write(name, strconv.Itoa(random.Int()))
 		}
 	}
-	w.clear("always")
-	w.write("always", strconv.Itoa(random.Int()))
+	clearPath(w, "always")
+	w.Write("always", strconv.Itoa(random.Int()))
 }
 
 // clear makes room for a file: it removes what is at its path, and files at the paths of its folders.
-func (w *tree) clear(name string) {
-	w.t.Helper()
-	w.remove(name)
+func clearPath(w *treetest.Tree, name string) {
+	w.T.Helper()
+	w.Remove(name)
 	for dir := filepath.Dir(name); dir != "."; dir = filepath.Dir(dir) {
-		if info, err := os.Lstat(w.path(dir)); err == nil && !info.IsDir() {
-			w.remove(dir)
+		if info, err := os.Lstat(w.Path(dir)); err == nil && !info.IsDir() {
+			w.Remove(dir)
 		}
 	}
 }
@@ -137,106 +127,106 @@ func openDir(t testing.TB, dir string) *dirstore.Store {
 
 func closeDir(t testing.TB, s *dirstore.Store) { t.Helper(); testkit.Must(t, s.Close()) }
 
-func fill(w *tree) {
+func fill(w *treetest.Tree) {
 	for i := range 60 {
-		w.write(fmt.Sprintf("d%d/f%d", i%4, i/4), strings.Repeat(strconv.Itoa(i), 2000))
+		w.Write(fmt.Sprintf("d%d/f%d", i%4, i/4), strings.Repeat(strconv.Itoa(i), 2000))
 	}
-	w.write("large", strings.Repeat("x", 9<<20))
+	w.Write("large", strings.Repeat("x", 9<<20))
 }
 
-func TestKilledPushLeavesOldOrNewTree(t *testing.T) { layouts(t, pushIsKilled) }
+func TestKilledPushLeavesOldOrNewTree(t *testing.T) { treetest.Layouts(t, pushIsKilled) }
 
-func pushIsKilled(t *testing.T, o option) {
-	a, store := newTree(t), t.TempDir()
+func pushIsKilled(t *testing.T, o treetest.Option) {
+	a, store := treetest.New(t), t.TempDir()
 	random := rand.New(rand.NewPCG(1, 2))
 	fill(a)
-	killed(t, o, "push", a.dir, store, time.Minute)
+	killed(t, o, "push", a.Dir, store, time.Minute)
 	stir(a, random)
-	took, _ := killed(t, o, "push", a.dir, store, time.Minute)
-	ended, before := 0, a.listing()
-	for i := range rounds(5, 200) {
+	took, _ := killed(t, o, "push", a.Dir, store, time.Minute)
+	ended, before := 0, a.List()
+	for i := range treetest.Rounds(5, 200) {
 		stir(a, random)
-		_, finished := killed(t, o, "push", a.dir, store, time.Duration(random.Int64N(int64(took)*5/4)))
+		_, finished := killed(t, o, "push", a.Dir, store, time.Duration(random.Int64N(int64(took)*5/4)))
 		if finished {
 			ended++
 		}
 		s := openDir(t, store)
-		seen := newTree(t)
-		seen.pull(s)
-		after := a.listing()
-		if got := seen.listing(); !slices.Equal(got, before) && !slices.Equal(got, after) {
+		seen := treetest.New(t)
+		seen.Pull(s)
+		after := a.List()
+		if got := seen.List(); !slices.Equal(got, before) && !slices.Equal(got, after) {
 			t.Fatalf("round %d: the store has neither the old tree nor the new one (-want +got); old:\n%s\nnew:\n%s",
-				i, differences(before, got), differences(after, got))
+				i, treetest.Differences(before, got), treetest.Differences(after, got))
 		}
-		if r := a.push(s); len(r.Notes) > 0 {
+		if r := a.Push(s); len(r.Notes) > 0 {
 			t.Errorf("round %d: notes of the next push = %q, want none", i, r.Notes)
 		}
-		seen.pull(s)
-		if d := differences(a.listing(), seen.listing()); d != "" {
+		seen.Pull(s)
+		if d := treetest.Differences(a.List(), seen.List()); d != "" {
 			t.Fatalf("round %d: the tree after the next push differs (-want +got):\n%s", i, d)
 		}
 		if d := plainDifferences(t, o, s, a); d != "" {
 			t.Fatalf("round %d: the plain files differ (-want +got):\n%s", i, d)
 		}
-		a.wantNoLeftovers()
+		a.WantNoLeftovers()
 		closeDir(t, s)
 		noTemps(t, store)
 		before = after
-		seen.must(os.RemoveAll(seen.dir))
+		seen.Must(os.RemoveAll(seen.Dir))
 	}
 	t.Logf("%d operations ended before they were killed", ended)
 }
 
-func TestPullContinuesKilledPull(t *testing.T) { layouts(t, pullIsKilled) }
+func TestPullContinuesKilledPull(t *testing.T) { treetest.Layouts(t, pullIsKilled) }
 
-func pullIsKilled(t *testing.T, o option) {
-	a, b, store := newTree(t), newTree(t), t.TempDir()
+func pullIsKilled(t *testing.T, o treetest.Option) {
+	a, b, store := treetest.New(t), treetest.New(t), t.TempDir()
 	random := rand.New(rand.NewPCG(3, 4))
 	fill(a)
 	s := openDir(t, store)
 	defer closeDir(t, s)
-	a.push(s, o)
-	killed(t, o, "pull", b.dir, store, time.Minute)
+	a.Push(s, o)
+	killed(t, o, "pull", b.Dir, store, time.Minute)
 	stir(a, random)
-	a.push(s)
-	took, _ := killed(t, o, "pull", b.dir, store, time.Minute)
+	a.Push(s)
+	took, _ := killed(t, o, "pull", b.Dir, store, time.Minute)
 	ended := 0
-	for i := range rounds(5, 200) {
+	for i := range treetest.Rounds(5, 200) {
 		stir(a, random)
-		a.push(s)
+		a.Push(s)
 		if i%10 == 9 { // sometimes into an empty folder
-			b.must(os.RemoveAll(b.dir))
-			b.must(os.Mkdir(b.dir, 0o755))
+			b.Must(os.RemoveAll(b.Dir))
+			b.Must(os.Mkdir(b.Dir, 0o755))
 		}
-		if _, finished := killed(t, o, "pull", b.dir, store, time.Duration(random.Int64N(int64(took)*5/4))); finished {
+		if _, finished := killed(t, o, "pull", b.Dir, store, time.Duration(random.Int64N(int64(took)*5/4))); finished {
 			ended++
 		}
-		b.pull(s)
-		sameTrees(t, a, b)
+		b.Pull(s)
+		treetest.Same(t, a, b)
 	}
 	t.Logf("%d operations ended before they were killed", ended)
 }
 
 // plainDifferences returns where the files that other tools see in the plain layout differ from the folder.
-func plainDifferences(t *testing.T, o option, s syncer.Store, a *tree) string {
+func plainDifferences(t *testing.T, o treetest.Option, s objectstore.Store, a *treetest.Tree) string {
 	t.Helper()
 	if isPacked(o) {
 		return ""
 	}
-	there := newTree(t)
+	there := treetest.New(t)
 	for info, err := range s.List(t.Context(), "") {
-		a.must(err)
+		a.Must(err)
 		if strings.HasPrefix(info.Key, state.ReservedName) {
 			continue
 		}
 		data, _, err := s.Get(t.Context(), info.Key, objectstore.Range{}, nil)
-		a.must(err)
-		there.write(info.Key, string(data))
+		a.Must(err)
+		there.Write(info.Key, string(data))
 	}
-	return differences(filesOf(a), filesOf(there))
+	return treetest.Differences(filesOf(a), filesOf(there))
 }
 
 // filesOf returns the listing without folders. Only the state has the empty ones.
-func filesOf(w *tree) []string {
-	return slices.DeleteFunc(w.listing(), func(line string) bool { return strings.Contains(line, "\" d") })
+func filesOf(w *treetest.Tree) []string {
+	return slices.DeleteFunc(w.List(), func(line string) bool { return strings.Contains(line, "\" d") })
 }

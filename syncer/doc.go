@@ -12,7 +12,7 @@
 //
 // A pull writes into a staging folder inside the root, makes it durable with one syncfs, and renames: one rename for
 // each new subtree. A file that differs from the last synced state is never deleted and never overwritten, unless the
-// caller asked for that with [OnConflict].
+// caller asked for that with [Config].OnConflict.
 //
 // A worker calls [Syncer.Pull] into a new sandbox's workspace before its first command, and [Syncer.Push] after the last
 // one: the [Report] names the version. Report.Conflicts is filled in even when the operation fails, for an event about
@@ -21,6 +21,6 @@
 // The plain layout commits first too: the new content is in packs by then, and the files are written under their own
 // paths, for other tools, afterwards. The next operation finishes what a killed push has left.
 //
-// [Store] is the package's only connection to the outside: syncer/s3store and syncer/dirstore implement it, and
+// [objectstore.Store] is the package's only connection to the outside: syncer/s3store and syncer/dirstore implement it, and
 // syncer/storetest is the conformance suite of both.
 package syncer

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer"
+	"github.com/sluice-dev/sluice/syncer/plan"
 	"github.com/sluice-dev/sluice/syncer/storetest"
 )
 
@@ -16,7 +17,7 @@ import (
 func Example() {
 	store := &storetest.Memory{} // in production: s3store.Open, wrapped in objectstore.Retry
 	ctx := context.Background()
-	open := func(dir string, on syncer.OnConflict) *syncer.Syncer {
+	open := func(dir string, on plan.OnConflict) *syncer.Syncer {
 		s, err := syncer.New(syncer.Config{Root: dir, Store: store, Remote: "s3://bucket/work", OnConflict: on})
 		if err != nil {
 			panic(err)
@@ -39,7 +40,7 @@ func Example() {
 	_, err := open(there, "").Push(ctx)
 	fmt.Println("conflict:", errors.Is(err, schemas.ErrConflict))
 
-	_, _ = open(there, syncer.ConflictRemote).Pull(ctx)
+	_, _ = open(there, plan.ConflictRemote).Pull(ctx)
 	data, _ := os.ReadFile(filepath.Join(there, "notes.txt"))
 	fmt.Println(string(data))
 	versions, _ := open(there, "").Versions(ctx)
@@ -59,7 +60,7 @@ func ExampleSyncer_Push() {
 	ctx := context.Background()
 	workspace := func(dir string) *syncer.Syncer {
 		s, err := syncer.New(syncer.Config{
-			Root: dir, Store: store, Remote: "s3://bucket/threads/42", OnConflict: syncer.ConflictBoth,
+			Root: dir, Store: store, Remote: "s3://bucket/threads/42", OnConflict: plan.ConflictBoth,
 			Retention: syncer.Retention{Keep: 10},
 		})
 		if err != nil {

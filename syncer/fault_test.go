@@ -14,12 +14,15 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer"
 	"github.com/sluice-dev/sluice/syncer/objectstore"
+	"github.com/sluice-dev/sluice/syncer/plan"
 	"github.com/sluice-dev/sluice/syncer/state"
+	"github.com/sluice-dev/sluice/syncer/storetest"
+	"github.com/sluice-dev/sluice/syncer/treetest"
 )
 
 // faulty fails a share of all operations: before they take place, or after, as a cut connection does.
 type faulty struct {
-	syncer.Store
+	objectstore.Store
 	mu     sync.Mutex
 	random *rand.Rand
 	share  float64
@@ -96,42 +99,42 @@ func (f *faulty) Delete(ctx context.Context, keys ...string) error {
 }
 
 func TestSyncSurvivesFaults(t *testing.T) {
-	layouts(t, func(t *testing.T, o option) {
+	treetest.Layouts(t, func(t *testing.T, o treetest.Option) {
 		random := rand.New(rand.NewPCG(5, 6))
 		for _, attempts := range []int{10, 2} {
-			a, b, good := newTree(t), newTree(t), newStore()
+			a, b, good := treetest.New(t), treetest.New(t), &storetest.Memory{}
 			bad := objectstore.Retry(&faulty{Store: good, random: random, share: 0.2},
 				objectstore.RetryPolicy{Attempts: attempts, First: time.Microsecond, Longest: time.Millisecond})
 			fill(a)
-			a.push(good, o)
-			before, stored := a.listing(), objects(t, good)
+			a.Push(good, o)
+			before, stored := a.List(), objects(t, good)
 			done, failed := 0, 0
-			for range rounds(5, 200) {
+			for range treetest.Rounds(5, 200) {
 				stir(a, random)
-				_, err := a.syncer(bad).Push(t.Context())
-				seen := newTree(t)
-				seen.pull(good)
-				switch got := seen.listing(); {
+				_, err := a.Syncer(bad).Push(t.Context())
+				seen := treetest.New(t)
+				seen.Pull(good)
+				switch got := seen.List(); {
 				case err == nil:
 					done++
-					sameTrees(t, a, seen)
+					treetest.Same(t, a, seen)
 				case schemas.CodeOf(err) != schemas.CodeUnavailable && schemas.CodeOf(err) != schemas.CodeConflict:
 					t.Fatalf("code = %q, want unavailable or conflict (error: %v)", schemas.CodeOf(err), err)
-				case !slices.Equal(got, before) && !slices.Equal(got, a.listing()):
+				case !slices.Equal(got, before) && !slices.Equal(got, a.List()):
 					t.Fatalf("a failed push left neither the old tree nor the new one (error: %v)", err)
 				case slices.Equal(got, before) && !slices.Equal(objects(t, good), stored):
-					t.Fatalf("a failed push changed objects (error: %v, -want +got):\n%s", err, differences(stored, objects(t, good)))
+					t.Fatalf("a failed push changed objects (error: %v, -want +got):\n%s", err, treetest.Differences(stored, objects(t, good)))
 				default:
 					failed++
 					t.Log(err)
 				}
-				a.push(good, on(syncer.ConflictLocal))
-				before, stored = a.listing(), objects(t, good)
-				if _, err := b.syncer(bad).Pull(t.Context()); err != nil && schemas.CodeOf(err) != schemas.CodeUnavailable {
+				a.Push(good, treetest.OnConflict(plan.ConflictLocal))
+				before, stored = a.List(), objects(t, good)
+				if _, err := b.Syncer(bad).Pull(t.Context()); err != nil && schemas.CodeOf(err) != schemas.CodeUnavailable {
 					t.Fatal(err)
 				}
-				b.pull(good)
-				sameTrees(t, a, b)
+				b.Pull(good)
+				treetest.Same(t, a, b)
 			}
 			t.Logf("%d attempts for each request: %d pushes succeeded, %d failed", attempts, done, failed)
 			if attempts == 10 && failed > 0 || done+failed == 0 {
@@ -142,7 +145,7 @@ func TestSyncSurvivesFaults(t *testing.T) {
 }
 
 // objects returns what other tools see in the store, with tokens: everything except Sluice's own, but with the state.
-func objects(t *testing.T, s syncer.Store) (lines []string) {
+func objects(t *testing.T, s objectstore.Store) (lines []string) {
 	t.Helper()
 	for info, err := range s.List(t.Context(), "") {
 		if err != nil {
@@ -155,8 +158,8 @@ func objects(t *testing.T, s syncer.Store) (lines []string) {
 	return lines
 }
 
-func isPacked(o option) bool {
+func isPacked(o treetest.Option) bool {
 	var cfg syncer.Config
 	o(&cfg)
-	return cfg.Layout == syncer.Packed
+	return cfg.Layout == state.Packed
 }

@@ -3,7 +3,6 @@ package syncer
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/sluice-dev/sluice/syncer/state"
@@ -19,13 +18,6 @@ type Retention struct {
 	Grace time.Duration
 }
 
-func (r Retention) withDefaults() Retention {
-	if r.Grace <= 0 {
-		r.Grace = 24 * time.Hour
-	}
-	return r
-}
-
 // collectEvery is the number of pushes between two garbage collections by pushes.
 const collectEvery = 16
 
@@ -33,7 +25,7 @@ const collectEvery = 16
 // where the only garbage is what killed pushes have left. A failed collection does not fail the push.
 func (o *operation) collectSometimes(ctx context.Context, now *state.State) {
 	r := o.cfg.Retention
-	if now.Layout == Packed && r.Keep <= 0 && r.Age <= 0 || now.Count%collectEvery != 0 {
+	if now.Layout == state.Packed && r.Keep <= 0 && r.Age <= 0 || now.Count%collectEvery != 0 {
 		return
 	}
 	if _, err := o.Collect(ctx); err != nil {
@@ -80,10 +72,10 @@ func (s *Syncer) Collect(ctx context.Context) (Collected, error) {
 		if !ok {
 			continue
 		}
-		if err := s.store.Delete(ctx, g.versions...); err != nil {
+		if err := s.cfg.Store.Delete(ctx, g.versions...); err != nil {
 			return Collected{}, err
 		}
-		if err := s.store.Delete(ctx, g.objects...); err != nil {
+		if err := s.cfg.Store.Delete(ctx, g.objects...); err != nil {
 			return Collected{Versions: len(g.versions)}, err
 		}
 		return Collected{Versions: len(g.versions), Objects: len(g.objects), Bytes: g.bytes}, nil
@@ -100,17 +92,12 @@ type garbage struct {
 }
 
 func (s *Syncer) findGarbage(ctx context.Context, now *state.State) (*garbage, error) {
-	retention := s.cfg.Retention.withDefaults()
-	var ids []string
-	for info, err := range s.store.List(ctx, state.VersionPrefix) {
-		if err != nil {
-			return nil, err
-		}
-		if id := strings.TrimPrefix(info.Key, state.VersionPrefix); id < now.ID {
-			ids = append(ids, id)
-		}
+	ids, err := s.versionIDs(ctx)
+	if err != nil {
+		return nil, err
 	}
-	first := retention.firstKept(append(slices.Clone(ids), now.ID), s.cfg.Now())
+	ids = slices.DeleteFunc(ids, func(id string) bool { return id >= now.ID })
+	first := s.cfg.Retention.firstKept(append(slices.Clone(ids), now.ID), s.cfg.Now())
 	g := &garbage{floor: now.ID}
 	if first < len(ids) {
 		g.floor = ids[first]
@@ -134,11 +121,11 @@ func (s *Syncer) findGarbage(ctx context.Context, now *state.State) (*garbage, e
 		}
 		mark(version)
 	}
-	for info, err := range s.store.List(ctx, state.ObjectPrefix) {
+	for info, err := range s.cfg.Store.List(ctx, state.ObjectPrefix) {
 		if err != nil {
 			return nil, err
 		}
-		if !live[info.Key] && s.cfg.Now().Sub(info.Modified) >= retention.Grace {
+		if !live[info.Key] && s.cfg.Now().Sub(info.Modified) >= s.cfg.Retention.Grace {
 			g.objects = append(g.objects, info.Key)
 			g.bytes += info.Size
 		}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/syncer/storetest"
+	"github.com/sluice-dev/sluice/syncer/treetest"
 )
 
 // gitter returns a function that runs git without this machine's configuration.
@@ -32,42 +34,42 @@ func gitter(t *testing.T) func(dir string, args ...string) string {
 // lost: packed refs, packs and loose objects, exec bits, symlinks, odd names, an empty folder.
 func TestGitCloneRoundTrips(t *testing.T) {
 	git := gitter(t)
-	origin := newTree(t)
-	git(origin.dir, "init", "-q", "-b", "main")
+	origin := treetest.New(t)
+	git(origin.Dir, "init", "-q", "-b", "main")
 	for i := range 20 {
-		origin.write(fmt.Sprintf("src/f%d.go", i%7), strings.Repeat(fmt.Sprintln("line", i), 100+i))
-		origin.write("run.sh", fmt.Sprintln("#!/bin/sh\necho", i))
-		origin.chmod("run.sh", 0o755)
+		origin.Write(fmt.Sprintf("src/f%d.go", i%7), strings.Repeat(fmt.Sprintln("line", i), 100+i))
+		origin.Write("run.sh", fmt.Sprintln("#!/bin/sh\necho", i))
+		origin.Chmod("run.sh", 0o755)
 		if i == 0 {
-			origin.link("src/f0.go", "link")
-			origin.link("no/such/file", "dangling")
-			origin.write("odd name\n\xff", "x")
-			origin.write("zero", "")
+			origin.Symlink("src/f0.go", "link")
+			origin.Symlink("no/such/file", "dangling")
+			origin.Write("odd name\n\xff", "x")
+			origin.Write("zero", "")
 		}
-		git(origin.dir, "add", "-A")
-		git(origin.dir, "commit", "-q", "-m", fmt.Sprint("commit ", i))
-		git(origin.dir, "tag", fmt.Sprint("v", i))
-		git(origin.dir, "branch", fmt.Sprint("topic/", i))
+		git(origin.Dir, "add", "-A")
+		git(origin.Dir, "commit", "-q", "-m", fmt.Sprint("commit ", i))
+		git(origin.Dir, "tag", fmt.Sprint("v", i))
+		git(origin.Dir, "branch", fmt.Sprint("topic/", i))
 	}
-	git(origin.dir, "pack-refs", "--all")
-	git(origin.dir, "gc", "-q")
-	git(origin.dir, "commit", "-q", "--allow-empty", "-m", "a loose object beside the pack")
-	layouts(t, func(t *testing.T, o option) {
-		a, b, store := newTree(t), newTree(t), newStore()
-		git(origin.dir, "clone", "-q", "--no-hardlinks", origin.dir, a.path("repo"))
-		git(a.path("repo"), "pack-refs", "--all")
-		a.mkdir("repo/empty")
-		a.push(store, o)
-		b.pull(store)
-		sameTrees(t, a, b)
-		if out := git(b.path("repo"), "fsck", "--full", "--strict"); strings.Contains(out, "error") || strings.Contains(out, "missing") {
+	git(origin.Dir, "pack-refs", "--all")
+	git(origin.Dir, "gc", "-q")
+	git(origin.Dir, "commit", "-q", "--allow-empty", "-m", "a loose object beside the pack")
+	treetest.Layouts(t, func(t *testing.T, o treetest.Option) {
+		a, b, store := treetest.New(t), treetest.New(t), &storetest.Memory{}
+		git(origin.Dir, "clone", "-q", "--no-hardlinks", origin.Dir, a.Path("repo"))
+		git(a.Path("repo"), "pack-refs", "--all")
+		a.Mkdir("repo/empty")
+		a.Push(store, o)
+		b.Pull(store)
+		treetest.Same(t, a, b)
+		if out := git(b.Path("repo"), "fsck", "--full", "--strict"); strings.Contains(out, "error") || strings.Contains(out, "missing") {
 			t.Errorf("git fsck printed errors:\n%s", out)
 		}
-		if out := git(b.path("repo"), "status", "--porcelain", "--ignored"); out != "" {
+		if out := git(b.Path("repo"), "status", "--porcelain", "--ignored"); out != "" {
 			t.Errorf("git status = %q, want nothing", out)
 		}
-		want := git(a.path("repo"), "for-each-ref")
-		testkit.Equal(t, "refs", git(b.path("repo"), "for-each-ref"), want)
+		want := git(a.Path("repo"), "for-each-ref")
+		testkit.Equal(t, "refs", git(b.Path("repo"), "for-each-ref"), want)
 		if want == "" {
 			t.Error("the clone has no refs")
 		}

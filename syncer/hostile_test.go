@@ -13,22 +13,24 @@ import (
 	"github.com/sluice-dev/sluice/syncer/objectstore"
 	"github.com/sluice-dev/sluice/syncer/state"
 	"github.com/sluice-dev/sluice/syncer/state/statetest"
+	"github.com/sluice-dev/sluice/syncer/storetest"
+	"github.com/sluice-dev/sluice/syncer/treetest"
 )
 
 func TestPushAndPullRefuseHostileStates(t *testing.T) {
 	for name, data := range statetest.Hostile() {
 		t.Run(name, func(t *testing.T) {
-			up := newTree(t)
-			up.mkdir("root")
-			root := &tree{t, up.path("root")}
-			root.write("mine", "x")
-			store := newStore()
+			up := treetest.New(t)
+			up.Mkdir("root")
+			root := &treetest.Tree{T: t, Dir: up.Path("root")}
+			root.Write("mine", "x")
+			store := &storetest.Memory{}
 			_, err := store.Put(t.Context(), state.ReservedName,
 				objectstore.Content{Reader: strings.NewReader(data), Size: int64(len(data))}, objectstore.Condition{})
-			root.must(err)
+			root.Must(err)
 			for _, op := range []func() (*syncer.Report, error){
-				func() (*syncer.Report, error) { return root.limited(store).Pull(t.Context()) },
-				func() (*syncer.Report, error) { return root.limited(store).Push(t.Context()) },
+				func() (*syncer.Report, error) { return limited(root, store).Pull(t.Context()) },
+				func() (*syncer.Report, error) { return limited(root, store).Push(t.Context()) },
 			} {
 				_, err = op()
 				if c := schemas.CodeOf(err); c != schemas.CodeInvalidArgument && c != schemas.CodeTooLarge {
@@ -38,88 +40,88 @@ func TestPushAndPullRefuseHostileStates(t *testing.T) {
 					t.Errorf("the error has %d bytes, want at most 1000", len(err.Error()))
 				}
 			}
-			if got := up.listing(); len(got) != 2 {
+			if got := up.List(); len(got) != 2 {
 				t.Errorf("paths = %q, want the root and its one file", got)
 			}
 		})
 	}
 }
 
-func (w *tree) limited(store syncer.Store) *syncer.Syncer {
-	return w.syncer(store, func(c *syncer.Config) { c.Limits.Entries = 1000 })
+func limited(w *treetest.Tree, store objectstore.Store) *syncer.Syncer {
+	return w.Syncer(store, func(c *syncer.Config) { c.Limits.Entries = 1000 })
 }
 
 // TestPullStaysInsideWhenFolderBecomesSymlink replaces a folder by a symlink out of the root during a pull.
 func TestPullStaysInsideWhenFolderBecomesSymlink(t *testing.T) {
-	outside, a, b, store := newTree(t), newTree(t), newTree(t), newStore()
-	a.write("d/f", "1")
-	a.push(store)
-	b.pull(store)
-	a.write("d/f", "22")
-	a.write("d/g", "new")
-	a.push(store)
+	outside, a, b, store := treetest.New(t), treetest.New(t), treetest.New(t), &storetest.Memory{}
+	a.Write("d/f", "1")
+	a.Push(store)
+	b.Pull(store)
+	a.Write("d/f", "22")
+	a.Write("d/g", "new")
+	a.Push(store)
 	swapped := false
-	_, err := b.syncer(store, func(c *syncer.Config) {
+	_, err := b.Syncer(store, func(c *syncer.Config) {
 		c.Progress = func(p syncer.Progress) {
 			if p.Phase == "download" && !swapped {
 				swapped = true
-				b.rename("d", "moved")
-				b.link(outside.dir, "d")
+				b.Rename("d", "moved")
+				b.Symlink(outside.Dir, "d")
 			}
 		}
 	}).Pull(t.Context())
 	if err == nil {
 		t.Error("the pull succeeded, want an error")
 	}
-	if got := outside.listing(); len(got) > 0 {
+	if got := outside.List(); len(got) > 0 {
 		t.Errorf("outside the root: %q, want nothing", got)
 	}
 }
 
 func TestPullKeepsFilesChangedMeanwhile(t *testing.T) {
-	a, b, store := newTree(t), newTree(t), newStore()
-	a.write("f", "1")
-	a.push(store)
-	b.pull(store)
-	a.write("f", "22")
-	a.write("new", "from a")
-	a.push(store)
+	a, b, store := treetest.New(t), treetest.New(t), &storetest.Memory{}
+	a.Write("f", "1")
+	a.Push(store)
+	b.Pull(store)
+	a.Write("f", "22")
+	a.Write("new", "from a")
+	a.Push(store)
 	done := false
-	_, err := b.syncer(store, func(c *syncer.Config) {
+	_, err := b.Syncer(store, func(c *syncer.Config) {
 		c.Progress = func(p syncer.Progress) {
 			if p.Phase == "download" && !done {
 				done = true
-				b.write("f", "mine")
-				b.write("new", "mine too")
+				b.Write("f", "mine")
+				b.Write("new", "mine too")
 			}
 		}
 	}).Pull(t.Context())
 	testkit.WantCode(t, err, schemas.CodeConflict)
-	b.want("f", "mine")
-	b.want("new", "mine too")
+	b.Want("f", "mine")
+	b.Want("new", "mine too")
 }
 
 func TestPullRefusesDamagedContent(t *testing.T) {
-	layouts(t, func(t *testing.T, o option) {
-		a, b, store := newTree(t), newTree(t), newStore()
-		a.write("f", "the content")
-		a.push(store, o)
+	treetest.Layouts(t, func(t *testing.T, o treetest.Option) {
+		a, b, store := treetest.New(t), treetest.New(t), &storetest.Memory{}
+		a.Write("f", "the content")
+		a.Push(store, o)
 		for info, err := range store.List(t.Context(), "") {
-			a.must(err)
+			a.Must(err)
 			if info.Key == state.ReservedName {
 				continue
 			}
 			data, _, err := store.Get(t.Context(), info.Key, objectstore.Range{}, nil)
-			a.must(err)
+			a.Must(err)
 			data[0] ^= 1
 			_, err = store.Put(t.Context(), info.Key, objectstore.Content{Reader: bytes.NewReader(data), Size: info.Size}, objectstore.Condition{})
-			a.must(err)
+			a.Must(err)
 		}
-		if _, err := b.syncer(store).Pull(t.Context()); err == nil {
+		if _, err := b.Syncer(store).Pull(t.Context()); err == nil {
 			t.Error("the pull succeeded, want an error")
 		}
-		b.wantExists("f", false)
-		b.wantNoLeftovers()
+		b.WantExists("f", false)
+		b.WantNoLeftovers()
 	})
 }
 
@@ -127,12 +129,12 @@ func FuzzDecodeState(f *testing.F) {
 	for _, s := range statetest.Hostile() {
 		f.Add([]byte(s))
 	}
-	w := newTree(f)
-	w.write("a/b", "x")
-	store := newStore()
-	w.push(store)
+	w := treetest.New(f)
+	w.Write("a/b", "x")
+	store := &storetest.Memory{}
+	w.Push(store)
 	data, _, err := store.Get(f.Context(), state.ReservedName, objectstore.Range{}, nil)
-	w.must(err)
+	w.Must(err)
 	f.Add(data)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := state.Decode(data, state.Limits{Entries: 1000, StateBytes: 1 << 20, FileBytes: 1 << 20, TotalBytes: 1 << 21})
@@ -148,14 +150,14 @@ func FuzzDecodeState(f *testing.F) {
 			t.Fatalf("Decode refused what Encode wrote: %v\n%s", err, s.Encode())
 		}
 		// A pull of it, from a store that has nothing else, stays in the root.
-		up := newTree(t)
-		up.mkdir("root")
-		store := newStore()
+		up := treetest.New(t)
+		up.Mkdir("root")
+		store := &storetest.Memory{}
 		_, err = store.Put(t.Context(), state.ReservedName, objectstore.Content{Reader: bytes.NewReader(data), Size: int64(len(data))}, objectstore.Condition{})
-		up.must(err)
-		_, _ = (&tree{t, up.path("root")}).limited(store).Pull(t.Context())
-		entries, err := os.ReadDir(up.dir)
-		up.must(err)
+		up.Must(err)
+		_, _ = limited(&treetest.Tree{T: t, Dir: up.Path("root")}, store).Pull(t.Context())
+		entries, err := os.ReadDir(up.Dir)
+		up.Must(err)
 		if len(entries) != 1 {
 			t.Fatalf("entries = %v, want the root alone", entries)
 		}

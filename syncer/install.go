@@ -86,9 +86,9 @@ func (o *operation) fetch(ctx context.Context, s *state.State, targets []packed.
 		files[i] = targets[i].Node
 	}
 	o.report.Downloaded = len(targets)
-	f := &packed.Fetcher{Store: o.store, Root: o.root, Parallel: o.cfg.Downloads, Done: o.meter("download", files)}
+	f := &packed.Fetcher{Store: o.cfg.Store, Root: o.root, Parallel: o.cfg.Downloads, Done: o.meter("download", files)}
 	var read int64
-	if s.Layout == Packed {
+	if s.Layout == state.Packed {
 		read, err = f.Fetch(ctx, s, targets)
 	} else {
 		read, err = plain.Fetch(ctx, f, s, targets)

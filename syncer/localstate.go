@@ -55,7 +55,7 @@ func (o *operation) loadIndex() error {
 }
 
 func (o *operation) statState() (worktree.Stat, error) {
-	f, st, err := worktree.Open(o.root, state.ReservedName)
+	f, st, _, err := worktree.Open(o.root, state.ReservedName)
 	if err != nil {
 		return worktree.Stat{}, err
 	}
@@ -77,10 +77,7 @@ func (o *operation) loadState() error {
 	if err != nil {
 		return err
 	}
-	for i := range s.Nodes {
-		s.Nodes[i].At = state.Location{}
-	}
-	s.Objects = nil
+	s.ForgetContent()
 	o.index.Base, o.index.Remote = *s, s.Remote
 	return nil
 }
@@ -98,10 +95,7 @@ func (o *operation) saveBase(t *worktree.Tree, s *state.State, token string, ste
 	next.Whole = next.Whole && s.Published() // else the next operation must read what is still to do
 	next.Base.Pending, next.Base.Dropping = nil, nil
 	if !next.Whole {
-		next.Base.Objects = nil
-		for i := range next.Base.Nodes {
-			next.Base.Nodes[i].At = state.Location{}
-		}
+		next.Base.ForgetContent()
 	}
 	next.Base.Remote = ""
 	return o.writeBase(t, next)
@@ -111,11 +105,8 @@ func (o *operation) saveBase(t *worktree.Tree, s *state.State, token string, ste
 // older files match as well. They know less than is true, which only costs time.
 func (o *operation) writeBase(t *worktree.Tree, next *worktree.Index) error {
 	portable := next.Base
-	portable.Remote, portable.Objects = o.cfg.Remote, nil
-	portable.Nodes = slices.Clone(next.Base.Nodes)
-	for i := range portable.Nodes {
-		portable.Nodes[i].At = state.Location{}
-	}
+	portable.Remote, portable.Nodes = o.cfg.Remote, slices.Clone(next.Base.Nodes)
+	portable.ForgetContent()
 	skew, err := worktree.ReplaceFile(o.root, state.ReservedName, portable.Encode(), true)
 	if err != nil {
 		return err

@@ -60,7 +60,7 @@ func (s *Syncer) open() (*operation, error) {
 		}
 		return nil, schemas.Errorf(code, "sync: %w", err)
 	}
-	o := &operation{Syncer: s, root: root, began: s.cfg.Now(), report: &Report{}}
+	o := &operation{Syncer: s, root: root, began: s.cfg.Now(), pushName: state.RandomName(), report: &Report{}}
 	if o.dir, err = root.Open("."); err != nil {
 		return nil, errors.Join(schemas.Errorf(schemas.CodeInvalidArgument, "sync: %w", err), root.Close())
 	}
@@ -102,7 +102,7 @@ func (o *operation) scan(ctx context.Context) (*worktree.Tree, error) {
 		group.Go(o.loadIndex)
 		group.Go(func() error {
 			// Should this fail, the state is read again when it is needed.
-			if info, err := o.store.Stat(within, state.ReservedName); err == nil {
+			if info, err := o.cfg.Store.Stat(within, state.ReservedName); err == nil {
 				o.remoteInfo = &info
 			}
 			return nil
@@ -141,9 +141,6 @@ func (o *operation) leave(t *worktree.Tree) func(*state.Node) bool {
 		}
 		if n.Kind == state.Symlink && !o.cfg.OutsideLinks && worktree.LeadsOutside(n.Path, n.Target) {
 			return true
-		}
-		if len(skipped) == 0 {
-			return false
 		}
 		for p := n.Path; p != ""; p = state.Parent(p) {
 			if skipped[p] {

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-dev/sluice/syncer/state"
 	"github.com/sluice-dev/sluice/syncer/state/statetest"
 	"github.com/sluice-dev/sluice/syncer/storetest"
+	"github.com/sluice-dev/sluice/syncer/treetest"
 )
 
 // oddNames returns names that tools and servers mishandle.
@@ -66,10 +67,10 @@ func TestPushThenPullIsIdentity(t *testing.T) {
 	checks := flag.Lookup("rapid.checks").Value
 	before := checks.String()
 	defer func() { _ = checks.Set(before) }() // a value that it has returned
-	if err := checks.Set(fmt.Sprint(rounds(20, 300))); err != nil {
+	if err := checks.Set(fmt.Sprint(treetest.Rounds(20, 300))); err != nil {
 		t.Fatal(err)
 	}
-	layouts(t, func(t *testing.T, o option) {
+	treetest.Layouts(t, func(t *testing.T, o treetest.Option) {
 		rapid.Check(t, func(r *rapid.T) {
 			top, err := os.MkdirTemp("", "identity-")
 			must(r, err)
@@ -92,8 +93,8 @@ func TestPushThenPullIsIdentity(t *testing.T) {
 				must(r, err)
 				_, err = open(there).Pull(t.Context())
 				must(r, err)
-				if x, y := list(t, here, true), list(t, there, true); !slices.Equal(x, y) {
-					r.Fatalf("the pulled tree differs (-want +got):\n%s", differences(x, y))
+				if x, y := (&treetest.Tree{T: t, Dir: here}).ListWithTimes(), (&treetest.Tree{T: t, Dir: there}).ListWithTimes(); !slices.Equal(x, y) {
+					r.Fatalf("the pulled tree differs (-want +got):\n%s", treetest.Differences(x, y))
 				}
 				for _, dir := range []string{here, there} {
 					st, err := open(dir).Status(t.Context())
@@ -125,21 +126,21 @@ func FuzzLocalState(f *testing.F) {
 	f.Add([]byte("{"), []byte("sluice-index-1\n\x00torn"))
 	f.Add([]byte("{"), []byte(`["Li4vZXNjYXBlZA=="]`))
 	f.Fuzz(func(t *testing.T, local, other []byte) {
-		up := newTree(t)
-		up.mkdir("root")
-		root, store := &tree{t, up.path("root")}, newStore()
-		a := newTree(t)
-		a.write("d/f", "from a")
-		a.push(store)
-		root.write(state.ReservedName, string(local))
-		root.write(state.ReservedName+".index", string(other))
-		root.write(state.ReservedName+".journal", string(other))
-		root.write("mine", "x")
-		_, _ = root.limited(store).Pull(t.Context())
-		_, _ = root.limited(store).Push(t.Context())
-		root.want("mine", "x")
-		entries, err := os.ReadDir(up.dir)
-		up.must(err)
+		up := treetest.New(t)
+		up.Mkdir("root")
+		root, store := &treetest.Tree{T: t, Dir: up.Path("root")}, &storetest.Memory{}
+		a := treetest.New(t)
+		a.Write("d/f", "from a")
+		a.Push(store)
+		root.Write(state.ReservedName, string(local))
+		root.Write(state.ReservedName+".index", string(other))
+		root.Write(state.ReservedName+".journal", string(other))
+		root.Write("mine", "x")
+		_, _ = limited(root, store).Pull(t.Context())
+		_, _ = limited(root, store).Push(t.Context())
+		root.Want("mine", "x")
+		entries, err := os.ReadDir(up.Dir)
+		up.Must(err)
 		if len(entries) != 1 {
 			t.Fatalf("entries = %v, want the root alone", entries)
 		}

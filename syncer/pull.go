@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
 
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer/plan"
@@ -45,7 +46,7 @@ func (o *operation) overtaken(ctx context.Context, was *snapshot, err error) boo
 	if !errors.Is(err, schemas.ErrConflict) && !errors.Is(err, schemas.ErrNotFound) {
 		return false
 	}
-	info, err := o.store.Stat(ctx, state.ReservedName)
+	info, err := o.cfg.Store.Stat(ctx, state.ReservedName)
 	return err == nil && info.Token != was.token
 }
 
@@ -142,12 +143,7 @@ func (c *changes) empty() bool { return len(c.write)+len(c.chmod)+len(c.remove) 
 
 // swaps reports whether another kind of thing replaces what is at the path.
 func (c *changes) swaps(path string) bool {
-	for _, n := range c.swapped {
-		if n.Path == path {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.swapped, func(n *state.Node) bool { return n.Path == path })
 }
 
 // refresh updates the tree after the changes.

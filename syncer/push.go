@@ -1,9 +1,11 @@
 package syncer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"time"
 
@@ -27,25 +29,15 @@ func (s *Syncer) Push(ctx context.Context) (*Report, error) {
 	return s.run(func(o *operation) error { return o.push(ctx) })
 }
 
-// layout is how a push keeps content in the store.
+// layout is how a push keeps content in the store. [packed.Layout] documents the methods, and [plain.Layout] what it does
+// differently.
 type layout interface {
-	// Upload stores the content of files and returns what was read of each: nil for a file that is gone. remote has the
-	// files that the store has at their paths, or nil.
 	Upload(ctx context.Context, files, remote []*state.Node) (read []*worktree.Content, sent int64, err error)
-	// KeepRemote stores the store's side of conflicts of which both sides are kept where the push would overwrite it.
 	KeepRemote(ctx context.Context, steps []plan.Step) error
-	// Find returns where content is stored that need not be sent.
 	Find(n *state.Node) (state.Location, bool)
-	// SetObjects lists in next the objects that its files refer to.
 	SetObjects(next *state.State)
-	// Prepare does what must happen before the commit.
 	Prepare(ctx context.Context, next *state.State) error
 }
-
-var (
-	_ layout = (*packed.Layout)(nil)
-	_ layout = (*plain.Layout)(nil)
-)
 
 func (o *operation) push(ctx context.Context) error {
 	t, err := o.scan(ctx)
@@ -168,20 +160,16 @@ func (o *operation) finishPush(ctx context.Context, t *worktree.Tree, s *state.S
 // layout returns the layout for an attempt. It relies on what an earlier attempt has stored as long as no garbage
 // collection has begun since.
 func (o *operation) layout(was *snapshot) layout {
-	if was.state.Layout == Plain && o.pushName == "" {
-		o.pushName = state.RandomName()
-	}
 	name := ""
-	if was.state.Layout == Plain {
+	if was.state.Layout == state.Plain {
 		name = o.pushName
 	}
-	index := packed.NewObjectIndex(o.store, was.state, name)
+	index := packed.NewObjectIndex(o.cfg.Store, was.state, name)
 	index.Adopt(o.stored)
 	o.stored = index
-	p := packed.Layout{Store: o.store, Root: o.root, Index: index, Parallel: o.cfg.Uploads, Meter: o.meter}
-	if was.state.Layout == Plain {
-		return &plain.Layout{Layout: p, Remote: was.state, Token: was.token, Uploads: o.cfg.Uploads,
-			Overwrite: o.cfg.OnConflict == ConflictLocal}
+	p := packed.Layout{Store: o.cfg.Store, Root: o.root, Index: index, Parallel: o.cfg.Uploads, Meter: o.meter}
+	if was.state.Layout == state.Plain {
+		return &plain.Layout{Layout: p, Remote: was.state, Token: was.token, Overwrite: o.cfg.OnConflict == plan.ConflictLocal}
 	}
 	return &p
 }
@@ -269,47 +257,20 @@ func (o *operation) nextTree(next *state.State, was *snapshot, steps []plan.Step
 		}
 		next.Nodes = append(next.Nodes, kept)
 	}
-	next.Nodes = mergeNodes(next.Nodes, beside)
+	if len(beside) > 0 { // a file that has such a name already stays
+		next.Nodes = append(next.Nodes, beside...)
+		slices.SortStableFunc(next.Nodes, func(a, b state.Node) int { return state.ComparePaths(a.Path, b.Path) })
+		next.Nodes = slices.CompactFunc(next.Nodes, func(a, b state.Node) bool { return a.Path == b.Path })
+	}
 	l.SetObjects(next)
 	return changed
 }
 
-// mergeNodes merges more into nodes, both in walk order. Where both have a path, nodes' stays.
-func mergeNodes(nodes, more []state.Node) []state.Node {
-	if len(more) == 0 {
-		return nodes
-	}
-	all := make([]state.Node, 0, len(nodes)+len(more))
-	i := 0
-	for _, m := range more {
-		for i < len(nodes) && state.ComparePaths(nodes[i].Path, m.Path) < 0 {
-			all = append(all, nodes[i])
-			i++
-		}
-		if i >= len(nodes) || nodes[i].Path != m.Path {
-			all = append(all, m)
-		}
-	}
-	return append(all, nodes[i:]...)
-}
-
 // besideName returns the path at which the store's side of a conflict is kept beside the folder's.
-func besideName(path, version string) string {
-	const suffix = ".conflict-"
-	if version == "" {
-		version = "remote"
-	}
-	dir, name := state.Parent(path), path
-	if dir != "" {
-		name = path[len(dir)+1:]
-	}
-	if room := state.MaxName - len(suffix) - len(version); len(name) > room {
-		name = name[:room]
-	}
-	if dir != "" {
-		name = dir + "/" + name
-	}
-	return name + suffix + version
+func besideName(at, version string) string {
+	suffix := ".conflict-" + cmp.Or(version, "remote")
+	dir, name := path.Split(at)
+	return dir + name[:min(len(name), state.MaxName-len(suffix))] + suffix
 }
 
 // publish finishes a committed push of the plain layout, this one or an interrupted one, and returns the state afterwards.
@@ -318,11 +279,11 @@ func (o *operation) publish(ctx context.Context, t *worktree.Tree, s *state.Stat
 	if s.Published() {
 		return s, token
 	}
-	p := &plain.Publisher{Store: o.store, Root: o.root, Tree: t, State: s, Token: token, Uploads: o.cfg.Uploads,
-		Overwrite: o.cfg.OnConflict == ConflictLocal, Meter: o.meter}
+	p := &plain.Publisher{Store: o.cfg.Store, Root: o.root, Tree: t, State: s, Token: token, Uploads: o.cfg.Uploads,
+		Overwrite: o.cfg.OnConflict == plan.ConflictLocal, Meter: o.meter}
 	left, err := p.Run(ctx)
 	if err != nil {
-		if info, statErr := o.store.Stat(ctx, state.ReservedName); statErr == nil && info.Token != token {
+		if info, statErr := o.cfg.Store.Stat(ctx, state.ReservedName); statErr == nil && info.Token != token {
 			return s, "" // another writer has replaced the state and takes over the rest
 		}
 		o.note(fmt.Sprintf("version %s is stored, but %d of its files are not under their own paths yet: push again to publish them: %v",

@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -40,7 +39,7 @@ func (s *snapshot) empty() bool { return s.token == "" && len(s.state.Nodes) == 
 func (s *Syncer) loadRemote(ctx context.Context, x *worktree.Index, info *objectstore.Info) (*snapshot, error) {
 	if x.Whole && x.Token != "" && x.Remote == s.cfg.Remote {
 		if info == nil {
-			now, err := s.store.Stat(ctx, state.ReservedName)
+			now, err := s.cfg.Store.Stat(ctx, state.ReservedName)
 			if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 				return nil, err
 			}
@@ -50,7 +49,7 @@ func (s *Syncer) loadRemote(ctx context.Context, x *worktree.Index, info *object
 			return &snapshot{state: &x.Base, token: x.Token}, nil
 		}
 	}
-	data, read, err := s.store.Get(ctx, state.ReservedName, objectstore.Range{Max: s.cfg.Limits.StateBytes}, nil)
+	data, read, err := s.cfg.Store.Get(ctx, state.ReservedName, objectstore.Range{Max: s.cfg.Limits.StateBytes}, nil)
 	if errors.Is(err, schemas.ErrNotFound) {
 		return s.firstRemote(ctx)
 	}
@@ -69,7 +68,7 @@ func (s *Syncer) loadRemote(ctx context.Context, x *worktree.Index, info *object
 			"sync: %s in the store is a copy of a folder's local state: delete it there and push again", state.ReservedName)
 	}
 	if r.Layout == "" {
-		r.Layout = Plain
+		r.Layout = state.Plain
 	}
 	if s.cfg.Layout != "" && s.cfg.Layout != r.Layout {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument,
@@ -81,30 +80,28 @@ func (s *Syncer) loadRemote(ctx context.Context, x *worktree.Index, info *object
 // firstRemote returns the state of a place that has none: an empty one, or, in the plain layout, one made from the files
 // that other tools have put there.
 func (s *Syncer) firstRemote(ctx context.Context) (*snapshot, error) {
-	if s.cfg.Layout == Plain {
-		adopted, err := plain.Adopt(ctx, s.store, s.cfg.Limits)
+	if s.cfg.Layout == state.Plain {
+		adopted, err := plain.Adopt(ctx, s.cfg.Store, s.cfg.Limits)
 		return &snapshot{state: adopted}, err
 	}
-	return &snapshot{state: &state.State{Layout: Packed}}, nil
+	return &snapshot{state: &state.State{Layout: state.Packed}}, nil
 }
 
 // repairRemote replaces a corrupt state by the newest version, or by the files under the prefix.
 func (s *Syncer) repairRemote(ctx context.Context, token string, cause error) (*snapshot, error) {
-	if s.cfg.Layout == Plain {
-		adopted, err := plain.Adopt(ctx, s.store, s.cfg.Limits)
-		return &snapshot{state: adopted, token: token, damaged: true}, err
-	}
-	newest := ""
-	for info, err := range s.store.List(ctx, state.VersionPrefix) {
-		if err != nil {
+	var ids []string
+	var err error
+	if s.cfg.Layout != state.Plain {
+		if ids, err = s.versionIDs(ctx); err != nil {
 			return nil, err
 		}
-		newest = strings.TrimPrefix(info.Key, state.VersionPrefix)
 	}
-	if newest == "" {
-		return &snapshot{state: &state.State{Layout: Packed}, token: token, damaged: true}, nil
+	if len(ids) == 0 {
+		first, err := s.firstRemote(ctx)
+		first.token, first.damaged = token, true
+		return first, err
 	}
-	version, err := s.loadVersion(ctx, newest)
+	version, err := s.loadVersion(ctx, ids[len(ids)-1])
 	if err != nil {
 		return nil, errors.Join(cause, err)
 	}
@@ -146,7 +143,7 @@ func (s *Syncer) commit(ctx context.Context, was *snapshot, next *state.State) (
 	sha, sum := sha256.Sum256(data), md5.Sum(data)
 	cond := objectstore.Condition{Match: was.token, Absent: was.token == ""}
 	c := objectstore.Content{Reader: bytes.NewReader(data), Size: int64(len(data)), SHA256: &sha, MD5: &sum}
-	token, err = s.store.Put(ctx, state.ReservedName, c, cond)
+	token, err = s.cfg.Store.Put(ctx, state.ReservedName, c, cond)
 	if err == nil {
 		return token, true, nil
 	}
@@ -154,7 +151,7 @@ func (s *Syncer) commit(ctx context.Context, was *snapshot, next *state.State) (
 	if !lost && !errors.Is(err, schemas.ErrUnavailable) {
 		return "", false, err
 	}
-	stored, info, readErr := s.store.Get(ctx, state.ReservedName, objectstore.Range{Max: s.cfg.Limits.StateBytes}, nil)
+	stored, info, readErr := s.cfg.Store.Get(ctx, state.ReservedName, objectstore.Range{Max: s.cfg.Limits.StateBytes}, nil)
 	if readErr == nil && bytes.Equal(stored, data) {
 		return info.Token, true, nil
 	}
@@ -174,7 +171,7 @@ func (o *operation) probe(ctx context.Context, was *snapshot) error {
 	if o.cfg.SingleWriter || o.probed || was.token != "" && o.index.Remote == o.cfg.Remote {
 		return nil
 	}
-	if err := objectstore.ProbeConditions(ctx, o.store, state.ProbePrefix); err != nil {
+	if err := objectstore.ProbeConditions(ctx, o.cfg.Store, state.ProbePrefix); err != nil {
 		return err
 	}
 	o.probed = true
@@ -198,7 +195,7 @@ func (o *operation) deleteUnused(ctx context.Context, had, has []state.Object) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
-	if err := o.store.Delete(ctx, keys...); err != nil {
+	if err := o.cfg.Store.Delete(ctx, keys...); err != nil {
 		o.note(fmt.Sprintf("%d unused packs were not deleted and stay until the next garbage collection: %v", len(keys), err))
 	}
 }

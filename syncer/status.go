@@ -7,19 +7,20 @@ import (
 
 	"github.com/sluice-dev/sluice/syncer/plan"
 	"github.com/sluice-dev/sluice/syncer/state"
+	"github.com/sluice-dev/sluice/syncer/worktree"
 )
 
 // Status is how the folder and the store differ.
 type Status struct {
-	Version   string     `json:"version,omitempty"`       // the store's
-	Layout    Layout     `json:"layout"`                  // the store's
-	SyncedAt  time.Time  `json:"last_synced_at,omitzero"` // the folder's last sync
-	Stale     bool       `json:"stale"`                   // whether that is older than [Config].StaleAfter
-	Push      []Change   `json:"push,omitempty"`          // what a push would change in the store
-	Pull      []Change   `json:"pull,omitempty"`          // what a pull would change in the folder
-	Conflicts []Conflict `json:"conflicts,omitempty"`
-	Skipped   []Skipped  `json:"skipped,omitempty"`
-	Notes     []string   `json:"notes,omitempty"`
+	Version   string             `json:"version,omitempty"`       // the store's
+	Layout    state.Layout       `json:"layout"`                  // the store's
+	SyncedAt  time.Time          `json:"last_synced_at,omitzero"` // the folder's last sync
+	Stale     bool               `json:"stale"`                   // whether that is older than [Config].StaleAfter
+	Push      []Change           `json:"push,omitempty"`          // what a push would change in the store
+	Pull      []Change           `json:"pull,omitempty"`          // what a pull would change in the folder
+	Conflicts []Conflict         `json:"conflicts,omitempty"`
+	Skipped   []worktree.Skipped `json:"skipped,omitempty"`
+	Notes     []string           `json:"notes,omitempty"`
 }
 
 // Change is one path that differs.

@@ -12,43 +12,20 @@ import (
 	"github.com/sluice-dev/sluice/syncer/worktree"
 )
 
-type (
-	// Store holds a workspace.
-	Store = objectstore.Store
-	// Layout is how content is kept in the store.
-	Layout = state.Layout
-	// Limits bound what a state may ask of its reader.
-	Limits = state.Limits
-	// OnConflict is how a path that changed on both sides is settled.
-	OnConflict = plan.OnConflict
-	// Skipped is a path that a sync cannot carry.
-	Skipped = worktree.Skipped
-)
-
-// The layouts and the ways to settle a conflict.
-const (
-	Packed         = state.Packed
-	Plain          = state.Plain
-	ConflictFail   = plan.ConflictFail
-	ConflictLocal  = plan.ConflictLocal
-	ConflictRemote = plan.ConflictRemote
-	ConflictBoth   = plan.ConflictBoth
-)
-
 // Config is a folder, a place in a store, and how to sync them. Root, Store and Remote are required.
 type Config struct {
 	// Root is the folder, which must exist.
 	Root string
 	// Store holds the workspace. Wrap it in [objectstore.Retry] unless it retries by itself.
-	Store Store
+	Store objectstore.Store
 	// Remote names the store and the place in it, such as s3://bucket/prefix. A folder that was last synced with
 	// another place has nothing in common with this one. It is written to the local state: no secrets in it.
 	Remote string
-	// Layout is how content is kept when the workspace is stored for the first time; default [Packed]. It is an error
+	// Layout is how content is kept when the workspace is stored for the first time; default [state.Packed]. It is an error
 	// when it is set and the workspace has another layout.
-	Layout Layout
-	// OnConflict settles paths that changed on both sides; default [ConflictFail].
-	OnConflict OnConflict
+	Layout state.Layout
+	// OnConflict settles paths that changed on both sides; default [plan.ConflictFail].
+	OnConflict plan.OnConflict
 	// Verify reads every local file again, even when its stat did not change.
 	Verify bool
 	// Ignore has patterns to exclude, beside those of [worktree.IgnoreFile].
@@ -58,7 +35,7 @@ type Config struct {
 	// SingleWriter asserts that no other writer uses this place, which allows a store without conditional writes.
 	SingleWriter bool
 	// Limits bound what a state may ask for.
-	Limits Limits
+	Limits state.Limits
 	// Uploads and Downloads are the most requests at once; defaults 8 packed and 64 plain, for both.
 	Uploads, Downloads int
 	// Retention selects the versions to keep; the zero value keeps all.
@@ -83,10 +60,7 @@ type Progress struct {
 
 // Syncer syncs one folder with one place in a store. A lock on the folder allows one operation at a time, between
 // processes too.
-type Syncer struct {
-	cfg   Config
-	store Store
-}
+type Syncer struct{ cfg Config }
 
 // New checks the configuration. It touches neither the folder nor the store.
 func New(cfg Config) (*Syncer, error) {
@@ -97,19 +71,22 @@ func New(cfg Config) (*Syncer, error) {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "sync: no store given")
 	case cfg.Remote == "":
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "sync: the store has no name")
-	case cfg.Layout != "" && cfg.Layout != Packed && cfg.Layout != Plain:
+	case cfg.Layout != "" && cfg.Layout != state.Packed && cfg.Layout != state.Plain:
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "sync: unknown layout %q: use packed or plain", cfg.Layout)
 	}
 	switch cfg.OnConflict {
 	case "":
-		cfg.OnConflict = ConflictFail
-	case ConflictFail, ConflictLocal, ConflictRemote, ConflictBoth:
+		cfg.OnConflict = plan.ConflictFail
+	case plan.ConflictFail, plan.ConflictLocal, plan.ConflictRemote, plan.ConflictBoth:
 	default:
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument,
 			"sync: unknown on-conflict %q: use fail, local, remote or both", cfg.OnConflict)
 	}
 	cfg.Limits = cfg.Limits.WithDefaults()
 	cfg.Uploads, cfg.Downloads = max(0, cfg.Uploads), max(0, cfg.Downloads)
+	if cfg.Retention.Grace <= 0 {
+		cfg.Retention.Grace = 24 * time.Hour
+	}
 	if cfg.StaleAfter <= 0 {
 		cfg.StaleAfter = time.Hour
 	}
@@ -122,7 +99,7 @@ func New(cfg Config) (*Syncer, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Syncer{cfg: cfg, store: cfg.Store}, nil
+	return &Syncer{cfg: cfg}, nil
 }
 
 // meter reports the work of one phase on files. The function it returns adds files that are done, and bytes, which for a
@@ -141,19 +118,19 @@ func (s *Syncer) meter(phase string, files []*state.Node) func(files, bytes int6
 
 // Report is the result of an operation.
 type Report struct {
-	Version    string     `json:"version,omitempty"` // the state's name afterwards
-	Files      int        `json:"files"`             // files in the folder
-	Uploaded   int        `json:"uploaded"`          // files sent
-	Downloaded int        `json:"downloaded"`        // files fetched
-	Deleted    int        `json:"deleted"`           // paths removed: in the store by a push, in the folder by a pull
-	BytesSent  int64      `json:"bytes_sent"`        // content bytes
-	BytesRead  int64      `json:"bytes_read"`        // content bytes
-	Conflicts  []Conflict `json:"conflicts,omitempty"`
-	Skipped    []Skipped  `json:"skipped,omitempty"`
-	Unsteady   []string   `json:"unsteady,omitempty"` // files that kept changing while they were read
-	Notes      []string   `json:"notes,omitempty"`    // warnings: a state that was rebuilt, names that collide
-	Changed    bool       `json:"changed"`            // whether the operation changed anything
-	DurationMS int64      `json:"duration_ms"`
+	Version    string             `json:"version,omitempty"` // the state's name afterwards
+	Files      int                `json:"files"`             // files in the folder
+	Uploaded   int                `json:"uploaded"`          // files sent
+	Downloaded int                `json:"downloaded"`        // files fetched
+	Deleted    int                `json:"deleted"`           // paths removed: in the store by a push, in the folder by a pull
+	BytesSent  int64              `json:"bytes_sent"`        // content bytes
+	BytesRead  int64              `json:"bytes_read"`        // content bytes
+	Conflicts  []Conflict         `json:"conflicts,omitempty"`
+	Skipped    []worktree.Skipped `json:"skipped,omitempty"`
+	Unsteady   []string           `json:"unsteady,omitempty"` // files that kept changing while they were read
+	Notes      []string           `json:"notes,omitempty"`    // warnings: a state that was rebuilt, names that collide
+	Changed    bool               `json:"changed"`            // whether the operation changed anything
+	DurationMS int64              `json:"duration_ms"`
 }
 
 // Conflict is a path that changed on both sides since the last sync.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +27,7 @@ type Version struct {
 // archive keeps the state that is about to be replaced as a version. It keeps the replaced one and not the new one, so
 // that only what was the state can be a version, whichever writer wins the race.
 func (o *operation) archive(ctx context.Context, was *snapshot) error {
-	if was.state.Layout != Packed || was.token == "" || was.damaged || was.state.ID == "" {
+	if was.state.Layout != state.Packed || was.token == "" || was.damaged || was.state.ID == "" {
 		return nil
 	}
 	data, err := compress(was.state.Encode())
@@ -34,7 +35,7 @@ func (o *operation) archive(ctx context.Context, was *snapshot) error {
 		return err
 	}
 	sum := sha256.Sum256(data)
-	_, err = o.store.Put(ctx, state.VersionPrefix+was.state.ID,
+	_, err = o.cfg.Store.Put(ctx, state.VersionPrefix+was.state.ID,
 		objectstore.Content{Reader: bytes.NewReader(data), Size: int64(len(data)), SHA256: &sum}, objectstore.Condition{})
 	return err
 }
@@ -72,22 +73,28 @@ func (s *Syncer) Versions(ctx context.Context) ([]Version, error) {
 	return all, nil
 }
 
-// archived returns the IDs of the usable versions before the current one, the oldest first.
-func (s *Syncer) archived(ctx context.Context, now *state.State) (ids []string, err error) {
-	for info, err := range s.store.List(ctx, state.VersionPrefix) {
+// versionIDs returns the IDs of the stored versions, the oldest first.
+func (s *Syncer) versionIDs(ctx context.Context) (ids []string, err error) {
+	for info, err := range s.cfg.Store.List(ctx, state.VersionPrefix) {
 		if err != nil {
 			return nil, err
 		}
-		id := strings.TrimPrefix(info.Key, state.VersionPrefix)
-		if _, bad := state.IDTime(id); bad == nil && id >= now.Floor && id < now.ID {
-			ids = append(ids, id)
-		}
+		ids = append(ids, strings.TrimPrefix(info.Key, state.VersionPrefix))
 	}
 	return ids, nil
 }
 
+// archived returns the IDs of the usable versions before the current one, the oldest first.
+func (s *Syncer) archived(ctx context.Context, now *state.State) ([]string, error) {
+	ids, err := s.versionIDs(ctx)
+	return slices.DeleteFunc(ids, func(id string) bool {
+		_, bad := state.IDTime(id)
+		return bad != nil || id < now.Floor || id >= now.ID
+	}), err
+}
+
 func (s *Syncer) loadVersion(ctx context.Context, id string) (*state.State, error) {
-	data, _, err := s.store.Get(ctx, state.VersionPrefix+id, objectstore.Range{Max: s.cfg.Limits.StateBytes}, nil)
+	data, _, err := s.cfg.Store.Get(ctx, state.VersionPrefix+id, objectstore.Range{Max: s.cfg.Limits.StateBytes}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +158,7 @@ func (o *operation) restore(ctx context.Context, at string) error {
 		if err != nil {
 			return err
 		}
-		if was.state.Layout != Packed {
+		if was.state.Layout != state.Packed {
 			return schemas.Errorf(schemas.CodeInvalidArgument, "sync: the plain layout keeps no versions: use the packed layout")
 		}
 		version, err := o.findVersion(ctx, at, was.state)

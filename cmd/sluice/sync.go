@@ -13,6 +13,8 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer"
 	"github.com/sluice-dev/sluice/syncer/objectstore"
+	"github.com/sluice-dev/sluice/syncer/plan"
+	"github.com/sluice-dev/sluice/syncer/state"
 )
 
 // syncFlags are the flags of every sync command.
@@ -185,7 +187,7 @@ func (m *Main) withSyncer(ctx context.Context, f *syncFlags, dir, url string, fn
 	progress := newSyncProgress(m.Stderr, f.quiet || f.asJSON)
 	s, err := syncer.New(syncer.Config{
 		Root: dir, Store: objectstore.Retry(location.Store, objectstore.RetryPolicy{}), Remote: location.Name,
-		Layout: syncer.Layout(f.layout), OnConflict: syncer.OnConflict(f.onConflict), Verify: f.verify, Ignore: f.ignore,
+		Layout: state.Layout(f.layout), OnConflict: plan.OnConflict(f.onConflict), Verify: f.verify, Ignore: f.ignore,
 		OutsideLinks: f.outsideLinks, SingleWriter: f.single, Progress: progress.show,
 		Retention:  syncer.Retention{Keep: f.keep, Age: f.keepFor, Grace: f.keepReplaced},
 		StaleAfter: time.Duration(m.positive("SANDBOX_SYNC_STALE_THRESHOLD")) * time.Second,

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
@@ -153,9 +152,7 @@ func (s *Store) Put(ctx context.Context, key string, c objectstore.Content, cond
 	if err := errors.Join(ctx.Err(), check(key)); err != nil {
 		return "", err
 	}
-	var random [8]byte
-	_, _ = rand.Read(random[:]) // never fails: see crypto/rand
-	temp := path.Join(tempDir, hex.EncodeToString(random[:]))
+	temp := path.Join(tempDir, rand.Text())
 	conditional := cond != objectstore.Condition{}
 	var st fs.FileInfo
 	f, err := s.create(temp)
@@ -230,7 +227,7 @@ func (s *Store) swap(temp, key string, cond objectstore.Condition) (err error) {
 		return coded(err, key)
 	}
 	defer func() { err = errors.Join(err, coded(dir.Close(), key)) }()
-	if err := control(dir, func(fd int) error { return unix.Flock(fd, unix.LOCK_EX) }); err != nil {
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
 		return coded(err, key)
 	}
 	st, err := s.root.Lstat(key)
@@ -245,7 +242,7 @@ func (s *Store) swap(temp, key string, cond objectstore.Condition) (err error) {
 	if err := s.rename(temp, key); err != nil {
 		return err
 	}
-	return coded(control(dir, unix.Fsync), key)
+	return coded(dir.Sync(), key)
 }
 
 // List implements [objectstore.Store].
@@ -281,11 +278,7 @@ func (s *Store) walk(ctx context.Context, dir string, found func(objectstore.Inf
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	name := dir
-	if name == "" {
-		name = "."
-	}
-	entries, err := fs.ReadDir(s.root.FS(), name)
+	entries, err := fs.ReadDir(s.root.FS(), cmp.Or(dir, "."))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return nil
 	}
@@ -321,7 +314,7 @@ func (s *Store) removeFolder(name string) error {
 	if err != nil {
 		return err
 	}
-	err = control(up, func(fd int) error { return unix.Unlinkat(fd, path.Base(name), unix.AT_REMOVEDIR) })
+	err = unix.Unlinkat(int(up.Fd()), path.Base(name), unix.AT_REMOVEDIR)
 	return errors.Join(err, up.Close())
 }
 

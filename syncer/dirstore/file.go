@@ -24,7 +24,7 @@ func (s *Store) create(temp string) (*os.File, error) {
 		if err != nil {
 			return nil, coded(err, temp)
 		}
-		err = control(f, func(fd int) error { return unix.Flock(fd, unix.LOCK_EX) })
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
 		if err == nil {
 			// A sweep may have removed the file before it was locked.
 			if _, err = s.root.Lstat(temp); err == nil {
@@ -52,7 +52,7 @@ func (s *Store) sweep() error {
 		if err != nil {
 			continue // renamed into place, or removed by another sweep
 		}
-		if control(f, func(fd int) error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) }) == nil {
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
 			err = s.root.Remove(name)
 		}
 		if err = errors.Join(err, f.Close()); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -60,18 +60,6 @@ func (s *Store) sweep() error {
 		}
 	}
 	return nil
-}
-
-// control runs a system call on a file's descriptor.
-func control(f *os.File, call func(fd int) error) error {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	if failed := raw.Control(func(fd uintptr) { err = call(int(fd)) }); failed != nil {
-		return failed
-	}
-	return err
 }
 
 func inode(info fs.FileInfo) uint64 {

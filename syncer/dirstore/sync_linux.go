@@ -7,4 +7,4 @@ import (
 )
 
 // syncAll makes the file durable, and everything written to its file system before.
-func syncAll(f *os.File) error { return control(f, unix.Syncfs) }
+func syncAll(f *os.File) error { return unix.Syncfs(int(f.Fd())) }

@@ -3,7 +3,6 @@ package objectstore
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"strings"
 
@@ -13,9 +12,7 @@ import (
 // ProbeConditions checks with an object under prefix that the store honors the conditions of a Put. A store that ignores
 // them lets two writers overwrite each other's state unnoticed: the invalid_argument error names the ignored condition.
 func ProbeConditions(ctx context.Context, store Store, prefix string) (err error) {
-	var random [8]byte
-	_, _ = rand.Read(random[:]) // never fails: see crypto/rand
-	key := prefix + hex.EncodeToString(random[:])
+	key := prefix + rand.Text()
 	defer func() { err = errors.Join(err, store.Delete(context.WithoutCancel(ctx), key)) }()
 	put := func(text string, cond Condition) (string, error) {
 		return store.Put(ctx, key, Content{Reader: strings.NewReader(text), Size: int64(len(text))}, cond)

@@ -146,8 +146,12 @@ func (f *Fetcher) run(ctx context.Context, all []request) (int64, error) {
 				buf = make([]byte, 0, max(r.length, fetchSize))
 			}
 			data, _, err := f.Store.Get(ctx, r.object.Key(), objectstore.Range{Offset: r.offset, Length: r.length}, buf[:0])
+			if errors.Is(err, schemas.ErrNotFound) {
+				err = schemas.Errorf(schemas.CodeNotFound, "store: the content of %q is gone: pull again, its version may have been removed: %w",
+					state.Clip(r.parts[0].target.Node.Path), err)
+			}
 			if err != nil {
-				return r.failed(err)
+				return err
 			}
 			if err := f.write(w, r, data); err != nil {
 				return err
@@ -157,14 +161,6 @@ func (f *Fetcher) run(ctx context.Context, all []request) (int64, error) {
 		return nil
 	})
 	return read.Load(), err
-}
-
-func (r *request) failed(err error) error {
-	if errors.Is(err, schemas.ErrNotFound) {
-		return schemas.Errorf(schemas.CodeNotFound, "store: the content of %q is gone: pull again, its version may have been removed: %w",
-			state.Clip(r.parts[0].target.Node.Path), err)
-	}
-	return err
 }
 
 func damaged(path string) error {

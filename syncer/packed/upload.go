@@ -254,8 +254,6 @@ type chunks struct {
 	wait    sync.WaitGroup
 }
 
-var _ worktree.ChunkSink = (*chunks)(nil)
-
 // Take implements [worktree.ChunkSink].
 func (c *chunks) Take(i int, chunk []byte) error {
 	if i == 0 {

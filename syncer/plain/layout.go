@@ -17,10 +17,9 @@ import (
 
 // Layout is the plain layout for one push.
 type Layout struct {
-	packed.Layout              // where new content goes before the commit
+	packed.Layout              // where new content goes before the commit; for single files Parallel 0 is 64
 	Remote        *state.State // the state that the push replaces
 	Token         string       // of that state's object
-	Uploads       int          // requests for single files at once; 0 is 64
 	Overwrite     bool         // replace whatever is under a path
 }
 

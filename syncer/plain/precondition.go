@@ -33,7 +33,7 @@ func (c *preconditions) check(ctx context.Context, next *state.State) error {
 	}
 	over := make([]string, len(c.files))
 	inPlace := make([]bool, len(c.files))
-	err = parallel.Run(ctx, cmp.Or(c.Uploads, 64), len(c.files), func(ctx context.Context, indexes iter.Seq[int]) (err error) {
+	err = parallel.Run(ctx, cmp.Or(c.Parallel, 64), len(c.files), func(ctx context.Context, indexes iter.Seq[int]) (err error) {
 		for i := range indexes {
 			if listed && !exists[Key(c.files[i].Path)] {
 				continue

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"iter"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -39,10 +38,6 @@ type Publisher struct {
 	Meter     packed.Meter
 
 	done func(files, bytes int64)
-
-	mu      sync.Mutex
-	foreign int   // files that another tool has replaced
-	last    error // why a file is still pending
 }
 
 // Run deletes the objects that the state drops, and writes its pending files. It returns what is still pending, with the
@@ -60,9 +55,9 @@ func (p *Publisher) Run(ctx context.Context) (left []state.Pending, err error) {
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
 	for range publishRounds {
-		p.last, p.foreign = nil, 0
-		left = p.round(ctx, left)
-		if len(left) == p.foreign || ctx.Err() != nil {
+		var foreign int
+		left, foreign, err = p.round(ctx, left)
+		if len(left) == foreign || ctx.Err() != nil {
 			break
 		}
 		select {
@@ -71,7 +66,7 @@ func (p *Publisher) Run(ctx context.Context) (left []state.Pending, err error) {
 		}
 	}
 	if len(left) > 0 {
-		return left, cmp.Or(ctx.Err(), p.last)
+		return left, cmp.Or(ctx.Err(), err)
 	}
 	return nil, nil
 }
@@ -102,43 +97,35 @@ func (p *Publisher) drop(ctx context.Context) error {
 	return p.Store.Delete(ctx, keys...)
 }
 
-// round tries every file once, and returns those that are still pending.
-func (p *Publisher) round(ctx context.Context, todo []state.Pending) (left []state.Pending) {
-	failed := make([]bool, len(todo))
+// round tries every file once. It returns those that are still pending, how many of them another tool has replaced, and the
+// last error.
+func (p *Publisher) round(ctx context.Context, todo []state.Pending) (left []state.Pending, foreign int, last error) {
+	errs := make([]error, len(todo))
 	put := func(_ context.Context, indexes iter.Seq[int]) error {
 		var scratch []byte
 		for i := range indexes {
 			n := p.node(&todo[i])
-			var err error
-			if scratch, err = p.put(ctx, n, todo[i].Over, scratch); err != nil {
-				failed[i] = true
-				p.failed(err)
-				continue
+			if scratch, errs[i] = p.put(ctx, n, todo[i].Over, scratch); errs[i] == nil {
+				p.done(1, n.Size)
 			}
-			p.done(1, n.Size)
 		}
 		return nil
 	}
 	// Once ctx ends each put fails at once, so that every file that is not written is counted.
 	_ = parallel.Run(context.WithoutCancel(ctx), cmp.Or(p.Uploads, 64), len(todo), put)
-	for i := range todo {
-		if failed[i] {
-			left = append(left, todo[i])
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		left, last = append(left, todo[i]), err
+		if errors.Is(err, errForeign) {
+			foreign++
 		}
 	}
-	return left
+	return left, foreign, last
 }
 
 var errForeign = errors.New("another tool has written there; choose the folder's side with on-conflict local")
-
-func (p *Publisher) failed(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.last = err
-	if errors.Is(err, errForeign) {
-		p.foreign++
-	}
-}
 
 // put writes one file over the object found before the commit. The content comes from the folder where it is still the
 // same there, and else from the packs.
@@ -205,7 +192,7 @@ func (p *Publisher) fromFolder(ctx context.Context, n *state.Node, scratch []byt
 		sha := [sha256.Size]byte(c.Digest)
 		return objectstore.Content{Reader: bytes.NewReader(data), Size: n.Size, SHA256: &sha, MD5: &sum}, always, scratch
 	}
-	f, st, err := worktree.Open(p.Root, n.Path)
+	f, st, _, err := worktree.Open(p.Root, n.Path)
 	if err != nil {
 		return fallback()
 	}

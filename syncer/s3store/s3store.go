@@ -156,31 +156,6 @@ func (s *Store) key(key string) *string { return aws.String(s.prefix + key) }
 
 // Get implements [objectstore.Store].
 func (s *Store) Get(ctx context.Context, key string, r objectstore.Range, dst []byte) ([]byte, objectstore.Info, error) {
-	body, length, info, err := s.read(ctx, key, r)
-	if err != nil {
-		return nil, info, err
-	}
-	defer func() { _ = body.Close() }() // the read has reported any error
-	if int64(cap(dst)) < length {
-		dst = make([]byte, length)
-	}
-	dst = dst[:length]
-	if _, err := io.ReadFull(body, dst); err != nil {
-		return nil, info, cutOff(ctx, key, err)
-	}
-	return dst, info, nil
-}
-
-// cutOff returns the error for a body that ended early.
-func cutOff(ctx context.Context, key string, err error) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return schemas.Errorf(schemas.CodeUnavailable, "s3: reading %q: %w", key, err)
-}
-
-// read requests an object, and checks the response headers before the body is read.
-func (s *Store) read(ctx context.Context, key string, r objectstore.Range) (body io.ReadCloser, length int64, info objectstore.Info, err error) {
 	in := &s3.GetObjectInput{Bucket: &s.bucket, Key: s.key(key)}
 	switch {
 	case r.Length > 0:
@@ -193,10 +168,11 @@ func (s *Store) read(ctx context.Context, key string, r objectstore.Range) (body
 	}
 	out, err := s.client.GetObject(ctx, in)
 	if err != nil {
-		return nil, 0, info, coded(ctx, err, key)
+		return nil, objectstore.Info{}, coded(ctx, err, key)
 	}
-	length = aws.ToInt64(out.ContentLength)
-	info = s.describe(key, length, out.ETag, out.LastModified, string(out.ServerSideEncryption))
+	defer func() { _ = out.Body.Close() }() // the read has reported any error
+	length := aws.ToInt64(out.ContentLength)
+	info := s.describe(key, length, out.ETag, out.LastModified, string(out.ServerSideEncryption))
 	if total, ok := totalSize(aws.ToString(out.ContentRange)); ok {
 		info.Size = total
 	}
@@ -211,10 +187,19 @@ func (s *Store) read(ctx context.Context, key string, r objectstore.Range) (body
 		err = schemas.Errorf(schemas.CodeTooLarge, "s3: %q has %d bytes, the limit is %d", key, length, r.Max)
 	}
 	if err != nil {
-		_ = out.Body.Close() // not read
-		return nil, 0, info, err
+		return nil, objectstore.Info{}, err
 	}
-	return out.Body, length, info, nil
+	if int64(cap(dst)) < length {
+		dst = make([]byte, length)
+	}
+	dst = dst[:length]
+	if _, err := io.ReadFull(out.Body, dst); err != nil {
+		if ctx.Err() != nil {
+			return nil, info, ctx.Err()
+		}
+		return nil, info, schemas.Errorf(schemas.CodeUnavailable, "s3: reading %q: %w", key, err)
+	}
+	return dst, info, nil
 }
 
 func totalSize(contentRange string) (total int64, ok bool) {
@@ -291,7 +276,10 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objectstore.I
 			}
 			for i := range page.Contents {
 				o := &page.Contents[i]
-				name, err := listedKey(aws.ToString(o.Key), page.EncodingType)
+				name := aws.ToString(o.Key)
+				if page.EncodingType == types.EncodingTypeUrl { // encoded to be valid XML
+					name, err = url.QueryUnescape(name)
+				}
 				if err != nil {
 					yield(objectstore.Info{}, schemas.Errorf(schemas.CodeInternal, "s3: listing: %w", err))
 					return
@@ -307,14 +295,6 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objectstore.I
 			}
 		}
 	}
-}
-
-// listedKey decodes a key of a listing, which is encoded to be valid XML.
-func listedKey(key string, encoding types.EncodingType) (string, error) {
-	if encoding != types.EncodingTypeUrl {
-		return key, nil
-	}
-	return url.QueryUnescape(key)
 }
 
 // Delete implements [objectstore.Store].

@@ -63,6 +63,14 @@ func (s *State) Search(path string) (int, bool) {
 	return slices.BinarySearchFunc(s.Nodes, path, func(n Node, p string) int { return ComparePaths(n.Path, p) })
 }
 
+// ForgetContent removes the objects and every location in them, which mean nothing on disk.
+func (s *State) ForgetContent() {
+	s.Objects = nil
+	for i := range s.Nodes {
+		s.Nodes[i].At = Location{}
+	}
+}
+
 // CompactObjects drops the objects that no node refers to and renumbers the rest.
 func (s *State) CompactObjects() {
 	number := make([]uint32, len(s.Objects))

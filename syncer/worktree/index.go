@@ -122,42 +122,35 @@ func (x *Index) Encode() []byte {
 		w.int(o.Size)
 		w.uint(o.Generation)
 	}
+	all := make([]*state.Node, len(s.Nodes), len(s.Nodes)+len(x.Seen)/8)
+	for i := range s.Nodes {
+		all[i] = &s.Nodes[i]
+	}
 	// Files that differ from the base have their own node.
-	var own []*state.Node
 	refs := make([]uint64, len(x.Seen))
 	for i, at := 0, 0; i < len(x.Seen); i++ {
 		n := x.Seen[i].Node
 		for at < len(s.Nodes) && state.ComparePaths(s.Nodes[at].Path, n.Path) < 0 {
 			at++
 		}
-		if at < len(s.Nodes) && &s.Nodes[at] == n {
+		if at < len(s.Nodes) && all[at] == n {
 			refs[i] = uint64(at)
 		} else {
-			refs[i] = uint64(len(s.Nodes) + len(own))
-			own = append(own, n)
+			refs[i] = uint64(len(all))
+			all = append(all, n)
 		}
 	}
 	blob := 0
-	for i := range s.Nodes {
-		blob += len(s.Nodes[i].Path)
-	}
-	for _, n := range own {
+	for _, n := range all {
 		blob += len(n.Path)
 	}
 	w.uint(uint64(blob))
-	for i := range s.Nodes {
-		w.b = append(w.b, s.Nodes[i].Path...)
-	}
-	for _, n := range own {
+	for _, n := range all {
 		w.b = append(w.b, n.Path...)
 	}
 	w.uint(uint64(len(s.Nodes)))
-	w.uint(uint64(len(own)))
-	for i := range s.Nodes {
-		w.uint(uint64(len(s.Nodes[i].Path)))
-		w.node(&s.Nodes[i])
-	}
-	for _, n := range own {
+	w.uint(uint64(len(all) - len(s.Nodes)))
+	for _, n := range all {
 		w.uint(uint64(len(n.Path)))
 		w.node(n)
 	}

@@ -33,17 +33,14 @@ var errNotRegular = errors.New("no longer a regular file")
 // IsGone reports whether an error means that a file was removed or replaced since it was listed.
 func IsGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotRegular) }
 
-// Open opens a regular file for reading, never through a symlink at its path, and stats what it opened.
-func Open(root *os.Root, path string) (*os.File, Stat, error) {
-	f, st, _, err := open(root, path)
-	return f, st, err
-}
-
-func open(root *os.Root, path string) (f *os.File, st Stat, sparse bool, err error) {
+// Open opens a regular file for reading, never through a symlink at its path, and stats what it opened. sparse reports
+// whether it has holes.
+func Open(root *os.Root, path string) (f *os.File, st Stat, sparse bool, err error) {
 	if f, err = root.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0); err != nil {
 		return nil, Stat{}, false, err
 	}
-	raw, err := fstat(f)
+	var raw unix.Stat_t
+	err = unix.Fstat(int(f.Fd()), &raw)
 	if err == nil && raw.Mode&unix.S_IFMT != unix.S_IFREG {
 		err = &fs.PathError{Op: "open", Path: path, Err: errNotRegular}
 	}
@@ -53,14 +50,10 @@ func open(root *os.Root, path string) (f *os.File, st Stat, sparse bool, err err
 	return f, statOf(&raw), isSparse(&raw), nil
 }
 
-func fstat(f *os.File) (st unix.Stat_t, err error) {
-	err = control(f, func(fd int) error { return unix.Fstat(fd, &st) })
-	return st, err
-}
-
 // StatFile stats an open file.
 func StatFile(f *os.File) (Stat, error) {
-	st, err := fstat(f)
+	var st unix.Stat_t
+	err := unix.Fstat(int(f.Fd()), &st)
 	return statOf(&st), err
 }
 
@@ -106,7 +99,7 @@ func ReadChunks(root *os.Root, path string, sink ChunkSink) (Content, error) {
 }
 
 func readOnce(root *os.Root, path string, sink ChunkSink) (c Content, steady bool, err error) {
-	f, before, sparse, err := open(root, path)
+	f, before, sparse, err := Open(root, path)
 	if err != nil {
 		return c, false, err
 	}
@@ -155,7 +148,7 @@ func readHashed(f io.Reader, buf []byte, sum hash.Hash) (n int, err error) {
 // ReadSmall reads a file that should fit scratch, and reports whether it did.
 func ReadSmall(root *os.Root, path string, scratch []byte) (data []byte, c Content, fits bool, err error) {
 	for try := 1; ; try++ {
-		f, before, sparse, err := open(root, path)
+		f, before, sparse, err := Open(root, path)
 		if err != nil {
 			return nil, c, false, err
 		}
@@ -187,7 +180,7 @@ func ignoreEOF(err error) error {
 
 // ReadOwn reads one of Sluice's own files, of at most limit bytes.
 func ReadOwn(root *os.Root, path string, limit int64) (data []byte, err error) {
-	f, st, err := Open(root, path)
+	f, st, _, err := Open(root, path)
 	if err != nil {
 		return nil, err
 	}

@@ -145,26 +145,23 @@ func (w *walker) list(at task) (skipped []Skipped, err error) {
 		prefix = at.dir + "/"
 	}
 	at.out.entries = make([]entry, 0, len(names))
-	err = control(dir, func(fd int) error {
-		for _, name := range names {
-			e := entry{path: prefix + name}
-			if state.Reserved(e.path) {
-				if strings.HasPrefix(name, tempPrefix) {
-					w.listing.Stale = append(w.listing.Stale, name) // only the one walk of the root gets here
-				}
-				continue
+	for _, name := range names {
+		e := entry{path: prefix + name}
+		if state.Reserved(e.path) {
+			if strings.HasPrefix(name, tempPrefix) {
+				w.listing.Stale = append(w.listing.Stale, name) // only the one walk of the root gets here
 			}
-			why, ok := w.stat(fd, name, &e)
-			if why != "" {
-				skipped = append(skipped, Skipped{e.path, why})
-			}
-			if ok {
-				at.out.entries = append(at.out.entries, e)
-			}
+			continue
 		}
-		return nil
-	})
-	return skipped, err
+		why, ok := w.stat(int(dir.Fd()), name, &e)
+		if why != "" {
+			skipped = append(skipped, Skipped{e.path, why})
+		}
+		if ok {
+			at.out.entries = append(at.out.entries, e)
+		}
+	}
+	return skipped, nil
 }
 
 // stat fills e with what name is. It returns the reason to report where something is skipped, and whether to keep e.
@@ -191,10 +188,12 @@ func (w *walker) stat(dir int, name string, e *entry) (why string, ok bool) {
 	case unix.S_IFDIR:
 		e.kind, e.below, e.Size, e.hidden = state.Dir, &folder{}, 0, ignored
 	case unix.S_IFLNK:
-		target, err := readlinkAt(dir, name)
+		buf := make([]byte, state.MaxPath+1)
+		n, err := unix.Readlinkat(dir, name, buf)
 		if err != nil {
 			return "cannot be read: " + err.Error(), false
 		}
+		target := string(buf[:n])
 		if !w.OutsideLinks && LeadsOutside(e.path, target) {
 			return "a symlink out of the folder: " + state.Clip(target), false
 		}
@@ -207,15 +206,6 @@ func (w *walker) stat(dir int, name string, e *entry) (why string, ok bool) {
 		return "a device", false
 	}
 	return why, true
-}
-
-func readlinkAt(dir int, name string) (string, error) {
-	buf := make([]byte, state.MaxPath+1)
-	n, err := unix.Readlinkat(dir, name, buf)
-	if err != nil {
-		return "", err
-	}
-	return string(buf[:n]), nil
 }
 
 // LeadsOutside reports whether a symlink's target is outside the root by the names alone: it is absolute, or has more

@@ -1,8 +1,10 @@
 package worktree
 
 import (
+	"cmp"
 	"errors"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -24,26 +26,11 @@ func statOf(st *unix.Stat_t) Stat {
 
 func isSparse(st *unix.Stat_t) bool { return st.Blocks*512 < st.Size && st.Size >= sparseBlock }
 
-// control runs a system call on a file's descriptor.
-func control(f *os.File, call func(fd int) error) error {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	if failed := raw.Control(func(fd uintptr) { err = call(int(fd)) }); failed != nil {
-		return failed
-	}
-	return err
-}
-
 // TryLock locks a folder for as long as dir is open, between processes too. It fails with EWOULDBLOCK when the folder is
 // locked. The lock is on the folder itself: it leaves no file behind and ends with the process.
 func TryLock(dir *os.File) error {
-	return control(dir, func(fd int) error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	return unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 }
-
-// SyncFilesystem makes everything written to the folder's file system durable.
-func SyncFilesystem(dir *os.File) error { return control(dir, syncFiles) }
 
 // Stater stats paths without following symlinks. It keeps the last folder open, since the next path is most often in
 // the same one.
@@ -68,28 +55,19 @@ func (s *Stater) Close() error {
 
 // Stat stats one path.
 func (s *Stater) Stat(path string) (Stat, error) {
-	dir := state.Parent(path)
-	name := path
-	if dir != "" {
-		name = path[len(dir)+1:]
-	}
+	dir, name := state.Parent(path), path[strings.LastIndexByte(path, '/')+1:]
 	if s.dir == nil || s.path != dir {
 		err := s.Close()
 		if err != nil {
 			return Stat{}, err
 		}
-		open := dir
-		if open == "" {
-			open = "."
-		}
-		if s.dir, err = s.root.OpenFile(open, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0); err != nil {
+		if s.dir, err = s.root.OpenFile(cmp.Or(dir, "."), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0); err != nil {
 			return Stat{}, err
 		}
 		s.path = dir
 	}
 	var st unix.Stat_t
-	err := control(s.dir, func(fd int) error { return unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
-	if err != nil {
+	if err := unix.Fstatat(int(s.dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return Stat{}, err
 	}
 	return statOf(&st), nil

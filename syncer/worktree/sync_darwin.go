@@ -1,6 +1,10 @@
 package worktree
 
-import "golang.org/x/sys/unix"
+import (
+	"os"
 
-// syncFiles makes everything written durable. Darwin has no call for one file system alone.
-func syncFiles(int) error { return unix.Sync() }
+	"golang.org/x/sys/unix"
+)
+
+// SyncFilesystem makes everything written durable. Darwin has no call for one file system alone.
+func SyncFilesystem(*os.File) error { return unix.Sync() }

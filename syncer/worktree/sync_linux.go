@@ -1,6 +1,10 @@
 package worktree
 
-import "golang.org/x/sys/unix"
+import (
+	"os"
 
-// syncFiles makes everything written to fd's file system durable.
-func syncFiles(fd int) error { return unix.Syncfs(fd) }
+	"golang.org/x/sys/unix"
+)
+
+// SyncFilesystem makes everything written to the folder's file system durable.
+func SyncFilesystem(dir *os.File) error { return unix.Syncfs(int(dir.Fd())) }

@@ -8,8 +8,8 @@ import (
 	"sync"
 
 	"github.com/sluice-dev/sluice/schemas"
-	"github.com/sluice-dev/sluice/syncer"
 	"github.com/sluice-dev/sluice/syncer/dirstore"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
 	"github.com/sluice-dev/sluice/syncer/s3store"
 )
 
@@ -21,7 +21,7 @@ type Options struct {
 // Location is an open store of workspaces. Close it.
 type Location struct {
 	// Store is not embedded: a location would then look like a store with fewer methods than the real one has.
-	Store syncer.Store
+	Store objectstore.Store
 	// Name is the URL without credentials. It identifies the location.
 	Name  string
 	close func() error

@@ -14,6 +14,8 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer"
 	"github.com/sluice-dev/sluice/syncer/objectstore"
+	"github.com/sluice-dev/sluice/syncer/plan"
+	"github.com/sluice-dev/sluice/syncer/state"
 )
 
 // Config configures a Syncer.
@@ -99,7 +101,7 @@ func (s *Syncer) run(ctx context.Context, call *hooks.Call, op func(*syncer.Sync
 	}()
 	operation, err := syncer.New(syncer.Config{
 		Root: call.Dir, Store: objectstore.Retry(location.Store, objectstore.RetryPolicy{}), Remote: location.Name,
-		Layout: syncer.Layout(sync.Layout), OnConflict: syncer.OnConflict(sync.OnConflict),
+		Layout: state.Layout(sync.Layout), OnConflict: plan.OnConflict(sync.OnConflict),
 		Fence: func(ctx context.Context) error { return s.cfg.Fence(ctx, conversation) },
 	})
 	if err != nil {

@@ -79,14 +79,6 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// ready does the slow part of a run's preparation.
-func (b *bench) ready(t tool) error {
-	if b.now.cold {
-		return nil
-	}
-	return b.ensurePushed(t)
-}
-
 func (b *bench) ensurePushed(t tool) error {
 	if b.pushed[b.prefix(t)] {
 		return nil
@@ -153,25 +145,20 @@ func (b *bench) run(t tool, pull bool) (cost, error) {
 	return c, nil
 }
 
-// peers returns the tools to compare with.
-func (b *bench) peers() (all []tool) {
-	if b.rclone != "" {
-		all = append(all, rclone)
-	}
-	if b.s5cmd != "" {
-		all = append(all, s5cmd)
-	}
-	return all
-}
-
 // measure runs one workload for all tools in turn and prints its lines: each figure over the best peer's.
 func (b *bench) measure(ctx context.Context, w workload) error {
 	b.ctx, b.now = ctx, w
 	if b.pushed == nil {
 		b.pushed = map[string]bool{}
 	}
-	peers := b.peers()
-	tools := append([]tool{sluice}, peers...)
+	tools := []tool{sluice}
+	if b.rclone != "" {
+		tools = append(tools, rclone)
+	}
+	if b.s5cmd != "" {
+		tools = append(tools, s5cmd)
+	}
+	peers := tools[1:]
 	costs := map[tool][]cost{}
 	for _, t := range tools {
 		if _, err := os.Stat(b.source(t)); errors.Is(err, fs.ErrNotExist) {
@@ -183,8 +170,10 @@ func (b *bench) measure(ctx context.Context, w workload) error {
 	for run := range b.runs {
 		for _, t := range tools {
 			// The run must not pay for earlier writes, nor for memory that a virtual machine has returned to its host.
-			if err := b.ready(t); err != nil {
-				return err
+			if !w.cold {
+				if err := b.ensurePushed(t); err != nil {
+					return err
+				}
 			}
 			syscall.Sync()
 			if err := w.before(b, t, run); err != nil {
