@@ -1,6 +1,10 @@
 package syncer_test
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
@@ -8,6 +12,7 @@ import (
 	"github.com/sluice-dev/sluice/syncer"
 	"github.com/sluice-dev/sluice/syncer/objectstore"
 	"github.com/sluice-dev/sluice/syncer/plan"
+	"github.com/sluice-dev/sluice/syncer/state"
 	"github.com/sluice-dev/sluice/syncer/storetest"
 	"github.com/sluice-dev/sluice/syncer/treetest"
 )
@@ -114,4 +119,48 @@ func TestFileInPlaceOfChangedFolderConflicts(t *testing.T) {
 	}
 	b.Pull(store, treetest.OnConflict(plan.ConflictRemote))
 	treetest.Same(t, a, b)
+}
+
+// Names that are equal in all that the name of a conflict has room for: each conflict keeps both sides.
+func TestConflictNamesStayApart(t *testing.T) {
+	treetest.Layouts(t, func(t *testing.T, o treetest.Option) {
+		for _, op := range []string{"push", "pull"} {
+			t.Run(op, func(t *testing.T) {
+				a, b, store := treetest.New(t), treetest.New(t), &storetest.Memory{}
+				long := strings.Repeat("n", state.MaxName-1)
+				names := []string{long + "1", long + "2"}
+				for _, n := range names {
+					a.Write(n, "base")
+				}
+				a.Push(store, o)
+				b.Pull(store)
+				for _, n := range names {
+					a.Write(n, "from a "+n)
+					b.Write(n, "from b! "+n)
+				}
+				a.Push(store)
+				if op == "push" {
+					b.Push(store, treetest.OnConflict(plan.ConflictBoth))
+				} else {
+					b.Pull(store, treetest.OnConflict(plan.ConflictBoth))
+					b.Push(store)
+				}
+				a.Pull(store)
+				b.Pull(store)
+				treetest.Same(t, a, b)
+				entries, err := os.ReadDir(a.Dir)
+				testkit.Must(t, err)
+				var contents []string
+				for _, e := range entries {
+					if strings.HasPrefix(e.Name(), "nnn") {
+						body, err := os.ReadFile(filepath.Join(a.Dir, e.Name()))
+						testkit.Must(t, err)
+						contents = append(contents, string(body))
+					}
+				}
+				slices.Sort(contents)
+				testkit.Equal(t, "contents", contents, []string{"from a " + names[0], "from a " + names[1], "from b! " + names[0], "from b! " + names[1]})
+			})
+		}
+	})
 }

@@ -3,6 +3,8 @@ package syncer
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"path"
@@ -266,11 +268,17 @@ func (o *operation) nextTree(next *state.State, was *snapshot, steps []plan.Step
 	return changed
 }
 
-// besideName returns the path at which the store's side of a conflict is kept beside the folder's.
+// besideName returns the path at which the store's side of a conflict is kept beside the folder's. A name that has to be cut ends
+// in digits of its own hash: names that are equal up to the cut stay apart.
 func besideName(at, version string) string {
 	suffix := ".conflict-" + cmp.Or(version, "remote")
 	dir, name := path.Split(at)
-	return dir + name[:min(len(name), state.MaxName-len(suffix))] + suffix
+	if len(name)+len(suffix) > state.MaxName {
+		sum := sha256.Sum256([]byte(name))
+		suffix = "~" + hex.EncodeToString(sum[:8]) + suffix
+		name = name[:state.MaxName-len(suffix)]
+	}
+	return dir + name + suffix
 }
 
 // publish finishes a committed push of the plain layout, this one or an interrupted one, and returns the state afterwards.
