@@ -1,11 +1,16 @@
 package schemas_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"regexp"
 	"testing"
+
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
@@ -124,4 +129,29 @@ func TestAsError(t *testing.T) {
 	testkit.Equal(t, "message", got.Message, plain.Error())
 	testkit.Equal(t, "code", got.Code, schemas.CodeInternal)
 	testkit.Equal(t, "CodeOf", schemas.CodeOf(plain), schemas.CodeInternal)
+}
+
+// The constants, Codes and the table of the contract list the same codes, with the same HTTP statuses.
+func TestCodesAreListedAndDocumented(t *testing.T) {
+	rows := func(file, row string) (codes []schemas.Code, statuses []string) {
+		t.Helper()
+		body, err := os.ReadFile(file)
+		testkit.Must(t, err)
+		for _, m := range regexp.MustCompile(row).FindAllStringSubmatch(string(body), -1) {
+			codes, statuses = append(codes, schemas.Code(m[1])), append(statuses, m[2])
+		}
+		return codes, statuses
+	}
+	declared, want := rows("error.go", `(?m)^\tCode\w+ +Code += "(\w+)" +// (\d{3}):`)
+	testkit.Equal(t, "Codes", schemas.Codes(), declared)
+	documented, got := rows("../docs/contract.md", `(?m)^\| (\w+) \| (\d{3}) \|`)
+	testkit.Equal(t, "codes in docs/contract.md", documented, declared, cmpopts.SortSlices(cmp.Less[schemas.Code]))
+	byCode := func(codes []schemas.Code, statuses []string) map[schemas.Code]string {
+		m := make(map[schemas.Code]string)
+		for i, c := range codes {
+			m[c] = statuses[i]
+		}
+		return m
+	}
+	testkit.Equal(t, "statuses in docs/contract.md", byCode(documented, got), byCode(declared, want))
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/cmd/internal/node"
 	"github.com/sluice-dev/sluice/sandbox"
-	"github.com/sluice-dev/sluice/sandbox/local"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -85,7 +84,7 @@ func checkProvider(ctx context.Context, g *globals, req *client.Request) error {
 	if req.Image != "" && (req.Provider == "" || req.Provider == schemas.ProviderAuto) {
 		req.Provider = node.ImageProvider()
 	}
-	if g.nats != "" || req.Provider == schemas.ProviderLocal {
+	if g.nats != "" {
 		return nil
 	}
 	if a, ok := (&dataFolder{path: g.data}).readAddress(); ok && a.URL != "" {
@@ -115,8 +114,8 @@ func parseEnv(list []string, getenv func(string) string) (map[string]string, err
 }
 
 func (m *Main) exec(ctx context.Context, g *globals, req client.Request, limits sandbox.Limits, asJSON bool) error {
-	if g.nats == "" && req.Provider == schemas.ProviderLocal {
-		m.notice("warning: " + local.Warning)
+	if warning := node.Warning(req.Provider); g.nats == "" && warning != "" {
+		m.notice("warning: " + warning)
 	}
 	return m.runForeground(ctx, g, foreground{
 		own: hostOptions{limits: limits, image: m.Getenv("SLUICE_IMAGE")}, json: asJSON, stdout: m.Stdout,

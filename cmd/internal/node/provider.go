@@ -21,8 +21,9 @@ import (
 type provider struct {
 	// name is the value of --provider, of a template's provider and of a session's.
 	name string
-	// isolates makes the provider a candidate for auto. The order of the rows is the order of preference.
-	isolates bool
+	// warning is shown to a user who names the provider. Empty for one that isolates, and only such a one is a candidate for
+	// auto; the order of the rows is the order of preference.
+	warning string
 	// images reports that sandboxes are made from images: --image and --pool are for this provider.
 	images bool
 	// usage says what to add to `sluice exec` so that auto, which chose a row before, uses this provider. Empty for none.
@@ -38,13 +39,31 @@ type provider struct {
 // providerTable has a row for each provider.
 func providerTable() []provider {
 	return []provider{
-		{name: schemas.ProviderJail, isolates: true, check: checkJail, make: (*Node).newJail},
+		{name: schemas.ProviderJail, check: checkJail, make: (*Node).newJail},
 		{
-			name: schemas.ProviderDocker, isolates: true, images: true, usage: "`sluice exec --image IMAGE` uses a container",
+			name: schemas.ProviderDocker, images: true, usage: "`sluice exec --image IMAGE` uses a container",
 			check: checkDocker, listens: docker.Listens, make: (*Node).newDocker,
 		},
-		{name: schemas.ProviderLocal, check: checkLocal, make: (*Node).newLocal},
+		{name: schemas.ProviderLocal, warning: local.Warning, check: checkLocal, make: (*Node).newLocal},
 	}
+}
+
+func (p provider) isolates() bool { return p.warning == "" }
+
+// Warning is what a user should know who names a provider that does not isolate; empty for any other name.
+func Warning(name string) string {
+	p, _ := row(name) // an unknown name has an empty row
+	return p.warning
+}
+
+// Unisolated lists the providers that do not isolate. A worker in the caller's own process offers them too.
+func Unisolated() (names []string) {
+	for _, p := range providerTable() {
+		if !p.isolates() {
+			names = append(names, p.name)
+		}
+	}
+	return names
 }
 
 // ProviderNames lists what --provider takes: "auto, jail, docker or local".
@@ -99,7 +118,7 @@ func Choose(ctx context.Context, name string) (Choice, error) {
 	var failed error
 	for _, p := range providerTable() {
 		switch {
-		case !p.isolates:
+		case !p.isolates():
 		case c.Default != "":
 			if p.listens != nil && p.listens() {
 				c.Allowed = append(c.Allowed, p.name)
@@ -140,7 +159,7 @@ func CheckProviders(ctx context.Context) (checks []Check) {
 		}
 		checks = append(checks, c)
 		switch {
-		case c.Err != nil || !p.isolates:
+		case c.Err != nil || !p.isolates():
 		case auto.Found == "" && p.images:
 			auto.Found = p.name + ": name the image with --image"
 		case auto.Found == "":

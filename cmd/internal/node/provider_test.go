@@ -11,6 +11,7 @@ import (
 func TestProviderTableNamesProviders(t *testing.T) {
 	testkit.Equal(t, "names", ProviderNames(), "auto, jail, docker or local")
 	testkit.Equal(t, "image provider", ImageProvider(), schemas.ProviderDocker)
+	testkit.Equal(t, "providers of templates", schemas.TemplateProviders(), append([]string{schemas.ProviderAuto}, rowNames()...))
 	for _, p := range providerTable() {
 		if p.check == nil || p.make == nil {
 			t.Errorf("row %s has no check or no constructor", p.name)
