@@ -59,6 +59,7 @@ func TestAsyncAPIHasTheAddresses(t *testing.T) {
 		"start":  s.Control(tenant, thread, noProcess, VerbStart),
 		"renew":  s.Control(tenant, thread, noProcess, VerbRenew),
 		"place":  s.API(tenant, placeVerb),
+		"fwd":    s.Forward(tenant, "{worker}", thread, "{forwarded}"),
 		"evt":    s.Event(tenant, thread, process, "{class}.{name}"),
 		"log":    s.Log(tenant, thread, process, "{stream}"),
 		"msg":    s.Message(tenant, thread, process, "{role}"),
@@ -131,6 +132,7 @@ func TestAsyncAPIHasTheHeadersAndEnums(t *testing.T) {
 	}
 	for _, name := range []string{
 		headerInbox, headerType, headerWorker, headerReason, headerChunk, headerOffset, headerEpoch, headerStdinEnd,
+		headerAttempt, headerVerdict,
 		headerSequence, headerLastSequence, headerSubject,
 	} {
 		if !have[name] {

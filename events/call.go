@@ -97,11 +97,23 @@ func (k *Call) Send(ctx context.Context) error {
 
 // isShuttingDown reports that an owner rejected the command without a record because it is shutting down.
 func isShuttingDown(ev *schemas.Event) bool {
-	if ev.Type != schemas.TypeProcessRejected {
-		return false
-	}
+	err := rejection(ev)
+	return err != nil && err.Code == schemas.CodeUnavailable
+}
+
+// rejection is why a command was rejected, or nil.
+func rejection(ev *schemas.Event) *schemas.Error {
 	var r schemas.Result
-	return ev.Decode(&r) == nil && r.Error != nil && r.Error.Code == schemas.CodeUnavailable
+	if ev.Type == schemas.TypeProcessRejected && ev.Decode(&r) == nil {
+		return r.Error
+	}
+	return nil
+}
+
+// isStale reports that a worker declined the command on the direct path after Send had ended: another worker has it, or the queue.
+func isStale(ev *schemas.Event) bool {
+	err := rejection(ev)
+	return err != nil && isDeclined(err)
 }
 
 // queue stores the command in CMD, from which a worker takes it later.
@@ -158,6 +170,8 @@ func (k *Call) Next(ctx context.Context) (*schemas.Event, error) {
 	for k.watch == nil {
 		ev, err := k.answer(ctx, watchAfter)
 		switch {
+		case err == nil && isStale(ev):
+			continue
 		case err == nil:
 			return k.deliver(ev)
 		case errors.Is(err, errNoAnswer):
@@ -253,6 +267,9 @@ func (k *Call) watchNext(ctx context.Context) (*schemas.Event, error) {
 		ev, err := schemas.DecodeEvent(m.Data)
 		if err != nil {
 			return nil, err
+		}
+		if isStale(ev) {
+			return nil, nil
 		}
 		return k.deliver(ev)
 	case <-recheck.C:

@@ -1,20 +1,17 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
-
-// forwardTimeout bounds the wait for the owner that a durable command is forwarded to.
-const forwardTimeout = 5 * time.Second
 
 // dispatch handles a durable command.
 func (l *Listener) dispatch(ctx context.Context, m jetstream.Msg) {
@@ -27,7 +24,7 @@ func (l *Listener) dispatch(ctx context.Context, m jetstream.Msg) {
 	handler, handlerCtx := l.target()
 	v := handler.HandleCommand(handlerCtx, d)
 	if v.Action == schemas.ActionForward {
-		v = l.forward(ctx, v.To, m)
+		v = l.forward(ctx, v.To, d, m.Data())
 	}
 	// A lost ack leads to another delivery, which the process's record answers.
 	switch v.Action {
@@ -85,21 +82,6 @@ func shorten(e *schemas.Error) *schemas.Error {
 	return &short
 }
 
-// forward sends a durable command to the worker that owns its thread, and waits for the acceptance.
-func (l *Listener) forward(ctx context.Context, to string, m jetstream.Msg) schemas.Verdict {
-	tenant, thread, op, _ := l.conn.subjects.ParseCommand(m.Subject())
-	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
-	defer cancel()
-	reply, err := l.conn.nc.RequestMsgWithContext(ctx, &nats.Msg{
-		Subject: l.conn.subjects.RPC(tenant, thread, op), Data: m.Data(),
-		Header: nats.Header{headerInbox: {m.Headers().Get(headerInbox)}, headerForwarded: {l.worker}},
-	})
-	if err != nil || isNoResponders(reply) || reply.Header.Get(headerType) == "" {
-		return schemas.Verdict{Action: schemas.ActionRetry, To: to}
-	}
-	return schemas.Verdict{Action: schemas.ActionDone}
-}
-
 // deadLetter stores a command that can never be accepted, with the reason, before it is removed from CMD.
 func (l *Listener) deadLetter(ctx context.Context, d schemas.Delivery, m jetstream.Msg, reason *schemas.Error) error {
 	c, thread, tenant := l.conn, d.Thread, d.Tenant
@@ -124,29 +106,16 @@ func (l *Listener) deadLetter(ctx context.Context, d schemas.Delivery, m jetstre
 	return wrap(err, "store a dead letter")
 }
 
-// handleRPC handles a command that came directly from a caller, or that another worker forwarded.
+// handleRPC handles a command that came directly from a caller.
 func (l *Listener) handleRPC(m *nats.Msg) {
-	forwarded := m.Header.Get(headerForwarded) != ""
-	inbox := m.Header.Get(headerInbox)
-	if inbox == "" && !forwarded {
-		inbox = m.Reply
-	}
-	d := l.decode(m.Subject, m.Data, inbox)
+	d := l.decode(m.Subject, m.Data, cmp.Or(m.Header.Get(headerInbox), m.Reply))
 	d.Attempt = 1
 	handler, ctx := l.target()
-	v := handler.HandleCommand(ctx, d)
-	if !forwarded {
-		return
-	}
-	// The forwarding worker waits for the acceptance alone. The events go to the inbox.
-	answer := nats.NewMsg(m.Reply)
-	if v.Action == schemas.ActionDone || v.Action == schemas.ActionDead {
-		answer.Header.Set(headerType, string(schemas.TypeProcessAccepted))
-	}
-	_ = m.RespondMsg(answer) // if it is lost the command is delivered again, and its record answers
+	handler.HandleCommand(ctx, d)
 }
 
-// handlePlace handles a request to take a thread.
+// handlePlace handles a request to take a thread. The owner of a thread answers for it: one that has restarted takes the thread up
+// again by that.
 func (l *Listener) handlePlace(m *nats.Msg) {
 	tenant, _, _ := l.conn.subjects.tokens(m.Subject)
 	req, err := schemas.DecodePlaceRequest(m.Data)
@@ -158,7 +127,11 @@ func (l *Listener) handlePlace(m *nats.Msg) {
 		return
 	}
 	handler, ctx := l.target()
-	l.replyPlace(m, handler.HandlePlace(ctx, tenant, *req))
+	reply := handler.HandlePlace(ctx, tenant, *req)
+	if reply.Error == nil && reply.Worker != l.worker {
+		reply = l.forwardPlace(ctx, tenant, *req, reply)
+	}
+	l.replyPlace(m, reply)
 }
 
 func (l *Listener) replyPlace(m *nats.Msg, r schemas.PlaceReply) {

@@ -29,17 +29,18 @@ type Handler interface {
 
 // Settings of the durable path.
 const (
-	pinTTL       = 3 * time.Second  // after it, another worker is pinned
+	pinTTL       = time.Second      // after it, another worker is pinned: the queue waits so long for a worker that was killed
 	ackWait      = 10 * time.Second // after it, a command of a dead worker is delivered again
 	retryDelay   = 500 * time.Millisecond
 	dispatchName = "dispatch-"
 	pinGroup     = "workers"
 	placeVerb    = "place"
 	maxPlaces    = 1024 // concurrent placements in one worker: each is a goroutine that waits for KV or for a sandbox
+	maxForwards  = 1024 // the same for what other workers pass on: a command for each partition, and placements
 )
 
 // Listener receives the commands of a worker: those of the durable stream, those that callers send to the threads it is subscribed
-// to, and requests to take a thread.
+// to, those that other workers forward to it, and requests to take a thread.
 type Listener struct {
 	conn   *Conn
 	worker string
@@ -71,29 +72,28 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 	}
 
 	group, ctx := errgroup.WithContext(ctx)
-	places := make(chan struct{}, maxPlaces) // holds one value per placement in progress
+	places, forwards := make(gate, maxPlaces), make(gate, maxForwards)
 	place, err := l.conn.nc.QueueSubscribe(l.conn.subjects.AnyAPI(placeVerb), "workers", func(m *nats.Msg) {
-		select {
-		case places <- struct{}{}:
-		default:
+		if !places.enter(func() { l.handlePlace(m) }) {
 			l.replyPlace(m, schemas.PlaceReply{Error: schemas.Errorf(schemas.CodePoolExhausted, "worker %s cannot take more threads now: try again", l.worker)})
-			return
 		}
-		go func() {
-			defer func() { <-places }()
-			l.handlePlace(m)
-		}()
 	})
 	if err != nil {
 		return wrap(err, "subscribe to place requests")
 	}
-	defer func() { // wait for the placements: a full channel admits no more
-		for range maxPlaces {
-			places <- struct{}{}
-		}
-	}()
-	// On failure the subscription ends with the connection.
+	defer places.close()
+	// On failure a subscription ends with the connection.
 	defer func() { _ = place.Unsubscribe() }()
+	forward, err := l.conn.nc.Subscribe(l.conn.subjects.WorkerForwards(l.worker), func(m *nats.Msg) {
+		if !forwards.enter(func() { l.handleForward(m) }) {
+			replyVerdict(m, schemas.Verdict{Action: schemas.ActionRetry})
+		}
+	})
+	if err != nil {
+		return wrap(err, "subscribe to forwarded commands")
+	}
+	defer forwards.close()
+	defer func() { _ = forward.Drain() }() // a dropped command would keep its sender waiting
 	consumers, err := l.consumeAll(ctx)
 	if err == nil {
 		err = l.conn.Flush(ctx)

@@ -265,35 +265,109 @@ func TestInvalidCommandsBecomeDeadLetters(t *testing.T) {
 	testkit.WantCode(t, wrap(err, "queue"), schemas.CodeTooLarge)
 }
 
-// The dispatcher is one of the workers. It forwards a command to the worker that owns the thread.
+// Promises 2: a forwarded command stays durable, and the owner's verdict decides.
 func TestDurableCommandIsForwarded(t *testing.T) {
 	n, c := connected(t, true)
-	retries := 1
-	owner, _ := startWorker(t, n, "owner", func(w *fakeWorker) {
-		w.onCommand = func(_ *fakeWorker, d schemas.Delivery) schemas.Verdict {
-			if d.Durable {
-				return schemas.Verdict{Action: schemas.ActionForward, To: "other"}
-			}
-			if retries--; retries >= 0 {
-				return schemas.Verdict{Action: schemas.ActionRetry}
-			}
-			return schemas.Verdict{}
+	// It dispatches: the owner of the test does not consume the queue.
+	startWorker(t, n, "dispatcher", func(w *fakeWorker) {
+		w.onCommand = func(*fakeWorker, schemas.Delivery) schemas.Verdict {
+			return schemas.Verdict{Action: schemas.ActionForward, To: "owner"}
 		}
 	})
-	testkit.Must(t, owner.listener.Subscribe(testkit.Context(t), "default", "t"))
-	body, err := schemas.EncodeCommand(command("t", "k"))
-	testkit.Must(t, err)
-	// Without an inbox: the caller may not want an answer.
-	queueRaw(t, c, c.subjects.Command("default", "t", schemas.OpExec), nil, body)
-	paths := ""
-	for range 4 {
-		if d := owner.next(t); d.Durable {
-			paths += fmt.Sprint("durable", d.Attempt, " ")
-		} else {
-			paths += fmt.Sprintf("fast%q ", d.Inbox)
-		}
+	verdicts := []schemas.Verdict{
+		{Action: schemas.ActionRetry}, {Action: schemas.ActionForward, To: "another"}, {Action: schemas.ActionDone},
+		{Action: schemas.ActionRetry}, {Action: schemas.ActionDead, Reason: schemas.Errorf(schemas.CodePolicyDenied, "never")},
 	}
-	testkit.Equal(t, "paths of the command", paths, `durable1 fast"" durable2 fast"" `)
+	conn := n.connect()
+	owner := &fakeWorker{id: "owner", conn: conn, listener: conn.NewListener("owner"), received: make(chan schemas.Delivery, 16)}
+	owner.onCommand = func(*fakeWorker, schemas.Delivery) schemas.Verdict {
+		v := verdicts[0]
+		verdicts = verdicts[1:]
+		return v
+	}
+	owner.listener.handler, owner.listener.ctx = owner, t.Context()
+	_, err := conn.nc.Subscribe(c.subjects.WorkerForwards("owner"), owner.listener.handleForward)
+	testkit.Must(t, err)
+	testkit.Must(t, conn.Flush(testkit.Context(t)))
+
+	for _, key := range []string{"a", "b"} {
+		body, err := schemas.EncodeCommand(command("t", key))
+		testkit.Must(t, err)
+		// Without an inbox: the caller may not want an answer.
+		queueRaw(t, c, c.subjects.Command("default", "t", schemas.OpExec), nil, body)
+	}
+	deliveries := ""
+	for range 5 {
+		d := owner.next(t)
+		if d.Invalid != nil {
+			t.Fatal(d.Invalid)
+		}
+		deliveries += fmt.Sprintf("%s%d%q%v ", d.Command.Key, d.Attempt, d.Inbox, d.Durable)
+	}
+	testkit.Equal(t, "deliveries", deliveries, `a1""true a2""true a3""true b1""true b2""true `)
+	for {
+		letter, err := c.js.Stream(testkit.Context(t), c.names.dlq)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
+		testkit.Must(t, err)
+		m, err := letter.GetLastMsgForSubject(testkit.Context(t), c.subjects.DeadLetter("default", "t"))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		testkit.Must(t, err)
+		testkit.Equal(t, "reason of the dead letter", m.Header.Get(headerReason), "never")
+		break
+	}
+}
+
+// Promises 1: the owner of a thread that is not subscribed to it answers a request to take it, whichever worker receives that.
+func TestPlaceRequestReachesTheOwner(t *testing.T) {
+	n, c := connected(t, true)
+	for _, id := range []string{"owner", "other"} {
+		startWorker(t, n, id, func(w *fakeWorker) {
+			w.onPlace = func(w *fakeWorker, thread string) schemas.PlaceReply {
+				if w.id != "owner" {
+					return schemas.PlaceReply{Worker: "owner"}
+				}
+				testkit.Must(t, w.listener.Subscribe(context.Background(), "default", thread))
+				return schemas.PlaceReply{Worker: "owner"}
+			}
+		})
+	}
+	for i := range 16 {
+		call, err := c.Send(testkit.Context(t), "default", command(fmt.Sprint("t", i), "k"))
+		testkit.Must(t, err)
+		defer call.Close()
+		testkit.Equal(t, "queued with an owner", call.Queued(), false)
+		testkit.Equal(t, "events", eventsUntilEnd(t, call), "a-owner e-owner")
+	}
+}
+
+// Promises 4: an owner that wakes up declines the command after its caller has queued it.
+func TestLateDeclineIsNoEndOfAQueuedCommand(t *testing.T) {
+	for _, watching := range []bool{false, true} {
+		_, c := connected(t, false)
+		call, err := c.Send(testkit.Context(t), "default", command("t", "k"))
+		testkit.Must(t, err)
+		defer call.Close()
+		testkit.Equal(t, "queued without a worker", call.Queued(), true)
+		if watching {
+			ev, err := call.startWatch(testkit.Context(t))
+			testkit.Must(t, err)
+			if ev != nil {
+				t.Fatalf("record %s, want none", ev.ID)
+			}
+		}
+		declined := record("t", call.Process(), schemas.TypeProcessRejected, "declined")
+		declined.Data, err = json.Marshal(schemas.Result{
+			Reason: schemas.ReasonRejected, Error: schemas.Errorf(schemas.CodeUnavailable, "not now").With(schemas.DetailDeclined, "now"),
+		})
+		testkit.Must(t, err)
+		testkit.Must(t, c.Answer(call.inbox, declined))
+		testkit.Must(t, c.Answer(call.inbox, record("t", call.Process(), schemas.TypeProcessExited, "end")))
+		testkit.Equal(t, "events", eventsUntilEnd(t, call), "end")
+	}
 }
 
 func TestAnotherWorkerTakesOverTheQueue(t *testing.T) {

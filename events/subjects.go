@@ -59,7 +59,7 @@ func (s Subjects) PartitionCommands(partition int) string {
 	return s.root + ".cmdp." + strconv.Itoa(partition) + ".>"
 }
 
-// ParseCommand reads tenant, thread and operation from the subject of a stored command or an rpc subject.
+// ParseCommand reads tenant, thread and operation from the subject of a stored command, a forwarded one or an rpc subject.
 func (s Subjects) ParseCommand(subject string) (tenant, thread string, op schemas.Op, ok bool) {
 	rest, ok := strings.CutPrefix(subject, s.root+".")
 	if !ok {
@@ -67,6 +67,8 @@ func (s Subjects) ParseCommand(subject string) (tenant, thread string, op schema
 	}
 	t := strings.Split(rest, ".")
 	switch {
+	case len(t) == 5 && t[1] == "fwd":
+		return t[0], t[3], schemas.Op(t[4]), true
 	case len(t) == 5 && t[0] == "cmdp":
 		return t[2], t[3], schemas.Op(t[4]), true
 	case len(t) == 4 && t[1] == "rpc":
@@ -83,6 +85,15 @@ func (s Subjects) RPC(tenant, thread string, op schemas.Op) string {
 
 // ThreadRPCs is the subscription of a thread's owner for commands.
 func (s Subjects) ThreadRPCs(tenant, thread string) string { return s.join(tenant, "rpc", thread, "*") }
+
+// Forward is the subject of what one worker passes on to another, the owner of a thread by KV. It names the worker: an owner that
+// has restarted is not subscribed to its threads. op is that of a command, or the verb place.
+func (s Subjects) Forward(tenant, worker, thread, op string) string {
+	return s.join(tenant, "fwd", worker, thread, op)
+}
+
+// WorkerForwards is the subscription of a worker for what other workers pass on to it, for every tenant.
+func (s Subjects) WorkerForwards(worker string) string { return s.join("*", "fwd", worker, "*", "*") }
 
 // Control is the subject of a control message; see [Verb].
 func (s Subjects) Control(tenant, thread, process string, verb Verb) string {
@@ -202,15 +213,16 @@ func orAny(token string) string { return cmp.Or(token, "*") }
 
 // Headers of messages.
 const (
-	headerInbox     = "Sluice-Inbox"     // the inbox for a command's events: JetStream uses the reply subject for its own ack
-	headerForwarded = "Sluice-Forwarded" // the worker that forwards a durable command and waits for its acceptance
-	headerType      = "Sluice-Type"      // the type of an event, so that a reader can skip it without decoding
-	headerWorker    = "Sluice-Worker"    // the worker that published an event
-	headerReason    = "Sluice-Reason"    // why a command is a dead letter
-	headerStdinEnd  = "Sluice-End"       // set on the last piece of standard input
-	headerChunk     = "Sluice-Chunk"     // the number of a chunk within its process, from 1
-	headerOffset    = "Sluice-Offset"    // the bytes of the stream before a chunk, or before a piece of standard input
-	headerEpoch     = "Sluice-Epoch"     // the epoch of the session that wrote a chunk
+	headerInbox    = "Sluice-Inbox"   // the inbox for a command's events: JetStream uses the reply subject for its own ack
+	headerAttempt  = "Sluice-Attempt" // how often a forwarded command was delivered, from 1
+	headerVerdict  = "Sluice-Verdict" // what the owner made of a forwarded command: done, retry or dead
+	headerType     = "Sluice-Type"    // the type of an event, so that a reader can skip it without decoding
+	headerWorker   = "Sluice-Worker"  // the worker that published an event
+	headerReason   = "Sluice-Reason"  // why a command is a dead letter
+	headerStdinEnd = "Sluice-End"     // set on the last piece of standard input
+	headerChunk    = "Sluice-Chunk"   // the number of a chunk within its process, from 1
+	headerOffset   = "Sluice-Offset"  // the bytes of the stream before a chunk, or before a piece of standard input
+	headerEpoch    = "Sluice-Epoch"   // the epoch of the session that wrote a chunk
 
 	// Those of nats-server, on stored messages and their live copies.
 	headerSequence     = "Nats-Sequence"

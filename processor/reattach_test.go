@@ -55,7 +55,7 @@ func TestProcessResumesAfterItsWorkerWasKilled(t *testing.T) {
 	// A second caller attaches to it; another command with the key is refused.
 	_, answers := w.deliver(cmd, false, 1)
 	v, refused := w.deliver(command("k", sh("echo other")), false, 1)
-	equal(t, "action", v.Action, schemas.ActionDone)
+	equal(t, "action", v.Action, schemas.ActionDead)
 	wantFields(t, c.terminal(refused), schemas.Result{Error: coded(schemas.CodeConflict)})
 	c.file("go")
 	for _, r := range []*schemas.Result{c.end(call), c.terminal(answers)} {

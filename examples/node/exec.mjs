@@ -32,7 +32,9 @@ const print = printer();
 const tail = nc.subscribe(subject("tail", thread, proc, "*"), { callback: (_, m) => print(liveChunk(m)) });
 
 let event = await send();
-while (!["process.exited", "process.lost", "process.rejected"].includes(event?.type)) event = parse(await events.next());
+// A rejection with details.declined is a late answer to rpc: the command is queued by then.
+const ended = (e) => ["process.exited", "process.lost", "process.rejected"].includes(e?.type) && !e.data.error?.details?.declined;
+while (!ended(event)) event = parse(await events.next());
 const result = event.data;
 tail.unsubscribe();
 

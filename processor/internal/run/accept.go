@@ -63,6 +63,11 @@ func (rs *Runs) decide(ctx context.Context, d *schemas.Delivery) schemas.Verdict
 		return rs.refuse(d, s, f.why)
 	case stepConflict:
 		return rs.refuse(d, s, keyConflict(d))
+	case stepRefuse:
+		if d.Durable {
+			return rs.reject(ctx, d, f.why)
+		}
+		return rs.refuse(d, s, f.why)
 	default:
 		if f.why == nil {
 			f.why = rs.unavailable(d, admission{leaving: true})
@@ -106,7 +111,7 @@ func (rs *Runs) gatherFacts(ctx context.Context, d *schemas.Delivery) facts {
 		f.foreign = true
 		return f
 	case err == nil:
-	case schemas.CodeOf(err).Final(), errors.Is(err, schemas.ErrUnavailable) && rs.cfg.NeedsProvider:
+	case schemas.CodeOf(err).Final(), session.NeedsProvider(err):
 		f.unserved, f.why = true, schemas.AsError(err)
 		return f
 	default:
@@ -155,25 +160,79 @@ func (rs *Runs) refuse(d *schemas.Delivery, s step, why *schemas.Error) schemas.
 		if d.Durable {
 			return verdict(s, "", why)
 		}
-		// A caller falls back to CMD on unavailable alone.
-		why = schemas.Errorf(schemas.CodeUnavailable, "%s", why.Message)
+		// A caller falls back to CMD on unavailable alone. The detail tells a caller that has done so by then that this is no end.
+		why = schemas.Errorf(schemas.CodeUnavailable, "%s", why.Message).With(schemas.DetailDeclined, "now")
 	}
+	// This answer is no record, and is not stored.
+	rs.publisher.Answer(d.Inbox, rs.rejection(d, "", why))
+	rs.logRefused(d, rs.sessionID(d), why)
+	return verdict(s, "", why)
+}
+
+// reject ends a durable command that no worker can serve: with its answer, CMD forgets it. A caller that missed the answer finds
+// the record. An error that may pass takes no key: the command is a dead letter then.
+func (rs *Runs) reject(ctx context.Context, d *schemas.Delivery, why *schemas.Error) schemas.Verdict {
+	if !why.Code.Final() {
+		return rs.refuse(d, stepReject, why)
+	}
+	sessionID := rs.sessionID(d)
+	ev := rs.rejection(d, sessionID, why)
+	seq, err := rs.cfg.Records.Append(ctx, ev, 0)
+	switch {
+	case err == nil:
+		rs.SawSeq(seq)
+		rs.publisher.Answer(d.Inbox, ev)
+		rs.logRefused(d, sessionID, why)
+		return verdict(stepRefuse, "", why)
+	case !errors.Is(err, schemas.ErrConflict):
+		return rs.refuse(d, stepDecline, schemas.AsError(err))
+	}
+	// The key has a record: the command's own, from an earlier session or delivery, or another command's.
+	last, err := rs.cfg.Records.Last(ctx, d.Tenant, d.Thread, d.Process)
+	if err != nil {
+		return rs.refuse(d, stepDecline, schemas.AsError(err))
+	}
+	if of, err := recordOf(last); err != nil || of.Fingerprint != d.Fingerprint {
+		return rs.refuse(d, stepConflict, keyConflict(d))
+	}
+	rs.publisher.Answer(d.Inbox, last)
+	return verdict(stepReplay, "", nil)
+}
+
+// rejection is the event of a command that does not run.
+func (rs *Runs) rejection(d *schemas.Delivery, sessionID string, why *schemas.Error) *schemas.Event {
 	result := &schemas.Result{
 		Process: d.Process, Thread: d.Thread, Reason: schemas.ReasonRejected, ExitCode: schemas.ExitSluiceFailed,
-		Timestamp: time.Now().UTC(), Error: why, Worker: rs.publisher.Worker,
+		Timestamp: time.Now().UTC(), Error: why, Worker: rs.publisher.Worker, Fingerprint: d.Fingerprint,
 	}
 	if d.Command != nil && d.Command.Exec != nil {
 		result.Command = d.Command.Exec.Command
 	}
-	// This answer is no record, and is not stored.
-	rs.publisher.Answer(d.Inbox, rs.publisher.Event(schemas.TypeProcessRejected, d.Tenant, d.Thread, "", d.Process, result))
-	sessionID := ""
+	return rs.publisher.Event(schemas.TypeProcessRejected, d.Tenant, d.Thread, sessionID, d.Process, result)
+}
+
+// sessionID is the id of the session that a command's thread has here; empty for none.
+func (rs *Runs) sessionID(d *schemas.Delivery) string {
 	if t := rs.sessions.Find(d.Tenant, d.Thread); t != nil {
-		sessionID = t.Session.ID
+		return t.Session.ID
 	}
+	return ""
+}
+
+func (rs *Runs) logRefused(d *schemas.Delivery, sessionID string, why *schemas.Error) {
 	publisher.LogCommand(rs.publisher.Log.Info(), d.Process, d.Thread, sessionID, d.Attempt).
 		Str("code", string(why.Code)).Str("reason", why.Message).Msg("command_refused")
-	return verdict(s, "", why)
+}
+
+// identity is what the records of a process have in common.
+type identity struct {
+	Fingerprint string `json:"fingerprint"`
+	Epoch       uint64 `json:"epoch"`
+}
+
+func recordOf(ev *schemas.Event) (of identity, err error) {
+	err = ev.Decode(&of)
+	return of, err
 }
 
 // accept writes the process's first record, after the one at this sequence (0 for none), and starts the run. The record comes
@@ -251,11 +310,8 @@ func (rs *Runs) onDuplicateKey(ctx context.Context, d *schemas.Delivery, t *sess
 	c := collision{unreadable: err != nil, safe: d.Command.Exec != nil && d.Command.Exec.Retry == schemas.RetrySafe}
 	if err == nil {
 		c.last = last.Type
-		var of struct {
-			Fingerprint string `json:"fingerprint"`
-			Epoch       uint64 `json:"epoch"`
-		}
-		c.unreadable = last.Decode(&of) != nil
+		of, decodeErr := recordOf(last)
+		c.unreadable = decodeErr != nil
 		c.same = of.Fingerprint == d.Fingerprint
 		// Only this worker can have written under this epoch, and it does not run the process.
 		c.foreign = of.Epoch > t.Session.Epoch

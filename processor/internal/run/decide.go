@@ -8,12 +8,12 @@ type step int
 const (
 	stepRun      step = iota // write accepted, and run it
 	stepReject               // it can never be accepted: answer why; a durable one is a dead letter
-	stepRefuse               // not accepted, final for this sending: answer why
+	stepRefuse               // not accepted, final for this sending: answer why; a durable one gets it on record
 	stepDecline              // not now, not here: a caller falls back to CMD, a durable command comes again
 	stepForward              // another worker owns the thread
 	stepAttach               // it runs here already: its end is sent to this caller too
 	stepReplay               // it has ended: its stored result is the answer
-	stepConflict             // the key belongs to another command
+	stepConflict             // the key belongs to another command: a durable one is a dead letter
 	stepLose                 // it was accepted and no worker runs it: record that, and answer
 	stepRerun                // the same, but the caller declared a second run safe
 )
@@ -95,7 +95,7 @@ func collide(c collision) step {
 // verdict is what a step means for a durable command. A fast one was answered already.
 func verdict(s step, owner string, why *schemas.Error) schemas.Verdict {
 	switch s {
-	case stepReject:
+	case stepReject, stepConflict: // the record of a conflict's key is the other command's
 		return schemas.Verdict{Action: schemas.ActionDead, Reason: why}
 	case stepDecline:
 		return schemas.Verdict{Action: schemas.ActionRetry}

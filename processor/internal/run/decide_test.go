@@ -85,7 +85,7 @@ func TestVerdictOfEveryStep(t *testing.T) {
 	want := map[step]schemas.Action{
 		stepRun: schemas.ActionDone, stepReject: schemas.ActionDead, stepRefuse: schemas.ActionDone, stepDecline: schemas.ActionRetry,
 		stepForward: schemas.ActionForward, stepAttach: schemas.ActionDone, stepReplay: schemas.ActionDone,
-		stepConflict: schemas.ActionDone, stepLose: schemas.ActionDone, stepRerun: schemas.ActionDone,
+		stepConflict: schemas.ActionDead, stepLose: schemas.ActionDone, stepRerun: schemas.ActionDone,
 	}
 	for s, action := range want {
 		v := verdict(s, "other", why)

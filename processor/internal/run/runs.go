@@ -87,8 +87,6 @@ type Config struct {
 	MaxRecord    int64
 	MaxProcesses int
 	MaxAttempts  int
-	// NeedsProvider is set when a command that names no provider cannot be served.
-	NeedsProvider bool
 }
 
 // Runs are the processes that a worker accepted and that have not ended.

@@ -80,7 +80,7 @@ func (ss *Sessions) Claim(ctx context.Context, tenant, id string, want Request) 
 		return Claim{Thread: t, Owner: ss.publisher.Worker, session: &t.Session}, want.Fits(&t.Session)
 	}
 	if leaving {
-		return Claim{}, schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", ss.publisher.Worker).With(schemas.DetailDeclined, "shutdown")
+		return Claim{}, ss.leavingError()
 	}
 	var claim Claim
 	err := errRaced
@@ -99,14 +99,28 @@ func (ss *Sessions) Claim(ctx context.Context, tenant, id string, want Request) 
 		ss.cfg.Subscriptions.Unsubscribe(tenant, id)
 		return Claim{}, err
 	}
-	ss.add(claim.Thread)
+	if !ss.add(claim.Thread) {
+		ss.cfg.Subscriptions.Unsubscribe(tenant, id)
+		return Claim{}, ss.leavingError()
+	}
 	return claim, nil
 }
 
-func (ss *Sessions) add(t *Thread) {
+// add makes the thread this worker's. It reports false after Leave: HandOver would miss the thread. The session in KV is then the
+// next owner's as soon as the lease ends.
+func (ss *Sessions) add(t *Thread) bool {
 	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.leaving {
+		return false
+	}
 	ss.threads[key(t.Tenant, t.ID)] = t
-	ss.mu.Unlock()
+	return true
+}
+
+// leavingError declines a claim for this worker alone.
+func (ss *Sessions) leavingError() *schemas.Error {
+	return schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", ss.publisher.Worker).With(schemas.DetailDeclined, "shutdown")
 }
 
 func (ss *Sessions) tryClaim(ctx context.Context, tenant, id string, want *Request) (Claim, error) {
@@ -237,7 +251,9 @@ func (ss *Sessions) Adopt(ctx context.Context, provider string, sb sandbox.Attac
 	if err := ss.cfg.Subscriptions.Subscribe(ctx, t.Tenant, t.ID); err != nil {
 		return nil, err
 	}
-	ss.add(t)
+	if !ss.add(t) {
+		return nil, ss.leavingError()
+	}
 	ss.background.Go(func() { ss.watch(t, t.attempt) })
 	ss.publisher.Publish(ctx, ss.event(t, schemas.TypeSessionReused, s))
 	return t, nil

@@ -2,6 +2,7 @@ package session
 
 import (
 	"encoding/json"
+	"errors"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -24,7 +25,7 @@ func (ss *Sessions) resolve(p Placement) (Placement, error) {
 	}
 	switch {
 	case p.Provider == "":
-		return p, schemas.Errorf(schemas.CodeUnavailable, "worker %s has no provider that isolates: ask for --provider local (it isolates nothing), or see `sluice doctor`", worker)
+		return p, schemas.Errorf(schemas.CodeUnavailable, "worker %s has no provider that isolates: ask for --provider local (it isolates nothing), or see `sluice doctor`", worker).With("path", pathProvider)
 	case cfg.Providers[p.Provider] == nil:
 		return p, schemas.Errorf(schemas.CodePermissionDenied, "worker %s does not offer provider %q: start it with --provider %s, or see `sluice doctor`", worker, p.Provider, p.Provider)
 	case p.Image != "" && p.Provider != cfg.ImageProvider:
@@ -33,6 +34,15 @@ func (ss *Sessions) resolve(p Placement) (Placement, error) {
 		p.Image = cfg.Image
 	}
 	return p, nil
+}
+
+// pathProvider is the detail "path" of the error of a command that names no provider, at a worker without a default one.
+const pathProvider = "provider"
+
+// NeedsProvider reports that a claim failed because the worker has no default provider. No other unavailable error is the command's.
+func NeedsProvider(err error) bool {
+	e, ok := errors.AsType[*schemas.Error](err)
+	return ok && e.Code == schemas.CodeUnavailable && e.Details["path"] == pathProvider
 }
 
 // fits returns nil when a session's sandbox has this placement. Errors: conflict.

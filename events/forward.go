@@ -1,0 +1,128 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// forwardTimeout bounds the wait for the owner that a durable command is forwarded to.
+const forwardTimeout = 5 * time.Second
+
+// verdicts are the answers to a forwarded command.
+var verdicts = map[schemas.Action]string{schemas.ActionDone: "done", schemas.ActionRetry: "retry", schemas.ActionDead: "dead"}
+
+// forward sends a durable command to the worker that owns its thread, and returns that worker's verdict. Without an answer the
+// command is delivered again, and its record answers if the owner accepted it.
+func (l *Listener) forward(ctx context.Context, to string, d schemas.Delivery, body []byte) schemas.Verdict {
+	retry := schemas.Verdict{Action: schemas.ActionRetry, To: to}
+	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
+	defer cancel()
+	reply, err := l.conn.nc.RequestMsgWithContext(ctx, &nats.Msg{
+		Subject: l.conn.subjects.Forward(d.Tenant, to, d.Thread, string(d.Op)), Data: body,
+		Header: nats.Header{headerInbox: {d.Inbox}, headerAttempt: {strconv.Itoa(d.Attempt)}},
+	})
+	if err != nil {
+		return retry
+	}
+	switch reply.Header.Get(headerVerdict) {
+	case verdicts[schemas.ActionDone]:
+		return schemas.Verdict{Action: schemas.ActionDone}
+	case verdicts[schemas.ActionDead]:
+		v := schemas.Verdict{Action: schemas.ActionDead, Reason: &schemas.Error{}}
+		if json.Unmarshal(reply.Data, v.Reason) != nil {
+			v.Reason = nil
+		}
+		return v
+	default:
+		return retry
+	}
+}
+
+// handleForward handles what another worker passes on because this one owns the thread by KV.
+func (l *Listener) handleForward(m *nats.Msg) {
+	tenant, _, op, _ := l.conn.subjects.ParseCommand(m.Subject)
+	if op == placeVerb {
+		l.handleForwardedPlace(m, tenant)
+		return
+	}
+	d := l.decode(m.Subject, m.Data, m.Header.Get(headerInbox))
+	// It stays durable: the other worker has it unacked until the verdict.
+	d.Durable, d.Attempt = true, 1
+	if n, err := strconv.Atoi(m.Header.Get(headerAttempt)); err == nil && n > 1 {
+		d.Attempt = n
+	}
+	handler, ctx := l.target()
+	replyVerdict(m, handler.HandleCommand(ctx, d))
+}
+
+// replyVerdict answers a forwarded command. If the answer is lost, the command is delivered again, and its record answers.
+func replyVerdict(m *nats.Msg, v schemas.Verdict) {
+	answer := nats.NewMsg(m.Reply)
+	name, ok := verdicts[v.Action]
+	if !ok { // another worker owns the thread by now: the next delivery finds it
+		name = verdicts[schemas.ActionRetry]
+	}
+	answer.Header.Set(headerVerdict, name)
+	if v.Reason != nil {
+		answer.Data, _ = json.Marshal(shorten(v.Reason)) // it holds only strings
+	}
+	_ = m.RespondMsg(answer)
+}
+
+// forwardPlace passes a request to take a thread on to the thread's owner, and returns the owner's reply, or found when the owner
+// does not take it now. It starts no sandbox: the caller asks the owner for that.
+func (l *Listener) forwardPlace(ctx context.Context, tenant string, req schemas.PlaceRequest, found schemas.PlaceReply) schemas.PlaceReply {
+	req.Start = false
+	body, err := json.Marshal(req)
+	if err != nil {
+		return found // cannot happen: it was decoded from JSON
+	}
+	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
+	defer cancel()
+	m, err := l.conn.nc.RequestWithContext(ctx, l.conn.subjects.Forward(tenant, found.Worker, req.Thread, placeVerb), body)
+	var reply schemas.PlaceReply
+	if err != nil || json.Unmarshal(m.Data, &reply) != nil || (reply.Error != nil && !reply.Error.Code.Final()) {
+		return found
+	}
+	return reply
+}
+
+func (l *Listener) handleForwardedPlace(m *nats.Msg, tenant string) {
+	req, err := schemas.DecodePlaceRequest(m.Data)
+	if err != nil {
+		l.replyPlace(m, schemas.PlaceReply{Error: schemas.AsError(err)})
+		return
+	}
+	handler, ctx := l.target()
+	l.replyPlace(m, handler.HandlePlace(ctx, tenant, *req))
+}
+
+// gate bounds what a subscription handles at a time.
+type gate chan struct{}
+
+// enter runs f in the background, or returns false when the gate is full or closed.
+func (g gate) enter(f func()) bool {
+	select {
+	case g <- struct{}{}:
+	default:
+		return false
+	}
+	go func() {
+		defer func() { <-g }()
+		f()
+	}()
+	return true
+}
+
+// close waits for what has entered, and admits no more.
+func (g gate) close() {
+	for range cap(g) {
+		g <- struct{}{}
+	}
+}
