@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/sluice-dev/sluice/events"
@@ -111,7 +112,7 @@ func (c *Client) exec(ctx context.Context, cmd *schemas.Command, stdin io.Reader
 		if ctx.Err() != nil { // also without an answer: the command may run later
 			kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 			defer cancel()
-			_ = c.caller.Kill(kill, x.call.Ref(), schemas.KillRequest{}) // it may have ended, or never have started
+			_ = x.Kill(kill, 0) // it may have ended, or never have started
 		}
 		return nil, err
 	}
@@ -252,13 +253,20 @@ func (x *Execution) Process() string { return x.call.Process() }
 // Queued reports that no worker has accepted the command yet.
 func (x *Execution) Queued() bool { return x.queued.Load() }
 
-// Signal sends a signal, such as "SIGINT", to the process group. Errors: not_found when the process has ended, invalid_argument.
+// Signal sends a signal, such as "SIGINT", to the process group. Errors: not_found when the process has ended, or no worker has
+// accepted it; conflict when the key belongs to another command; invalid_argument.
 func (x *Execution) Signal(ctx context.Context, signal string) error {
+	if err := x.call.Verify(ctx); err != nil {
+		return err
+	}
 	return x.client.caller.Signal(ctx, x.call.Ref(), schemas.SignalRequest{Signal: signal})
 }
 
-// Kill ends the whole process tree: SIGTERM, the grace, SIGKILL. Errors: not_found when the process has ended.
+// Kill ends the whole process tree: SIGTERM, the grace, SIGKILL. Errors: those of Signal without invalid_argument.
 func (x *Execution) Kill(ctx context.Context, grace time.Duration) error {
+	if err := x.call.Verify(ctx); err != nil {
+		return err
+	}
 	return x.client.caller.Kill(ctx, x.call.Ref(), schemas.KillRequest{GraceMS: ceilMillis(grace)})
 }
 
@@ -333,7 +341,14 @@ func (x *Execution) yieldAll(ctx context.Context, yield func(ExecEvent) bool) er
 		}
 		<-endDone
 	}()
+	verified := false
 	emit := func(k schemas.Chunk) error {
+		if !verified {
+			if err := x.verifyOutput(ctx); err != nil {
+				return err
+			}
+			verified = true
+		}
 		if !yield(ExecEvent{Chunk: &k}) {
 			return errBreak
 		}
@@ -371,6 +386,21 @@ func (x *Execution) yieldAll(ctx context.Context, yield func(ExecEvent) bool) er
 			return nil
 		}
 	}
+}
+
+// verifyTimeout is how long output waits for the record of its process, which is stored before it: a replica may lag.
+const verifyTimeout = 5 * time.Second
+
+// verifyOutput waits until the output is known to be this command's. Errors: conflict when it is another's, those of Verify.
+func (x *Execution) verifyOutput(ctx context.Context) error {
+	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(10*time.Millisecond), backoff.WithMaxElapsedTime(verifyTimeout))
+	return backoff.Retry(func() error {
+		err := x.call.Verify(ctx)
+		if errors.Is(err, schemas.ErrConflict) {
+			return backoff.Permanent(err)
+		}
+		return err
+	}, backoff.WithContext(policy, ctx))
 }
 
 // followUntil sends live chunks until ctx ends. It drops no chunk that it took from the follower.

@@ -247,3 +247,38 @@ func (d *caller) waitForEvent(process string, typ schemas.EventType) {
 		d.t.Fatalf("wait for %s of process %s: %v", typ, process, err)
 	}
 }
+
+// Promises 7: a command that uses another one's key neither feeds, signals nor kills that one's process, nor gets its output.
+func TestConflictLeavesTheOtherProcessAlone(t *testing.T) {
+	d := newCaller(t, "w1")
+	first := sh("echo on; read line; echo got $line")
+	first.Key = "k"
+	in, input := io.Pipe()
+	first.Stdin = in
+	x, err := d.ExecStream(d.ctx, first)
+	d.must(err)
+	defer x.Close()
+	d.waitForOutput(x.Process(), "on")
+	second := sh("cat")
+	second.Key, second.Stdin = "k", strings.NewReader("wrong\n")
+	y, err := d.ExecStream(d.ctx, second)
+	d.must(err)
+	d.wantCode("kill", y.Kill(d.ctx, 0), schemas.CodeConflict)
+	d.wantCode("signal", y.Signal(d.ctx, "SIGTERM"), schemas.CodeConflict)
+	for e, err := range y.Events(d.ctx) {
+		if e.Chunk != nil {
+			t.Errorf("output = %q, want none", e.Chunk.Data)
+		}
+		if err != nil {
+			d.wantCode("the second command", err, schemas.CodeConflict)
+		}
+	}
+	y.Close()
+	_, err = input.Write([]byte("right\n"))
+	d.must(err)
+	d.waitForEvent(x.Process(), schemas.TypeProcessExited)
+	r, err := d.Result(d.ctx, "t", x.Process())
+	d.must(err)
+	d.equal("stdout", r.Stdout, "on\ngot right\n")
+	d.must(input.Close())
+}

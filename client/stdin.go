@@ -66,7 +66,10 @@ func (x *Execution) writeStdin(ctx context.Context, offset int64, p []byte, end 
 	return backoff.Retry(func() error {
 		try, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		err := x.client.caller.WriteStdin(try, x.call.Ref(), offset, p, end)
+		err := x.call.Verify(try)
+		if err == nil {
+			err = x.client.caller.WriteStdin(try, x.call.Ref(), offset, p, end)
+		}
 		if errors.Is(err, schemas.ErrUnavailable) || errors.Is(err, schemas.ErrDeadlineExceeded) ||
 			(errors.Is(err, schemas.ErrNotFound) && x.Queued()) {
 			return err

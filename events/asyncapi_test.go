@@ -131,7 +131,7 @@ func TestAsyncAPIHasTheHeadersAndEnums(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		headerInbox, headerType, headerWorker, headerReason, headerChunk, headerOffset, headerEpoch, headerStdinEnd,
+		headerInbox, headerSent, headerType, headerWorker, headerReason, headerChunk, headerOffset, headerEpoch, headerStdinEnd,
 		headerAttempt, headerVerdict,
 		headerSequence, headerLastSequence, headerSubject,
 	} {

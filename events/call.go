@@ -40,6 +40,8 @@ type Call struct {
 	first  *schemas.Event // received and not yet delivered
 	watch  *EventFeed
 	queued atomic.Bool
+	before uint64      // records up to this sequence are of an earlier run of the process; 0 for none
+	owned  atomic.Bool // the process is known to be this command's
 }
 
 // NewCall prepares a command. Its process has an id before the command is sent. Close must be called. Errors: those of
@@ -72,6 +74,7 @@ func (k *Call) Send(ctx context.Context) error {
 		switch {
 		case err == nil && !isShuttingDown(first):
 			k.first = first
+			k.note(first)
 			return nil
 		case err == nil, errors.Is(err, errNoAnswer):
 			return k.queue(ctx, header)
@@ -97,33 +100,96 @@ func (k *Call) Send(ctx context.Context) error {
 
 // isShuttingDown reports that an owner rejected the command without a record because it is shutting down.
 func isShuttingDown(ev *schemas.Event) bool {
-	err := rejection(ev)
-	return err != nil && err.Code == schemas.CodeUnavailable
+	r := rejection(ev)
+	return r != nil && r.Error.Code == schemas.CodeUnavailable && r.Fingerprint == ""
 }
 
-// rejection is why a command was rejected, or nil.
-func rejection(ev *schemas.Event) *schemas.Error {
+// rejection is the result of a command that was rejected with an error; nil for any other event.
+func rejection(ev *schemas.Event) *schemas.Result {
 	var r schemas.Result
-	if ev.Type == schemas.TypeProcessRejected && ev.Decode(&r) == nil {
-		return r.Error
+	if ev.Type == schemas.TypeProcessRejected && ev.Decode(&r) == nil && r.Error != nil {
+		return &r
 	}
 	return nil
 }
 
 // isStale reports that a worker declined the command on the direct path after Send had ended: another worker has it, or the queue.
 func isStale(ev *schemas.Event) bool {
-	err := rejection(ev)
-	return err != nil && isDeclined(err)
+	r := rejection(ev)
+	return r != nil && isDeclined(r.Error)
 }
 
-// queue stores the command in CMD, from which a worker takes it later.
+// queue stores the command in CMD, from which a worker takes it later. Errors: conflict when the key belongs to another command.
 func (k *Call) queue(ctx context.Context, header nats.Header) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	conn := k.caller.conn
+	// When this read fails, a record that is already there answers, and Next checks whose it is.
+	if last, err := k.caller.Last(ctx, k.ref.Tenant, k.ref.Thread, k.ref.Process); err == nil {
+		if err := k.check(last); err != nil {
+			return err
+		}
+		if k.runsAfter(last) {
+			k.before = last.Seq
+		}
+	}
 	_, err := conn.js.PublishMsg(ctx, &nats.Msg{Subject: conn.subjects.Command(k.ref.Tenant, k.ref.Thread, k.cmd.Op), Header: header, Data: k.body})
 	k.queued.Store(err == nil)
 	return wrap(err, "queue the command")
+}
+
+// check reports whether a record is this command's. Workers check what they send to the inbox; a record that the call reads or
+// watches by itself was checked by nobody. Errors: conflict, invalid_argument.
+func (k *Call) check(ev *schemas.Event) error {
+	var of struct {
+		Fingerprint string `json:"fingerprint"`
+	}
+	if err := ev.Decode(&of); err != nil {
+		return err
+	}
+	cmd, err := schemas.DecodeCommand(k.body) // the caller may have changed its own
+	if err != nil {
+		return err
+	}
+	if of.Fingerprint != cmd.Fingerprint() {
+		return schemas.KeyConflict(k.ref.Thread)
+	}
+	k.owned.Store(true)
+	return nil
+}
+
+// runsAfter reports whether the command runs although its process has this record: the record is no answer to it.
+func (k *Call) runsAfter(ev *schemas.Event) bool {
+	var r schemas.Result
+	switch ev.Type {
+	case schemas.TypeProcessRejected:
+		return ev.Decode(&r) == nil && r.RunsAgain()
+	case schemas.TypeProcessLost:
+		return k.cmd.Exec != nil && k.cmd.Exec.Retry == schemas.RetrySafe
+	default:
+		return false
+	}
+}
+
+// note takes an answer from the inbox. A rejection does not say whose process has this id.
+func (k *Call) note(ev *schemas.Event) {
+	if ev.Type != schemas.TypeProcessRejected {
+		k.owned.Store(true)
+	}
+}
+
+// Verify reports whether the process with this call's id is the call's: another command may have used the key before. Nothing may be
+// done to a process, or taken from it, before. It reads the record only while no worker has answered. Errors: conflict when it is
+// another command's, not_found when it has no record, unavailable, deadline_exceeded.
+func (k *Call) Verify(ctx context.Context) error {
+	if k.owned.Load() {
+		return nil
+	}
+	last, err := k.caller.Last(ctx, k.ref.Tenant, k.ref.Thread, k.ref.Process)
+	if err != nil {
+		return err
+	}
+	return k.check(last)
 }
 
 // answer waits for the next message in the inbox. Errors: errNoResponder, errNoAnswer, ctx's.
@@ -161,7 +227,7 @@ func (k *Call) Close() {
 }
 
 // Next returns the next event of the process: its acceptance, then its end, which is the last one. It may return an event twice.
-// Errors: ctx's, unavailable.
+// Errors: ctx's, unavailable, conflict when the key belongs to another command.
 func (k *Call) Next(ctx context.Context) (*schemas.Event, error) {
 	if ev := k.first; ev != nil {
 		k.first = nil
@@ -173,6 +239,7 @@ func (k *Call) Next(ctx context.Context) (*schemas.Event, error) {
 		case err == nil && isStale(ev):
 			continue
 		case err == nil:
+			k.note(ev)
 			return k.deliver(ev)
 		case errors.Is(err, errNoAnswer):
 			ev, err := k.startWatch(ctx)
@@ -211,19 +278,26 @@ func (k *Call) startWatch(ctx context.Context) (*schemas.Event, error) {
 	if err := k.caller.conn.Flush(ctx); err != nil {
 		return nil, ctx.Err()
 	}
-	if ev := k.lastIfEnded(ctx); ev != nil {
-		return ev, nil
+	if ev, err := k.lastIfEnded(ctx); ev != nil || err != nil {
+		return ev, err
 	}
 	return nil, ctx.Err()
 }
 
-// lastIfEnded reads the last record of a process that has ended. It returns nil while the process runs, and on an error.
-func (k *Call) lastIfEnded(ctx context.Context) *schemas.Event {
+// lastIfEnded reads the last record of a process that has ended. It returns nil while the process runs, when the record cannot be
+// read, and for a rejection that this call supersedes. Errors: conflict.
+func (k *Call) lastIfEnded(ctx context.Context) (*schemas.Event, error) {
 	ev, err := k.caller.Last(ctx, k.ref.Tenant, k.ref.Thread, k.ref.Process)
-	if err != nil || !ev.Type.Terminal() {
-		return nil
+	if err != nil {
+		return nil, nil //nolint:nilerr // it is read again
 	}
-	return ev
+	if err := k.check(ev); err != nil {
+		return nil, err
+	}
+	if !ev.Type.Terminal() || ev.Seq <= k.before {
+		return nil, nil
+	}
+	return ev, nil
 }
 
 // watchNext waits for an answer, a watched event or the next check of the record. It returns nil when there is no event.
@@ -242,10 +316,16 @@ func (k *Call) watchNext(ctx context.Context) (*schemas.Event, error) {
 		for {
 			var got *schemas.Event
 			err := k.watch.Next(ctx, func(ev *schemas.Event) error { got = ev; return nil })
-			if err != nil || (got != nil && got.Type.OfProcess()) {
-				events <- watched{got, err}
-				return
+			if err == nil && got != nil && got.Type.OfProcess() {
+				if got.Seq <= k.before {
+					continue // a reconnect reads from the start
+				}
+				err = k.check(got)
+			} else if err == nil {
+				continue
 			}
+			events <- watched{got, err}
+			return
 		}
 	}()
 	defer func() {
@@ -271,13 +351,15 @@ func (k *Call) watchNext(ctx context.Context) (*schemas.Event, error) {
 		if isStale(ev) {
 			return nil, nil
 		}
+		k.note(ev)
 		return k.deliver(ev)
 	case <-recheck.C:
 		// The end may have been published while this connection was down.
-		if ev := k.lastIfEnded(ctx); ev != nil {
-			return k.deliver(ev)
+		ev, err := k.lastIfEnded(ctx)
+		if ev == nil || err != nil {
+			return nil, err
 		}
-		return nil, nil
+		return k.deliver(ev)
 	case w := <-events:
 		if w.err != nil {
 			return nil, w.err

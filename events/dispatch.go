@@ -19,7 +19,7 @@ func (l *Listener) dispatch(ctx context.Context, m jetstream.Msg) {
 	d.Durable = true
 	d.Attempt = 1
 	if meta, err := m.Metadata(); err == nil {
-		d.Attempt = int(min(meta.NumDelivered, 1<<20))
+		d.Attempt, d.Sent = int(min(meta.NumDelivered, 1<<20)), meta.Timestamp
 	}
 	handler, handlerCtx := l.target()
 	v := handler.HandleCommand(handlerCtx, d)

@@ -25,7 +25,7 @@ func (l *Listener) forward(ctx context.Context, to string, d schemas.Delivery, b
 	defer cancel()
 	reply, err := l.conn.nc.RequestMsgWithContext(ctx, &nats.Msg{
 		Subject: l.conn.subjects.Forward(d.Tenant, to, d.Thread, string(d.Op)), Data: body,
-		Header: nats.Header{headerInbox: {d.Inbox}, headerAttempt: {strconv.Itoa(d.Attempt)}},
+		Header: nats.Header{headerInbox: {d.Inbox}, headerAttempt: {strconv.Itoa(d.Attempt)}, headerSent: {d.Sent.UTC().Format(time.RFC3339Nano)}},
 	})
 	if err != nil {
 		return retry
@@ -57,6 +57,7 @@ func (l *Listener) handleForward(m *nats.Msg) {
 	if n, err := strconv.Atoi(m.Header.Get(headerAttempt)); err == nil && n > 1 {
 		d.Attempt = n
 	}
+	d.Sent, _ = time.Parse(time.RFC3339Nano, m.Header.Get(headerSent)) // without it the command counts as new
 	handler, ctx := l.target()
 	replyVerdict(m, handler.HandleCommand(ctx, d))
 }

@@ -431,11 +431,11 @@ func TestCallReturnsTheRecordedEnd(t *testing.T) {
 	testkit.Must(t, err)
 	defer call.Close()
 	w.next(t)
-	seq, err := c.Append(testkit.Context(t), record("t", call.Process(), schemas.TypeProcessAccepted, "a"), 0)
+	seq, err := c.Append(testkit.Context(t), recordOf(command("t", "k"), schemas.TypeProcessAccepted, "a", ""), 0)
 	testkit.Must(t, err)
 	ids := make(chan string, 1)
 	go func() { ids <- eventsUntilEnd(t, call) }()
-	_, err = w.conn.Append(testkit.Context(t), record("t", call.Process(), schemas.TypeProcessLost, "lost"), seq)
+	_, err = w.conn.Append(testkit.Context(t), recordOf(command("t", "k"), schemas.TypeProcessLost, "lost", ""), seq)
 	testkit.Must(t, err)
 	if got := <-ids; !strings.HasSuffix(got, "lost") {
 		t.Errorf("events = %q, want lost as the last", got)

@@ -120,6 +120,22 @@ func record(thread, process string, typ schemas.EventType, id string) *schemas.E
 	}
 }
 
+// recordOf is a record of a command's process, with an error of this code unless it is empty.
+func recordOf(cmd *schemas.Command, typ schemas.EventType, id string, code schemas.Code) *schemas.Event {
+	r := &schemas.Result{Fingerprint: cmd.Fingerprint()}
+	if typ == schemas.TypeProcessRejected {
+		r.Reason = schemas.ReasonRejected
+	}
+	if code != "" {
+		r.Error = schemas.Errorf(code, "no")
+	}
+	ev := record(cmd.Thread, schemas.ProcessID(schemas.DefaultTenant, cmd.Thread, cmd.Key), typ, id)
+	if err := ev.SetData(r); err != nil {
+		panic(err)
+	}
+	return ev
+}
+
 func ref(thread, process string) schemas.ProcessRef {
 	return schemas.ProcessRef{Tenant: schemas.DefaultTenant, Thread: thread, Process: process, Epoch: 1}
 }

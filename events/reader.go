@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -147,6 +148,8 @@ func (c *Conn) readRecord(ctx context.Context, process, subject string) (*schema
 		return nil, err
 	}
 	ev.Seq = newest.seq
+	// A header that is missing leaves the zero time, which is before every command.
+	ev.Stored, _ = time.Parse(time.RFC3339Nano, newest.header.Get(headerTimestamp))
 	return ev, nil
 }
 

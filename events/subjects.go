@@ -214,6 +214,7 @@ func orAny(token string) string { return cmp.Or(token, "*") }
 // Headers of messages.
 const (
 	headerInbox    = "Sluice-Inbox"   // the inbox for a command's events: JetStream uses the reply subject for its own ack
+	headerSent     = "Sluice-Sent"    // when CMD stored a forwarded command
 	headerAttempt  = "Sluice-Attempt" // how often a forwarded command was delivered, from 1
 	headerVerdict  = "Sluice-Verdict" // what the owner made of a forwarded command: done, retry or dead
 	headerType     = "Sluice-Type"    // the type of an event, so that a reader can skip it without decoding
@@ -229,4 +230,5 @@ const (
 	headerLastSequence = "Nats-Last-Sequence"
 	headerSubject      = "Nats-Subject"
 	headerPending      = "Nats-Num-Pending"
+	headerTimestamp    = "Nats-Time-Stamp"
 )

@@ -262,6 +262,23 @@ func TestMessageWithoutASandboxIsRejected(t *testing.T) {
 	wantFields(t, c.exec(message("2", "two")), schemas.Result{Stdout: "two"})
 }
 
+// Promises 12: a message that was rejected for a cause that may pass runs when it is sent again, and only then has its finish.
+func TestMessageRunsAfterARejectionThatMayPass(t *testing.T) {
+	c, h := newCell(t), &hooks{}
+	h.set(func(_ context.Context, data schemas.HookData, _ string, _ func(context.Context, []string, []byte) error) ([]string, error) {
+		if data.Phase == schemas.PhaseMessage {
+			return []string{"save"}, schemas.Errorf(schemas.CodeUnavailable, "the store is away")
+		}
+		return nil, nil
+	})
+	c.worker("w1", talking(agent("cat"), h))
+	cmd := message("1", "one")
+	wantFields(t, c.exec(cmd), schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeUnavailable)})
+	h.set(nil)
+	wantFields(t, c.exec(cmd), schemas.Result{Stdout: "one"})
+	wantFields(t, c.streamFinish(cmd), schemas.StreamFinish{Reason: schemas.ReasonExited})
+}
+
 // A session is not idle until the last hook of its messages has ended.
 func TestSessionIsInUseUntilTheLastHookEnds(t *testing.T) {
 	c, h := newCell(t), &hooks{}

@@ -1,10 +1,13 @@
 package processor_test
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -125,4 +128,48 @@ func TestReplayAfterAWorkerRestart(t *testing.T) {
 	c.must(err)
 	wantFields(t, s, schemas.Session{Epoch: 2, Owner: "w1"})
 	c.await(func(ev *schemas.Event) bool { return ev.Type == schemas.TypeSessionReused })
+}
+
+// Promises 7: without a worker, the record of a key is no answer to another command.
+func TestUsedKeyIsAConflictWithoutAWorker(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1")
+	c.exec(command("k", sh("echo first")))
+	w.stop()
+	_, err := c.conn.Send(c.ctx, schemas.DefaultTenant, command("k", sh("echo second")))
+	equal(t, "code", schemas.CodeOf(err), schemas.CodeConflict)
+	wantFields(t, c.exec(command("k", sh("echo first"))), schemas.Result{Stdout: "first\n"})
+}
+
+// Promises 12: a command that was rejected for a cause that may pass runs when it is sent again. What has run does not.
+func TestRejectionThatMayPassIsNotReplayed(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1")
+	w.provider.create = func(context.Context, sandbox.Spec) (sandbox.Sandbox, error) {
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "the store is away")
+	}
+	cmd := command("k", sh("echo ran >>ran; wc -l <ran"))
+	rejected := schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeUnavailable)}
+	before := time.Now().Add(-time.Minute)
+	wantFields(t, c.exec(cmd), rejected)
+	again := []schemas.EventType{schemas.TypeProcessAccepted, schemas.TypeProcessRejected}
+	c.wantRecords(processOf(cmd), again...)
+	// A second delivery of a command that the rejection has answered runs nothing.
+	inbox, answers := w.inbox()
+	d := schemas.Delivery{Tenant: schemas.DefaultTenant, Thread: "t", Op: cmd.Op, Inbox: inbox, Durable: true, Attempt: 2, Sent: before}
+	d.SetCommand(cmd)
+	equal(t, "action", w.HandleCommand(c.ctx, d).Action, schemas.ActionDone)
+	wantFields(t, c.terminal(answers), rejected)
+	c.wantRecords(processOf(cmd), again...)
+	// Another command of the key is a conflict.
+	wantFields(t, c.exec(command("k", sh("echo other"))), schemas.Result{Error: coded(schemas.CodeConflict)})
+	// Without a worker the command waits for one: the rejection is no answer to it.
+	w.stop()
+	call := c.send(cmd)
+	equal(t, "queued", call.Queued(), true)
+	c.worker("w1")
+	wantFields(t, c.end(call), schemas.Result{Stdout: "1\n"})
+	c.wantRecords(processOf(cmd), append(again, schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)...)
+	// From here on its result is replayed.
+	wantFields(t, c.exec(cmd), schemas.Result{Stdout: "1\n"})
 }

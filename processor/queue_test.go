@@ -284,3 +284,21 @@ func (w *watched) LeaseAlive(ctx context.Context, worker string) (bool, error) {
 	w.read <- struct{}{}
 	return w.Roster.LeaseAlive(ctx, worker)
 }
+
+// Promises 2 and 12: a final refusal of a queued command is recorded after a rejection that may pass, which does not answer it.
+func TestFinalRefusalFollowsARejectionThatMayPass(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1")
+	cmd := command("k", sh("true"))
+	cmd.Template = "none"
+	old := w.Publisher().Event(schemas.TypeProcessRejected, schemas.DefaultTenant, cmd.Thread, "", processOf(cmd), &schemas.Result{
+		Process: processOf(cmd), Thread: cmd.Thread, Reason: schemas.ReasonRejected, Fingerprint: cmd.Fingerprint(),
+		Error: schemas.Errorf(schemas.CodeUnavailable, "the store is away"),
+	})
+	_, err := w.conn.Append(c.ctx, old, 0)
+	c.must(err)
+	v, answers := w.deliver(cmd, true, 1)
+	equal(t, "action", v.Action, schemas.ActionDone)
+	wantFields(t, c.terminal(answers), schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeNotFound)})
+	c.wantRecords(processOf(cmd), schemas.TypeProcessRejected, schemas.TypeProcessRejected)
+}

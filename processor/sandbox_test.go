@@ -80,9 +80,17 @@ func TestFailedStartReportsWhetherTheProcessMayHaveRun(t *testing.T) {
 		{"no sandbox", func() (sandbox.Sandbox, error) { return nil, schemas.Errorf(schemas.CodeUnavailable, "no docker") }, schemas.ReasonRejected, schemas.CodeUnavailable, 125},
 		{"a sandbox that is there says no", func() (sandbox.Sandbox, error) {
 			d := newDouble("d")
-			d.start = unavailable
+			d.start = func(context.Context, sandbox.Command) (sandbox.Process, error) {
+				return nil, schemas.Errorf(schemas.CodeUnavailable, "no: %w", sandbox.ErrRefused)
+			}
 			return d, nil
 		}, schemas.ReasonRejected, schemas.CodeUnavailable, 125},
+		// Promises 12: it must not be rejected, because a rejected command runs again.
+		{"a sandbox that is there does not say whether it started", func() (sandbox.Sandbox, error) {
+			d := newDouble("d")
+			d.start = unavailable
+			return d, nil
+		}, schemas.ReasonLost, schemas.CodeLost, 125},
 		{"a sandbox ends in the middle of it", func() (sandbox.Sandbox, error) {
 			d := newDouble("d")
 			d.start = func(ctx context.Context, cmd sandbox.Command) (sandbox.Process, error) {

@@ -52,8 +52,8 @@ type Sandbox interface {
 	// ID is the Spec's.
 	ID() string
 	// Start starts a command and returns once it runs. Errors: a *StartError when the command itself is the cause (not found, not
-	// executable); unavailable when the sandbox is gone, which is also ErrEnded when the command cannot have started. The context
-	// bounds only the start.
+	// executable); unavailable when the sandbox is gone, which is also ErrEnded when the command cannot have started; an error that is
+	// also ErrRefused when the sandbox is there and did not start it. The context bounds only the start.
 	Start(ctx context.Context, cmd Command) (Process, error)
 	// Done is closed when the sandbox has ended, for any reason.
 	Done() <-chan struct{}
@@ -151,6 +151,10 @@ type Exit struct {
 // ErrEnded is in the error of a Start after the end of the sandbox: the command has not run, so it is safe to start it in another
 // sandbox.
 var ErrEnded = errors.New("the sandbox has ended")
+
+// ErrRefused is in the error of a Start that the sandbox refused: the command has not run. Any other unavailable leaves open whether
+// it has.
+var ErrRefused = errors.New("the sandbox refused the command")
 
 // StartError is a start that failed because of the command itself.
 type StartError struct {

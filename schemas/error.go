@@ -57,6 +57,17 @@ func (c Code) Final() bool {
 	}
 }
 
+// Retryable reports whether the cause may pass by itself. A process that was rejected with such a code never ran, so the same
+// command may be sent again under the same key, and then runs.
+func (c Code) Retryable() bool {
+	switch c {
+	case CodeLimitExceeded, CodePoolExhausted, CodeUnavailable, CodeDeadlineExceeded, CodeInternal:
+		return true
+	default:
+		return false
+	}
+}
+
 // DetailDeclined is the detail of an error with which one worker refuses a command for itself only. Another worker may accept
 // the command, so it stays queued.
 const DetailDeclined = "declined"
@@ -92,6 +103,12 @@ func Errorf(code Code, format string, args ...any) *Error {
 // nothing more.
 func LeaseLost(worker string) *Error {
 	return Errorf(CodeLost, "worker %s lost its lease: another worker may take over what it ran", worker)
+}
+
+// KeyConflict is the conflict of a command whose key another command of the thread has used. The message leaves the key out, because
+// logs hold it: with a known key, a fingerprint could be tried out.
+func KeyConflict(thread string) *Error {
+	return Errorf(CodeConflict, "this key was used for another command in thread %s: use a new key", thread)
 }
 
 // With returns a copy of e with the detail name=value added.

@@ -21,27 +21,31 @@ func TestCodes(t *testing.T) {
 		code   schemas.Code
 		target *schemas.Error
 		final  bool
+		again  bool // Promises 12: the same key may run again
 	}{
-		{"invalid_argument", schemas.ErrInvalidArgument, true},
-		{"policy_denied", schemas.ErrPolicyDenied, false},
-		{"unauthenticated", schemas.ErrUnauthenticated, false},
-		{"permission_denied", schemas.ErrPermissionDenied, true},
-		{"not_found", schemas.ErrNotFound, true},
-		{"session_expired", schemas.ErrSessionExpired, true},
-		{"conflict", schemas.ErrConflict, true},
-		{"too_large", schemas.ErrTooLarge, false},
-		{"limit_exceeded", schemas.ErrLimitExceeded, false},
-		{"pool_exhausted", schemas.ErrPoolExhausted, false},
-		{"unavailable", schemas.ErrUnavailable, false},
-		{"deadline_exceeded", schemas.ErrDeadlineExceeded, false},
-		{"lost", schemas.ErrLost, false},
-		{"internal", schemas.ErrInternal, false},
+		{"invalid_argument", schemas.ErrInvalidArgument, true, false},
+		{"policy_denied", schemas.ErrPolicyDenied, false, false},
+		{"unauthenticated", schemas.ErrUnauthenticated, false, false},
+		{"permission_denied", schemas.ErrPermissionDenied, true, false},
+		{"not_found", schemas.ErrNotFound, true, false},
+		{"session_expired", schemas.ErrSessionExpired, true, false},
+		{"conflict", schemas.ErrConflict, true, false},
+		{"too_large", schemas.ErrTooLarge, false, false},
+		{"limit_exceeded", schemas.ErrLimitExceeded, false, true},
+		{"pool_exhausted", schemas.ErrPoolExhausted, false, true},
+		{"unavailable", schemas.ErrUnavailable, false, true},
+		{"deadline_exceeded", schemas.ErrDeadlineExceeded, false, true},
+		{"lost", schemas.ErrLost, false, false},
+		{"internal", schemas.ErrInternal, false, true},
 	}
 	var codes []schemas.Code
 	for _, w := range want {
 		codes = append(codes, w.code)
 		if got := w.code.Final(); got != w.final {
 			t.Errorf("%s: Final() = %v, want %v", w.code, got, w.final)
+		}
+		if got := w.code.Retryable(); got != w.again {
+			t.Errorf("%s: Retryable() = %v, want %v", w.code, got, w.again)
 		}
 		err := fmt.Errorf("around: %w", schemas.Errorf(w.code, "what failed"))
 		if got := schemas.CodeOf(err); got != w.code {

@@ -57,7 +57,8 @@ func EventTypes() []EventType {
 	}
 }
 
-// Terminal reports whether it is the last event of a process.
+// Terminal reports whether it ends a run of a process. It is the last event of the process, unless the process may run again: see
+// [Result.RunsAgain].
 func (t EventType) Terminal() bool {
 	return t == TypeProcessExited || t == TypeProcessLost || t == TypeProcessRejected
 }
@@ -92,6 +93,9 @@ type Event struct {
 	Seq uint64 `json:"seq,omitempty"`
 	// Data holds the facts. Its type depends on Type.
 	Data json.RawMessage `json:"data,omitempty"`
+
+	// Stored is when EVT stored the event, by the server's clock. It is set where a single record is read, and zero elsewhere.
+	Stored time.Time `json:"-"`
 
 	wire   []byte  // the result of Encode
 	result *Result // the argument of SetData

@@ -30,7 +30,7 @@ func exitedEvent() *Event {
 // TestEventAppendWritesEveryField fails when a field is added to Event and not to append.
 func TestEventAppendWritesEveryField(t *testing.T) {
 	full := exitedEvent()
-	full.Seq = 7
+	full.Seq, full.Stored = 7, time.Unix(2, 0)
 	v := reflect.ValueOf(full).Elem()
 	for i := range v.NumField() {
 		f := v.Type().Field(i)

@@ -70,6 +70,11 @@ type Result struct {
 	Epoch  uint64 `json:"epoch,omitempty"`
 }
 
+// RunsAgain reports whether the same command, sent again, runs: the process was rejected before it ran, for a cause that may pass.
+func (r *Result) RunsAgain() bool {
+	return r.Reason == ReasonRejected && r.Error != nil && r.Error.Code.Retryable()
+}
+
 // LogRange is the range of the stream LOG that holds a process's output. The range may also hold output of other processes.
 type LogRange struct {
 	// FirstSeq and LastSeq are the stream sequences of its first and last chunk.

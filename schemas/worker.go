@@ -1,5 +1,7 @@
 package schemas
 
+import "time"
+
 // WorkerInfo describes a worker, alive or dead. It is stored in the registry bucket.
 type WorkerInfo struct {
 	// ID is the worker's id.
@@ -28,6 +30,8 @@ type Delivery struct {
 	Process, Fingerprint string
 	// Inbox is the subject for the command's events; empty when no caller waits.
 	Inbox string
+	// Sent is when CMD stored the command, by the server's clock. It is zero for a command that came from its caller.
+	Sent time.Time
 	// Durable says that the command comes from CMD, which delivers it again unless the verdict ends it.
 	Durable bool
 	// Attempt counts the deliveries of the command, from 1.

@@ -54,7 +54,7 @@ async function send() {
     if (!answer) break; // a frozen worker: the same key keeps the command from running twice
     if (answer.headers?.code !== 503) {
       const first = parse(answer);
-      if (first.type === "process.rejected" && first.data.error?.code === "unavailable") break; // the worker is shutting down
+      if (first.type === "process.rejected" && first.data.error?.code === "unavailable" && !first.data.fingerprint) break; // the worker is shutting down
       return first;
     }
     if (!(await place())) break;

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"sync"
@@ -59,7 +60,7 @@ func (s *Sandbox) Container() string { return s.id }
 func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Process, error) {
 	// The worker may have written files to the workspace since the last start.
 	if err := s.ChownWorkspace(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", sandbox.ErrRefused, err)
 	}
 	killed, _ := s.oom.count()
 	p, err := s.Sandbox.Start(ctx, cmd)

@@ -3,6 +3,7 @@ package jail
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -30,7 +31,7 @@ func (j *jail) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Process,
 	if j.ownerUID != 0 {
 		// The worker may have added files since the last command.
 		if err := giveWorkspace(j.Workspace(), j.ownerUID); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", sandbox.ErrRefused, err)
 		}
 	}
 	return j.Sandbox.Start(ctx, cmd)

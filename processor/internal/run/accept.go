@@ -62,10 +62,10 @@ func (rs *Runs) decide(ctx context.Context, d *schemas.Delivery) schemas.Verdict
 		rs.publisher.Publish(ctx, rs.publisher.Event(schemas.TypeValidationFailed, tenant, thread, "", "", f.why))
 		return rs.refuse(d, s, f.why)
 	case stepConflict:
-		return rs.refuse(d, s, keyConflict(d))
+		return rs.refuse(d, s, schemas.KeyConflict(d.Thread))
 	case stepRefuse:
 		if d.Durable {
-			return rs.reject(ctx, d, f.why)
+			return rs.reject(ctx, d, f.why, 0)
 		}
 		return rs.refuse(d, s, f.why)
 	default:
@@ -149,11 +149,6 @@ func (rs *Runs) unavailable(d *schemas.Delivery, a admission) *schemas.Error {
 	}
 }
 
-func keyConflict(d *schemas.Delivery) *schemas.Error {
-	// The message leaves the key out, because logs hold it: with a known key, a fingerprint could be tried out.
-	return schemas.Errorf(schemas.CodeConflict, "this key was used for another command in thread %s: use a new key", d.Thread)
-}
-
 // refuse answers a command that does not run. A declined durable one gets no answer: it is delivered again.
 func (rs *Runs) refuse(d *schemas.Delivery, s step, why *schemas.Error) schemas.Verdict {
 	if s == stepDecline {
@@ -163,21 +158,21 @@ func (rs *Runs) refuse(d *schemas.Delivery, s step, why *schemas.Error) schemas.
 		// A caller falls back to CMD on unavailable alone. The detail tells a caller that has done so by then that this is no end.
 		why = schemas.Errorf(schemas.CodeUnavailable, "%s", why.Message).With(schemas.DetailDeclined, "now")
 	}
-	// This answer is no record, and is not stored.
-	rs.publisher.Answer(d.Inbox, rs.rejection(d, "", why))
+	// This answer is no record, and is not stored. By its missing fingerprint a caller knows it from one.
+	rs.publisher.Answer(d.Inbox, rs.rejection(d, "", "", why))
 	rs.logRefused(d, rs.sessionID(d), why)
 	return verdict(s, "", why)
 }
 
 // reject ends a durable command that no worker can serve: with its answer, CMD forgets it. A caller that missed the answer finds
 // the record. An error that may pass takes no key: the command is a dead letter then.
-func (rs *Runs) reject(ctx context.Context, d *schemas.Delivery, why *schemas.Error) schemas.Verdict {
+func (rs *Runs) reject(ctx context.Context, d *schemas.Delivery, why *schemas.Error, after uint64) schemas.Verdict {
 	if !why.Code.Final() {
 		return rs.refuse(d, stepReject, why)
 	}
 	sessionID := rs.sessionID(d)
-	ev := rs.rejection(d, sessionID, why)
-	seq, err := rs.cfg.Records.Append(ctx, ev, 0)
+	ev := rs.rejection(d, sessionID, d.Fingerprint, why)
+	seq, err := rs.cfg.Records.Append(ctx, ev, after)
 	switch {
 	case err == nil:
 		rs.SawSeq(seq)
@@ -192,18 +187,22 @@ func (rs *Runs) reject(ctx context.Context, d *schemas.Delivery, why *schemas.Er
 	if err != nil {
 		return rs.refuse(d, stepDecline, schemas.AsError(err))
 	}
-	if of, err := recordOf(last); err != nil || of.Fingerprint != d.Fingerprint {
-		return rs.refuse(d, stepConflict, keyConflict(d))
+	of, err := recordOf(last)
+	switch {
+	case err != nil || of.Fingerprint != d.Fingerprint:
+		return rs.refuse(d, stepConflict, schemas.KeyConflict(d.Thread))
+	case after == 0 && !of.answers(d, last):
+		return rs.reject(ctx, d, why, last.Seq)
 	}
 	rs.publisher.Answer(d.Inbox, last)
 	return verdict(stepReplay, "", nil)
 }
 
 // rejection is the event of a command that does not run.
-func (rs *Runs) rejection(d *schemas.Delivery, sessionID string, why *schemas.Error) *schemas.Event {
+func (rs *Runs) rejection(d *schemas.Delivery, sessionID, fingerprint string, why *schemas.Error) *schemas.Event {
 	result := &schemas.Result{
 		Process: d.Process, Thread: d.Thread, Reason: schemas.ReasonRejected, ExitCode: schemas.ExitSluiceFailed,
-		Timestamp: time.Now().UTC(), Error: why, Worker: rs.publisher.Worker, Fingerprint: d.Fingerprint,
+		Timestamp: time.Now().UTC(), Error: why, Worker: rs.publisher.Worker, Fingerprint: fingerprint,
 	}
 	if d.Command != nil && d.Command.Exec != nil {
 		result.Command = d.Command.Exec.Command
@@ -226,8 +225,24 @@ func (rs *Runs) logRefused(d *schemas.Delivery, sessionID string, why *schemas.E
 
 // identity is what the records of a process have in common.
 type identity struct {
-	Fingerprint string `json:"fingerprint"`
-	Epoch       uint64 `json:"epoch"`
+	Fingerprint string         `json:"fingerprint"`
+	Epoch       uint64         `json:"epoch"`
+	Reason      schemas.Reason `json:"reason"`
+	Error       *schemas.Error `json:"error"`
+}
+
+// runsAgain reports that the record rejects its command for a cause that may pass.
+func (of *identity) runsAgain() bool {
+	return (&schemas.Result{Reason: of.Reason, Error: of.Error}).RunsAgain()
+}
+
+// answers reports that the record, of the same command, answers this delivery: its command does not run again, or CMD stored it before
+// the record. Both times are the server's. A command that comes directly is delivered once, so no record answers it yet.
+func (of *identity) answers(d *schemas.Delivery, record *schemas.Event) bool {
+	if record.Type == schemas.TypeProcessLost {
+		return d.Command.Exec == nil || d.Command.Exec.Retry != schemas.RetrySafe
+	}
+	return !of.runsAgain() || (!d.Sent.IsZero() && record.Stored.After(d.Sent))
 }
 
 func recordOf(ev *schemas.Event) (of identity, err error) {
@@ -315,6 +330,8 @@ func (rs *Runs) onDuplicateKey(ctx context.Context, d *schemas.Delivery, t *sess
 		c.same = of.Fingerprint == d.Fingerprint
 		// Only this worker can have written under this epoch, and it does not run the process.
 		c.foreign = of.Epoch > t.Session.Epoch
+		c.again = of.runsAgain()
+		c.answered = of.answers(d, last)
 	}
 	switch s := collide(c); s {
 	case stepReplay:
@@ -333,7 +350,7 @@ func (rs *Runs) onDuplicateKey(ctx context.Context, d *schemas.Delivery, t *sess
 	case stepRerun:
 		return rs.accept(ctx, d, t, last.Seq)
 	case stepConflict:
-		return rs.refuse(d, s, keyConflict(d))
+		return rs.refuse(d, s, schemas.KeyConflict(d.Thread))
 	default:
 		if err == nil {
 			err = schemas.Errorf(schemas.CodeUnavailable, "process %s belongs to a later owner of thread %s", d.Process, d.Thread)

@@ -15,7 +15,7 @@ const (
 	stepReplay               // it has ended: its stored result is the answer
 	stepConflict             // the key belongs to another command: a durable one is a dead letter
 	stepLose                 // it was accepted and no worker runs it: record that, and answer
-	stepRerun                // the same, but the caller declared a second run safe
+	stepRerun                // it was accepted, and may be accepted again: a second run is safe, or there was none
 )
 
 // admission holds the facts of a command before its record is written.
@@ -68,11 +68,13 @@ type collision struct {
 	last       schemas.EventType
 	foreign    bool // a later owner of the thread wrote it
 	safe       bool // the caller declared a second run safe
+	again      bool // it rejects the command, which never ran, for a cause that may pass
+	answered   bool // it was written after this command was sent: it is this command's answer
 }
 
 // collide decides when the key was taken. The first row that fits decides.
 func collide(c collision) step {
-	ended := c.last.Terminal()
+	ended, rejected := c.last.Terminal(), c.last == schemas.TypeProcessRejected
 	rows := []struct {
 		fits bool
 		then step
@@ -80,6 +82,8 @@ func collide(c collision) step {
 		{c.unreadable, stepDecline},
 		{!c.same, stepConflict},
 		{c.last == schemas.TypeProcessLost && c.safe, stepRerun},
+		{rejected && c.again && !c.answered && c.foreign, stepDecline},
+		{rejected && c.again && !c.answered, stepRerun},
 		{ended, stepReplay},
 		{c.foreign, stepDecline},
 		{c.safe, stepRerun},

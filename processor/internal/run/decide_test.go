@@ -52,9 +52,10 @@ func TestCollideEveryCombination(t *testing.T) {
 	types := []schemas.EventType{
 		schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited, schemas.TypeProcessLost, schemas.TypeProcessRejected,
 	}
-	for n := range 1 << 4 {
+	for n := range 1 << 6 {
 		for _, last := range types {
-			c := collision{unreadable: bit(n, 0), same: bit(n, 1), foreign: bit(n, 2), safe: bit(n, 3), last: last}
+			c := collision{unreadable: bit(n, 0), same: bit(n, 1), foreign: bit(n, 2), safe: bit(n, 3), again: bit(n, 4), answered: bit(n, 5), last: last}
+			passing := last == schemas.TypeProcessRejected && c.again // Promises 12
 			s := collide(c)
 			runs := s == stepRerun
 			rules := []struct {
@@ -63,11 +64,12 @@ func TestCollideEveryCombination(t *testing.T) {
 			}{
 				{"the same key with another command is a conflict", !c.unreadable && !c.same && s != stepConflict},
 				{"only another command is a conflict", s == stepConflict && c.same},
-				{"after a terminal record only a lost process runs, with a safe retry", last.Terminal() && runs && (last != schemas.TypeProcessLost || !c.safe)},
-				{"nothing runs twice without a safe retry", runs && !c.safe},
+				{"after a terminal record only a lost process with a safe retry runs, or one that never ran", last.Terminal() && runs && !passing && (last != schemas.TypeProcessLost || !c.safe)},
+				{"nothing that may have started runs twice without a safe retry", runs && !c.safe && last != schemas.TypeProcessRejected},
+				{"a rejection that may pass lets a later command run", passing && c.same && !c.unreadable && !c.foreign && runs == c.answered},
 				{"a safe retry never answers lost", c.safe && c.same && !c.unreadable && (s == stepLose || s == stepReplay && last == schemas.TypeProcessLost)},
 				{"a process that has ended is never recorded as lost", last.Terminal() && s == stepLose},
-				{"the process of a later owner is left alone", c.foreign && !last.Terminal() && (runs || s == stepLose)},
+				{"the process of a later owner is left alone", c.foreign && (!last.Terminal() || passing) && (runs || s == stepLose)},
 				{"a command whose record cannot be read is declined", c.unreadable && s != stepDecline},
 				{"collide never returns stepRun", s == stepRun},
 			}

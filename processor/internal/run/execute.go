@@ -24,7 +24,10 @@ func (rs *Runs) runToEnd(run *Run, execute func(*schemas.Result) error) {
 	}
 	rs.finish(run, result, execute(result))
 	if run.turn != nil {
-		run.turn.Finish(result)
+		// The answer to a message is stored once, and a message that may run again has none yet.
+		if !result.RunsAgain() {
+			run.turn.Finish(result)
+		}
 		run.release() // until here the next incarnation finds the process, and runs the hooks
 	}
 }
@@ -90,11 +93,11 @@ func (rs *Runs) start(run *Run) (sandbox.Process, sandbox.Sandbox, error) {
 			return proc, sb, nil
 		case errors.Is(err, sandbox.ErrEnded) && rs.gone(ctx, sb, err) && ctx.Err() == nil:
 			// The sandbox had ended before it got the command: the next iteration creates another.
-		case ctx.Err() == nil && !rs.gone(ctx, sb, err):
-			return nil, nil, session.StartError(err)
 		case ctx.Err() != nil && run.isKilled():
 			return nil, nil, errKilledEarly
-		case ctx.Err() == nil && again:
+		case errors.Is(err, sandbox.ErrRefused), errors.Is(err, sandbox.ErrEnded), ctx.Err() == nil && !errors.Is(err, schemas.ErrUnavailable):
+			return nil, nil, session.StartError(err)
+		case rs.gone(ctx, sb, err) && ctx.Err() == nil && again:
 			again = false
 		default:
 			return nil, nil, schemas.Errorf(schemas.CodeLost,
@@ -116,7 +119,7 @@ func (rs *Runs) gone(ctx context.Context, sb sandbox.Sandbox, err error) bool {
 	case <-ctx.Done():
 		return true
 	case <-wait.C:
-		return false // the sandbox is there, and refused
+		return false // the sandbox is there
 	}
 }
 

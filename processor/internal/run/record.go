@@ -19,7 +19,7 @@ import (
 func (rs *Runs) finish(run *Run, result *schemas.Result, err error) {
 	typ := schemas.TypeProcessExited
 	if err != nil {
-		typ = fillError(result, err)
+		typ = fillError(result, err, run.isStarted())
 	} else if result.Reason == schemas.ReasonLost {
 		typ = schemas.TypeProcessLost
 		result.Error = schemas.Errorf(schemas.CodeLost, "the sandbox of thread %s ended without reporting how process %s did: send it with a new key", run.thread.ID, run.process)
@@ -52,8 +52,9 @@ func (rs *Runs) finish(run *Run, result *schemas.Result, err error) {
 	rs.notify(run, end, true)
 }
 
-// fillError fills in why a process was not seen to run, and returns the type of its last record.
-func fillError(result *schemas.Result, err error) schemas.EventType {
+// fillError fills in why a process was not seen to run to its end, and returns the type of its last record. One that has started is
+// never rejected: a rejected command may run again.
+func fillError(result *schemas.Result, err error, started bool) schemas.EventType {
 	const sigKill = 9 // on every system
 	start, ofCommand := errors.AsType[*sandbox.StartError](err)
 	switch {
@@ -62,6 +63,10 @@ func fillError(result *schemas.Result, err error) schemas.EventType {
 		return schemas.TypeProcessExited
 	case errors.Is(err, schemas.ErrLost):
 		result.Reason, result.ExitCode, result.Error = schemas.ReasonLost, schemas.ExitSluiceFailed, schemas.AsError(err)
+		return schemas.TypeProcessLost
+	case started:
+		result.Reason, result.ExitCode = schemas.ReasonLost, schemas.ExitSluiceFailed
+		result.Error = schemas.Errorf(schemas.CodeLost, "process %s started, and its end is unknown: %w", result.Process, err)
 		return schemas.TypeProcessLost
 	case ofCommand:
 		result.Reason, result.ExitCode = schemas.ReasonRejected, start.Code

@@ -90,3 +90,19 @@ func TestFitKeepsOutputThatFits(t *testing.T) {
 		t.Fatalf("stdout = %q, truncated %v; want %q and false", res.Stdout, res.StdoutTruncated, "hello")
 	}
 }
+
+// Promises 12: a process that has started is never rejected, because a rejected command runs again.
+func TestStartedProcessIsNeverRejected(t *testing.T) {
+	for _, code := range schemas.Codes() {
+		for _, started := range []bool{false, true} {
+			var r schemas.Result
+			typ := fillError(&r, schemas.Errorf(code, "no"), started)
+			if lost := started || code == schemas.CodeLost; (typ == schemas.TypeProcessLost) != lost || (r.Reason == schemas.ReasonLost) != lost {
+				t.Errorf("%s, started %v: %s with reason %s, want lost: %v", code, started, typ, r.Reason, lost)
+			}
+			if r.RunsAgain() && started {
+				t.Errorf("%s: it runs again", code)
+			}
+		}
+	}
+}

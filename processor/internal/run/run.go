@@ -134,6 +134,12 @@ func (run *Run) Kill(grace time.Duration) {
 	}
 }
 
+func (run *Run) isStarted() bool {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	return run.proc != nil
+}
+
 func (run *Run) isKilled() bool {
 	run.mu.Lock()
 	defer run.mu.Unlock()

@@ -309,7 +309,7 @@ func (p *Process) lose(err error) {
 	close(p.ended)
 }
 
-// startError maps a Failed frame.
+// startError maps a Failed frame: the process did not start.
 func startError(m *wire.Failed) error {
 	switch m.Cause {
 	case wire.CauseNotFound:
@@ -319,7 +319,7 @@ func startError(m *wire.Failed) error {
 	case wire.CauseDuplicate:
 		return schemas.Errorf(schemas.CodeConflict, "%s", m.Detail)
 	case wire.CauseBusy, wire.CauseEnding:
-		return schemas.Errorf(schemas.CodeUnavailable, "%s", m.Detail)
+		return schemas.Errorf(schemas.CodeUnavailable, "%s: %w", m.Detail, sandbox.ErrRefused)
 	default:
 		return schemas.Errorf(schemas.CodeInternal, "%s", m.Detail)
 	}
