@@ -85,7 +85,7 @@ func (c *cell) worker(id string) error {
 		Worker: id, Providers: map[string]sandbox.Provider{"local": provider}, DefaultProvider: "local",
 		Workspaces: filepath.Join(c.dir, "workspaces"), StopGrace: 200 * time.Millisecond,
 		Templates: templates, Hooks: chains,
-	}, nil)
+	}, nil, nil)
 	if err != nil {
 		return err
 	}

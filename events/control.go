@@ -50,7 +50,7 @@ func (l *Listener) handleProcess(m *nats.Msg, tenant, thread, process string, ve
 		if err != nil {
 			body, _ = json.Marshal(schemas.AsError(err)) // an Error holds only strings
 		}
-		_ = m.Respond(body) // a caller without a reply asks again
+		l.respond(tenant, m, nil, body)
 	}
 	if err := schemas.CheckID("process", process); err != nil {
 		reply(err)
@@ -89,7 +89,7 @@ func (l *Listener) handleSession(m *nats.Msg, tenant, thread string, verb Verb) 
 		if err != nil {
 			return // cannot happen: it holds only strings and numbers
 		}
-		_ = m.Respond(body) // a caller without a reply asks again
+		l.respond(tenant, m, nil, body)
 	}
 	req := schemas.SessionControl{Tenant: tenant, Thread: thread}
 	body := m.Data

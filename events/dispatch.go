@@ -1,7 +1,6 @@
 package events
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +14,7 @@ import (
 
 // dispatch handles a durable command.
 func (l *Listener) dispatch(ctx context.Context, m jetstream.Msg) {
-	d := l.decode(m.Subject(), m.Data(), m.Headers().Get(headerInbox))
+	d := l.decode(m.Subject(), m.Data(), m.Headers())
 	d.Durable = true
 	d.Attempt = 1
 	if meta, err := m.Metadata(); err == nil {
@@ -47,10 +46,11 @@ func (l *Listener) dispatch(ctx context.Context, m jetstream.Msg) {
 }
 
 // decode decodes and validates a command. Its thread and op must be those of the subject, since permissions are given on subjects.
-func (l *Listener) decode(subject string, body []byte, inbox string) schemas.Delivery {
-	d := schemas.Delivery{Inbox: inbox}
+func (l *Listener) decode(subject string, body []byte, header nats.Header) schemas.Delivery {
+	var d schemas.Delivery
 	var ok bool
 	d.Tenant, d.Thread, d.Op, ok = l.conn.subjects.ParseCommand(subject)
+	d.Inbox = l.eventInbox(d.Tenant, subject, header)
 	if !ok || !schemas.ValidID(d.Tenant) || !schemas.ValidID(d.Thread) {
 		d.Invalid = schemas.Errorf(schemas.CodeInvalidArgument, "thread: the thread of the subject is not a valid id: use 1 to %d of the characters A-Z a-z 0-9 _ -", schemas.MaxIDLength).With("path", "thread")
 		return d
@@ -108,7 +108,10 @@ func (l *Listener) deadLetter(ctx context.Context, d schemas.Delivery, m jetstre
 
 // handleRPC handles a command that came directly from a caller.
 func (l *Listener) handleRPC(m *nats.Msg) {
-	d := l.decode(m.Subject, m.Data, cmp.Or(m.Header.Get(headerInbox), m.Reply))
+	d := l.decode(m.Subject, m.Data, m.Header)
+	if d.Inbox == "" {
+		d.Inbox = l.replyInbox(d.Tenant, m)
+	}
 	d.Attempt = 1
 	handler, ctx := l.target()
 	handler.HandleCommand(ctx, d)
@@ -139,5 +142,6 @@ func (l *Listener) replyPlace(m *nats.Msg, r schemas.PlaceReply) {
 	if err != nil {
 		return // cannot happen: it holds only strings
 	}
-	_ = m.Respond(body) // a caller without a reply asks again
+	tenant, _, _ := l.conn.subjects.tokens(m.Subject)
+	l.respond(tenant, m, nil, body)
 }

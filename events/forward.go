@@ -51,7 +51,7 @@ func (l *Listener) handleForward(m *nats.Msg) {
 		l.handleForwardedPlace(m, tenant)
 		return
 	}
-	d := l.decode(m.Subject, m.Data, m.Header.Get(headerInbox))
+	d := l.decode(m.Subject, m.Data, m.Header)
 	// It stays durable: the other worker has it unacked until the verdict.
 	d.Durable, d.Attempt = true, 1
 	if n, err := strconv.Atoi(m.Header.Get(headerAttempt)); err == nil && n > 1 {
@@ -59,21 +59,20 @@ func (l *Listener) handleForward(m *nats.Msg) {
 	}
 	d.Sent, _ = time.Parse(time.RFC3339Nano, m.Header.Get(headerSent)) // without it the command counts as new
 	handler, ctx := l.target()
-	replyVerdict(m, handler.HandleCommand(ctx, d))
+	l.replyVerdict(d.Tenant, m, handler.HandleCommand(ctx, d))
 }
 
 // replyVerdict answers a forwarded command. If the answer is lost, the command is delivered again, and its record answers.
-func replyVerdict(m *nats.Msg, v schemas.Verdict) {
-	answer := nats.NewMsg(m.Reply)
+func (l *Listener) replyVerdict(tenant string, m *nats.Msg, v schemas.Verdict) {
 	name, ok := verdicts[v.Action]
 	if !ok { // another worker owns the thread by now: the next delivery finds it
 		name = verdicts[schemas.ActionRetry]
 	}
-	answer.Header.Set(headerVerdict, name)
+	var body []byte
 	if v.Reason != nil {
-		answer.Data, _ = json.Marshal(shorten(v.Reason)) // it holds only strings
+		body, _ = json.Marshal(shorten(v.Reason)) // it holds only strings
 	}
-	_ = m.RespondMsg(answer)
+	l.respond(tenant, m, nats.Header{headerVerdict: {name}}, body)
 }
 
 // forwardPlace passes a request to take a thread on to the thread's owner, and returns the owner's reply, or found when the owner

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,23 +31,71 @@ type Lease struct {
 // expiry must arrive before another worker can treat the holder as dead.
 const leaseMargin = 5
 
-// AcquireLease takes the lease of a worker id for this incarnation, also from an earlier incarnation. Only one worker may use an id
-// at a time; the lock of the data folder ensures it. From then on this connection publishes events, records and output only while
-// the lease holds. Errors: unavailable.
-func (w *Worker) AcquireLease(ctx context.Context, worker, incarnation string) (*Lease, error) {
+// foreignRenewals is how many renewals by another incarnation show that it is alive. A read may lag behind by one.
+const foreignRenewals = 2
+
+// AcquireLease acquires the lease of a worker id for this incarnation: at once when no incarnation holds it or one of earlier does,
+// which the caller knows to have ended. It waits for any other incarnation's lease to expire, after it has called waiting once, which
+// may be nil. From then on this connection publishes events, records and output only while the lease holds. Errors: conflict when
+// the other incarnation renews its lease, unavailable.
+func (w *Worker) AcquireLease(ctx context.Context, worker, incarnation string, earlier []string, waiting func(holder string)) (*Lease, error) {
 	kv, err := w.conn.bucket(ctx, w.conn.names.leases)
 	if err != nil {
 		return nil, err
 	}
+	l := &Lease{conn: w.conn, kv: kv, worker: worker, incarnation: incarnation, ttl: w.conn.topology.LeaseTTL}
+	var foreign struct {
+		revision uint64
+		renewals int
+	}
+	for {
+		holder, revision, err := l.acquire(ctx, earlier)
+		switch {
+		case err == nil:
+			w.conn.lease.Store(l)
+			return l, nil
+		case !errors.Is(err, schemas.ErrConflict):
+			return nil, wrap(err, "acquire the lease of worker "+worker)
+		case holder == "": // it was released or changed in between
+		case foreign.revision == 0:
+			foreign.revision = revision
+			if waiting != nil {
+				waiting(holder)
+			}
+		case revision > foreign.revision:
+			foreign.revision = revision
+			if foreign.renewals++; foreign.renewals == foreignRenewals {
+				return nil, schemas.Errorf(schemas.CodeConflict,
+					"worker id %s is in use: another worker (incarnation %s) renews its lease: stop that worker, or give this one an id of its own with WORKER_ID", worker, holder)
+			}
+		}
+		if err := sleep(ctx, l.ttl/20); err != nil {
+			return nil, wrap(err, "wait for the lease of worker "+worker)
+		}
+	}
+}
+
+// acquire writes the lease by compare-and-swap, if no other incarnation than an earlier one holds it. Errors: conflict, with the
+// holder when it is another one; unavailable.
+func (l *Lease) acquire(ctx context.Context, earlier []string) (holder string, revision uint64, err error) {
 	// The server counts from the write. The expiry computed here must not be later, so it counts from before the write.
 	begun := time.Now()
-	rev, err := kv.PutString(ctx, worker, incarnation)
-	if err != nil {
-		return nil, wrap(err, "acquire the lease of worker "+worker)
+	l.revision, err = l.kv.Create(ctx, l.worker, []byte(l.incarnation))
+	if errors.Is(err, jetstream.ErrKeyExists) {
+		var e jetstream.KeyValueEntry
+		switch e, err = l.kv.Get(ctx, l.worker); {
+		case errors.Is(err, jetstream.ErrKeyNotFound):
+			return "", 0, schemas.Errorf(schemas.CodeConflict, "the lease of worker %s changes", l.worker)
+		case err != nil:
+			return "", 0, err
+		case string(e.Value()) != l.incarnation && !slices.Contains(earlier, string(e.Value())):
+			return string(e.Value()), e.Revision(), schemas.Errorf(schemas.CodeConflict, "incarnation %s holds the lease of worker %s", e.Value(), l.worker)
+		}
+		begun = time.Now()
+		l.revision, err = l.kv.Update(ctx, l.worker, []byte(l.incarnation), e.Revision())
 	}
-	l := &Lease{conn: w.conn, kv: kv, worker: worker, incarnation: incarnation, revision: rev, ttl: w.conn.topology.LeaseTTL, renewed: begun}
-	w.conn.lease.Store(l)
-	return l, nil
+	l.renewed = begun
+	return "", 0, wrap(err, "write the lease")
 }
 
 // expiry is when the lease ends for its holder. mu is held.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -42,8 +43,13 @@ const (
 // Listener receives the commands of a worker: those of the durable stream, those that callers send to the threads it is subscribed
 // to, those that other workers forward to it, and requests to take a thread.
 type Listener struct {
-	conn   *Conn
-	worker string
+	// OnRefusedInbox is called with the subject of each message that asks for answers on a subject that is no inbox, with that
+	// subject, and with their number so far. Set it before Run. Default: none.
+	OnRefusedInbox func(subject, inbox string, total uint64)
+
+	conn    *Conn
+	worker  string
+	refused atomic.Uint64
 
 	mu      sync.Mutex
 	handler Handler
@@ -86,7 +92,8 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 	defer func() { _ = place.Unsubscribe() }()
 	forward, err := l.conn.nc.Subscribe(l.conn.subjects.WorkerForwards(l.worker), func(m *nats.Msg) {
 		if !forwards.enter(func() { l.handleForward(m) }) {
-			replyVerdict(m, schemas.Verdict{Action: schemas.ActionRetry})
+			tenant, _, _ := l.conn.subjects.tokens(m.Subject)
+			l.replyVerdict(tenant, m, schemas.Verdict{Action: schemas.ActionRetry})
 		}
 	})
 	if err != nil {

@@ -134,7 +134,7 @@ func FuzzSubjects(f *testing.F) {
 		if k, ok := s.decodeChunk(1, subject, h, data); ok && (k.Offset < 0 || k.End() < k.Offset) {
 			t.Errorf("chunk from %d to %d, want 0 <= from <= to", k.Offset, k.End())
 		}
-		if d := in.decode(subject, data, ""); (d.Command == nil) == (d.Invalid == nil) {
+		if d := in.decode(subject, data, nil); (d.Command == nil) == (d.Invalid == nil) {
 			t.Errorf("delivery = %+v, want either a command or an error", d)
 		}
 	})

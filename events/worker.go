@@ -23,11 +23,14 @@ type Worker struct {
 }
 
 // Answer sends an event to the inbox of a caller. It returns once the event is handed to the connection. An inbox that no longer
-// exists is not an error. Errors: unavailable.
+// exists is not an error. Errors: permission_denied for a subject that is no inbox of the event's tenant, unavailable.
 func (w *Worker) Answer(inbox string, ev *schemas.Event) error {
 	body, err := ev.Encode()
 	if err != nil || inbox == "" {
 		return err
+	}
+	if !isReply(ev.Tenant, inbox) {
+		return errNoInbox(ev.Tenant, inbox)
 	}
 	m := &nats.Msg{Subject: inbox, Data: body, Header: nats.Header{headerType: {string(ev.Type)}}}
 	return wrap(w.conn.nc.PublishMsg(m), "answer the caller")
@@ -68,10 +71,26 @@ type Incarnation struct {
 	Listener *Listener
 }
 
-// NewIncarnation acquires the lease of a worker id. Errors: unavailable.
-func (w *Worker) NewIncarnation(ctx context.Context, worker string) (*Incarnation, error) {
+// Lineage is what a worker keeps of its incarnations where it alone can: it shows that an earlier incarnation has ended.
+type Lineage struct {
+	// Begin records that an incarnation is about to acquire the lease, and returns earlier ones, which must have ended. Default: none
+	// is known, and a lease that was not released has to expire.
+	Begin func(incarnation string) (earlier []string, err error)
+	// Waiting is called when the lease of another incarnation has to expire. Default: none.
+	Waiting func(holder string)
+}
+
+// NewIncarnation acquires the lease of a worker id; see [Worker.AcquireLease]. Errors: those of AcquireLease and of Begin.
+func (w *Worker) NewIncarnation(ctx context.Context, worker string, lineage Lineage) (*Incarnation, error) {
 	id := ulid.Make().String()
-	lease, err := w.AcquireLease(ctx, worker, id)
+	var earlier []string
+	if lineage.Begin != nil {
+		var err error
+		if earlier, err = lineage.Begin(id); err != nil {
+			return nil, err
+		}
+	}
+	lease, err := w.AcquireLease(ctx, worker, id, earlier, lineage.Waiting)
 	if err != nil {
 		return nil, err
 	}

@@ -69,6 +69,7 @@ func coded(code schemas.Code) *schemas.Error { return &schemas.Error{Code: code}
 
 // cell is a NATS server with the cell's streams.
 type cell struct {
+	begun  map[string][]string // the incarnations by worker, as their data folders keep them
 	t      testing.TB
 	ctx    context.Context
 	server *embedded.Server
@@ -150,7 +151,7 @@ func (c *cell) worker(id string, edit ...func(*processor.Config)) *rig {
 	m, err := membership.Join(c.ctx, r.conn.Conn, processor.Config{
 		Worker: id, Providers: map[string]sandbox.Provider{"local": r.provider}, DefaultProvider: "local",
 		Workspaces: filepath.Join(c.dir, "workspaces"), Log: zerolog.New(r.log),
-	}, func(cfg *processor.Config) {
+	}, c.begin(id), func(cfg *processor.Config) {
 		cfg.Answer = r.answer
 		for _, e := range edit {
 			e(cfg)
@@ -196,11 +197,36 @@ func (r *rig) die() {
 	r.cell.lapse(r.Config().Worker)
 }
 
+// begin is what the data folder of a worker does; see events.Lineage.
+func (c *cell) begin(worker string) func(string) ([]string, error) {
+	return func(incarnation string) ([]string, error) {
+		earlier := c.begun[worker]
+		if c.begun == nil {
+			c.begun = make(map[string][]string)
+		}
+		c.begun[worker] = append([]string{incarnation}, earlier...)
+		return earlier, nil
+	}
+}
+
+// takeLease takes the lease from a live worker.
+func (c *cell) takeLease(worker string) *events.Lease {
+	c.t.Helper()
+	workers, err := c.conn.Workers(c.ctx)
+	c.must(err)
+	var holders []string
+	for _, w := range workers {
+		holders = append(holders, w.Incarnation)
+	}
+	lease, err := c.conn.AcquireLease(c.ctx, worker, "another", holders, nil)
+	c.must(err)
+	return lease
+}
+
 // lapse ends a worker's lease at once, as its TTL would.
 func (c *cell) lapse(worker string) {
 	c.t.Helper()
-	lease, err := c.conn.AcquireLease(c.ctx, worker, "another")
-	c.must(err)
+	lease := c.takeLease(worker)
 	ctx, cancel := context.WithCancel(c.ctx)
 	cancel()
 	c.must(lease.Run(ctx, func(context.Context) {}))

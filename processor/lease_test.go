@@ -1,6 +1,7 @@
 package processor_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -79,9 +80,7 @@ func TestTakenLeaseFencesItsWorker(t *testing.T) {
 	c.send(cmd)
 	c.output(processOf(cmd), "on")
 	// Another incarnation takes the lease: the next renewal of the old one fails.
-	if _, err := c.conn.AcquireLease(c.ctx, "w1", "another"); err != nil {
-		t.Fatal(err)
-	}
+	taken := c.takeLease("w1")
 	select {
 	case <-w.done:
 	case <-c.ctx.Done():
@@ -95,6 +94,9 @@ func TestTakenLeaseFencesItsWorker(t *testing.T) {
 		<-w.provider.sandboxes()[0].Done()
 	}
 	// The new incarnation recovers what the old one ran.
+	ctx, cancel := context.WithCancel(c.ctx)
+	cancel()
+	c.must(taken.Run(ctx, func(context.Context) {}))
 	again := c.worker("w1")
 	wantFields(t, c.result(c.awaitType(processOf(cmd), schemas.TypeProcessLost)), schemas.Result{Reason: schemas.ReasonLost})
 	if got := again.log.of("command_lost"); len(got) != 1 || got[0]["command_id"] != processOf(cmd) || got[0]["session_id"] == "" {

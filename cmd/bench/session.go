@@ -80,7 +80,7 @@ func (b *bench) testbed(ctx context.Context, provider sandbox.Provider, dir stri
 	member, err := membership.Join(ctx, conn, processor.Config{
 		Worker: "bench", Templates: parking{park}, Workspaces: filepath.Join(dir, "ws"), StopGrace: time.Second, SweepEvery: 100 * time.Millisecond,
 		Providers: map[string]sandbox.Provider{provider.Name(): provider}, DefaultProvider: provider.Name(),
-	}, nil)
+	}, nil, nil)
 	if err != nil {
 		return nil, err
 	}

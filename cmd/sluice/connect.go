@@ -224,7 +224,7 @@ func (f *hostFinder) config() (hostConfig, error) {
 		choice = node.Choice{} // only providers without isolation are left
 	}
 	return hostConfig{folder: f.folder, cell: f.cell, node: node.Config{
-		Worker: worker, Provider: choice.Default, Allowed: append(choice.Allowed, node.Unisolated()...), Limits: f.own.limits, Image: f.own.image, Progress: f.progress,
+		Worker: worker, Begin: f.folder.begin, Provider: choice.Default, Allowed: append(choice.Allowed, node.Unisolated()...), Limits: f.own.limits, Image: f.own.image, Progress: f.progress,
 		RunFolder: run, Workspaces: f.folder.join("workspaces"), Log: zerolog.Nop(),
 		// A process that still runs when this host ends was left by its user: it ends at once.
 		Grace: time.Millisecond, Templates: f.templates, Getenv: f.getenv,

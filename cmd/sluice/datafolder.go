@@ -23,6 +23,7 @@ import (
 //	server.json  how to connect to that process; removed when it ends
 //	token        the token of its NATS server (0600)
 //	worker-id    the id of this machine's worker
+//	incarnations of that worker, newest first
 //	nats/        the streams
 //	workspaces/  <tenant>/<thread>
 type dataFolder struct{ path string }
@@ -157,6 +158,22 @@ func (f *dataFolder) storedToken() string {
 // workerID is the id of this folder's worker.
 func (f *dataFolder) workerID() (string, error) {
 	return f.text("worker-id", func() string { return "w" + strings.ToLower(rand.Text()[:12]) })
+}
+
+// maxIncarnations is how many incarnations the folder remembers: the last to hold the lease may be followed by some that died before
+// they acquired it.
+const maxIncarnations = 16
+
+// begin records the next incarnation of this folder's worker and returns those before it, newest first; see [events.Lineage]. The
+// folder's lock shows that they have ended. A copy of the folder does not know the later ones of the original.
+func (f *dataFolder) begin(incarnation string) (earlier []string, err error) {
+	body, err := os.ReadFile(f.join("incarnations"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "read incarnations: %w", err)
+	}
+	earlier = strings.Fields(string(body))
+	earlier = earlier[:min(len(earlier), maxIncarnations-1)]
+	return earlier, f.write("incarnations", []byte(incarnation+"\n"+strings.Join(earlier, "\n")+"\n"))
 }
 
 // maxSocketFolder is the longest path of a folder for unix sockets: a socket's path has about 100 bytes on every system.

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -132,4 +134,19 @@ func TestDoctorListsChecks(t *testing.T) {
 	got.check(t).exits(0).printsPart("none is running")
 	s := c.up()
 	c.run("doctor").check(t).printsPart(s.url)
+}
+
+// Promises 16: the folder remembers the last incarnations of its worker.
+func TestFolderRemembersIncarnations(t *testing.T) {
+	f, err := openFolder(t.TempDir())
+	testkit.Must(t, err)
+	var want []string
+	for i := range 2 * maxIncarnations {
+		id := fmt.Sprint("i", i)
+		got, err := f.begin(id)
+		testkit.Must(t, err)
+		testkit.Equal(t, "incarnations before "+id, slices.Concat(got, []string{}), slices.Concat(want, []string{}))
+		want = append([]string{id}, want...)
+		want = want[:min(len(want), maxIncarnations-1)]
+	}
 }

@@ -262,3 +262,42 @@ func TestAFrozenWorkerThatWakesIsFenced(t *testing.T) {
 		f.must(err)
 	}
 }
+
+const waitsForLease = "waiting for the lease to expire"
+
+// Promises 16: the second of two workers with one id is refused, and the first one keeps its lease.
+func TestSecondWorkerWithOneIDIsRefused(t *testing.T) {
+	f := newFleet(t, "w1")
+	process, _, _ := f.runTicker("t1")
+	second := newCLI(t)
+	second.env["WORKER_ID"], second.env["SLUICE_NATS_TOKEN"] = "w1", fleetToken
+	got := second.run("worker", "--nats", f.server.URL(), "--provider", "local", "--lease", "2s", "--partitions", "1", "--log-format", "json")
+	got.wantError(t, schemas.CodeConflict, "worker id w1 is in use", "WORKER_ID")
+	r, err := f.client.Exec(f.ctx, client.Request{Thread: "t1", Command: "echo", Args: []string{"on"}})
+	f.must(err)
+	testkit.Equal(t, "epoch", r.Epoch, uint64(1))
+	last, err := f.conn.Caller().Last(f.ctx, schemas.DefaultTenant, "t1", process)
+	f.must(err)
+	testkit.Equal(t, "last record of the running process", last.Type, schemas.TypeProcessStarted)
+	if log := f.workers["w1"].stderr.String(); strings.Contains(log, "lease lost") {
+		t.Errorf("log of the first worker = %s, want no lost lease", log)
+	}
+}
+
+// Promises 16: a killed worker takes its own lease over at once; another one with its id waits until the lease has expired.
+func TestKilledWorkerRestartsAtOnce(t *testing.T) {
+	f := newFleet(t, "w1")
+	for range rounds() {
+		f.workers["w1"].kill()
+		f.start("w1")
+		if log := f.workers["w1"].stderr.String(); strings.Contains(log, waitsForLease) {
+			t.Fatalf("log = %s, want no wait for the worker's own lease", log)
+		}
+	}
+	f.workers["w1"].kill()
+	f.must(os.Remove(filepath.Join(f.homes["w1"].data, "incarnations")))
+	f.start("w1")
+	if log := f.workers["w1"].stderr.String(); !strings.Contains(log, waitsForLease) {
+		t.Errorf("log = %s, want it to say %q", log, waitsForLease)
+	}
+}

@@ -128,6 +128,7 @@ func (m *Main) setUpWorker(ctx context.Context, g *globals, w *workerFlags) (_ *
 	if s.node.Worker, err = m.workerID(s.folder); err != nil {
 		return nil, err
 	}
+	s.node.Begin = s.folder.begin
 	if s.node.RunFolder, err = s.folder.runFolder(); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,9 @@ package membership
 
 import (
 	"context"
+	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/processor"
@@ -19,13 +22,20 @@ type Membership struct {
 
 var _ events.Runner = (*processor.Worker)(nil)
 
-// Join acquires the lease of cfg.Worker and makes the worker. It sets the fields of cfg that a connection provides; wrap may change
-// them, such as to observe the records. wrap may be nil. Errors: unavailable, those of [processor.New].
-func Join(ctx context.Context, conn *events.Conn, cfg processor.Config, wrap func(*processor.Config)) (*Membership, error) {
+// Join acquires the lease of cfg.Worker and makes the worker. begin is [events.Lineage]'s; it may be nil. Join sets the fields of cfg
+// that a connection provides; wrap may change them, such as to observe the records. wrap may be nil. Errors: those of
+// [events.Worker.NewIncarnation] and [processor.New].
+func Join(ctx context.Context, conn *events.Conn, cfg processor.Config, begin func(incarnation string) (earlier []string, err error), wrap func(*processor.Config)) (*Membership, error) {
 	w := conn.Worker()
-	incarnation, err := w.NewIncarnation(ctx, cfg.Worker)
+	incarnation, err := w.NewIncarnation(ctx, cfg.Worker, events.Lineage{Begin: begin, Waiting: func(holder string) {
+		cfg.Log.Warn().Str("incarnation", holder).Msg("another incarnation of this worker id holds its lease: waiting for the lease to expire")
+	}})
 	if err != nil {
 		return nil, err
+	}
+	refusals := cfg.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute})
+	incarnation.Listener.OnRefusedInbox = func(subject, inbox string, total uint64) {
+		refusals.Warn().Str("subject", subject).Str("inbox", inbox).Uint64("total", total).Msg("a caller's inbox is not below _INBOX: it gets no answer")
 	}
 	cfg.Incarnation, cfg.LeaseHeld, cfg.Subscriptions = incarnation.ID, incarnation.Lease.Holds, incarnation.Listener
 	cfg.Records, cfg.Sessions, cfg.Roster, cfg.History = w.Records, w.Sessions, w.Roster, history{w.Records, w.Logs}

@@ -26,6 +26,8 @@ import (
 type Config struct {
 	// Worker is the id of the worker. It stays the same after a restart.
 	Worker string
+	// Begin records an incarnation of the worker; see [events.Lineage]. Default: the lease of a worker that was killed has to expire.
+	Begin func(incarnation string) (earlier []string, err error)
 	// Topology configures the streams of the cell. The zero value suits one machine.
 	Topology events.Topology
 	// Provider is the provider of commands that name none. When it is empty, such commands are rejected.
@@ -158,14 +160,14 @@ func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Pro
 		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
 		ImageProvider: imageProvider(providers), Image: n.cfg.Image, Limits: n.cfg.Limits,
 		MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, Log: n.cfg.Log,
-	}, func(c *processor.Config) {
+	}, n.cfg.Begin, func(c *processor.Config) {
 		c.Records, c.Roster = n.observer.Records(c.Records), roster{c.Roster, n.templates}
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		n.worker.Store(member.Worker)
+		err = member.Worker.Recover(ctx)
 	}
-	n.worker.Store(member.Worker)
-	if err := member.Worker.Recover(ctx); err != nil {
+	if err != nil {
 		if ctx.Err() == nil {
 			n.leaveAll(providers)
 		}

@@ -1,0 +1,97 @@
+package events
+
+import (
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// A worker may publish on every subject of its cell, and a caller names the subject of its answers. So a worker answers on inboxes
+// alone: else a caller would write records, leases and streams with the worker's rights.
+
+// maxInbox is the most bytes of an inbox.
+const maxInbox = 256
+
+// isInbox reports whether a subject is an inbox of a tenant: below _INBOX or _INBOX_<tenant>, without a wildcard and without a $.
+func isInbox(tenant, subject string) bool {
+	rest, ok := strings.CutPrefix(subject, "_INBOX")
+	if !ok || len(subject) > maxInbox {
+		return false
+	}
+	if own, ok := strings.CutPrefix(rest, "_"); ok {
+		if rest, ok = strings.CutPrefix(own, tenant); !ok || tenant == "" {
+			return false
+		}
+	}
+	if len(rest) < 2 || rest[0] != '.' || rest[len(rest)-1] == '.' {
+		return false
+	}
+	for i := range len(rest) {
+		switch c := rest[i]; {
+		case c <= ' ' || c >= 0x7f || c == '*' || c == '>' || c == '$':
+			return false
+		case c == '.' && rest[i+1] == '.': // the last byte is no dot
+			return false
+		}
+	}
+	return true
+}
+
+// The prefixes of a reply subject that nats-server has rewritten. It lets no client send such a reply subject.
+const (
+	serviceReply = "_R_."  // from another account, to which the server returns the answer
+	gatewayReply = "_GR_." // from another cluster: two hashes and the caller's reply subject follow
+)
+
+// isReply reports whether the reply subject of a message is an inbox of a tenant.
+func isReply(tenant, subject string) bool {
+	if strings.HasPrefix(subject, serviceReply) {
+		return true
+	}
+	if rest, ok := strings.CutPrefix(subject, gatewayReply); ok {
+		parts := strings.SplitN(rest, ".", 3)
+		return len(parts) == 3 && (strings.HasPrefix(parts[2], serviceReply) || isInbox(tenant, parts[2]))
+	}
+	return isInbox(tenant, subject)
+}
+
+// refuse reports a subject that is no inbox. Its caller gets no answer.
+func (l *Listener) refuse(subject, inbox string) {
+	total := l.refused.Add(1)
+	if l.OnRefusedInbox != nil {
+		l.OnRefusedInbox(subject, inbox[:min(len(inbox), maxInbox)], total)
+	}
+}
+
+// eventInbox returns the inbox that a command's header names; empty when it is none.
+func (l *Listener) eventInbox(tenant, subject string, header nats.Header) string {
+	inbox := header.Get(headerInbox)
+	if inbox != "" && !isInbox(tenant, inbox) {
+		l.refuse(subject, inbox)
+		return ""
+	}
+	return inbox
+}
+
+// replyInbox returns the reply subject of a message; empty when it is no inbox.
+func (l *Listener) replyInbox(tenant string, m *nats.Msg) string {
+	if m.Reply != "" && !isReply(tenant, m.Reply) {
+		l.refuse(m.Subject, m.Reply)
+		return ""
+	}
+	return m.Reply
+}
+
+// respond answers a message. A caller without an answer asks again.
+func (l *Listener) respond(tenant string, m *nats.Msg, header nats.Header, body []byte) {
+	if inbox := l.replyInbox(tenant, m); inbox != "" {
+		_ = l.conn.nc.PublishMsg(&nats.Msg{Subject: inbox, Header: header, Data: body})
+	}
+}
+
+// errNoInbox is the error of an answer to a subject that is no inbox.
+func errNoInbox(tenant, subject string) error {
+	return schemas.Errorf(schemas.CodePermissionDenied, "answer the caller: %q is no inbox: use a subject below _INBOX or _INBOX_%s", subject[:min(len(subject), maxInbox)], tenant)
+}
