@@ -13,6 +13,9 @@
 //	publisher     events, answers and log lines, and the fence that stops them when the lease is lost
 //	work          background functions, a mutex for each key, timeouts
 //
+// In session, Sessions holds the threads, entries writes them to KV and sandboxes owns their sandboxes. In run, Runs holds the runs,
+// follower takes a running process to its end and recorder writes the records.
+//
 // Worker only wires them, and is what a transport calls. What a worker keeps in memory can be rebuilt from the streams, the buckets
 // and its sandboxes. It knows NATS only by the interfaces it declares.
 package processor

@@ -265,7 +265,7 @@ func (rs *Runs) accept(ctx context.Context, d *schemas.Delivery, t *session.Thre
 	if run.turn != nil {
 		record.Op, record.User = schemas.OpMessage, run.user
 	}
-	run.accepted = rs.event(run, schemas.TypeProcessAccepted, record)
+	run.accepted = rs.recorder.event(run, schemas.TypeProcessAccepted, record)
 	seq, err := rs.cfg.Records.Append(ctx, run.accepted, after)
 	if err != nil {
 		rs.leave(run)
@@ -285,38 +285,12 @@ func (rs *Runs) accept(ctx context.Context, d *schemas.Delivery, t *session.Thre
 	}
 	rs.SawSeq(seq)
 	run.seq = seq
-	rs.answerAccepted(d, run)
+	rs.recorder.answerAccepted(d, run)
 	go func() {
 		defer rs.ending.Done()
 		rs.runToEnd(run, func(result *schemas.Result) error { return rs.execute(run, result) })
 	}()
 	return verdict(stepRun, "", nil)
-}
-
-// acceptDelay is the time after which a caller gets the acceptance of its command. A command that ends before needs no such
-// answer: its end says as much.
-const acceptDelay = 5 * time.Millisecond
-
-// answerAccepted answers the caller of a command that does not end at once.
-func (rs *Runs) answerAccepted(d *schemas.Delivery, run *Run) {
-	switch {
-	case d.Inbox == "":
-	case d.Durable: // its caller has waited in the queue already
-		rs.publisher.Answer(d.Inbox, run.accepted)
-	default:
-		inbox := d.Inbox
-		timer := time.AfterFunc(acceptDelay, func() {
-			run.mu.Lock()
-			notified := run.notified
-			run.mu.Unlock()
-			if !notified {
-				rs.publisher.Answer(inbox, run.accepted)
-			}
-		})
-		run.mu.Lock()
-		run.acceptTimer = timer
-		run.mu.Unlock()
-	}
 }
 
 // onDuplicateKey answers a command whose key was taken.

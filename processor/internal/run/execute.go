@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/processor/internal/session"
-	"github.com/sluice-dev/sluice/processor/internal/work"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -61,7 +60,7 @@ func (rs *Runs) execute(run *Run, result *schemas.Result) error {
 		return err
 	}
 	run.started(proc)
-	return rs.follow(run, proc, rs.recordStart(run, proc, sb.ID()), rs.newCapture(run), nil, result)
+	return rs.follower.follow(run, proc, rs.recorder.recordStart(run, proc, sb.ID()), rs.follower.newCapture(run), nil, result)
 }
 
 // start starts the process in the thread's sandbox. Errors: errKilledEarly; *sandbox.StartError when the command is at fault; lost
@@ -120,67 +119,5 @@ func (rs *Runs) gone(ctx context.Context, sb sandbox.Sandbox, err error) bool {
 		return true
 	case <-wait.C:
 		return false // the sandbox is there
-	}
-}
-
-// recording waits for a record that is on its way, and returns its sequence.
-type recording func(context.Context) (uint64, error)
-
-// recordStart records the start without waiting. When it cannot, the process still runs, and its end follows on accepted.
-func (rs *Runs) recordStart(run *Run, proc sandbox.Process, sandboxID string) recording {
-	err := rs.publisher.CheckLease()
-	if err == nil {
-		var wait recording
-		wait, err = rs.cfg.Records.AppendAsync(rs.event(run, schemas.TypeProcessStarted, schemas.Started{
-			Fingerprint: run.fingerprint, Command: run.exec.Command, PID: proc.PID(), Sandbox: sandboxID, Epoch: run.epoch, Retry: run.exec.Retry,
-		}), run.seq)
-		if err == nil {
-			return wait
-		}
-	}
-	return func(context.Context) (uint64, error) { return 0, err }
-}
-
-// follow takes a running process to its end. out is the capture of the output that is stored already, and after where that ends.
-func (rs *Runs) follow(run *Run, proc sandbox.Process, recorded recording, out *capture, after *schemas.LogRange, result *schemas.Result) error {
-	ctx := rs.background.Context()
-	stopInput := run.input.serve(ctx, run, proc)
-	outputErr := rs.pump(run, proc, out, after, result)
-	// Only the exit record, or the loss of the sandbox, ends a process: neither the end of its output nor of the worker does.
-	exit, err := proc.Wait(context.WithoutCancel(ctx))
-	stopInput()
-	if err != nil {
-		return err
-	}
-	if seq, err := recorded(ctx); err == nil {
-		rs.SawSeq(seq)
-		run.seq = seq
-	} else if !rs.publisher.Fenced() {
-		run.log(rs.publisher.Log.Warn().Err(err)).Msg("started not recorded")
-	}
-	fill(result, exit)
-	result.SetOutput(schemas.Stdout, out.stdout.kept, exit.Stdout)
-	result.SetOutput(schemas.Stderr, out.stderr.kept, exit.Stderr)
-	if exit.Limit != nil {
-		result.Error = schemas.AsError(exit.Limit)
-	}
-	if outputErr != nil {
-		rs.reportGap(run, schemas.Stdout, out.stdout.stored.Load(), exit.Stdout, outputErr.Error())
-		rs.reportGap(run, schemas.Stderr, out.stderr.stored.Load(), exit.Stderr, outputErr.Error())
-		result.Error = schemas.Errorf(schemas.CodeOf(outputErr), "output of process %s could not be stored, and it was killed: %w", run.process, outputErr)
-	}
-	return nil
-}
-
-func fill(r *schemas.Result, e sandbox.Exit) {
-	r.Reason, r.ExitCode, r.Signal, r.Killed = e.Reason, e.Code, int(e.Signal), e.Killed
-	r.Success = e.Reason == schemas.ReasonExited && e.Code == 0
-	if e.Reason == schemas.ReasonLost {
-		r.ExitCode = schemas.ExitSluiceFailed
-	}
-	r.UserMS, r.SystemMS, r.MaxRSSBytes = work.Millis(e.UserTime), work.Millis(e.SystemTime), e.MaxRSS
-	if !e.Started.IsZero() {
-		r.Timestamp = e.Started.UTC()
-		r.DurationMS = work.Millis(e.Ended.Sub(e.Started))
 	}
 }

@@ -93,12 +93,6 @@ func (run *Run) log(line *zerolog.Event) *zerolog.Event {
 	return publisher.LogCommand(line, run.process, run.thread.ID, run.thread.Session.ID, run.attempt)
 }
 
-// event makes an event of the run's process.
-func (rs *Runs) event(run *Run, typ schemas.EventType, data any) *schemas.Event {
-	t := run.thread
-	return rs.publisher.Event(typ, t.Tenant, t.ID, t.Session.ID, run.process, data)
-}
-
 // maxInboxes is how many callers of one process get its end. Further ones find it in the record.
 const maxInboxes = 256
 

@@ -1,12 +1,3 @@
-// Package run owns the processes of a worker, from a command's acceptance to the record of its end.
-//
-//	HandleCommand ──► admit ──► accepted (the key is taken) ──► sandbox ──► started ──► output ──► exited
-//	                    │            │                                                              │
-//	                    │            └─ the key was taken before: collide ──► replay, attach,       └──► inbox
-//	                    └─ refuse, decline, forward, reject                   lost, run again
-//
-// The tables that decide, admit, collide and resume, are in decide.go. A process that an earlier incarnation started comes in by
-// Resume instead, and takes the same way from its output on.
 package run
 
 import (
@@ -95,6 +86,8 @@ type Runs struct {
 	publisher  *publisher.Publisher
 	background *work.Background
 	sessions   *session.Sessions
+	recorder   *recorder
+	follower   *follower
 
 	mu          sync.Mutex
 	runs        map[string]*Run // by key
@@ -108,10 +101,19 @@ type Runs struct {
 
 // New starts nothing.
 func New(cfg Config) *Runs {
-	return &Runs{
+	rs := &Runs{
 		cfg: cfg, publisher: cfg.Publisher, background: cfg.Background, sessions: cfg.Sessions,
 		runs: make(map[string]*Run), recoverFrom: math.MaxUint64,
 	}
+	rs.recorder = &recorder{
+		records: cfg.Records, history: cfg.History, timeouts: cfg.Timeouts,
+		publisher: cfg.Publisher, background: cfg.Background, sawSeq: rs.SawSeq,
+	}
+	rs.follower = &follower{
+		maxRecord: cfg.MaxRecord, openOutput: cfg.OpenOutput, replayLog: cfg.Replay,
+		publisher: cfg.Publisher, background: cfg.Background, recorder: rs.recorder,
+	}
+	return rs
 }
 
 func key(tenant, process string) string { return tenant + "." + process }

@@ -143,7 +143,7 @@ func (ss *Sessions) tryClaim(ctx context.Context, tenant, id string, want *Reque
 			}
 		}
 		if !alive && !want.expired && orphanExpired(s, now) {
-			if err := ss.deleteOrphan(ctx, s, revision); err != nil && !errors.Is(err, schemas.ErrConflict) {
+			if err := ss.entries.deleteOrphan(ctx, s, revision); err != nil && !errors.Is(err, schemas.ErrConflict) {
 				return Claim{}, err
 			}
 			return Claim{}, errRaced // the next try finds no session
@@ -164,7 +164,7 @@ func (ss *Sessions) tryClaim(ctx context.Context, tenant, id string, want *Reque
 	}
 	t := newThread(tenant, id, template, now)
 	s.Owner, s.Epoch, s.Workspace = ss.publisher.Worker, s.Epoch+1, filepath.Join(ss.cfg.Workspaces, tenant, id)
-	ss.stamp(t, s)
+	ss.entries.stamp(t, s)
 	revision, err = ss.cfg.Store.SaveSession(ctx, s, revision)
 	if errors.Is(err, schemas.ErrConflict) {
 		return Claim{}, errRaced
@@ -173,7 +173,7 @@ func (ss *Sessions) tryClaim(ctx context.Context, tenant, id string, want *Reque
 		return Claim{}, err
 	}
 	t.Session, t.stored, t.revision, t.saved = *s, *s, revision, now
-	ss.publisher.Publish(ctx, ss.event(t, typ, s))
+	ss.publisher.Publish(ctx, ss.entries.event(t, typ, s))
 	return Claim{Thread: t, Owner: ss.publisher.Worker, session: &t.Session, created: typ == schemas.TypeSessionCreated}, nil
 }
 
@@ -234,9 +234,9 @@ func (ss *Sessions) Adopt(ctx context.Context, provider string, sb sandbox.Attac
 	t := newThread(owned.Tenant, spec.Thread, template, now)
 	t.saved, t.warm = now, true // the cold start was when the sandbox was created
 	s.Epoch, s.State, s.Sandbox, s.Parked = s.Epoch+1, schemas.SandboxRunning, sb.ID(), false
-	ss.stamp(t, s)
+	ss.entries.stamp(t, s)
 	t.Session, t.stored = *s, *s
-	t.attempt = ss.runningAttempt(t, sb)
+	t.attempt = ss.sandboxes.runningAttempt(t, sb)
 	// The ownership comes before the session: were the new epoch in the session alone, the sandbox would look like another owner's.
 	if err := sb.SetOwner(ownershipOf(t).String()); err != nil {
 		// The disk may be full. The sandbox is of use now; after another crash it is not found again.
@@ -254,7 +254,7 @@ func (ss *Sessions) Adopt(ctx context.Context, provider string, sb sandbox.Attac
 	if !ss.add(t) {
 		return nil, ss.leavingError()
 	}
-	ss.background.Go(func() { ss.watch(t, t.attempt) })
-	ss.publisher.Publish(ctx, ss.event(t, schemas.TypeSessionReused, s))
+	ss.background.Go(func() { ss.sandboxes.watch(t, t.attempt) })
+	ss.publisher.Publish(ctx, ss.entries.event(t, schemas.TypeSessionReused, s))
 	return t, nil
 }

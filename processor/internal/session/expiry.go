@@ -8,9 +8,6 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// maxStale is how old the last activity in KV may be, unless the idle timeout asks for less: no command waits for a write to KV.
-const maxStale = 30 * time.Second
-
 // Sweep looks at every thread once: it ends the sessions that have expired, parks idle ones, and saves their activity. It returns
 // the ends that it started.
 func (ss *Sessions) Sweep(ctx context.Context) []*Termination {
@@ -18,84 +15,24 @@ func (ss *Sessions) Sweep(ctx context.Context) []*Termination {
 	for _, t := range ss.all() {
 		now := time.Now()
 		t.mu.Lock()
-		expired, parkable, stale := ss.expired(t, now), t.parkable(now), ss.stale(t, now)
+		expired, parkable, stale := ss.entries.expired(t, now), t.parkable(now), ss.entries.stale(t, now)
 		t.mu.Unlock()
 		switch {
 		case expired:
-			end, err := ss.terminate(t, &Termination{event: schemas.TypeSessionExpired}, func() bool { return ss.expired(t, time.Now()) })
+			end, err := ss.terminate(t, &Termination{event: schemas.TypeSessionExpired}, func() bool { return ss.entries.expired(t, time.Now()) })
 			if err == nil && end != nil {
 				started = append(started, end)
 			}
 		case parkable:
-			ss.park(t)
+			ss.sandboxes.park(t)
 		case stale:
-			ss.update(t, update{edit: func(*schemas.Session) {}})
+			ss.entries.update(t, update{edit: func(*schemas.Session) {}})
 		}
 		if ctx.Err() != nil {
 			break
 		}
 	}
 	return started
-}
-
-// expired reports whether a session has run nothing for its idle timeout, or has reached its deadline. The caller holds t.mu.
-func (ss *Sessions) expired(t *Thread, now time.Time) bool {
-	if t.termination != nil {
-		return false
-	}
-	if d := t.stored.Deadline; !d.IsZero() && now.After(d) {
-		return true
-	}
-	return t.busy == 0 && now.Sub(t.lastUsed) > ss.idleTimeout(&t.stored, t.Template)
-}
-
-// stale reports whether the session's activity should be saved. The caller holds t.mu.
-func (ss *Sessions) stale(t *Thread, now time.Time) bool {
-	every := min(maxStale, ss.idleTimeout(&t.stored, t.Template)/4)
-	return t.termination == nil && now.Sub(t.saved) > every && (t.busy > 0 || t.lastUsed.After(t.saved))
-}
-
-// parkable reports whether the thread's sandbox is running and has been idle for the template's park time. The caller holds t.mu.
-func (t *Thread) parkable(now time.Time) bool {
-	after, a := time.Duration(t.Template.Session.ParkAfterMS)*time.Millisecond, t.attempt
-	if after == 0 || t.busy > 0 || t.termination != nil || t.parking != nil || a == nil || now.Sub(t.lastUsed) < after {
-		return false
-	}
-	select {
-	case <-a.done:
-		return a.err == nil && a.life.state == schemas.SandboxRunning
-	default:
-		return false
-	}
-}
-
-// park ends the sandbox of an idle session. The session and its workspace stay; the next command creates another sandbox, which
-// waits until this one has ended.
-func (ss *Sessions) park(t *Thread) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.parkable(time.Now()) {
-		return // a command came since
-	}
-	a, parked := t.attempt, make(chan struct{})
-	if !ss.background.Go(func() { ss.endParked(t, a, parked) }) {
-		return
-	}
-	t.attempt, t.parking = nil, parked
-	ss.updateLocked(t, update{edit: func(s *schemas.Session) { s.Parked = true }})
-}
-
-func (ss *Sessions) endParked(t *Thread, a *sandboxAttempt, parked chan struct{}) {
-	ss.drainSlots <- struct{}{}
-	defer func() { <-ss.drainSlots }()
-	ctx, cancel := context.WithTimeout(ss.background.Context(), ss.cfg.Timeouts.SandboxEnd)
-	defer cancel()
-	_ = a.sandbox.Terminate(ctx, 0) // its error is ctx's: the supervisor still ends with the worker
-	ss.apply(t, a, occurEnd, nil)
-	t.mu.Lock()
-	t.parking = nil
-	t.mu.Unlock()
-	close(parked)
 }
 
 // SweepOrphans ends the sessions that have expired and that no worker runs: their owner has died, or has restarted since. KV holds
@@ -136,7 +73,7 @@ func (ss *Sessions) SweepOrphans(ctx context.Context) {
 			continue // the owner's clock decides
 		}
 		// A conflict: another worker claimed it, or deleted it first.
-		if err := ss.deleteOrphan(ctx, o.session, o.revision); err != nil && !errors.Is(err, schemas.ErrConflict) {
+		if err := ss.entries.deleteOrphan(ctx, o.session, o.revision); err != nil && !errors.Is(err, schemas.ErrConflict) {
 			ss.publisher.Log.Warn().Err(err).Str("thread", o.session.Thread).Msg("delete session")
 		}
 	}
@@ -167,13 +104,3 @@ func orphanExpired(s *schemas.Session, now time.Time) bool {
 }
 
 func past(t, now time.Time) bool { return !t.IsZero() && t.Before(now) }
-
-// deleteOrphan deletes an expired session that no worker runs, and reports it. Errors: conflict when another worker was first.
-func (ss *Sessions) deleteOrphan(ctx context.Context, s *schemas.Session, revision uint64) error {
-	if err := ss.cfg.Store.DeleteSession(ctx, s, revision); err != nil {
-		return err
-	}
-	ss.publisher.Publish(ctx, ss.publisher.Event(schemas.TypeSessionExpired, s.Tenant, s.Thread, s.ID, "", s))
-	ss.publisher.Log.Info().Str("thread", s.Thread).Str("session_id", s.ID).Str("dead_worker", s.Owner).Msg("session_expired")
-	return nil
-}

@@ -23,12 +23,12 @@ type Occasion struct {
 	Usage   *schemas.Usage
 }
 
-// RunHooks runs the template's hooks for an occasion. It returns the names of those that failed. Errors: the first critical hook's.
-func (ss *Sessions) RunHooks(ctx context.Context, t *Thread, o Occasion) (failed []string, err error) {
-	if ss.cfg.Hooks == nil {
+// runHooks runs the template's hooks for an occasion. It returns the names of those that failed. Errors: the first critical hook's.
+func (sbs *sandboxes) runHooks(ctx context.Context, t *Thread, o Occasion) (failed []string, err error) {
+	if sbs.hooks == nil {
 		return nil, nil
 	}
-	s := ss.Info(t)
+	s := sbs.entries.info(t)
 	data := schemas.HookData{
 		SpecVersion: schemas.Version, Phase: o.Phase, Occasion: cmp.Or(o.ID, fmt.Sprintf("%s.%d", s.ID, s.Epoch)),
 		Conversation: schemas.Conversation{Tenant: t.Tenant, Thread: t.ID, Template: s.Template, User: s.User, Session: s.ID, Epoch: s.Epoch},
@@ -41,12 +41,12 @@ func (ss *Sessions) RunHooks(ctx context.Context, t *Thread, o Occasion) (failed
 			return runHookCommand(ctx, o.Sandbox, command, stdin)
 		}
 	}
-	return ss.cfg.Hooks.Run(ctx, t.Template, data, s.Workspace, exec)
+	return sbs.hooks.Run(ctx, t.Template, data, s.Workspace, exec)
 }
 
 // terminateHooks runs the hooks of a session's end. Errors: those of any hook, critical or not, and of the deadline.
-func (ss *Sessions) terminateHooks(ctx context.Context, t *Thread, bound time.Duration) error {
-	if ss.cfg.Hooks == nil || ss.publisher.Fenced() {
+func (sbs *sandboxes) terminateHooks(ctx context.Context, t *Thread, bound time.Duration) error {
+	if sbs.hooks == nil || sbs.publisher.Fenced() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
@@ -64,12 +64,12 @@ func (ss *Sessions) terminateHooks(ctx context.Context, t *Thread, bound time.Du
 		}
 		o.Sandbox = a.sandbox
 	}
-	failed, err := ss.RunHooks(ctx, t, o)
+	failed, err := sbs.runHooks(ctx, t, o)
 	if err == nil && len(failed) > 0 {
 		err = schemas.Errorf(schemas.CodeUnavailable, "hooks failed: %q", failed)
 	}
 	if err != nil {
-		t.log(ss.publisher.Log.Warn().Err(err)).Msg("terminate hooks")
+		t.log(sbs.publisher.Log.Warn().Err(err)).Msg("terminate hooks")
 	}
 	return err
 }

@@ -9,10 +9,28 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/sluice-dev/sluice/processor/internal/publisher"
 	"github.com/sluice-dev/sluice/processor/internal/work"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
+
+// sandboxes create the sandboxes of threads, run the hooks in them, park them and end them.
+type sandboxes struct {
+	providers  map[string]sandbox.Provider
+	limits     sandbox.Limits // for what a template leaves out
+	secrets    func(t *schemas.Template) (map[string]string, error)
+	hooks      Hooks // nil: none run
+	stopGrace  time.Duration
+	timeouts   work.Timeouts
+	publisher  *publisher.Publisher
+	background *work.Background
+	entries    *entries
+	drainSlots chan struct{} // shared with Sessions
+
+	creating     context.Context // of sandboxes that are being created
+	stopCreating context.CancelFunc
+}
 
 // sandboxAttempt is an attempt to create a sandbox and, once done is closed, the sandbox.
 type sandboxAttempt struct {
@@ -24,9 +42,9 @@ type sandboxAttempt struct {
 	err     error
 }
 
-// Sandbox returns the thread's sandbox. It creates one when there is none, or the last one has ended; callers that ask meanwhile
+// get returns the thread's sandbox. It creates one when there is none, or the last one has ended; callers that ask meanwhile
 // wait for the same one. Errors: the provider's, those of a cold start, session_expired.
-func (ss *Sessions) Sandbox(ctx context.Context, t *Thread) (sandbox.Sandbox, error) {
+func (sbs *sandboxes) get(ctx context.Context, t *Thread) (sandbox.Sandbox, error) {
 	t.mu.Lock()
 	a := t.attempt
 	if a == nil || a.ended() {
@@ -34,14 +52,14 @@ func (ss *Sessions) Sandbox(ctx context.Context, t *Thread) (sandbox.Sandbox, er
 			t.mu.Unlock()
 			return nil, t.endingError()
 		}
-		a = ss.newAttempt(t)
+		a = sbs.newAttempt(t)
 		// In the background: others still wait for the sandbox when the command that asked first is killed.
-		if !ss.background.Go(func() { ss.create(t, a) }) {
+		if !sbs.background.Go(func() { sbs.create(t, a) }) {
 			t.mu.Unlock()
-			return nil, schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", ss.publisher.Worker)
+			return nil, schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", sbs.publisher.Worker)
 		}
 		t.attempt = a
-		ss.reportLocked(t, a, nil)
+		sbs.reportLocked(t, a, nil)
 	}
 	t.mu.Unlock()
 	select {
@@ -64,10 +82,10 @@ func StartError(err error) error {
 	}
 }
 
-func (ss *Sessions) newAttempt(t *Thread) *sandboxAttempt {
-	start := ss.cfg.Timeouts.Start
+func (sbs *sandboxes) newAttempt(t *Thread) *sandboxAttempt {
+	start := sbs.timeouts.Start
 	if t.Session.Image != "" {
-		start = ss.cfg.Timeouts.Pull
+		start = sbs.timeouts.Pull
 	}
 	if ms := t.Template.Session.StartTimeoutMS; ms > 0 {
 		start = time.Duration(ms) * time.Millisecond
@@ -75,13 +93,13 @@ func (ss *Sessions) newAttempt(t *Thread) *sandboxAttempt {
 	return &sandboxAttempt{
 		id:   "s" + strings.ToLower(ulid.Make().String()),
 		done: make(chan struct{}),
-		life: newLife(time.Now(), bounds{pending: start, creating: start, ending: ss.grace(t) + ss.cfg.Timeouts.SandboxEnd, running: t.stored.Deadline}),
+		life: newLife(time.Now(), bounds{pending: start, creating: start, ending: sbs.grace(t) + sbs.timeouts.SandboxEnd, running: t.stored.Deadline}),
 	}
 }
 
 // runningAttempt is a sandbox that an earlier incarnation of this worker left.
-func (ss *Sessions) runningAttempt(t *Thread, sb sandbox.Sandbox) *sandboxAttempt {
-	a := ss.newAttempt(t)
+func (sbs *sandboxes) runningAttempt(t *Thread, sb sandbox.Sandbox) *sandboxAttempt {
+	a := sbs.newAttempt(t)
 	a.id, a.sandbox = sb.ID(), sb
 	a.life.state, a.life.due = schemas.SandboxRunning, a.life.bounds.running
 	close(a.done)
@@ -89,11 +107,11 @@ func (ss *Sessions) runningAttempt(t *Thread, sb sandbox.Sandbox) *sandboxAttemp
 }
 
 // grace is the time between SIGTERM and SIGKILL when a request sets none.
-func (ss *Sessions) grace(t *Thread) time.Duration {
+func (sbs *sandboxes) grace(t *Thread) time.Duration {
 	if ms := t.Template.Session.StopGraceMS; ms > 0 {
 		return time.Duration(ms) * time.Millisecond
 	}
-	return ss.cfg.StopGrace
+	return sbs.stopGrace
 }
 
 // ended reports whether a new sandbox has to be created.
@@ -115,18 +133,18 @@ func (a *sandboxAttempt) ended() bool {
 }
 
 // apply takes a sandbox's life one step on and reports the new state. It returns whether there was a step; err is why it failed.
-func (ss *Sessions) apply(t *Thread, a *sandboxAttempt, o occurrence, err error) bool {
+func (sbs *sandboxes) apply(t *Thread, a *sandboxAttempt, o occurrence, err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !a.life.apply(o, time.Now()) {
 		return false
 	}
-	ss.reportLocked(t, a, err)
+	sbs.reportLocked(t, a, err)
 	return true
 }
 
 // reportLocked reports a sandbox's state. The caller holds t.mu.
-func (ss *Sessions) reportLocked(t *Thread, a *sandboxAttempt, err error) {
+func (sbs *sandboxes) reportLocked(t *Thread, a *sandboxAttempt, err error) {
 	state := a.life.state
 	if state == sandboxEnding {
 		return
@@ -135,7 +153,7 @@ func (ss *Sessions) reportLocked(t *Thread, a *sandboxAttempt, err error) {
 	if err != nil {
 		info.Error = schemas.AsError(err)
 	}
-	u := update{event: ss.event(t, eventOf(state), info)}
+	u := update{event: sbs.entries.event(t, eventOf(state), info)}
 	// A state that lasts a moment is not worth a write.
 	if state != schemas.SandboxPending && state != schemas.SandboxCreating {
 		u.edit = func(s *schemas.Session) {
@@ -145,16 +163,16 @@ func (ss *Sessions) reportLocked(t *Thread, a *sandboxAttempt, err error) {
 			s.Parked = s.Parked && state != schemas.SandboxRunning
 		}
 	}
-	ss.updateLocked(t, u)
+	sbs.entries.updateLocked(t, u)
 }
 
 // create creates a sandbox and, the first time, runs its cold start. The attempt is done when the sandbox is ready for use.
-func (ss *Sessions) create(t *Thread, a *sandboxAttempt) {
+func (sbs *sandboxes) create(t *Thread, a *sandboxAttempt) {
 	defer close(a.done)
 	t.mu.Lock()
 	due, parking := a.life.due, t.parking
 	t.mu.Unlock()
-	ctx, cancel := context.WithDeadline(ss.creating, due)
+	ctx, cancel := context.WithDeadline(sbs.creating, due)
 	defer cancel()
 	if parking != nil {
 		// The sandbox before this one uses the workspace until it has ended.
@@ -163,46 +181,46 @@ func (ss *Sessions) create(t *Thread, a *sandboxAttempt) {
 		case <-ctx.Done():
 		}
 	}
-	ss.apply(t, a, occurAsk, nil)
+	sbs.apply(t, a, occurAsk, nil)
 	begin := time.Now()
-	sb, err := ss.provide(ctx, t, a)
+	sb, err := sbs.provide(ctx, t, a)
 	took := time.Since(begin)
 	t.mu.Lock()
 	a.took = took
 	t.mu.Unlock()
 	if err == nil {
-		err = ss.coldStart(ctx, t, a, sb, took)
+		err = sbs.coldStart(ctx, t, a, sb, took)
 	}
 	if err != nil {
 		if sb != nil {
-			ss.discard(sb)
+			sbs.discard(sb)
 		}
 		a.err = err
 		o := occurFail
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			o = occurOverdue
 		}
-		ss.apply(t, a, o, err)
+		sbs.apply(t, a, o, err)
 		return
 	}
-	if !ss.apply(t, a, occurReady, nil) {
+	if !sbs.apply(t, a, occurReady, nil) {
 		t.mu.Lock()
 		ending := a.life.state == sandboxEnding
 		t.mu.Unlock()
 		if !ending { // its end was requested, and did not wait for it
-			ss.discard(sb)
+			sbs.discard(sb)
 			a.err = schemas.Errorf(schemas.CodeUnavailable, "sandbox %s of thread %s was ended before it was ready", a.id, t.ID)
 			return
 		}
 	}
 	a.sandbox = sb
-	ss.background.Go(func() { ss.watch(t, a) })
+	sbs.background.Go(func() { sbs.watch(t, a) })
 }
 
 // provide calls the provider, and does not wait for one that ignores its context. Errors: the provider's, those of the secrets,
 // deadline_exceeded.
-func (ss *Sessions) provide(ctx context.Context, t *Thread, a *sandboxAttempt) (sandbox.Sandbox, error) {
-	spec, err := ss.spec(t, a)
+func (sbs *sandboxes) provide(ctx context.Context, t *Thread, a *sandboxAttempt) (sandbox.Sandbox, error) {
+	spec, err := sbs.spec(t, a)
 	if err != nil {
 		return nil, err
 	}
@@ -211,8 +229,8 @@ func (ss *Sessions) provide(ctx context.Context, t *Thread, a *sandboxAttempt) (
 		err     error
 	}
 	result := make(chan created, 1)
-	if !ss.background.Go(func() {
-		sb, err := ss.cfg.Providers[t.Session.Provider].Create(ctx, spec)
+	if !sbs.background.Go(func() {
+		sb, err := sbs.providers[t.Session.Provider].Create(ctx, spec)
 		result <- created{sb, err}
 	}) {
 		return nil, context.Canceled
@@ -223,15 +241,15 @@ func (ss *Sessions) provide(ctx context.Context, t *Thread, a *sandboxAttempt) (
 	case <-ctx.Done():
 	}
 	// A provider's Create ends with its context. A sandbox that comes later is of no use.
-	wait := time.NewTimer(ss.cfg.Timeouts.Gone)
+	wait := time.NewTimer(sbs.timeouts.Gone)
 	defer wait.Stop()
 	select {
 	case c := <-result:
 		return c.sandbox, c.err
 	case <-wait.C:
-		ss.background.Go(func() {
+		sbs.background.Go(func() {
 			if c := <-result; c.sandbox != nil {
-				ss.discard(c.sandbox)
+				sbs.discard(c.sandbox)
 			}
 		})
 		return nil, ctx.Err()
@@ -239,16 +257,16 @@ func (ss *Sessions) provide(ctx context.Context, t *Thread, a *sandboxAttempt) (
 }
 
 // spec is the sandbox that the thread's template describes. Errors: those of the secrets.
-func (ss *Sessions) spec(t *Thread, a *sandboxAttempt) (sandbox.Spec, error) {
+func (sbs *sandboxes) spec(t *Thread, a *sandboxAttempt) (sandbox.Spec, error) {
 	template := t.Template
 	spec := sandbox.Spec{
 		ID: a.id, Thread: t.ID, Workspace: t.Session.Workspace, Image: t.Session.Image, Rootfs: template.Rootfs, Network: template.Network,
-		Limits: ss.limits(&template.Limits), Owner: ownershipOf(t).String(), Env: template.Env,
+		Limits: sandbox.LimitsOf(&template.Limits).Or(sbs.limits), Owner: ownershipOf(t).String(), Env: template.Env,
 	}
-	if ss.cfg.Secrets == nil || len(template.Secrets) == 0 {
+	if sbs.secrets == nil || len(template.Secrets) == 0 {
 		return spec, nil
 	}
-	secrets, err := ss.cfg.Secrets(template)
+	secrets, err := sbs.secrets(template)
 	if err != nil {
 		return spec, err
 	}
@@ -258,28 +276,8 @@ func (ss *Sessions) spec(t *Thread, a *sandboxAttempt) (sandbox.Spec, error) {
 	return spec, nil
 }
 
-// limits are a template's; a field that it leaves out is the worker's.
-func (ss *Sessions) limits(of *schemas.TemplateLimits) sandbox.Limits {
-	l := ss.cfg.Limits
-	for _, f := range []struct {
-		to   *int64
-		from int64
-	}{
-		{&l.MemoryBytes, of.MemoryBytes}, {&l.PIDs, of.PIDs}, {&l.TmpBytes, of.TmpBytes},
-		{&l.WorkspaceBytes, of.WorkspaceBytes}, {&l.WorkspaceFiles, of.WorkspaceFiles},
-	} {
-		if f.from != 0 {
-			*f.to = f.from
-		}
-	}
-	if of.CPUs != 0 {
-		l.CPUs = of.CPUs
-	}
-	return l
-}
-
 // coldStart runs the hooks of a session's first sandbox on this worker. Errors: the critical hook's.
-func (ss *Sessions) coldStart(ctx context.Context, t *Thread, a *sandboxAttempt, sb sandbox.Sandbox, took time.Duration) error {
+func (sbs *sandboxes) coldStart(ctx context.Context, t *Thread, a *sandboxAttempt, sb sandbox.Sandbox, took time.Duration) error {
 	t.mu.Lock()
 	warm := t.warm
 	t.mu.Unlock()
@@ -287,7 +285,7 @@ func (ss *Sessions) coldStart(ctx context.Context, t *Thread, a *sandboxAttempt,
 		return nil
 	}
 	begin := time.Now()
-	if _, err := ss.RunHooks(ctx, t, Occasion{Phase: schemas.PhaseColdStart, Sandbox: sb}); err != nil {
+	if _, err := sbs.runHooks(ctx, t, Occasion{Phase: schemas.PhaseColdStart, Sandbox: sb}); err != nil {
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 			return err
 		}
@@ -296,46 +294,89 @@ func (ss *Sessions) coldStart(ctx context.Context, t *Thread, a *sandboxAttempt,
 	t.mu.Lock()
 	t.warm = true
 	t.mu.Unlock()
-	ss.update(t, update{event: ss.event(t, schemas.TypeColdStartFinished, schemas.ColdStart{
+	sbs.entries.update(t, update{event: sbs.entries.event(t, schemas.TypeColdStartFinished, schemas.ColdStart{
 		Sandbox: a.id, SandboxMS: work.Millis(took), HooksMS: work.Millis(time.Since(begin)), Epoch: t.Session.Epoch,
 	})})
 	return nil
 }
 
 // discard ends a sandbox that no run has used.
-func (ss *Sessions) discard(sb sandbox.Sandbox) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ss.background.Context()), ss.cfg.Timeouts.SandboxEnd)
+func (sbs *sandboxes) discard(sb sandbox.Sandbox) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(sbs.background.Context()), sbs.timeouts.SandboxEnd)
 	defer cancel()
 	_ = sb.Terminate(ctx, 0) // its error is ctx's: the supervisor still ends with the worker
 }
 
 // watch reports a sandbox that ends by itself.
-func (ss *Sessions) watch(t *Thread, a *sandboxAttempt) {
+func (sbs *sandboxes) watch(t *Thread, a *sandboxAttempt) {
 	select {
 	case <-a.sandbox.Done():
-		ss.apply(t, a, occurEnd, nil)
-	case <-ss.background.Context().Done():
+		sbs.apply(t, a, occurEnd, nil)
+	case <-sbs.background.Context().Done():
 	}
 }
 
-// endSandbox ends the thread's sandbox, if it has one.
-func (ss *Sessions) endSandbox(ctx context.Context, t *Thread, grace time.Duration) {
+// end ends the thread's sandbox, if it has one.
+func (sbs *sandboxes) end(ctx context.Context, t *Thread, grace time.Duration) {
 	t.mu.Lock()
 	a := t.attempt
 	t.mu.Unlock()
 	if a == nil {
 		return
 	}
-	ss.apply(t, a, occurStop, nil)
+	sbs.apply(t, a, occurStop, nil)
 	select {
 	case <-a.done:
 	case <-ctx.Done():
-		ss.apply(t, a, occurOverdue, nil) // create ends it when it comes
+		sbs.apply(t, a, occurOverdue, nil) // create ends it when it comes
 		return
 	}
 	o := occurGone
 	if a.sandbox != nil && a.sandbox.Terminate(ctx, grace) != nil {
 		o = occurOverdue // its error is ctx's: the supervisor still ends with the worker
 	}
-	ss.apply(t, a, o, nil)
+	sbs.apply(t, a, o, nil)
+}
+
+// parkable reports whether the thread's sandbox is running and has been idle for the template's park time. The caller holds t.mu.
+func (t *Thread) parkable(now time.Time) bool {
+	after, a := time.Duration(t.Template.Session.ParkAfterMS)*time.Millisecond, t.attempt
+	if after == 0 || t.busy > 0 || t.termination != nil || t.parking != nil || a == nil || now.Sub(t.lastUsed) < after {
+		return false
+	}
+	select {
+	case <-a.done:
+		return a.err == nil && a.life.state == schemas.SandboxRunning
+	default:
+		return false
+	}
+}
+
+// park ends the sandbox of an idle session. The session and its workspace stay; the next command creates another sandbox, which
+// waits until this one has ended.
+func (sbs *sandboxes) park(t *Thread) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.parkable(time.Now()) {
+		return // a command came since
+	}
+	a, parked := t.attempt, make(chan struct{})
+	if !sbs.background.Go(func() { sbs.endParked(t, a, parked) }) {
+		return
+	}
+	t.attempt, t.parking = nil, parked
+	sbs.entries.updateLocked(t, update{edit: func(s *schemas.Session) { s.Parked = true }})
+}
+
+func (sbs *sandboxes) endParked(t *Thread, a *sandboxAttempt, parked chan struct{}) {
+	sbs.drainSlots <- struct{}{}
+	defer func() { <-sbs.drainSlots }()
+	ctx, cancel := context.WithTimeout(sbs.background.Context(), sbs.timeouts.SandboxEnd)
+	defer cancel()
+	_ = a.sandbox.Terminate(ctx, 0) // its error is ctx's: the supervisor still ends with the worker
+	sbs.apply(t, a, occurEnd, nil)
+	t.mu.Lock()
+	t.parking = nil
+	t.mu.Unlock()
+	close(parked)
 }

@@ -1,21 +1,8 @@
-// Package session owns the threads of a worker, and for each its session, its sandbox and its workspace.
-//
-//	Claim ──► created | reused ──► Sandbox, cold start once per epoch ──► Sweep: parked | expired ──► terminated
-//
-// A session is a thread's claim on one sandbox after the other. KV holds it, and change is the only place that writes it.
-// A sandbox goes through these states; transitions in lifecycle.go is the table, and each arrow is an event of that name:
-//
-//	PENDING ──► CREATING ──► RUNNING ──► COMPLETED   it ended by itself, or was parked
-//	   │           │            │
-//	   ├───────────┴────────────┼──────► FAILED      it was not created in time, or its cold start failed
-//	   │                        │
-//	   └─ any of them ──────────┴──────► TERMINATED  on request; until then it is ending, with a deadline
-//
-// A thread knows its runs only as what it can kill: packages above register them with Enter.
 package session
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -94,8 +81,8 @@ type Sessions struct {
 	claims     work.KeyedMutex // by key: one claim or one end at a time
 	drainSlots chan struct{}
 
-	creating     context.Context // of sandboxes that are being created
-	stopCreating context.CancelFunc
+	entries   *entries
+	sandboxes *sandboxes
 }
 
 // New starts nothing.
@@ -104,7 +91,12 @@ func New(cfg Config) *Sessions {
 		cfg: cfg, publisher: cfg.Publisher, background: cfg.Background,
 		threads: make(map[string]*Thread), drainSlots: make(chan struct{}, drainLimit),
 	}
-	ss.creating, ss.stopCreating = context.WithCancel(cfg.Background.Context())
+	ss.entries = &entries{store: cfg.Store, idleDefault: cfg.IdleTimeout, publisher: cfg.Publisher, background: cfg.Background}
+	ss.sandboxes = &sandboxes{
+		providers: cfg.Providers, limits: cfg.Limits, secrets: cfg.Secrets, hooks: cfg.Hooks, stopGrace: cfg.StopGrace, timeouts: cfg.Timeouts,
+		publisher: cfg.Publisher, background: cfg.Background, entries: ss.entries, drainSlots: ss.drainSlots,
+	}
+	ss.sandboxes.creating, ss.sandboxes.stopCreating = context.WithCancel(cfg.Background.Context())
 	return ss
 }
 
@@ -136,7 +128,7 @@ func (ss *Sessions) Leave() {
 
 // HandOver gives every thread up at shutdown: the next owner finds its session, and its workspace as the hooks leave it.
 func (ss *Sessions) HandOver() {
-	ss.stopCreating()
+	ss.sandboxes.stopCreating()
 	ctx, cancel := context.WithTimeout(context.Background(), ss.cfg.Timeouts.SandboxEnd)
 	defer cancel()
 	var group sync.WaitGroup
@@ -151,11 +143,22 @@ func (ss *Sessions) handOver(ctx context.Context, t *Thread) {
 	hooks := t.attempt != nil && t.termination == nil
 	t.mu.Unlock()
 	if hooks && !ss.publisher.Fenced() {
-		_ = ss.terminateHooks(ctx, t, ss.cfg.Timeouts.SandboxEnd) // its error is logged, and does not stop the shutdown
+		_ = ss.sandboxes.terminateHooks(ctx, t, ss.cfg.Timeouts.SandboxEnd) // its error is logged, and does not stop the shutdown
 	}
-	ss.endSandbox(ctx, t, 0)
+	ss.sandboxes.end(ctx, t, 0)
 	ss.cfg.Subscriptions.Unsubscribe(t.Tenant, t.ID)
 	t.Flush(ctx)
+}
+
+// Sandbox returns the thread's sandbox, and creates one when there is none, or the last one has ended. Errors: the provider's, those
+// of a cold start, session_expired.
+func (ss *Sessions) Sandbox(ctx context.Context, t *Thread) (sandbox.Sandbox, error) {
+	return ss.sandboxes.get(ctx, t)
+}
+
+// RunHooks runs the template's hooks for an occasion. It returns the names of those that failed. Errors: the first critical hook's.
+func (ss *Sessions) RunHooks(ctx context.Context, t *Thread, o Occasion) (failed []string, err error) {
+	return ss.sandboxes.runHooks(ctx, t, o)
 }
 
 // Place claims a thread that no worker owns, and makes its session when it has none.
@@ -185,7 +188,7 @@ func (ss *Sessions) Place(ctx context.Context, tenant string, req schemas.PlaceR
 	current := ss.Info(claim.Thread)
 	reply.Session = &current
 	if !claim.created && !req.Existing {
-		ss.reportReuse(claim.Thread, &current)
+		ss.entries.reportReuse(claim.Thread, &current)
 	}
 	return reply
 }
@@ -212,21 +215,6 @@ func (ss *Sessions) claimAfterEnd(ctx context.Context, claim Claim, want Request
 		}
 	}
 	return claim, nil
-}
-
-// reuseInterval is the shortest time between two session.reused events of a session: a client that asks for it before each of
-// thousands of commands a second is one user of it.
-const reuseInterval = 100 * time.Millisecond
-
-func (ss *Sessions) reportReuse(t *Thread, current *schemas.Session) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.lastUsed = time.Now()
-	if t.lastUsed.Sub(t.reuseReported) < reuseInterval {
-		return
-	}
-	t.reuseReported = t.lastUsed
-	ss.updateLocked(t, update{event: ss.event(t, schemas.TypeSessionReused, current)})
 }
 
 // Control carries out a request about a session and calls reply, once, with the outcome, now or later. A fenced worker calls
@@ -292,7 +280,7 @@ func (ss *Sessions) renew(ctx context.Context, t *Thread, req *schemas.RenewRequ
 	if ending {
 		return schemas.SessionReply{Error: schemas.AsError(t.endingError())}
 	}
-	saved, err := ss.change(ctx, t, func(s *schemas.Session) {
+	saved, err := ss.entries.change(ctx, t, func(s *schemas.Session) {
 		if req.IdleTimeoutMS > 0 {
 			s.IdleTimeoutMS = req.IdleTimeoutMS
 		}
@@ -311,4 +299,33 @@ func (ss *Sessions) start(ctx context.Context, t *Thread) schemas.SessionReply {
 	t.touch()
 	current := ss.Info(t)
 	return schemas.SessionReply{Session: &current}
+}
+
+// Info returns the thread's session as it is now.
+func (ss *Sessions) Info(t *Thread) schemas.Session { return ss.entries.info(t) }
+
+// Amend changes the session of a thread that this worker owns. Errors: session_expired when the thread has another session or
+// none here, lost, unavailable.
+func (ss *Sessions) Amend(ctx context.Context, tenant, thread, session string, edit func(*schemas.Session)) error {
+	t := ss.Find(tenant, thread)
+	if t == nil || t.Session.ID != session {
+		return schemas.Errorf(schemas.CodeSessionExpired, "worker %s does not own session %.128s of thread %s", ss.publisher.Worker, session, thread)
+	}
+	_, err := ss.entries.change(ctx, t, edit)
+	return err
+}
+
+// Owns returns nil while this worker owns a thread under an epoch, by KV and by its lease. Errors: lost, unavailable.
+func (ss *Sessions) Owns(ctx context.Context, tenant, thread string, epoch uint64) error {
+	if !ss.publisher.Fenced() {
+		s, _, err := ss.cfg.Store.Session(ctx, tenant, thread)
+		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+			return err
+		}
+		// The lease is checked last: the read may have taken long.
+		if err == nil && s.Owner == ss.publisher.Worker && s.Epoch == epoch && !ss.publisher.Fenced() {
+			return nil
+		}
+	}
+	return schemas.Errorf(schemas.CodeLost, "worker %s no longer owns thread %s under epoch %d: another worker may", ss.publisher.Worker, thread, epoch)
 }

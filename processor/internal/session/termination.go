@@ -105,13 +105,13 @@ func (ss *Sessions) end(t *Thread, end *Termination) {
 		defer func() { <-ss.drainSlots }()
 	}
 	timeouts := &ss.cfg.Timeouts
-	grace := ss.grace(t)
+	grace := ss.sandboxes.grace(t)
 	if end.grace != nil {
 		grace = *end.grace
 	}
 	t.kill(grace)
 	work.Within(t.whenIdle(), grace+timeouts.Kill+timeouts.Answer)
-	if err := ss.terminateHooks(ss.background.Context(), t, timeouts.Hooks); err != nil && end.snapshot {
+	if err := ss.sandboxes.terminateHooks(ss.background.Context(), t, timeouts.Hooks); err != nil && end.snapshot {
 		t.mu.Lock()
 		t.termination = nil
 		t.lastUsed = time.Now()
@@ -122,7 +122,7 @@ func (ss *Sessions) end(t *Thread, end *Termination) {
 	}
 	ctx, cancel := context.WithTimeout(ss.background.Context(), grace+timeouts.SandboxEnd)
 	defer cancel()
-	ss.endSandbox(ctx, t, grace)
+	ss.sandboxes.end(ctx, t, grace)
 	end.mu.Lock()
 	remove := end.remove
 	end.mu.Unlock()
@@ -166,11 +166,11 @@ func (ss *Sessions) forget(ctx context.Context, t *Thread, why schemas.EventType
 	if err := ss.publisher.CheckLease(); err != nil {
 		return last, err
 	}
-	if err := ss.delete(ctx, t); err != nil {
+	if err := ss.entries.delete(ctx, t); err != nil {
 		t.log(ss.publisher.Log.Warn().Err(err)).Msg("delete session")
 		return last, err // the event is published when the entry goes
 	}
-	ss.publisher.Publish(ctx, ss.event(t, why, last))
+	ss.publisher.Publish(ctx, ss.entries.event(t, why, last))
 	return last, nil
 }
 

@@ -1,4 +1,3 @@
-// Package registrytest checks that a provider still reads the record files that earlier versions wrote.
 package registrytest
 
 import (

@@ -16,8 +16,8 @@ import (
 
 func TestCaptureOfAGigabyteHoldsTheLimit(t *testing.T) {
 	piece := make([]byte, 256<<10)
-	rs := &Runs{cfg: Config{MaxRecord: schemas.MaxOutputLimit}}
-	out := rs.newCapture(&Run{exec: &schemas.Exec{}})
+	f := &follower{maxRecord: schemas.MaxOutputLimit}
+	out := f.newCapture(&Run{exec: &schemas.Exec{}})
 	for i := range int64(4096) {
 		out.of(schemas.Stdout).add(i*int64(len(piece)), piece)
 	}
@@ -70,13 +70,13 @@ func (w *writes) Close() (*schemas.LogRange, error) { return nil, nil }
 func TestFencedWorkerStoresNoOutput(t *testing.T) {
 	var log writes
 	p := (&publisher.Publisher{Worker: "w", LeaseHeld: func() bool { return false }})
-	rs := New(Config{
+	f := New(Config{
 		Publisher: p, Background: work.NewBackground(), MaxRecord: 1 << 20,
 		OpenOutput: func(schemas.ProcessRef, *schemas.LogRange, func(schemas.Stream, int64)) Output { return &log },
-	})
+	}).follower
 	proc, run := &printer{}, &Run{thread: &session.Thread{}, exec: &schemas.Exec{}}
 	run.started(proc)
-	err := rs.pump(run, proc, rs.newCapture(run), nil, &schemas.Result{})
+	err := f.pump(run, proc, f.newCapture(run), nil, &schemas.Result{})
 	if !errors.Is(err, schemas.ErrLost) {
 		t.Errorf("pump: %v, want lost", err)
 	}
