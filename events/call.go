@@ -139,7 +139,7 @@ func (k *Call) queue(ctx context.Context, header nats.Header) error {
 }
 
 // check reports whether a record is this command's. Workers check what they send to the inbox; a record that the call reads or
-// watches by itself was checked by nobody. Errors: conflict, invalid_argument.
+// watches by itself has had no such check. Errors: conflict, invalid_argument.
 func (k *Call) check(ev *schemas.Event) error {
 	var of struct {
 		Fingerprint string `json:"fingerprint"`

@@ -155,7 +155,7 @@ func (rs *Runs) refuse(d *schemas.Delivery, s step, why *schemas.Error) schemas.
 		if d.Durable {
 			return verdict(s, "", why)
 		}
-		// A caller falls back to CMD on unavailable alone. The detail tells a caller that has done so by then that this is no end.
+		// A caller falls back to CMD on unavailable alone. The detail marks this as no end for a caller that has done so by then.
 		why = schemas.Errorf(schemas.CodeUnavailable, "%s", why.Message).With(schemas.DetailDeclined, "now")
 	}
 	// This answer is no record, and is not stored. By its missing fingerprint a caller knows it from one.
