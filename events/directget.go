@@ -128,6 +128,9 @@ func (r *directReader) batch(ctx context.Context, req directRequest, fn func(sto
 	}
 	for {
 		m, err := nextWithin(ctx, r.sub, readTimeout)
+		if errors.Is(err, nats.ErrNoResponders) {
+			return false, noStream(r.stream)
+		}
 		if err != nil {
 			return false, wrap(err, "read "+r.stream)
 		}
@@ -140,8 +143,6 @@ func (r *directReader) batch(ctx context.Context, req directRequest, fn func(sto
 			return false, nil
 		case statusEndOfBatch:
 			return parseUint(m.Header.Get(headerPending)) > 0, nil
-		case noResponders:
-			return false, noStream(r.stream)
 		default:
 			return false, schemas.Errorf(schemas.CodeInternal, "read %s: %s %s", r.stream, m.Header.Get("Status"), m.Header.Get("Description"))
 		}

@@ -160,3 +160,18 @@ func TestMessagesAreFollowed(t *testing.T) {
 		}
 	}
 }
+
+func TestMessagesAreReadWhileTheFirstOneIsSaved(t *testing.T) {
+	for range 20 {
+		_, c := connected(t, false)
+		ctx := testkit.Context(t)
+		saved := make(chan error, 1)
+		go func() {
+			_, err := c.SaveMessage(ctx, schemas.DefaultTenant, message("t1", "p1", schemas.RoleUser, "hello"))
+			saved <- err
+		}()
+		for len(storedMessages(t, c, "t1", 1)) == 0 {
+		}
+		testkit.Must(t, <-saved)
+	}
+}

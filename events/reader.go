@@ -67,13 +67,19 @@ func decodeEvent(seq uint64, data []byte) (*schemas.Event, bool) {
 // last one read. Errors: fn's, unavailable, deadline_exceeded.
 func (r *Reader) Messages(ctx context.Context, tenant, thread string, from uint64, fn func(*schemas.Message) error) (next uint64, err error) {
 	c := r.conn
-	next, err = readStream(ctx, c, c.names.msg, c.subjects.Messages(tenant, thread), from, decodeMessage, func(m *schemas.Message) error { return markCallback(fn(m)) })
+	read := func(from uint64) (uint64, error) {
+		return readStream(ctx, c, c.names.msg, c.subjects.Messages(tenant, thread), from, decodeMessage, func(m *schemas.Message) error { return markCallback(fn(m)) })
+	}
+	next, err = read(from)
+	if errors.Is(err, schemas.ErrUnavailable) {
+		if c.noMessages(ctx) {
+			return next, nil
+		}
+		next, err = read(next) // the first message may have created the stream since
+	}
 	var own *callbackError
 	if errors.As(err, &own) {
 		return next, own.err
-	}
-	if errors.Is(err, schemas.ErrUnavailable) && c.noMessages(ctx) {
-		return next, nil
 	}
 	return next, err
 }
