@@ -30,8 +30,10 @@ func TestLimitsWithDefaults(t *testing.T) {
 		testkit.Equal(t, what, got, tt.want)
 	}
 	for what, l := range map[string]sandbox.Limits{
-		"negative memory": {MemoryBytes: -1}, "negative CPUs": {CPUs: -1}, "negative files": {WorkspaceFiles: -1}, "negative file size": {FileBytes: -1},
-		"little memory": {MemoryBytes: 1 << 20}, "little /tmp": {TmpBytes: 1}, "few CPUs": {CPUs: 0.001}, "few pids": {PIDs: 1},
+		"negative memory": {MemoryBytes: -1}, "negative CPUs": {CPUs: -1}, "negative pids": {PIDs: -1}, "negative /tmp": {TmpBytes: -1},
+		"negative files": {WorkspaceFiles: -1}, "negative file size": {FileBytes: -1},
+		"no memory": {MemoryBytes: 1}, "little memory": {MemoryBytes: 1 << 20},
+		"little /tmp": {TmpBytes: 1}, "few CPUs": {CPUs: 0.001}, "few pids": {PIDs: 1},
 	} {
 		if _, err := l.WithDefaults(); schemas.CodeOf(err) != schemas.CodeInvalidArgument {
 			t.Errorf("%s: error %v, want code %s", what, err, schemas.CodeInvalidArgument)

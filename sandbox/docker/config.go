@@ -88,7 +88,6 @@ func (c *Config) Validate() error {
 	return checkLimits(c.Limits)
 }
 
-// withDefaults fills in defaults, for a worker with this user.
 func (c Config) withDefaults(uid, gid int) Config {
 	c.RunDir = filepath.Clean(c.RunDir)
 	c.Cell = cmp.Or(c.Cell, "local")

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/docker/dockertest"
+	"github.com/sluice-dev/sluice/sandbox/sandboxtest"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -42,7 +43,7 @@ func TestContainerIsHardened(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			id := "p" + strings.NewReplacer(" ", "-", "/", "-", "'", "").Replace(what)
-			got, _ := sh(t, s, id, tt.script)
+			got, _ := sandboxtest.Shell(t, s, id, tt.script)
 			testkit.Equal(t, "output of "+tt.script, got, tt.want)
 		})
 	}
@@ -65,7 +66,7 @@ func TestOutOfMemory(t *testing.T) {
 	// awk doubles a string until there is no more memory.
 	const eat = `awk 'BEGIN{x="0123456789abcdef"; while(1) x = x x}'`
 	for id, script := range map[string]string{"main": "echo before; exec " + eat, "child": "echo before; " + eat + "; exit $?"} {
-		out, exit := sh(t, s, id, script)
+		out, exit := sandboxtest.Shell(t, s, id, script)
 		wantReason(t, id, exit, schemas.ReasonOOM)
 		testkit.Equal(t, "exit code of "+id, exit.Code, 137)
 		if !strings.HasPrefix(out, "before\n") {
@@ -73,16 +74,16 @@ func TestOutOfMemory(t *testing.T) {
 		}
 	}
 	for id, script := range map[string]string{"killed": "kill -9 $$", "code": "exit 137"} {
-		_, exit := sh(t, s, id, script)
+		_, exit := sandboxtest.Shell(t, s, id, script)
 		testkit.Equal(t, "exit code of "+id, exit.Code, 137)
 		if exit.Reason == schemas.ReasonOOM {
 			t.Errorf("%s: reason %s, want another one (%+v)", id, exit.Reason, exit)
 		}
 	}
-	p := startShell(t, s, "requested", "exec sleep 300")
-	sh(t, s, "another", eat)
+	p := sandboxtest.StartShell(t, s, "requested", "exec sleep 300")
+	sandboxtest.Shell(t, s, "another", eat)
 	testkit.Must(t, p.Kill(0))
-	_, exit := finish(t, p)
+	_, exit := sandboxtest.MustFinish(t, p)
 	wantReason(t, "requested kill", exit, schemas.ReasonKilled)
 	_, err := os.Stat(s.Workspace())
 	testkit.Must(t, err)
@@ -93,15 +94,15 @@ func TestForkBombEndsWithProcess(t *testing.T) {
 	s := newSandbox(t, newProvider(t, nil), sandbox.Spec{Limits: sandbox.Limits{PIDs: 40}})
 	p, err := s.Start(t.Context(), sandbox.Command{ID: "bomb", Path: "sh", Args: []string{"-c", `sh -c 'f() { f | f & }; f' 2>/dev/null & exec sleep 300`}, Timeout: 2 * time.Second})
 	testkit.Must(t, err)
-	_, exit := finish(t, p)
+	_, exit := sandboxtest.MustFinish(t, p)
 	wantReason(t, "bomb", exit, schemas.ReasonTimedOut)
-	wantShell(t, s, "after", "echo alive", "alive\n")
+	sandboxtest.WantShell(t, s, "after", "echo alive", "alive\n")
 }
 
 // While a bomb uses all pids, the supervisor refuses what it cannot start, and can still kill the bomb.
 func TestForkBombDoesNotBlockSupervisor(t *testing.T) {
 	s := newSandbox(t, newProvider(t, nil), sandbox.Spec{Limits: sandbox.Limits{PIDs: 40}})
-	bomb := startShell(t, s, "bomb", `sh -c 'while :; do sleep 300 & done' 2>/dev/null; echo lit; exec sleep 300`)
+	bomb := sandboxtest.StartShell(t, s, "bomb", `sh -c 'while :; do sleep 300 & done' 2>/dev/null; echo lit; exec sleep 300`)
 	_, err := bomb.Read(t.Context())
 	testkit.Must(t, err)
 	var started []sandbox.Process
@@ -116,11 +117,10 @@ func TestForkBombDoesNotBlockSupervisor(t *testing.T) {
 	t.Logf("%d of 60 processes started", len(started))
 	for _, p := range append(started, bomb) {
 		testkit.Must(t, p.Kill(0))
-		_, exit := finish(t, p)
+		_, exit := sandboxtest.MustFinish(t, p)
 		wantReason(t, p.ID(), exit, schemas.ReasonKilled)
 	}
-	out, _ := sh(t, s, "after", "echo alive")
-	testkit.Equal(t, "output after the bomb", out, "alive\n")
+	sandboxtest.WantShell(t, s, "after", "echo alive", "alive\n")
 }
 
 // The processes of a container that another program ends are lost. Their output is kept.
@@ -129,7 +129,7 @@ func TestProcessIsLostWithContainer(t *testing.T) {
 		t.Run(signal, func(t *testing.T) {
 			p := newProvider(t, nil)
 			s := newSandbox(t, p, sandbox.Spec{})
-			q := startShell(t, s, "p", "echo printed; exec sleep 300")
+			q := sandboxtest.StartShell(t, s, "p", "echo printed; exec sleep 300")
 			out, err := q.Read(t.Context())
 			testkit.Must(t, err)
 			testkit.Equal(t, "output", string(out.Data), "printed\n")
@@ -139,7 +139,7 @@ func TestProcessIsLostWithContainer(t *testing.T) {
 				err = p.client.ContainerKill(t.Context(), s.Container(), signal)
 			}
 			testkit.Must(t, err)
-			_, exit := finish(t, q)
+			_, exit := sandboxtest.MustFinish(t, q)
 			wantReason(t, "p", exit, schemas.ReasonLost)
 			testkit.Equal(t, "exit code", exit.Code, -1)
 			testkit.Equal(t, "bytes of stdout", exit.Stdout, int64(8))
@@ -147,7 +147,7 @@ func TestProcessIsLostWithContainer(t *testing.T) {
 			wantNoContainer(t, p, s.Container())
 			_, err = s.Start(t.Context(), sandbox.Command{ID: "late", Path: "true"})
 			testkit.WantCode(t, err, schemas.CodeUnavailable)
-			wantNoFiles(t, filepath.Join(p.dir, "*.sock"))
+			sandboxtest.WantNoFiles(t, filepath.Join(p.dir, "*.sock"))
 		})
 	}
 }
@@ -165,7 +165,7 @@ func TestChownWorkspace(t *testing.T) {
 	testkit.Must(t, os.Symlink(outside, filepath.Join(workspace, "link")))
 	testkit.Must(t, os.Mkdir(filepath.Join(workspace, "folder"), 0o700))
 	testkit.Must(t, s.ChownWorkspace())
-	out, exit := sh(t, s, "p", "cat file; echo y >folder/y; cat link")
+	out, exit := sandboxtest.Shell(t, s, "p", "cat file; echo y >folder/y; cat link")
 	testkit.Equal(t, "exit code", exit.Code, 1)
 	if !strings.HasPrefix(out, "x") || strings.Contains(out, "secret") {
 		t.Errorf("output %q, want x and nothing of the file outside", out)
@@ -183,7 +183,7 @@ func TestStartChownsWorkspace(t *testing.T) {
 	dir := filepath.Join(s.Workspace(), "put", "below")
 	testkit.Must(t, os.MkdirAll(dir, 0o700))
 	testkit.Must(t, os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o600))
-	wantShell(t, s, "p", "echo y >>put/below/file && cat put/below/file && touch put/new", "xy\n")
+	sandboxtest.WantShell(t, s, "p", "echo y >>put/below/file && cat put/below/file && touch put/new", "xy\n")
 }
 
 // A container has its image's environment, but not its entrypoint, user, working directory and health check. Its volumes are limited.
@@ -191,8 +191,8 @@ func TestImageConfig(t *testing.T) {
 	image := dockertest.Derive(t, "odd", "ENV PATH=/bin:/opt", "ENV HOME=/root", "ENV FROM_IMAGE=1", "ENV BOTH=image", "VOLUME /data",
 		"USER root", "WORKDIR /etc", `ENTRYPOINT ["false"]`, "HEALTHCHECK --interval=1s CMD false")
 	s := newSandbox(t, newProvider(t, nil), sandbox.Spec{Image: image, Env: map[string]string{"BOTH": "spec"}, Limits: sandbox.Limits{TmpBytes: 1 << 20}})
-	out, _ := sh(t, s, "p", `pwd; id -u; echo $PATH $HOME $FROM_IMAGE $BOTH; df -k /data | awk 'END{print $2}'`)
-	testkit.Equal(t, "output", out, "/workspace\n10001\n/bin:/opt /workspace 1 spec\n1024\n")
+	sandboxtest.WantShell(t, s, "p", `pwd; id -u; echo $PATH $HOME $FROM_IMAGE $BOTH; df -k /data | awk 'END{print $2}'`,
+		"/workspace\n10001\n/bin:/opt /workspace 1 spec\n1024\n")
 }
 
 // An image with common programs that agents call.
@@ -204,7 +204,7 @@ func TestToolsRun(t *testing.T) {
 		{`python3 -c 'import threading; t=[threading.Thread(target=print, args=(1,)) for _ in range(20)]; [x.start() for x in t]; [x.join() for x in t]' | wc -l`, "20\n"},
 		{`mkdir d && echo x >d/f && chmod 755 d/f && python3 -c 'import tempfile, os; f=tempfile.NamedTemporaryFile(); os.fchmod(f.fileno(), 0o640); print(oct(os.stat("d/f").st_mode))'`, "0o100755\n"},
 	} {
-		wantShell(t, s, schemas.ProcessID("t", "t", tt[0]), tt[0], tt[1])
+		sandboxtest.WantShell(t, s, schemas.ProcessID("t", "t", tt[0]), tt[0], tt[1])
 	}
 }
 
@@ -216,7 +216,7 @@ func TestNetwork(t *testing.T) {
 		testkit.Equal(t, string(network)+": network disabled", config.NetworkDisabled, !shared)
 	}
 	s := newSandbox(t, newProvider(t, nil), sandbox.Spec{Network: schemas.NetworkHost})
-	out, exit := sh(t, s, "p", "cat /proc/net/dev | wc -l")
+	out, exit := sandboxtest.Shell(t, s, "p", "cat /proc/net/dev | wc -l")
 	testkit.Equal(t, "exit code", exit.Code, 0)
 	if strings.TrimSpace(out) == "" {
 		t.Errorf("output %q, want the number of interfaces", out)

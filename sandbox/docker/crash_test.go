@@ -1,14 +1,10 @@
 package docker
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +13,7 @@ import (
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/docker/dockertest"
+	"github.com/sluice-dev/sluice/sandbox/sandboxtest"
 )
 
 // worker creates a sandbox, starts a process in it, prints the container's id, and waits until the test kills this program.
@@ -49,15 +46,7 @@ func worker(dir, image, reattachWindow string) error {
 // killedWorker runs worker and kills it. It returns the container's id.
 func killedWorker(t *testing.T, dir string, reattachWindow time.Duration) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "worker", dir, dockertest.Image(t), reattachWindow.String())
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	testkit.Must(t, err)
-	testkit.Must(t, cmd.Start())
-	id, err := bufio.NewReader(out).ReadString('\n')
-	testkit.Must(t, errors.Join(err, cmd.Process.Kill()))
-	_ = cmd.Wait()
-	return strings.TrimSpace(id)
+	return sandboxtest.KilledWorker(t, "worker", dir, dockertest.Image(t), reattachWindow.String())
 }
 
 // providerAfter returns a provider with the folder and labels of a killed worker.
@@ -72,23 +61,14 @@ func TestContainerOutlivesKilledWorker(t *testing.T) {
 	id := killedWorker(t, dir, 0)
 	p := providerAfter(t, dir)
 	wantSwept(t, p, 0)
-	found, err := p.Attach(testkit.Context(t))
-	testkit.Must(t, err)
-	if len(found) != 1 {
-		t.Fatalf("attached %v, want one sandbox", found)
-	}
-	processes, err := found[0].Processes(testkit.Context(t))
-	testkit.Must(t, err)
-	if len(processes) != 1 || processes[0].Ended {
-		t.Errorf("processes = %+v, want one that runs", processes)
-	}
+	found, _ := sandboxtest.AttachOne(t, p)
 	wantSwept(t, p, 0)
-	if s, ok := found[0].(*Sandbox); !ok || s.Container() != id {
-		t.Errorf("attached %+v, want container %s", found[0], id)
+	if s, ok := found.(*Sandbox); !ok || s.Container() != id {
+		t.Errorf("attached %+v, want container %s", found, id)
 	}
 	closeProvider(t, p)
 	wantNoContainer(t, providerAfter(t, dir), id)
-	wantNoFiles(t, filepath.Join(dir, "docker", "*", "*.json"))
+	sandboxtest.WantNoFiles(t, filepath.Join(dir, "docker", "*", "*.json"))
 }
 
 // After the reattach window the container ends by itself, and a later Attach removes it.

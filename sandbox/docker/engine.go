@@ -112,7 +112,6 @@ func engineError(c *client.Client, what string, err error) error {
 	}
 }
 
-// ignoreNotFound returns nil for the engine's not-found error.
 func ignoreNotFound(err error) error {
 	if errdefs.IsNotFound(err) {
 		return nil

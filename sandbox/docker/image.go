@@ -20,7 +20,6 @@ type imageInfo struct {
 	volumes []string // folders that the engine would otherwise make writable without a limit
 }
 
-// ensureImage returns the image's info, and pulls the image when it is missing.
 func (p *Provider) ensureImage(ctx context.Context, name string) (*imageInfo, error) {
 	i, err := p.inspectImage(ctx, name)
 	if !errdefs.IsNotFound(err) {

@@ -2,8 +2,6 @@ package docker
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -19,13 +17,6 @@ import (
 
 // namePrefix and a Record's name make the name of a container.
 const namePrefix = "sluice-"
-
-// newName returns the Record's name of a new sandbox.
-func newName() string {
-	var b [10]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
-}
 
 // launch creates a container and connects to its supervisor. It removes everything when it fails.
 func (p *Provider) launch(ctx context.Context, spec sandbox.Spec, name string) (*Sandbox, error) {

@@ -1,9 +1,7 @@
 package docker
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,48 +66,6 @@ func newSandbox(t *testing.T, p *Provider, spec sandbox.Spec) *Sandbox {
 	return created
 }
 
-func startShell(t *testing.T, s sandbox.Sandbox, id, script string) sandbox.Process {
-	t.Helper()
-	p, err := s.Start(testkit.Context(t), sandbox.Command{ID: id, Path: "sh", Args: []string{"-c", script}})
-	testkit.Must(t, err)
-	return p
-}
-
-// sh runs a script, and returns its output on both streams and its exit record.
-func sh(t *testing.T, s sandbox.Sandbox, id, script string) (string, sandbox.Exit) {
-	t.Helper()
-	return finish(t, startShell(t, s, id, script))
-}
-
-// wantShell runs a script that must print this and exit with 0.
-func wantShell(t *testing.T, s sandbox.Sandbox, id, script, want string) {
-	t.Helper()
-	out, exit := sh(t, s, id, script)
-	testkit.Equal(t, "output of "+script, out, want)
-	testkit.Equal(t, "exit code of "+script, exit.Code, 0)
-}
-
-// finish reads a process's output to its end.
-func finish(t *testing.T, p sandbox.Process) (string, sandbox.Exit) {
-	t.Helper()
-	ctx := testkit.Context(t)
-	var all strings.Builder
-	for {
-		out, err := p.Read(ctx)
-		if err == io.EOF {
-			break
-		}
-		testkit.Must(t, err)
-		all.Write(out.Data)
-		if err := p.Ack(out.Stream, out.Offset+int64(len(out.Data))); err != nil && !errors.Is(err, schemas.ErrUnavailable) {
-			t.Fatalf("ack: %v", err)
-		}
-	}
-	exit, err := p.Wait(ctx)
-	testkit.Must(t, err)
-	return all.String(), exit
-}
-
 func wantReason(t *testing.T, what string, exit sandbox.Exit, want schemas.Reason) {
 	t.Helper()
 	if exit.Reason != want {
@@ -125,14 +81,6 @@ func wantSwept(t *testing.T, p *Provider, want int) {
 	testkit.Equal(t, "swept containers", n, want)
 }
 
-// wantNoFiles checks that no file matches the pattern.
-func wantNoFiles(t *testing.T, pattern string) {
-	t.Helper()
-	files, err := filepath.Glob(pattern)
-	testkit.Must(t, err)
-	testkit.Equal(t, "files "+pattern, files, []string(nil))
-}
-
 func wantNoContainer(t *testing.T, p *Provider, id string) {
 	t.Helper()
 	if _, err := p.client.ContainerInspect(t.Context(), id); err == nil {
@@ -143,13 +91,8 @@ func wantNoContainer(t *testing.T, p *Provider, id string) {
 func TestConformance(t *testing.T) {
 	dockertest.Image(t)
 	sandboxtest.Run(t, sandboxtest.Factory{
-		New: func(t *testing.T) sandbox.Provider { return newProvider(t, nil) },
-		Restart: func(t *testing.T, detached sandbox.Provider) sandbox.Provider {
-			d, ok := detached.(*Provider)
-			if !ok {
-				t.Fatalf("provider is a %T, want a *Provider", detached)
-			}
-			return newProvider(t, func(c *Config) { *c = d.config })
+		New: func(t *testing.T, dir string) sandbox.Provider {
+			return newProvider(t, func(c *Config) { c.RunDir = filepath.Join(dir, "run") })
 		},
 	})
 }

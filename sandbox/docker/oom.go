@@ -1,8 +1,6 @@
 package docker
 
 import (
-	"bufio"
-	"bytes"
 	"io"
 	"os"
 	"path/filepath"
@@ -65,9 +63,9 @@ func (c *oomCounter) count() (int64, bool) {
 }
 
 func parseCount(b []byte) (int64, bool) {
-	for lines := bufio.NewScanner(bytes.NewReader(b)); lines.Scan(); {
-		if value, ok := strings.CutPrefix(lines.Text(), "oom_kill "); ok {
-			n, err := strconv.ParseInt(value, 10, 64)
+	for line := range strings.Lines(string(b)) {
+		if value, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
 			return n, err == nil
 		}
 	}

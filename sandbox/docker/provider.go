@@ -1,9 +1,10 @@
 package docker
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/registry"
+	"github.com/sluice-dev/sluice/sandbox/supervisor/bin"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -49,9 +51,12 @@ func New(config Config) (*Provider, error) {
 	if err := errors.Join(registry.PrivateDir(config.RunDir), registry.PrivateDir(dir)); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
 	}
-	program, err := extractSupervisor(dir)
-	if err != nil {
-		return nil, err
+	program, err := bin.Extract(dir)
+	switch {
+	case errors.Is(err, bin.ErrNotEmbedded):
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "docker: %w: this provider needs Linux on amd64 or arm64", err)
+	case err != nil:
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
 	}
 	seccomp, err := seccompProfile()
 	if err != nil {
@@ -85,12 +90,8 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 	if err != nil {
 		return nil, err
 	}
-	name := newName()
-	s, err := p.registry.Create(spec, name, func() (*Sandbox, error) { return p.launch(ctx, spec, name) })
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	name := registry.NameOf(rand.Text())
+	return p.registry.Create(spec, name, func() (*Sandbox, error) { return p.launch(ctx, spec, name) })
 }
 
 // complete checks the Spec, and fills in the image and the limits.
@@ -98,10 +99,7 @@ func (p *Provider) complete(spec sandbox.Spec) (sandbox.Spec, error) {
 	if err := errors.Join(link.CheckSpec(spec), checkLimits(spec.Limits)); err != nil {
 		return spec, err
 	}
-	if spec.Image == "" {
-		spec.Image = p.config.Image
-	}
-	if spec.Image == "" {
+	if spec.Image = cmp.Or(spec.Image, p.config.Image); spec.Image == "" {
 		return spec, schemas.Errorf(schemas.CodeInvalidArgument, "image: provider docker needs an image, and there is no default").With("path", "image")
 	}
 	spec.Limits = spec.Limits.Or(p.config.Limits).WorkspaceDefaults()
@@ -159,7 +157,6 @@ func (p *Provider) reattach(ctx context.Context, r record) (*Sandbox, error) {
 	return s, nil
 }
 
-// reopen connects to the supervisor of a running container.
 func (p *Provider) reopen(ctx context.Context, r record) (*Sandbox, error) {
 	state, err := p.client.ContainerInspect(ctx, namePrefix+r.Name)
 	switch {
@@ -168,11 +165,7 @@ func (p *Provider) reopen(ctx context.Context, r record) (*Sandbox, error) {
 	case state.State == nil || !state.State.Running || state.ID != r.Container:
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "container %s is not running", r.Name)
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", p.socket(r.Name))
-	if err != nil {
-		return nil, err
-	}
-	l, err := link.Reopen(ctx, conn, p.config.ReattachWindow)
+	l, err := link.Reopen(ctx, p.socket(r.Name), p.config.ReattachWindow)
 	if err != nil {
 		return nil, err
 	}

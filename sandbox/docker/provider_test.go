@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/docker/dockertest"
+	"github.com/sluice-dev/sluice/sandbox/sandboxtest"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -29,9 +30,8 @@ func TestNewRefusesInvalidConfig(t *testing.T) {
 		"time": {RunDir: "/r", SweepInterval: -1}, "limit": {RunDir: "/r", Limits: sandbox.Limits{PIDs: -1}},
 		"little memory": {RunDir: "/r", Limits: sandbox.Limits{MemoryBytes: 1 << 20}},
 	} {
-		if _, err := New(c); schemas.CodeOf(err) != schemas.CodeInvalidArgument {
-			t.Errorf("%s: error %v, want code %s", what, err, schemas.CodeInvalidArgument)
-		}
+		_, err := New(c)
+		sandboxtest.WantCode(t, what, err, schemas.CodeInvalidArgument)
 	}
 }
 
@@ -126,7 +126,7 @@ func TestCreateRefusesInvalidSpec(t *testing.T) {
 				t.Errorf("stat of the workspace: %v, want not exist", err)
 			}
 			wantSwept(t, p, 0)
-			wantNoFiles(t, filepath.Join(p.dir, "*.[as]*"))
+			sandboxtest.WantNoFiles(t, filepath.Join(p.dir, "*.[as]*"))
 		})
 	}
 }
@@ -196,15 +196,14 @@ func TestSweep(t *testing.T) {
 	<-left.Done()
 	wantNoContainer(t, p, left.Container())
 	for _, s := range []*Sandbox{live, other, mine} {
-		out, _ := sh(t, s, "p", "echo alive")
-		testkit.Equal(t, "output of "+s.ID(), out, "alive\n")
+		sandboxtest.WantShell(t, s, "p", "echo alive", "alive\n")
 	}
 	cancel()
 	if err := <-ran; !errors.Is(err, context.Canceled) {
 		t.Errorf("Run: %v, want context.Canceled", err)
 	}
 	wantSwept(t, p, 0)
-	wantNoFiles(t, name+".*")
+	sandboxtest.WantNoFiles(t, name+".*")
 	found, err := p.client.ContainerList(t.Context(), container.ListOptions{All: true})
 	testkit.Must(t, err)
 	if len(found) == 0 {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/sandboxtest"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -23,14 +24,14 @@ func needGVisor(t *testing.T) {
 func TestGVisor(t *testing.T) {
 	needGVisor(t)
 	s := newSandbox(t, newProvider(t, func(c *Config) { c.Runtime = "runsc" }), sandbox.Spec{})
-	out, exit := sh(t, s, "kernel", "dmesg; echo x >f; cat f; exit 3")
+	out, exit := sandboxtest.Shell(t, s, "kernel", "dmesg; echo x >f; cat f; exit 3")
 	testkit.Equal(t, "exit code", exit.Code, 3)
 	if !strings.Contains(out, "gVisor") || !strings.HasSuffix(out, "x\n") {
 		t.Errorf("output %q, want gVisor's kernel messages and then x", out)
 	}
-	p := startShell(t, s, "tree", "sleep 300 & sleep 300")
+	p := sandboxtest.StartShell(t, s, "tree", "sleep 300 & sleep 300")
 	testkit.Must(t, p.Kill(0))
-	_, exit = finish(t, p)
+	_, exit = sandboxtest.MustFinish(t, p)
 	wantReason(t, "tree", exit, schemas.ReasonKilled)
 	testkit.Must(t, s.Terminate(t.Context(), 0))
 }

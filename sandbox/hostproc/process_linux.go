@@ -6,34 +6,24 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
 // handle is a pidfd. It stays valid when the kernel reuses the pid.
-type handle struct {
-	pidfd *os.File
-	mu    *sync.Mutex
-}
+type handle struct{ pidfd *os.File }
 
 func open(r Ref) (handle, error) {
 	f, err := OpenPIDFD(r)
-	return handle{pidfd: f, mu: &sync.Mutex{}}, err
+	return handle{pidfd: f}, err
 }
 
 func (h handle) wait() {
 	_ = WaitPIDFD(h.pidfd) // fails only on a closed descriptor, and only this method closes it
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	_ = h.pidfd.Close()
 }
 
-func (h handle) kill() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	KillPIDFD(h.pidfd)
-}
+func (h handle) kill() { KillPIDFD(h.pidfd) }
 
 func startTime(pid int) (uint64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -1,11 +1,11 @@
 package jail
 
 import (
-	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,7 +23,7 @@ import (
 
 // cgroupTree is where a provider creates the cgroups of its jails: below one folder in v2, below one per controller in v1.
 type cgroupTree struct {
-	v2      bool
+	version int               // 1 or 2
 	parents map[string]string // by controller; with v2 they are the same
 }
 
@@ -35,7 +35,7 @@ var controllers = []string{"memory", "pids", "cpu"}
 // cgroup, and jails may outlive their worker. Other users need a delegated cgroup, and theirs are beside the worker's too, because v2
 // permits processes in leaves alone.
 func findCgroups(runDir string) (*cgroupTree, error) {
-	mounts, err := cgroupMounts("/proc/self/mountinfo")
+	mounts, err := cgroupMounts()
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func findCgroups(runDir string) (*cgroupTree, error) {
 			return nil, fmt.Errorf("cannot create a cgroup: %w; run as root, or in a delegated cgroup: systemd-run --user --scope -p Delegate=yes", err)
 		}
 	}
-	if c.v2 {
+	if c.version == 2 {
 		return c, c.enableControllers()
 	}
 	return c, nil
@@ -70,13 +70,14 @@ func (c *cgroupTree) find(mounts map[string]string, selfCgroup, name string) err
 			}
 			c.parents[controller] = filepath.Join(root, name)
 		}
+		c.version = 1
 		return nil
 	}
 	root, ok := mounts["2"]
 	if !ok {
 		return errors.New("no cgroups are mounted")
 	}
-	c.v2 = true
+	c.version = 2
 	dir := filepath.Join(root, name)
 	if os.Geteuid() != 0 {
 		for line := range strings.Lines(selfCgroup) {
@@ -89,14 +90,6 @@ func (c *cgroupTree) find(mounts map[string]string, selfCgroup, name string) err
 		c.parents[controller] = dir
 	}
 	return nil
-}
-
-// version is 1 or 2.
-func (c *cgroupTree) version() string {
-	if c.v2 {
-		return "2"
-	}
-	return "1"
 }
 
 // enableControllers delegates the v2 controllers to the jails' cgroups.
@@ -118,16 +111,14 @@ func (c *cgroupTree) enableControllers() error {
 }
 
 // cgroupMounts returns the mount point of each v1 controller, and that of v2 under "2".
-func cgroupMounts(path string) (map[string]string, error) {
-	f, err := os.Open(path)
+func cgroupMounts() (map[string]string, error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
 	mounts := make(map[string]string)
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		before, after, ok := strings.Cut(lines.Text(), " - ")
+	for line := range strings.Lines(string(b)) {
+		before, after, ok := strings.Cut(line, " - ")
 		fields, rest := strings.Fields(before), strings.Fields(after)
 		if !ok || len(fields) < 5 || len(rest) < 3 {
 			continue
@@ -143,19 +134,11 @@ func cgroupMounts(path string) (map[string]string, error) {
 			}
 		}
 	}
-	return mounts, lines.Err()
+	return mounts, nil
 }
 
 // folders lists the parents, each once.
-func (c *cgroupTree) folders() []string {
-	var list []string
-	for _, controller := range controllers {
-		if dir := c.parents[controller]; !slices.Contains(list, dir) {
-			list = append(list, dir)
-		}
-	}
-	return list
-}
+func (c *cgroupTree) folders() []string { return slices.Compact(slices.Sorted(maps.Values(c.parents))) }
 
 // cgroup is one jail's cgroup: with v1, one per controller.
 type cgroup struct {
@@ -179,7 +162,6 @@ func (c *cgroupTree) existing(name string) *cgroup {
 	return g
 }
 
-// create creates a jail's cgroup and sets its limits.
 func (c *cgroupTree) create(name string, limits sandbox.Limits) (*cgroup, error) {
 	g := &cgroup{}
 	for _, dir := range c.existing(name).dirs {
@@ -197,7 +179,7 @@ func (c *cgroupTree) create(name string, limits sandbox.Limits) (*cgroup, error)
 		}
 		g.dirs = append(g.dirs, dir)
 		file := "tasks" // a write to cgroup.procs waits for a lock, possibly for long
-		if c.v2 {
+		if c.version == 2 {
 			file = "cgroup.procs"
 		}
 		g.join = append(g.join, filepath.Join(dir, file))
@@ -206,7 +188,7 @@ func (c *cgroupTree) create(name string, limits sandbox.Limits) (*cgroup, error)
 		return nil, errors.Join(err, g.remove())
 	}
 	g.oomCount = filepath.Join(c.parents["memory"], name, "memory.oom_control")
-	if c.v2 {
+	if c.version == 2 {
 		g.oomCount = filepath.Join(c.parents["memory"], name, "memory.events")
 	}
 	return g, nil
@@ -225,7 +207,7 @@ func (c *cgroupTree) setLimits(name string, l sandbox.Limits) error {
 		{"cpu", "cpu.cfs_quota_us", quota, false},
 		{"pids", "pids.max", pids, false},
 	}
-	if c.v2 {
+	if c.version == 2 {
 		files = []setting{
 			{"memory", "memory.max", memory, false},
 			{"memory", "memory.swap.max", "0", true},
@@ -258,7 +240,6 @@ func (g *cgroup) open() (files []*os.File, err error) {
 	return files, err
 }
 
-// remove removes the cgroup once the jail's processes have ended.
 func (g *cgroup) remove() error {
 	var err error
 	for _, dir := range g.dirs {

@@ -3,6 +3,7 @@ package jail
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -29,7 +30,7 @@ func Check() (limits string, err error) {
 		return "", err
 	}
 	if p.cgroups != nil {
-		limits = "memory, CPU and pids limited by cgroups v" + p.cgroups.version()
+		limits = fmt.Sprintf("memory, CPU and pids limited by cgroups v%d", p.cgroups.version)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()

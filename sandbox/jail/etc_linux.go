@@ -47,7 +47,6 @@ func hostNetworkEtc() (map[string]string, error) {
 	return files, nil
 }
 
-// maxEtcFile bounds the size of a copied file.
 const maxEtcFile = 16 << 20
 
 // etcFile is a file, folder or link of the host's /etc.

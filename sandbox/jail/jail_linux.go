@@ -18,7 +18,6 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// jail is a sandbox of this provider.
 type jail struct {
 	*link.Sandbox
 	ownerUID int // the user id that the workspace's files are given to; 0 when the mount maps owners
@@ -45,7 +44,6 @@ func giveWorkspace(dir string, uid int) error {
 	return nil
 }
 
-// resources are what one jail holds on the host.
 type resources struct {
 	p       *Provider
 	name    string
@@ -73,7 +71,6 @@ func (r *resources) release() {
 
 func (p *Provider) socketPath(name string) string { return filepath.Join(p.dir, name+".sock") }
 
-// launch starts the jail of a new sandbox.
 func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *jail, err error) {
 	res := &resources{p: p, name: registry.NameOf(spec.ID)}
 	defer func() {
@@ -299,11 +296,7 @@ func (p *Provider) reattach(ctx context.Context, rec record) (*jail, error) {
 		return nil, err
 	}
 	proc := &process{pid: rec.PID, pidfd: pidfd}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", res.socket)
-	var l *link.Link
-	if err == nil {
-		l, err = link.Reopen(ctx, conn, p.reattachWindow)
-	}
+	l, err := link.Reopen(ctx, res.socket, p.reattachWindow)
 	if err != nil {
 		proc.kill()
 		_ = proc.wait() // fails only for a closed descriptor

@@ -1,13 +1,12 @@
 package jail
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/sandboxtest"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/bin"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -27,8 +27,8 @@ func TestJailMapsOwners(t *testing.T) {
 	ws := t.TempDir()
 	s := create(t, p, sandbox.Spec{ID: "a", Workspace: ws})
 	testkit.Must(t, os.WriteFile(filepath.Join(ws, "given"), []byte("x"), 0o600))
-	wantRun(t, s, "sandboxuser\nsandboxuser\nsandboxuser\n", "p", "sh", "-c",
-		"id -un; echo y >>given && mkdir -p made/below && echo z >made/below/file && stat -c %U given made")
+	sandboxtest.WantShell(t, s, "p", "id -un; echo y >>given && mkdir -p made/below && echo z >made/below/file && stat -c %U given made",
+		"sandboxuser\nsandboxuser\nsandboxuser\n")
 	for _, name := range []string{"given", "made", "made/below/file"} {
 		info, err := os.Stat(filepath.Join(ws, name))
 		testkit.Must(t, err)
@@ -49,13 +49,13 @@ func TestJailOwnsUnmappedWorkspace(t *testing.T) {
 		t.Skipf("mount a ramfs: %v; run the test as root", err)
 	}
 	defer func() { testkit.Must(t, unix.Unmount(ws, 0)) }()
-	p := openProvider(t)
+	p := openProvider(t, testkit.ShortDir(t))
 	defer func() { testkit.Must(t, p.Close()) }()
 	testkit.Must(t, os.WriteFile(filepath.Join(ws, "given"), []byte("x"), 0o600))
 	s := create(t, p, sandbox.Spec{ID: "a", Workspace: ws})
-	wantRun(t, s, "xy\n", "p", "sh", "-c", "echo y >>given && cat given && echo z >made")
+	sandboxtest.WantShell(t, s, "p", "echo y >>given && cat given && echo z >made", "xy\n")
 	testkit.Must(t, os.WriteFile(filepath.Join(ws, "later"), []byte("x"), 0o600))
-	wantRun(t, s, "x", "q", "cat", "later")
+	sandboxtest.WantShell(t, s, "q", "cat later", "x")
 }
 
 // TestJailRootfsIsFolder: a folder is the read-only root, with what every jail has.
@@ -77,7 +77,8 @@ func TestJailRootfsIsFolder(t *testing.T) {
 // wantSupervisorUsage runs the supervisor's program with arguments that it rejects: it is a program that needs no other file.
 func wantSupervisorUsage(t *testing.T, s sandbox.Sandbox, path string) {
 	t.Helper()
-	out, exit := run(t, s, "p"+filepath.Base(path), path, "nonsense")
+	p := sandboxtest.Start(t, s, sandbox.Command{ID: "p" + filepath.Base(path), Path: path, Args: []string{"nonsense"}})
+	out, exit := sandboxtest.MustFinish(t, p)
 	if exit.Code != 125 {
 		t.Errorf("%s: exit = %+v, want code 125", path, exit)
 	}
@@ -88,16 +89,16 @@ func wantSupervisorUsage(t *testing.T, s sandbox.Sandbox, path string) {
 
 // TestCloseRemovesEverything: no socket, cgroup, mount or process is left.
 func TestCloseRemovesEverything(t *testing.T) {
-	p := openProvider(t)
+	p := openProvider(t, testkit.ShortDir(t))
 	for i := range 3 {
 		s := create(t, p, sandbox.Spec{ID: fmt.Sprint("a", i), Workspace: t.TempDir()})
-		run(t, s, "p", "sh", "-c", "(setsid sleep 300 &)")
+		sandboxtest.Shell(t, s, "p", "(setsid sleep 300 &)")
 		if i > 0 {
 			testkit.Must(t, s.Terminate(t.Context(), 0))
 		}
 	}
 	testkit.Must(t, p.Close())
-	wantNoFiles(t, filepath.Join(p.dir, "*.sock"))
+	sandboxtest.WantNoFiles(t, filepath.Join(p.dir, "*.sock"))
 	if p.cgroups != nil {
 		for _, dir := range p.cgroups.folders() {
 			if _, err := os.Stat(dir); !os.IsNotExist(err) {
@@ -121,7 +122,7 @@ func TestFailedCreateEndsJail(t *testing.T) {
 	_, err := p.Create(t.Context(), sandbox.Spec{ID: "a", Workspace: t.TempDir()})
 	testkit.WantCode(t, err, schemas.CodeUnavailable)
 	testkit.Equal(t, "number of open pidfds", openPIDFDs(t), before)
-	wantNoFiles(t, filepath.Join(p.dir, "*.sock"))
+	sandboxtest.WantNoFiles(t, filepath.Join(p.dir, "*.sock"))
 }
 
 func openPIDFDs(t *testing.T) (n int) {
@@ -140,21 +141,12 @@ func openPIDFDs(t *testing.T) (n int) {
 // everything that it has on the host.
 func TestJailOutlivesKilledWorker(t *testing.T) {
 	dir := testkit.ShortDir(t)
-	pid := killedWorker(t, dir)
-	p, err := New(Config{RunDir: filepath.Join(dir, "run")})
+	pid, err := strconv.Atoi(sandboxtest.KilledWorker(t, "worker", dir)) // of the jail's supervisor, on the host
 	testkit.Must(t, err)
-	found, err := p.Attach(t.Context())
-	testkit.Must(t, err)
-	if len(found) != 1 {
-		t.Fatalf("attached %d jails, want 1", len(found))
-	}
-	processes, err := found[0].Processes(t.Context())
-	testkit.Must(t, err)
-	if len(processes) != 1 || processes[0].Ended {
-		t.Errorf("processes = %+v, want one that runs", processes)
-	}
+	p := openProvider(t, dir)
+	sandboxtest.AttachOne(t, p)
 	s := create(t, p, sandbox.Spec{ID: "other", Workspace: filepath.Join(dir, "ws2")})
-	wantRun(t, s, "", "p", "true")
+	sandboxtest.WantShell(t, s, "p", "true", "")
 	if p.users != nil && len(p.users.used) != 2 {
 		t.Errorf("two jails have %d user ids, want 2", len(p.users.used))
 	}
@@ -164,36 +156,16 @@ func TestJailOutlivesKilledWorker(t *testing.T) {
 	testkit.Must(t, p.Close())
 	if p.cgroups != nil {
 		for _, parent := range p.cgroups.folders() {
-			wantNoFiles(t, parent+"/*")
+			sandboxtest.WantNoFiles(t, parent+"/*")
 		}
 	}
-	wantNoFiles(t, filepath.Join(dir, "run", "*.sock"))
-	wantNoFiles(t, filepath.Join(dir, "run", "kept/*"))
+	sandboxtest.WantNoFiles(t, filepath.Join(dir, "run", "*.sock"), filepath.Join(dir, "run", "kept/*"))
 	if unix.Kill(pid, 0) == nil {
 		t.Errorf("the jail's process %d is alive after its second worker ended, want it gone", pid)
 	}
 }
 
-// killedWorker starts a worker with a jail, kills it, and returns the host's pid of the jail's supervisor.
-func killedWorker(t *testing.T, dir string) (pid int) {
-	t.Helper()
-	cmd := exec.Command(os.Args[0], "worker", dir)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	testkit.Must(t, err)
-	testkit.Must(t, cmd.Start())
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err == nil {
-		_, err = fmt.Sscan(line, &pid)
-	}
-	if err := errors.Join(err, cmd.Process.Kill()); err != nil {
-		t.Fatalf("worker printed %q, want a pid: %v", line, err)
-	}
-	_ = cmd.Wait()
-	return pid
-}
-
-// runWorker is the program that killedWorker kills: it prints the pid of its jail's supervisor and waits.
+// runWorker is the program that a test kills: it prints the pid of its jail's supervisor and waits.
 func runWorker(dir string) error {
 	p, err := New(Config{RunDir: filepath.Join(dir, "run")})
 	if err != nil {
@@ -225,7 +197,7 @@ func TestJailUsesHostNetworkOnRequest(t *testing.T) {
 		shared  bool
 	}{{"", false}, {schemas.NetworkNone, false}, {schemas.NetworkHost, true}} {
 		s := create(t, p, sandbox.Spec{ID: "net" + string(c.network), Workspace: t.TempDir(), Network: c.network})
-		out, exit := run(t, s, "p", "sh", "-c", "readlink /proc/self/ns/net; cat /etc/resolv.conf")
+		out, exit := sandboxtest.Shell(t, s, "p", "readlink /proc/self/ns/net; cat /etc/resolv.conf")
 		if exit.Code != 0 {
 			t.Fatalf("network %q: exit = %+v, want code 0; output %q", c.network, exit, out)
 		}
@@ -244,14 +216,8 @@ func TestJailUsesHostNetworkOnRequest(t *testing.T) {
 
 func TestConfigIsValidated(t *testing.T) {
 	for name, c := range map[string]Config{"none": {}, "relative": {RunDir: "run"}, "too long": {RunDir: "/" + strings.Repeat("x", 100)}} {
-		if _, err := New(c); !errors.Is(err, schemas.ErrInvalidArgument) {
-			t.Errorf("%s: error = %v, want invalid_argument", name, err)
-		}
-	}
-	for name, l := range map[string]sandbox.Limits{"memory": {MemoryBytes: 1}, "pids": {PIDs: -1}, "cpus": {CPUs: -1}, "tmp": {TmpBytes: -1}} {
-		if _, err := l.WithDefaults(); !errors.Is(err, schemas.ErrInvalidArgument) {
-			t.Errorf("%s: error = %v, want invalid_argument", name, err)
-		}
+		_, err := New(c)
+		sandboxtest.WantCode(t, name, err, schemas.CodeInvalidArgument)
 	}
 }
 
@@ -267,9 +233,7 @@ func TestCheckReturnsLimits(t *testing.T) {
 func TestCgroupV2Limits(t *testing.T) {
 	c := &cgroupTree{parents: make(map[string]string)}
 	testkit.Must(t, c.find(map[string]string{"2": t.TempDir()}, "0::/user/app/run.scope\n", "sluice-x"))
-	if !c.v2 {
-		t.Fatal("v2 = false, want true")
-	}
+	testkit.Equal(t, "version", c.version, 2)
 	dir := filepath.Join(c.parents["memory"], "jail")
 	testkit.Must(t, os.MkdirAll(dir, 0o755))
 	want := map[string]string{"memory.max": "536870912", "memory.swap.max": "0", "cpu.max": "150000 100000", "pids.max": "288"}

@@ -200,7 +200,6 @@ func (p *program) mountProc(c *jailConfig) {
 	p.makeReadOnly(proc, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 }
 
-// makeReadOnly makes one mount read-only.
 func (p *program) makeReadOnly(path string, attributes uint64) {
 	p.call("make "+path+" read-only", unix.SYS_MOUNT_SETATTR, atFDCWD, path, 0,
 		words(attributes|unix.MOUNT_ATTR_RDONLY, 0, 0, 0), sizeofMountAttr)

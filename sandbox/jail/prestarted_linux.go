@@ -106,7 +106,6 @@ func (s *prestarted) add(j *pendingJail, err error) (more bool) {
 	return more
 }
 
-// close ends the pending jails.
 func (s *prestarted) close() {
 	if s == nil {
 		return

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/sandboxtest"
 )
 
 // TestPrestartedJailIsUsed: after the second Create, jails are prestarted. The next Create uses one, with its own limits and workspace,
@@ -40,8 +41,8 @@ func TestPrestartedJailIsUsed(t *testing.T) {
 	jails[0].kill()
 	testkit.Must(t, jails[0].wait())
 	s := createLimited("three")
-	wantRun(t, s, "sandboxuser\n/workspace\n1024\nclosed\nfile\n", "p", "sh", "-c",
-		"id -un; pwd; echo x >file; df -k /tmp | tail -1 | awk '{print $2}'; touch /run/x 2>/dev/null || echo closed; ls -A /workspace")
+	script := "id -un; pwd; echo x >file; df -k /tmp | tail -1 | awk '{print $2}'; touch /run/x 2>/dev/null || echo closed; ls -A /workspace"
+	sandboxtest.WantShell(t, s, "p", script, "sandboxuser\n/workspace\n1024\nclosed\nfile\n")
 	_, err := os.Stat(filepath.Join(dir, "three", "file"))
 	testkit.Must(t, err)
 	// The second process that was prestarted runs the supervisor now.

@@ -39,7 +39,6 @@ func (p *program) call(name string, number uintptr, args ...any) *zygote.Call {
 	return &p.Calls[len(p.Calls)-1]
 }
 
-// save keeps a call's result.
 func save(c *zygote.Call, r register) { c.Save = byte(r) }
 
 func (p *program) arg(a any) zygote.Arg {
@@ -98,7 +97,6 @@ func words(values ...uint64) []byte {
 // atFDCWD is AT_FDCWD as a register holds it.
 const atFDCWD = ^uintptr(99)
 
-// writeFile writes a small file.
 func (p *program) writeFile(path, content string, flags, mode int) {
 	save(p.call("open "+path, unix.SYS_OPENAT, atFDCWD, path, unix.O_WRONLY|unix.O_CLOEXEC|flags, mode), scratch)
 	p.call("write "+path, unix.SYS_WRITE, scratch, content, len(content))

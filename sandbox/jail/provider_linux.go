@@ -54,7 +54,7 @@ func New(config Config) (*Provider, error) {
 	dir := filepath.Clean(config.RunDir)
 	p := &Provider{
 		dir: dir, withoutEtc: config.withoutEtc, reattachWindow: registry.ReattachWindow(config.ReattachWindow),
-		rootfs: newRootfsCache(filepath.Join(dir, "rootfs")),
+		rootfs: &rootfsCache{dir: filepath.Join(dir, "rootfs"), lock: make(chan struct{}, 1)},
 	}
 	if err := p.prepare(); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider jail: %w", err)
@@ -153,11 +153,7 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 	}
 	spec.Limits = limits
 	spec.Workspace = filepath.Clean(spec.Workspace)
-	j, err := p.registry.Create(spec, registry.NameOf(spec.ID), func() (*jail, error) { return p.launch(ctx, spec) })
-	if err != nil {
-		return nil, err
-	}
-	return j, nil
+	return p.registry.Create(spec, registry.NameOf(spec.ID), func() (*jail, error) { return p.launch(ctx, spec) })
 }
 
 func checkSpec(spec sandbox.Spec) (sandbox.Limits, error) {
@@ -212,7 +208,6 @@ func (p *Provider) stop() error {
 	return err
 }
 
-// readNumber reads a number from a file of /proc.
 func readNumber(path string) (int, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -221,7 +216,6 @@ func readNumber(path string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(b)))
 }
 
-// hasCapability reports whether this process has a capability.
 func hasCapability(capability int) (bool, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

@@ -31,10 +31,6 @@ type rootfsCache struct {
 	lock chan struct{} // held while one unpacks; a channel, so that waiting ends with its context
 }
 
-func newRootfsCache(dir string) *rootfsCache {
-	return &rootfsCache{dir: dir, lock: make(chan struct{}, 1)}
-}
-
 // folder returns the folder of a root file system that is a folder or a tar, plain or gzipped. Errors: invalid_argument.
 func (c *rootfsCache) folder(ctx context.Context, name string) (string, error) {
 	info, err := os.Stat(name)

@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/sandboxtest"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/bin"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -102,11 +102,9 @@ func TestRootfsTarCannotEscape(t *testing.T) {
 		"a device":          "/dev/null",
 	} {
 		_, err := p.Create(t.Context(), sandbox.Spec{ID: "a", Workspace: t.TempDir(), Rootfs: path})
-		if !errors.Is(err, schemas.ErrInvalidArgument) {
-			t.Errorf("%s: error = %v, want invalid_argument", name, err)
-		}
+		sandboxtest.WantCode(t, name, err, schemas.CodeInvalidArgument)
 	}
-	wantNoFiles(t, filepath.Join(p.dir, "rootfs", "*"))
+	sandboxtest.WantNoFiles(t, filepath.Join(p.dir, "rootfs", "*"))
 	// A link in place of /var, where /var/tmp is created while the host's files are visible.
 	s := create(t, p, sandbox.Spec{ID: "var", Workspace: t.TempDir(), Rootfs: writeTar(t, false, file, tar.Header{Typeflag: tar.TypeSymlink, Name: "var", Linkname: outside})})
 	if _, err := s.Start(t.Context(), sandbox.Command{ID: "p", Path: "/file"}); err == nil {

@@ -61,10 +61,19 @@ func (f *filter) loadArg(arg int) {
 func (f *filter) ifEqual(k uint32)  { f.op(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, k, 0, 1) }
 func (f *filter) ifAnyBit(k uint32) { f.op(unix.BPF_JMP|unix.BPF_JSET|unix.BPF_K, k, 0, 1) }
 
+// allowOnly allows these values of an argument, and refuses all others.
+func (f *filter) allowOnly(arg int, refusal unix.Errno, values ...uint32) {
+	f.loadArg(arg)
+	for _, v := range values {
+		f.ifEqual(v)
+		f.ret(retAllow)
+	}
+	f.ret(errno(refusal))
+}
+
 // rules decide about calls by their arguments. A rule has to return on every path.
 type rules map[int]filter
 
-// add adds the rule of one call.
 func (r rules) add(number int, body func(f *filter)) {
 	var b filter
 	body(&b)
@@ -171,28 +180,11 @@ func newRules() rules {
 		}
 		f.ret(retAllow)
 	})
-	r.add(unix.SYS_PRLIMIT64, func(f *filter) {
-		// The supervisor has the same user, and a lower limit for it would end the sandbox.
-		f.loadArg(0)
-		f.ifEqual(0)
-		f.ret(retAllow)
-		f.ret(errno(unix.EPERM))
-	})
-	r.add(unix.SYS_PERSONALITY, func(f *filter) {
-		f.loadArg(0)
-		for _, persona := range []uint32{0, 0x8, 0x20000, 0x20008, 0xffffffff} {
-			f.ifEqual(persona)
-			f.ret(retAllow)
-		}
-		f.ret(errno(unix.EPERM))
-	})
+	// The supervisor has the same user, and a lower limit for it would end the sandbox.
+	r.add(unix.SYS_PRLIMIT64, func(f *filter) { f.allowOnly(0, unix.EPERM, 0) })
+	r.add(unix.SYS_PERSONALITY, func(f *filter) { f.allowOnly(0, unix.EPERM, 0, 0x8, 0x20000, 0x20008, 0xffffffff) })
 	r.add(unix.SYS_SOCKET, (*filter).sockets)
-	r.add(unix.SYS_SOCKETPAIR, func(f *filter) {
-		f.loadArg(0)
-		f.ifEqual(unix.AF_UNIX)
-		f.ret(retAllow)
-		f.ret(errno(unix.EAFNOSUPPORT))
-	})
+	r.add(unix.SYS_SOCKETPAIR, func(f *filter) { f.allowOnly(0, unix.EAFNOSUPPORT, unix.AF_UNIX) })
 	// No file gets set-id bits.
 	for _, m := range modeCalls() {
 		r.refuseBits(m[0], m[1], setID)
@@ -218,10 +210,7 @@ func (f *filter) sockets() {
 	}
 	ip.ret(errno(unix.EPERM))
 	var netlink filter
-	netlink.loadArg(2)
-	netlink.ifEqual(unix.NETLINK_ROUTE)
-	netlink.ret(retAllow)
-	netlink.ret(errno(unix.EAFNOSUPPORT))
+	netlink.allowOnly(2, unix.EAFNOSUPPORT, unix.NETLINK_ROUTE)
 	for _, family := range []uint32{unix.AF_INET, unix.AF_INET6} {
 		f.op(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, family, 0, uint8(len(ip)))
 		*f = append(*f, ip...)

@@ -12,7 +12,6 @@ import (
 	"github.com/sluice-dev/sluice/sandbox/supervisor/zygote"
 )
 
-// jailConfig is what the programs need to know of a jail.
 type jailConfig struct {
 	root        string // the host's folder on which the root is built
 	supervisor  string // the program's path
@@ -99,13 +98,9 @@ func (c *jailConfig) finalProgram() *program {
 
 // mapUser maps the worker's user to sandboxuser in the user namespace.
 func (p *program) mapUser(c *jailConfig) {
-	for _, f := range [][2]string{
-		{"uid_map", strconv.Itoa(c.uid) + " " + strconv.Itoa(c.hostUID) + " 1"},
-		{"setgroups", "deny"},
-		{"gid_map", strconv.Itoa(c.uid) + " " + strconv.Itoa(os.Getegid()) + " 1"},
-	} {
-		p.writeFile("/proc/self/"+f[0], f[1], 0, 0)
-	}
+	p.writeFile("/proc/self/uid_map", strconv.Itoa(c.uid)+" "+strconv.Itoa(c.hostUID)+" 1", 0, 0)
+	p.writeFile("/proc/self/setgroups", "deny", 0, 0)
+	p.writeFile("/proc/self/gid_map", strconv.Itoa(c.uid)+" "+strconv.Itoa(os.Getegid())+" 1", 0, 0)
 }
 
 // neverKill is the score of a process that the OOM killer never selects. It needs CAP_SYS_RESOURCE, which root in a container may

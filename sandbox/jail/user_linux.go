@@ -54,7 +54,6 @@ func (u *userIDs) allocate() (int, error) {
 	return 0, schemas.Errorf(schemas.CodeLimitExceeded, "all %d user ids of this run folder are in use: terminate a sandbox, or use another run folder", uidBlockSize)
 }
 
-// reserve marks the id of an existing jail as used.
 func (u *userIDs) reserve(uid int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -107,11 +106,7 @@ func newUserNamespace(ctx context.Context, z *zygoteClient, uid int) (*os.File, 
 		return nil, errors.Join(err, w.Close())
 	}
 	var f *os.File
-	for _, file := range []string{"uid_map", "gid_map"} {
-		id := os.Geteuid()
-		if file == "gid_map" {
-			id = os.Getegid()
-		}
+	for file, id := range map[string]int{"uid_map": os.Geteuid(), "gid_map": os.Getegid()} {
 		err = errors.Join(err, os.WriteFile(fmt.Sprintf("/proc/%d/%s", holder.pid, file), fmt.Appendf(nil, "%d %d 1", id, uid), 0))
 	}
 	if err == nil {

@@ -55,7 +55,6 @@ func startZygote(path string) (*zygoteClient, error) {
 // close lets the zygote end once its children have ended.
 func (z *zygoteClient) close() error { return z.conn.Close() }
 
-// wait blocks until the zygote has ended.
 func (z *zygoteClient) wait() { <-z.gone }
 
 // fork has the zygote fork a process that runs a program. The first file is the pipe for the process's report.
@@ -134,7 +133,6 @@ func (p *process) wait() error { return hostproc.WaitPIDFD(p.pidfd) }
 // kill ends the process. It has no effect when the process has ended or its descriptor is closed.
 func (p *process) kill() { hostproc.KillPIDFD(p.pidfd) }
 
-// ended reports whether the process has ended.
 func (p *process) ended() (ended bool) {
 	raw, err := p.pidfd.SyscallConn()
 	if err != nil {

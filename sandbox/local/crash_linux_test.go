@@ -1,13 +1,11 @@
 package local
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -17,6 +15,7 @@ import (
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/registry"
+	"github.com/sluice-dev/sluice/sandbox/sandboxtest"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -29,14 +28,6 @@ func newSandbox(t *testing.T, p *Provider) sandbox.Sandbox {
 	return s
 }
 
-func startProcess(t *testing.T, s sandbox.Sandbox, cmd sandbox.Command) sandbox.Process {
-	t.Helper()
-	p, err := s.Start(t.Context(), cmd)
-	testkit.Must(t, err)
-	return p
-}
-
-// wantOutput reads the next piece of output.
 func wantOutput(t *testing.T, p sandbox.Process, want string) {
 	t.Helper()
 	out, err := p.Read(t.Context())
@@ -70,20 +61,14 @@ func waitGone(t *testing.T, pids ...int) {
 }
 
 func TestKilledSupervisorLosesItsProcesses(t *testing.T) {
-	s := newSandbox(t, newProvider(t))
-	p := startProcess(t, s, sandbox.Command{ID: "p", Path: "sh", Args: []string{"-c", "echo printed; exec sleep 300"}})
+	s := newSandbox(t, newProvider(t, testkit.ShortDir(t)))
+	p := sandboxtest.StartShell(t, s, "p", "echo printed; exec sleep 300")
 	wantOutput(t, p, "printed\n")
 	if _, err := s.Start(t.Context(), sandbox.Command{ID: "killer", Path: "sh", Args: []string{"-c", "kill -9 $PPID"}}); err != nil && !errors.Is(err, schemas.ErrUnavailable) {
 		t.Fatal(err)
 	}
 	<-s.Done()
-	for {
-		if _, err := p.Read(t.Context()); err == io.EOF {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
+	sandboxtest.MustFinish(t, p)
 	wantExit(t, p, schemas.ReasonLost, -1)
 	waitGone(t, p.PID())
 	_, err := s.Start(t.Context(), sandbox.Command{ID: "late", Path: "true"})
@@ -104,8 +89,7 @@ func wantExit(t *testing.T, p sandbox.Process, reason schemas.Reason, code int) 
 // attach opens the run folder of a killed worker, and returns the sandboxes of Attach.
 func attach(t *testing.T, dir string) (*Provider, []sandbox.Attached) {
 	t.Helper()
-	p, err := New(Config{RunDir: filepath.Join(dir, "run"), Warn: func(string) {}})
-	testkit.Must(t, err)
+	p := newProvider(t, dir)
 	found, err := p.Attach(t.Context())
 	testkit.Must(t, err)
 	return p, found
@@ -114,15 +98,10 @@ func attach(t *testing.T, dir string) (*Provider, []sandbox.Attached) {
 func TestSandboxOutlivesKilledWorker(t *testing.T) {
 	dir := testkit.ShortDir(t)
 	pids := killedWorker(t, dir, 0)
-	p, found := attach(t, dir)
-	if len(found) != 1 || found[0].ID() != "s1" {
-		t.Fatalf("attached %v, want sandbox s1 alone", found)
-	}
-	processes, err := found[0].Processes(t.Context())
-	testkit.Must(t, err)
-	if len(processes) != 1 || processes[0].PID != pids[1] || processes[0].Ended {
-		t.Errorf("processes = %+v, want one that runs with pid %d", processes, pids[1])
-	}
+	p := newProvider(t, dir)
+	s, process := sandboxtest.AttachOne(t, p)
+	testkit.Equal(t, "id of the sandbox", s.ID(), "s1")
+	testkit.Equal(t, "pid of the process", process.PID, pids[1])
 	testkit.Must(t, p.Close())
 	waitGone(t, pids...)
 	wantNoFiles(t, dir)
@@ -171,37 +150,22 @@ func TestAttachIgnoresReusedPID(t *testing.T) {
 // its two descendants.
 func killedWorker(t *testing.T, dir string, reattachWindow time.Duration) []int {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "worker", dir, reattachWindow.String())
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	testkit.Must(t, err)
-	testkit.Must(t, cmd.Start())
-	line, err := bufio.NewReader(out).ReadString('\n')
 	pids := make([]int, 4)
-	if err == nil {
-		_, err = fmt.Sscan(line, &pids[0], &pids[1], &pids[2], &pids[3])
-	}
-	if err := errors.Join(err, cmd.Process.Kill()); err != nil {
-		t.Fatalf("worker printed %q: %v", line, err)
-	}
-	_ = cmd.Wait()
+	_, err := fmt.Sscan(sandboxtest.KilledWorker(t, "worker", dir, reattachWindow.String()), &pids[0], &pids[1], &pids[2], &pids[3])
+	testkit.Must(t, err)
 	return pids
 }
 
 // wantNoFiles checks that no socket and no record is left.
 func wantNoFiles(t *testing.T, dir string) {
 	t.Helper()
-	for _, pattern := range []string{"*.sock", "kept/*"} {
-		files, err := filepath.Glob(filepath.Join(dir, "run", pattern))
-		testkit.Must(t, err)
-		testkit.Equal(t, "files "+pattern, files, []string(nil))
-	}
+	sandboxtest.WantNoFiles(t, filepath.Join(dir, "run/*.sock"), filepath.Join(dir, "run/kept/*"))
 }
 
 // A process outside the tree has the other end of a pipe open. The process still ends, with all of its output.
 func TestProcessEndsWhileOutsiderHoldsItsPipe(t *testing.T) {
-	s := newSandbox(t, newProvider(t))
-	p := startProcess(t, s, sandbox.Command{ID: "p", Path: "sh", Args: []string{"-c", "echo one; read x; echo two"}, Stdin: true})
+	s := newSandbox(t, newProvider(t, testkit.ShortDir(t)))
+	p := sandboxtest.Start(t, s, sandbox.Command{ID: "p", Path: "sh", Args: []string{"-c", "echo one; read x; echo two"}, Stdin: true})
 	wantOutput(t, p, "one\n")
 	outsider, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/1", p.PID()), os.O_WRONLY, 0)
 	testkit.Must(t, err)
@@ -216,7 +180,7 @@ func TestProcessEndsWhileOutsiderHoldsItsPipe(t *testing.T) {
 }
 
 func TestStartRefusesProgramOpenForWriting(t *testing.T) {
-	s := newSandbox(t, newProvider(t))
+	s := newSandbox(t, newProvider(t, testkit.ShortDir(t)))
 	f, err := os.OpenFile(filepath.Join(t.TempDir(), "program"), os.O_CREATE|os.O_WRONLY, 0o755)
 	testkit.Must(t, err)
 	defer f.Close()
@@ -230,7 +194,7 @@ func TestStartRefusesProgramOpenForWriting(t *testing.T) {
 
 // A worker and its supervisor were both killed, and the socket's file is still there.
 func TestCreateReplacesStaleSocket(t *testing.T) {
-	p := newProvider(t)
+	p := newProvider(t, testkit.ShortDir(t))
 	command, err := p.supervisor()
 	testkit.Must(t, err)
 	name := registry.NameOf("s1")
@@ -248,7 +212,7 @@ func TestCreateReplacesStaleSocket(t *testing.T) {
 }
 
 func TestSupervisorIsPrivate(t *testing.T) {
-	p := newProvider(t)
+	p := newProvider(t, testkit.ShortDir(t))
 	s := newSandbox(t, p)
 	sockets, err := filepath.Glob(filepath.Join(p.dir, "*.sock"))
 	testkit.Must(t, err)
@@ -261,7 +225,7 @@ func TestSupervisorIsPrivate(t *testing.T) {
 		testkit.Equal(t, "mode of "+path, info.Mode(), want)
 	}
 	// The fourth field after the name is the session id.
-	q := startProcess(t, s, sandbox.Command{ID: "p", Path: "sh", Args: []string{"-c", "read -r l </proc/$PPID/stat; set -- ${l##*) }; [ $4 = $PPID ]"}})
+	q := sandboxtest.Start(t, s, sandbox.Command{ID: "p", Path: "sh", Args: []string{"-c", "read -r l </proc/$PPID/stat; set -- ${l##*) }; [ $4 = $PPID ]"}})
 	wantExit(t, q, schemas.ReasonExited, 0)
 	// A second connection is not served while the first one is open.
 	conn, err := net.Dial("unix", sockets[0])

@@ -88,11 +88,7 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 		return nil, err
 	}
 	spec.Workspace = filepath.Clean(spec.Workspace)
-	s, err := p.registry.Create(spec, registry.NameOf(spec.ID), func() (*link.Sandbox, error) { return p.launch(ctx, spec) })
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return p.registry.Create(spec, registry.NameOf(spec.ID), func() (*link.Sandbox, error) { return p.launch(ctx, spec) })
 }
 
 func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (*link.Sandbox, error) {
@@ -112,7 +108,12 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (*link.Sandbox
 		p.discard(v, r.Name)
 		return nil, err
 	}
-	return p.open(ctx, link.Open, r, v.conn, v.gone, v.kill)
+	l, err := link.Open(ctx, v.conn, p.reattachWindow)
+	if err != nil {
+		p.discard(v, r.Name)
+		return nil, err
+	}
+	return p.open(l, r, v.gone, v.kill), nil
 }
 
 // supervisorProcess is a supervisor that this process has started.
@@ -176,28 +177,17 @@ func (p *Provider) reattach(ctx context.Context, r record) (*link.Sandbox, error
 		p.removeSocket(r.Name)
 		return nil, err
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", p.socket(r.Name))
+	l, err := link.Reopen(ctx, p.socket(r.Name), p.reattachWindow)
 	if err != nil {
 		supervisor.Kill()
 		<-supervisor.Gone
 		p.removeSocket(r.Name)
 		return nil, err
 	}
-	return p.open(ctx, link.Reopen, r, conn, supervisor.Gone, supervisor.Kill)
+	return p.open(l, r, supervisor.Gone, supervisor.Kill), nil
 }
 
-// greeting is link.Open or link.Reopen.
-type greeting func(ctx context.Context, conn net.Conn, reattachWindow time.Duration) (*link.Link, error)
-
-// open greets a supervisor, and kills it when it does not answer.
-func (p *Provider) open(ctx context.Context, greet greeting, r record, conn net.Conn, gone <-chan struct{}, kill func()) (*link.Sandbox, error) {
-	l, err := greet(ctx, conn, p.reattachWindow)
-	if err != nil {
-		kill()
-		<-gone
-		p.removeSocket(r.Name)
-		return nil, err
-	}
+func (p *Provider) open(l *link.Link, r record, gone <-chan struct{}, kill func()) *link.Sandbox {
 	return link.NewSandbox(l, link.Config{
 		Spec: r.Spec, Exited: gone, Kill: kill,
 		Cleanup: func() {
@@ -205,7 +195,7 @@ func (p *Provider) open(ctx context.Context, greet greeting, r record, conn net.
 			p.registry.Remove(r.ID)
 		},
 		SaveSpec: func(spec sandbox.Spec) error { return p.registry.SaveSpec(r, spec) },
-	}), nil
+	})
 }
 
 // Detach leaves every sandbox running; see sandbox.Reattacher.

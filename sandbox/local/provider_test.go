@@ -21,21 +21,9 @@ func TestMain(m *testing.M) {
 	})
 }
 
-func newProvider(t testing.TB, command ...string) *Provider {
+func newProvider(t *testing.T, dir string, command ...string) *Provider {
 	t.Helper()
-	p, err := New(Config{RunDir: filepath.Join(testkit.ShortDir(t), "run"), Supervisor: command, Warn: func(string) {}})
-	testkit.Must(t, err)
-	return p
-}
-
-// nextProvider returns another provider on the run folder of one that has detached.
-func nextProvider(t *testing.T, detached sandbox.Provider) sandbox.Provider {
-	t.Helper()
-	d, ok := detached.(*Provider)
-	if !ok {
-		t.Fatalf("provider is a %T, want a *Provider", detached)
-	}
-	p, err := New(Config{RunDir: d.dir, Supervisor: d.command, Warn: func(string) {}})
+	p, err := New(Config{RunDir: filepath.Join(dir, "run"), Supervisor: command, Warn: func(string) {}})
 	testkit.Must(t, err)
 	return p
 }
@@ -43,7 +31,7 @@ func nextProvider(t *testing.T, detached sandbox.Provider) sandbox.Provider {
 // The suite runs with the embedded supervisor, and again with this test binary as the supervisor.
 func TestConformance(t *testing.T) {
 	t.Run("Embedded", func(t *testing.T) {
-		sandboxtest.Run(t, sandboxtest.Factory{New: func(t *testing.T) sandbox.Provider { return newProvider(t) }, Restart: nextProvider})
+		sandboxtest.Run(t, sandboxtest.Factory{New: func(t *testing.T, dir string) sandbox.Provider { return newProvider(t, dir) }})
 	})
 	t.Run("Self", func(t *testing.T) {
 		self, err := os.Executable()
@@ -51,8 +39,9 @@ func TestConformance(t *testing.T) {
 		logs := t.TempDir()
 		race := "GORACE=atexit_sleep_ms=0 log_path=" + filepath.Join(logs, "race")
 		sandboxtest.Run(t, sandboxtest.Factory{
-			New:     func(t *testing.T) sandbox.Provider { return newProvider(t, "/usr/bin/env", race, self, "supervisor") },
-			Restart: nextProvider,
+			New: func(t *testing.T, dir string) sandbox.Provider {
+				return newProvider(t, dir, "/usr/bin/env", race, self, "supervisor")
+			},
 		})
 		reports, err := filepath.Glob(filepath.Join(logs, "*"))
 		testkit.Must(t, err)

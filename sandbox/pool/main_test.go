@@ -18,27 +18,28 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m, nil) }
 
-func newLocal(tb testing.TB) sandbox.Provider { return localIn(tb, testkit.ShortDir(tb)) }
+func newLocal(t *testing.T) sandbox.Provider { return localIn(t, testkit.ShortDir(t)) }
 
-func localIn(tb testing.TB, dir string) sandbox.Provider {
-	tb.Helper()
+func localIn(t *testing.T, dir string) sandbox.Provider {
+	t.Helper()
 	p, err := local.New(local.Config{RunDir: filepath.Join(dir, "run"), Warn: func(string) {}})
-	testkit.Must(tb, err)
+	testkit.Must(t, err)
 	return p
 }
 
-func newDocker(tb testing.TB) sandbox.Provider { return dockerIn(tb, testkit.ShortDir(tb)) }
-
-func dockerIn(tb testing.TB, dir string) sandbox.Provider {
-	tb.Helper()
+func dockerIn(t *testing.T, dir string) sandbox.Provider {
+	t.Helper()
 	p, err := docker.New(docker.Config{
-		RunDir: filepath.Join(dir, "run"), Image: dockertest.Image(tb), Cell: "test-pool",
-		Worker: strings.NewReplacer("/", ".", "#", ".").Replace(tb.Name()),
-		Warn:   func(err error) { tb.Error(err) },
+		RunDir: filepath.Join(dir, "run"), Image: dockertest.Image(t), Cell: "test-pool",
+		Worker: strings.NewReplacer("/", ".", "#", ".").Replace(t.Name()),
+		Warn:   func(err error) { t.Error(err) },
 	})
-	testkit.Must(tb, err)
+	testkit.Must(t, err)
 	return p
 }
+
+// providers are the inner providers under test.
+var providers = map[string]func(t *testing.T, dir string) sandbox.Provider{"Local": localIn, "Docker": dockerIn}
 
 // start runs a pool until the test ends, and waits until it is filled.
 func start(tb testing.TB, config Config) *Pool {
@@ -82,43 +83,29 @@ func wantEmpty(tb testing.TB, dir string) {
 // The suite runs on claimed sandboxes. For containers, which are slow, it runs by default the parts that a claim could break: the
 // working directory of a command, and the lifecycle of the sandbox. SLUICE_LONG=1 runs everything.
 func TestConformance(t *testing.T) {
-	for name, inner := range map[string]func(testing.TB, string) sandbox.Provider{"Local": localIn, "Docker": dockerIn} {
+	for name, inner := range providers {
 		t.Run(name, func(t *testing.T) {
 			inner(t, testkit.ShortDir(t))
 			var parts []string
 			if name == "Docker" && os.Getenv("SLUICE_LONG") == "" {
 				parts = []string{"Start", "Sandbox", "Attach"}
 			}
-			sandboxtest.Run(t, sandboxtest.Factory{
-				Parts: parts,
-				New: func(t *testing.T) sandbox.Provider {
-					dir := testkit.ShortDir(t)
-					return &firstClaimed{Pool: start(t, oneReady(t, inner(t, dir))), t: t, next: func() Config { return oneReady(t, inner(t, dir)) }}
-				},
-				Restart: func(t *testing.T, detached sandbox.Provider) sandbox.Provider {
-					d, ok := detached.(*firstClaimed)
-					if !ok {
-						t.Fatalf("provider is a %T, want a *firstClaimed", detached)
-					}
-					config := d.next()
-					config.Dir = d.config.Dir
-					return &firstClaimed{Pool: start(t, config), t: t, next: d.next, checked: true}
-				},
-			})
+			sandboxtest.Run(t, sandboxtest.Factory{Parts: parts, New: func(t *testing.T, dir string) sandbox.Provider {
+				members := filepath.Join(dir, "pool")
+				_, err := os.Stat(members)
+				return &firstClaimed{t: t, checked: err == nil, Pool: start(t, Config{
+					Provider: inner(t, dir), Dir: members, Templates: []Template{{Size: 1}}, Parallel: 1, Warn: func(err error) { t.Error(err) },
+				})}
+			}})
 		})
 	}
-}
-
-func oneReady(t *testing.T, inner sandbox.Provider) Config {
-	return Config{Provider: inner, Templates: []Template{{Size: 1}}, Parallel: 1, Warn: func(err error) { t.Error(err) }}
 }
 
 // firstClaimed fails the test when the first sandbox was not claimed from the pool.
 type firstClaimed struct {
 	*Pool
 	t       *testing.T
-	checked bool
-	next    func() Config // for another provider on the same folder
+	checked bool // also after a restart on the same folder
 }
 
 func (c *firstClaimed) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {

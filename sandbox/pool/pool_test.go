@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/sandboxtest"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -36,22 +37,11 @@ func terminate(t *testing.T, s sandbox.Sandbox) {
 // output runs a script that must exit with 0, and returns its output.
 func output(t *testing.T, s sandbox.Sandbox, script string) string {
 	t.Helper()
-	ctx := testkit.Context(t)
-	p, err := s.Start(ctx, sandbox.Command{ID: fmt.Sprintf("p%x", sha256.Sum256([]byte(script)))[:20], Path: "sh", Args: []string{"-c", script}})
-	testkit.Must(t, err)
-	exit, err := p.Wait(ctx)
-	testkit.Must(t, err)
+	out, exit := sandboxtest.Shell(t, s, fmt.Sprintf("p%x", sha256.Sum256([]byte(script)))[:20], script)
 	if exit.Code != 0 {
 		t.Fatalf("%s: exit code %d, want 0 (%+v)", script, exit.Code, exit)
 	}
-	var all strings.Builder
-	for {
-		out, err := p.Read(ctx)
-		if err != nil {
-			return all.String()
-		}
-		all.Write(out.Data)
-	}
+	return out
 }
 
 func waitFilled(t *testing.T, p *Pool) {
@@ -69,9 +59,9 @@ func wantStats(t *testing.T, p *Pool, want Stats) {
 
 // A session gets its workspace, environment and name in a sandbox that was created before, for every kind of workspace.
 func TestClaim(t *testing.T) {
-	for name, inner := range map[string]func(testing.TB) sandbox.Provider{"Local": newLocal, "Docker": newDocker} {
+	for name, inner := range providers {
 		t.Run(name, func(t *testing.T) {
-			p := start(t, Config{Provider: inner(t), Templates: []Template{{Size: 1}}, Warn: func(err error) { t.Error(err) }})
+			p := start(t, Config{Provider: inner(t, testkit.ShortDir(t)), Templates: []Template{{Size: 1}}, Warn: func(err error) { t.Error(err) }})
 			for what, prepare := range map[string]func(dir string) error{
 				"missing": func(string) error { return nil },
 				"empty":   func(dir string) error { return os.Mkdir(dir, 0o755) },

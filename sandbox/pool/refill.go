@@ -3,7 +3,6 @@ package pool
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -116,7 +115,7 @@ func (p *Pool) add(ctx context.Context, k templateKey) {
 
 // createMember creates a sandbox with an empty workspace, and checks that it is ready.
 func (p *Pool) createMember(ctx context.Context, k templateKey) (*member, error) {
-	id := memberID()
+	id := "pool-" + rand.Text()
 	m := &member{dir: filepath.Join(p.config.Dir, id), taken: make(chan struct{})}
 	var err error
 	m.Sandbox, err = p.config.Provider.Create(ctx, sandbox.Spec{ID: id, Workspace: m.dir, Image: k.image, Limits: k.limits})
@@ -133,12 +132,6 @@ func (p *Pool) createMember(ctx context.Context, k templateKey) (*member, error)
 		return nil, err
 	}
 	return m, nil
-}
-
-func memberID() string {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return "pool-" + hex.EncodeToString(b[:])
 }
 
 // watch removes a member that ends before it is taken. Run then creates another one.

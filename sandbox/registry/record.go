@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -133,13 +134,7 @@ func (g *Registry[S, R]) Attach(ctx context.Context, open func(ctx context.Conte
 		})
 	}
 	_ = group.Wait() // its functions return no error
-	found := opened[:0]
-	for _, s := range opened {
-		if s != nil {
-			found = append(found, s)
-		}
-	}
-	return found, nil
+	return slices.DeleteFunc(opened, func(s sandbox.Attached) bool { return s == nil }), nil
 }
 
 // Orphans reads the records of sandboxes that are not in memory: an earlier process created them. It removes files that it cannot

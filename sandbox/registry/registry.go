@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -56,8 +57,8 @@ func New[S Sandbox, R any, P Entry[R]](provider, runDir string) (*Registry[S, R]
 // sockets on this machine. launch must Save a record before it greets the supervisor; when it fails, it must leave nothing behind
 // but that record. A workspace that Create made is removed again when launch fails. Errors: conflict for an id in use, unavailable
 // when the Registry is closed, invalid_argument for the workspace; launch's.
-func (g *Registry[S, R]) Create(spec sandbox.Spec, name string, launch func() (S, error)) (S, error) {
-	return g.add(spec.ID, name, func() (s S, err error) {
+func (g *Registry[S, R]) Create(spec sandbox.Spec, name string, launch func() (S, error)) (sandbox.Sandbox, error) {
+	s, err := g.add(spec.ID, name, func() (s S, err error) {
 		created, err := makeWorkspace(spec.Workspace)
 		if err != nil {
 			return s, schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %w", err).With("path", "workspace")
@@ -68,6 +69,10 @@ func (g *Registry[S, R]) Create(spec sandbox.Spec, name string, launch func() (S
 		}
 		return s, err
 	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // add reserves the id and the name while launch runs, and tracks the sandbox that it returns.
@@ -146,10 +151,7 @@ func (g *Registry[S, R]) shut(end func(S)) (first bool) {
 
 // ReattachWindow returns the effective value of a provider's setting: sandbox.ReattachWindow for 0, none when negative.
 func ReattachWindow(setting time.Duration) time.Duration {
-	if setting == 0 {
-		return sandbox.ReattachWindow
-	}
-	return max(0, setting)
+	return max(0, cmp.Or(setting, sandbox.ReattachWindow))
 }
 
 // PrivateDir makes a folder of mode 0700, or changes the mode of an existing one. It refuses a folder that another user owns.
@@ -171,7 +173,6 @@ func PrivateDir(dir string) error {
 	return nil
 }
 
-// makeWorkspace makes the folder when it is missing, and reports whether it did.
 func makeWorkspace(dir string) (created bool, err error) {
 	info, err := os.Stat(dir)
 	switch {

@@ -28,11 +28,9 @@ func (f *fixture) restart(t *testing.T) sandbox.Attached {
 	if !ok {
 		t.Skip("the sandboxes of this provider end with it")
 	}
-	if err := detached.Detach(); err != nil {
-		t.Fatalf("detach: %v", err)
-	}
+	testkit.Must(t, detached.Detach())
 	<-f.Done()
-	next, ok := f.factory.Restart(t, f.provider).(sandbox.Reattacher)
+	next, ok := f.factory.New(t, f.dir).(sandbox.Reattacher)
 	if !ok {
 		t.Fatal("the restarted provider is no sandbox.Reattacher")
 	}
@@ -50,26 +48,24 @@ func (f *fixture) restart(t *testing.T) sandbox.Attached {
 	return found[0]
 }
 
-func (f *fixture) resume(t *testing.T, s sandbox.Attached, id string, stdout, stderr int64) *testProcess {
+// resume takes over a process at the end of the output that was read of it before.
+func (f *fixture) resume(t *testing.T, s sandbox.Attached, before *testProcess) *testProcess {
 	t.Helper()
-	p, err := s.Resume(f.ctx, id, stdout, stderr)
-	if err != nil {
-		t.Fatalf("resume %s: %v", id, err)
-	}
-	return &testProcess{Process: p, ctx: f.ctx}
+	p, err := s.Resume(f.ctx, before.ID(), int64(before.stdout.Len()), int64(before.stderr.Len()))
+	testkit.Must(t, err)
+	r := &testProcess{Process: p, ctx: f.ctx}
+	r.stdout.Write(before.stdout.Bytes())
+	r.stderr.Write(before.stderr.Bytes())
+	return r
 }
 
 // release releases a process and fails the test when the sandbox still holds it.
 func (f *fixture) release(t *testing.T, s sandbox.Attached, r *testProcess) {
 	t.Helper()
-	if err := r.Release(); err != nil {
-		t.Errorf("release %s: %v", r.ID(), err)
-	}
+	testkit.Must(t, r.Release())
 	// Any later request follows the release on the connection.
 	processes, err := s.Processes(f.ctx)
-	if err != nil {
-		t.Fatalf("list the processes: %v", err)
-	}
+	testkit.Must(t, err)
 	for _, h := range processes {
 		if h.ID == r.ID() {
 			t.Errorf("process %s is listed after its release, want it gone", h.ID)
@@ -93,10 +89,9 @@ func resumesFromOffset(t *testing.T, f *fixture) {
 	if len(processes) != 1 || processes[0].ID != first.ID() || processes[0].PID != first.PID() || processes[0].Ended || processes[0].Stdout > stored {
 		t.Fatalf("processes = %+v, want one running process %s with pid %d and stdout at %d or less", processes, first.ID(), first.PID(), stored)
 	}
-	r := f.resume(t, s, first.ID(), stored, 0)
-	r.stdout.Write(first.stdout.Bytes())
+	r := f.resume(t, s, first)
 	_, err = s.Resume(f.ctx, first.ID(), 0, 0)
-	wantCode(t, "second resume", err, schemas.CodeConflict)
+	WantCode(t, "second resume", err, schemas.CodeConflict)
 	r.wantExit(t, schemas.ReasonExited, 7)
 	var want bytes.Buffer
 	for i := range lines {
@@ -113,26 +108,25 @@ func keepsExits(t *testing.T, f *fixture) {
 	if exit := p.wait(t); exit.Code != 3 {
 		t.Fatalf("exit = %+v, want code 3", exit)
 	}
+	p.stderr.WriteString("err\n") // stored, as if it was read
 	slow := f.sh(t, "echo begun; until [ -e go ]; do sleep 0.02; done; echo over; kill -9 $$")
 	slow.readUntil(t, "begun\n")
 	s := f.restart(t)
 	f.writeFile(t, "go", nil, 0o644)
-	r := f.resume(t, s, p.ID(), 0, 4) // all of stderr was stored
-	r.stderr.WriteString("err\n")
+	r := f.resume(t, s, p)
 	exit := r.wantExit(t, schemas.ReasonExited, 3)
 	testkit.Equal(t, "the exit's counts of bytes", []int64{exit.Stdout, exit.Stderr}, []int64{4, 4})
 	if exit.Ended.Before(exit.Started) {
 		t.Errorf("ended at %v, want no time before the start at %v", exit.Ended, exit.Started)
 	}
 	testkit.Equal(t, "stdout", r.stdout.String(), "out\n")
-	r2 := f.resume(t, s, slow.ID(), 6, 0)
-	r2.stdout.WriteString("begun\n")
+	r2 := f.resume(t, s, slow)
 	r2.wantExit(t, schemas.ReasonKilled, 137)
 	testkit.Equal(t, "stdout", r2.stdout.String(), "begun\nover\n")
 	f.release(t, s, r)
 	f.release(t, s, r2)
 	_, err := s.Resume(f.ctx, "never-was", 0, 0)
-	wantCode(t, "resume of an unknown process", err, schemas.CodeNotFound)
+	WantCode(t, "resume of an unknown process", err, schemas.CodeNotFound)
 }
 
 func keepsStdin(t *testing.T, f *fixture) {
@@ -158,8 +152,7 @@ func keepsStdin(t *testing.T, f *fixture) {
 			t.Errorf("processes = %+v, want a closed stdin", h)
 		}
 	}
-	r := f.resume(t, s, p.ID(), int64(p.stdout.Len()), 0)
-	r.stdout.Write(p.stdout.Bytes())
+	r := f.resume(t, s, p)
 	testkit.Must(t, r.WriteStdin(f.ctx, []byte("two\n")))
 	r.readUntil(t, "got two\n")
 	testkit.Must(t, r.Signal(10))
@@ -167,8 +160,7 @@ func keepsStdin(t *testing.T, f *fixture) {
 	testkit.Must(t, r.CloseStdin())
 	// A shell may treat the interruption of its read by a signal as the end of its input.
 	r.wantExit(t, schemas.ReasonExited, 4)
-	q := f.resume(t, s, stubborn.ID(), 3, 0)
-	q.stdout.WriteString("on\n")
+	q := f.resume(t, s, stubborn)
 	testkit.Must(t, q.Kill(10*time.Millisecond))
 	q.wantExit(t, schemas.ReasonKilled, 137)
 	f.wantNoLeftovers(t)
@@ -181,8 +173,7 @@ func keepsTimeout(t *testing.T, f *fixture) {
 	p := f.start(t, cmd)
 	p.readUntil(t, "on\n")
 	s := f.restart(t)
-	r := f.resume(t, s, p.ID(), 3, 0)
-	r.stdout.WriteString("on\n")
+	r := f.resume(t, s, p)
 	r.wantExit(t, schemas.ReasonTimedOut, schemas.ExitTimedOut)
 	f.wantNoLeftovers(t)
 }
@@ -200,7 +191,7 @@ func keepsSandbox(t *testing.T, f *fixture) {
 		[]string{"box", "box", "thread-1", f.spec.Workspace, "second"})
 	testkit.Equal(t, "the output with the same supervisor", f.output(t, "cat here; [ $(cat super) = $PPID ] && echo $SLUICE_THREAD $FROM_SPEC"), "kept\nthread-1 spec\n")
 	_, err := f.provider.Create(f.ctx, f.spec)
-	wantCode(t, "create with the id of an attached sandbox", err, schemas.CodeConflict)
+	WantCode(t, "create with the id of an attached sandbox", err, schemas.CodeConflict)
 	// A second restart attaches it again; a second Attach does not find it.
 	s = f.restart(t)
 	if next, ok := f.provider.(sandbox.Reattacher); ok {

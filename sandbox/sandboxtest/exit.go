@@ -2,7 +2,6 @@ package sandboxtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"syscall"
 	"testing"
@@ -59,26 +58,21 @@ var exitTests = []test{
 	}},
 	{"ContextCanceled", func(t *testing.T, f *fixture) {
 		r := f.start(t, sandbox.Command{Path: "sleep", Args: []string{"300"}})
-		ctx, cancel := context.WithCancel(f.ctx)
-		cancel()
-		if _, err := r.Wait(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("wait with a canceled context: error = %v, want context.Canceled", err)
-		}
-		if _, err := r.Read(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("read with a canceled context: error = %v, want context.Canceled", err)
-		}
+		_, err := r.Wait(f.canceled())
+		wantError(t, "wait with a canceled context", err, context.Canceled)
+		_, err = r.Read(f.canceled())
+		wantError(t, "read with a canceled context", err, context.Canceled)
 		r.kill(t)
 	}},
 	{"Signal", func(t *testing.T, f *fixture) {
-		r := f.sh(t, `trap 'echo got; exit 9' USR1; sh -c 'trap "echo child; exit" USR1; echo ready; while :; do sleep 0.01; done' & wait; wait`)
-		r.readUntil(t, "ready")
+		r := f.shReady(t, `trap 'echo got; exit 9' USR1; sh -c 'trap "echo child; exit" USR1; echo ready; while :; do sleep 0.01; done' & wait; wait`)
 		for _, sig := range []sandbox.Signal{-1, 0, 65, 1000} {
-			wantCode(t, "unknown signal", r.Signal(sig), schemas.CodeInvalidArgument)
+			WantCode(t, "unknown signal", r.Signal(sig), schemas.CodeInvalidArgument)
 		}
 		testkit.Must(t, r.Signal(sandbox.Signal(syscall.SIGUSR1)))
 		r.readUntil(t, "got")
 		r.wantExit(t, schemas.ReasonExited, 9)
-		wantCode(t, "signal after the end", r.Signal(sandbox.Signal(syscall.SIGUSR1)), schemas.CodeNotFound)
+		WantCode(t, "signal after the end", r.Signal(sandbox.Signal(syscall.SIGUSR1)), schemas.CodeNotFound)
 		if err := r.Kill(0); err != nil {
 			t.Errorf("kill after the end: error = %v, want none", err)
 		}
@@ -87,8 +81,7 @@ var exitTests = []test{
 		}
 	}},
 	{"SignalReachesProcessGroup", func(t *testing.T, f *fixture) {
-		r := f.sh(t, `trap : USR1; sh -c 'trap "echo child; exit" USR1; echo ready; while :; do sleep 0.01; done' & while ! wait $!; do :; done`)
-		r.readUntil(t, "ready")
+		r := f.shReady(t, `trap : USR1; sh -c 'trap "echo child; exit" USR1; echo ready; while :; do sleep 0.01; done' & while ! wait $!; do :; done`)
 		testkit.Must(t, r.Signal(sandbox.Signal(syscall.SIGUSR1)))
 		r.readUntil(t, "child")
 		testkit.Must(t, r.Kill(0))

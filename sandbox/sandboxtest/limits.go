@@ -15,7 +15,7 @@ var limitTests = []test{
 	{"Files", func(t *testing.T, f *fixture) {
 		l := f.limitedSandbox(t)
 		exit := l.sh(t, "touch 1 2 3 4 5 6; exit 7").wantExit(t, schemas.ReasonExited, 7)
-		wantCode(t, "limit of the exit", exit.Limit, schemas.CodeLimitExceeded)
+		WantCode(t, "limit of the exit", exit.Limit, schemas.CodeLimitExceeded)
 		// A command that removes files is not refused.
 		wantNoLimit(t, "a command that removes files", l.sh(t, "ls >&2; rm 1 2").wantExit(t, schemas.ReasonExited, 0))
 		wantNoLimit(t, "a command within the limits", l.sh(t, "touch 1").wantExit(t, schemas.ReasonExited, 0))
@@ -23,28 +23,28 @@ var limitTests = []test{
 	{"Bytes", func(t *testing.T, f *fixture) {
 		l := f.limitedSandbox(t)
 		exit := l.sh(t, "head -c 60000 /dev/zero >a; head -c 60000 /dev/zero >b").readAll(t)
-		wantCode(t, "limit of the exit", exit.Limit, schemas.CodeLimitExceeded)
+		WantCode(t, "limit of the exit", exit.Limit, schemas.CodeLimitExceeded)
 	}},
 	{"KillsRunningCommand", func(t *testing.T, f *fixture) {
 		l := f.limitedSandbox(t)
 		exit := l.sh(t, "touch 1 2 3 4 5 6; exec sleep 300").wantExit(t, schemas.ReasonKilled, 137)
-		wantCode(t, "limit of the killed command", exit.Limit, schemas.CodeLimitExceeded)
+		WantCode(t, "limit of the killed command", exit.Limit, schemas.CodeLimitExceeded)
 		exit = l.sh(t, "touch 7; exec sleep 300").wantExit(t, schemas.ReasonKilled, 137)
-		wantCode(t, "limit of the next killed command", exit.Limit, schemas.CodeLimitExceeded)
+		WantCode(t, "limit of the next killed command", exit.Limit, schemas.CodeLimitExceeded)
 	}},
 	{"RefusesStart", func(t *testing.T, f *fixture) {
 		l := f.limitedSandbox(t)
 		l.sh(t, "touch 1 2 3 4 5 6").readAll(t)
 		for _, name := range []string{"7", "8", "9"} {
 			exit := l.sh(t, `touch "$1"`, name).wantExit(t, schemas.ReasonExited, 0)
-			wantCode(t, "limit of the exit", exit.Limit, schemas.CodeLimitExceeded)
+			WantCode(t, "limit of the exit", exit.Limit, schemas.CodeLimitExceeded)
 		}
 		_, err := l.Start(l.ctx, shell("true"))
-		wantCode(t, "start without an id", err, schemas.CodeInvalidArgument)
+		WantCode(t, "start without an id", err, schemas.CodeInvalidArgument)
 		cmd := shell("rm 1")
 		cmd.ID = l.nextID()
 		_, err = l.Start(l.ctx, cmd)
-		wantCode(t, "start above the limit", err, schemas.CodeLimitExceeded)
+		WantCode(t, "start above the limit", err, schemas.CodeLimitExceeded)
 		for _, name := range []string{"6", "7", "8", "9"} {
 			testkit.Must(t, os.Remove(filepath.Join(l.workspace, name)))
 		}
@@ -59,7 +59,7 @@ var limitTests = []test{
 		// A link counts as one file, and its target does not count.
 		wantNoLimit(t, "a link out of the workspace", l.sh(t, `ln -s "$1" link && mkfifo pipe`, outside).wantExit(t, schemas.ReasonExited, 0))
 		exit := l.sh(t, "rm link pipe; i=0; while [ $i -lt 300 ]; do mkdir d && cd d || exit 1; i=$((i+1)); done").readAll(t)
-		wantCode(t, "limit after 300 nested folders", exit.Limit, schemas.CodeLimitExceeded)
+		WantCode(t, "limit after 300 nested folders", exit.Limit, schemas.CodeLimitExceeded)
 	}},
 }
 

@@ -1,6 +1,8 @@
 package sandboxtest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,7 +14,6 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// supervisorFDs counts the supervisor's open descriptors.
 func (f *fixture) supervisorFDs(t *testing.T) int {
 	t.Helper()
 	n, err := strconv.Atoi(strings.TrimSpace(f.output(t, `ls /proc/$PPID/fd | wc -l`)))
@@ -52,12 +53,10 @@ var manyTests = []test{
 					cmd := shell("(sleep 300 &); cat; echo $1 >&2; exit $2", fmt.Sprint(worker), fmt.Sprint(i))
 					cmd.ID, cmd.Stdin = f.nextID(), true
 					p, err := f.Start(f.ctx, cmd)
-					if err != nil {
-						t.Error(err)
-						return
+					if err == nil {
+						err = checkOne(f.ctx, p, worker, i)
 					}
-					one := &testProcess{Process: p, ctx: f.ctx}
-					if err := one.check(worker, i); err != nil {
+					if err != nil {
 						t.Error(err)
 					}
 				}
@@ -80,36 +79,16 @@ var manyTests = []test{
 	}},
 }
 
-// check runs one of many processes to its end. It runs outside the test's goroutine, and so returns its failure.
-func (r *testProcess) check(worker, i int) error {
+// checkOne runs one of many processes to its end. It runs outside the test's goroutine, and so returns its failure.
+func checkOne(ctx context.Context, p sandbox.Process, worker, i int) error {
 	text := strings.Repeat(fmt.Sprintf("%d.%d\n", worker, i), 2000)
-	if err := r.WriteStdin(r.ctx, []byte(text)); err != nil {
+	if err := errors.Join(p.WriteStdin(ctx, []byte(text)), p.CloseStdin()); err != nil {
 		return err
 	}
-	if err := r.CloseStdin(); err != nil {
-		return err
+	r, err := Finish(ctx, p)
+	if err == nil && (r.Code != i || r.Stdout != text || r.Stderr != fmt.Sprintln(worker)) {
+		err = fmt.Errorf("worker %d, run %d: exit = %+v with %d bytes of stdout and stderr %q, want code %d with %d bytes and %q",
+			worker, i, r.Exit, len(r.Stdout), r.Stderr, i, len(text), fmt.Sprintln(worker))
 	}
-	for {
-		out, err := r.Read(r.ctx)
-		if err != nil {
-			break
-		}
-		if out.Stream == schemas.Stderr {
-			r.stderr.Write(out.Data)
-		} else {
-			r.stdout.Write(out.Data)
-		}
-		if err := r.Ack(out.Stream, out.Offset+int64(len(out.Data))); err != nil {
-			return err
-		}
-	}
-	exit, err := r.Wait(r.ctx)
-	if err != nil {
-		return err
-	}
-	if exit.Code != i || r.stdout.String() != text || r.stderr.String() != fmt.Sprintln(worker) {
-		return fmt.Errorf("worker %d, run %d: exit = %+v with %d bytes of stdout and stderr %q, want code %d with %d bytes and %q",
-			worker, i, exit, r.stdout.Len(), r.stderr.String(), i, len(text), fmt.Sprintln(worker))
-	}
-	return nil
+	return err
 }

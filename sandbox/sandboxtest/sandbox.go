@@ -40,13 +40,13 @@ var sandboxTests = []test{
 			"zero byte env": {ID: "x", Workspace: f.workspace, Env: map[string]string{"A": "\x00"}},
 		} {
 			s, err := f.provider.Create(f.ctx, spec)
-			wantCode(t, what, err, schemas.CodeInvalidArgument)
+			WantCode(t, what, err, schemas.CodeInvalidArgument)
 			if err == nil {
 				testkit.Must(t, s.Terminate(f.ctx, 0))
 			}
 		}
 		_, err := f.provider.Create(f.ctx, f.spec)
-		wantCode(t, "create with an id in use", err, schemas.CodeConflict)
+		WantCode(t, "create with an id in use", err, schemas.CodeConflict)
 	}},
 	{"CreatesWorkspace", func(t *testing.T, f *fixture) {
 		dir := filepath.Join(f.workspace, "new", "folder")
@@ -57,15 +57,12 @@ var sandboxTests = []test{
 		testkit.Must(t, s.Terminate(f.ctx, 0))
 	}},
 	{"CreateContextCanceled", func(t *testing.T, f *fixture) {
-		ctx, cancel := context.WithCancel(f.ctx)
-		cancel()
 		dir := filepath.Join(f.workspace, "never")
-		if _, err := f.provider.Create(ctx, sandbox.Spec{ID: "second", Workspace: dir}); err == nil {
+		if _, err := f.provider.Create(f.canceled(), sandbox.Spec{ID: "second", Workspace: dir}); err == nil {
 			t.Fatal("create with a canceled context: no error, want one")
 		}
-		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("stat of the workspace after a failed create: error = %v, want os.ErrNotExist", err)
-		}
+		_, err := os.Stat(dir)
+		wantError(t, "stat of the workspace after a failed create", err, os.ErrNotExist)
 		s, err := f.provider.Create(f.ctx, sandbox.Spec{ID: "second", Workspace: dir})
 		if err != nil {
 			t.Fatalf("create with the id of a failed create: %v", err)
@@ -82,7 +79,7 @@ var sandboxTests = []test{
 		f.terminate(t, 0)
 		f.terminate(t, time.Hour)
 		_, err := f.Start(f.ctx, sandbox.Command{ID: "late", Path: "true"})
-		wantCode(t, "start after the end", err, schemas.CodeUnavailable)
+		WantCode(t, "start after the end", err, schemas.CodeUnavailable)
 		_, err = os.Stat(filepath.Join(f.workspace, "kept"))
 		testkit.Must(t, err)
 		s, err := f.provider.Create(f.ctx, f.spec)
@@ -102,14 +99,12 @@ var sandboxTests = []test{
 		testkit.Equal(t, "output", r.stdout.String(), "ready\nbye\n")
 	}},
 	{"TerminateIgnoredTERM", func(t *testing.T, f *fixture) {
-		r := f.sh(t, `trap '' TERM; (setsid sleep 300 &); echo ready; while :; do sleep 300; done`)
-		r.readUntil(t, "ready")
+		r := f.shReady(t, `trap '' TERM; (setsid sleep 300 &); echo ready; while :; do sleep 300; done`)
 		f.terminate(t, 50*time.Millisecond)
 		r.wantExit(t, schemas.ReasonKilled, 137)
 	}},
 	{"SecondTerminateEndsGrace", func(t *testing.T, f *fixture) {
-		r := f.sh(t, `trap 'echo asked' TERM; echo ready; while :; do sleep 0.01; done`)
-		r.readUntil(t, "ready")
+		r := f.shReady(t, `trap 'echo asked' TERM; echo ready; while :; do sleep 0.01; done`)
 		ctx, cancel := context.WithCancel(f.ctx)
 		first := make(chan error, 1)
 		go func() { first <- f.Terminate(ctx, time.Hour) }()
@@ -119,7 +114,7 @@ var sandboxTests = []test{
 			t.Errorf("terminate with a canceled context: error = %v, want context.Canceled or none", err)
 		}
 		_, err := f.Start(f.ctx, sandbox.Command{ID: "late", Path: "true"})
-		wantCode(t, "start during terminate", err, schemas.CodeUnavailable)
+		WantCode(t, "start during terminate", err, schemas.CodeUnavailable)
 		f.terminate(t, 0)
 		r.wantExit(t, schemas.ReasonKilled, 137)
 	}},
@@ -135,7 +130,7 @@ var sandboxTests = []test{
 				for {
 					p, err := f.Start(f.ctx, sandbox.Command{ID: f.nextID(), Path: "sleep", Args: []string{"300"}})
 					if err != nil {
-						wantCode(t, "start during terminate", err, schemas.CodeUnavailable)
+						WantCode(t, "start during terminate", err, schemas.CodeUnavailable)
 						return
 					}
 					all.Go(func() {
@@ -161,13 +156,12 @@ var sandboxTests = []test{
 		all.Wait()
 	}},
 	{"CloseEndsSandboxes", func(t *testing.T, f *fixture) {
-		r := f.sh(t, "echo ready; sleep 300")
-		r.readUntil(t, "ready")
+		r := f.shReady(t, "echo ready; sleep 300")
 		testkit.Must(t, f.provider.Close())
 		<-f.Done()
 		r.wantExit(t, schemas.ReasonKilled, 137)
 		_, err := f.provider.Create(f.ctx, sandbox.Spec{ID: "late", Workspace: f.workspace})
-		wantCode(t, "create after close", err, schemas.CodeUnavailable)
+		WantCode(t, "create after close", err, schemas.CodeUnavailable)
 	}},
 }
 

@@ -35,24 +35,21 @@ var startTests = []test{
 	{"ArgumentsTooLong", func(t *testing.T, f *fixture) {
 		f.wantStartError(t, sandbox.Command{Path: "true", Args: []string{strings.Repeat("x", 200<<10)}}, schemas.ExitNotExecutable, "true")
 		_, err := f.Start(f.ctx, sandbox.Command{ID: f.nextID(), Path: "true", Args: []string{strings.Repeat("x", 9<<20)}})
-		wantCode(t, "9 MiB of arguments", err, schemas.CodeTooLarge)
+		WantCode(t, "9 MiB of arguments", err, schemas.CodeTooLarge)
 	}},
 	{"Lookup", func(t *testing.T, f *fixture) {
 		f.writeFile(t, "bin/hello", []byte("#!/bin/sh\necho \"hello $0\"\n"), 0o755)
 		f.writeFile(t, "first/hello", []byte("not executable"), 0o644)
-		r := f.start(t, sandbox.Command{Path: "hello", Env: map[string]string{"PATH": "first:bin"}})
-		r.wantExit(t, schemas.ReasonExited, 0)
+		r := f.run(t, sandbox.Command{Path: "hello", Env: map[string]string{"PATH": "first:bin"}})
 		testkit.Equal(t, "output of a program in a relative PATH, behind one that is not executable", r.stdout.String(), "hello bin/hello\n")
-		r = f.start(t, sandbox.Command{Path: "./hello", Dir: "bin"})
-		r.wantExit(t, schemas.ReasonExited, 0)
+		r = f.run(t, sandbox.Command{Path: "./hello", Dir: "bin"})
 		testkit.Equal(t, "output of a program relative to Dir", r.stdout.String(), "hello ./hello\n")
 	}},
 	{"Dir", func(t *testing.T, f *fixture) {
 		f.writeFile(t, "a/b/c", nil, 0o644)
 		home := strings.TrimSpace(f.output(t, "pwd -P"))
 		for dir, want := range map[string]string{"": "", ".": "", "a": "/a", "a/b/": "/a/b", "a/../a/b": "/a/b"} {
-			r := f.start(t, sandbox.Command{Path: "pwd", Args: []string{"-P"}, Dir: dir})
-			r.wantExit(t, schemas.ReasonExited, 0)
+			r := f.run(t, sandbox.Command{Path: "pwd", Args: []string{"-P"}, Dir: dir})
 			testkit.Equal(t, "pwd in the folder "+dir, r.stdout.String(), home+want+"\n")
 		}
 		f.wantStartError(t, sandbox.Command{Path: "true", Dir: "none"}, schemas.ExitNotExecutable, "none")
@@ -67,7 +64,7 @@ var startTests = []test{
 			if _, start := errors.AsType[*sandbox.StartError](err); dir == "far" && start {
 				continue // its path leads through a folder that does not exist
 			}
-			wantCode(t, "dir "+dir, err, schemas.CodeInvalidArgument)
+			WantCode(t, "dir "+dir, err, schemas.CodeInvalidArgument)
 		}
 	}},
 	{"Refused", func(t *testing.T, f *fixture) {
@@ -83,22 +80,18 @@ var startTests = []test{
 			"negative timeout":   {ID: "x", Path: "true", Timeout: -1},
 		} {
 			_, err := f.Start(f.ctx, cmd)
-			wantCode(t, what, err, schemas.CodeInvalidArgument)
+			WantCode(t, what, err, schemas.CodeInvalidArgument)
 		}
 	}},
 	{"SameID", func(t *testing.T, f *fixture) {
 		r := f.start(t, sandbox.Command{ID: "same", Path: "cat", Stdin: true})
 		_, err := f.Start(f.ctx, sandbox.Command{ID: "same", Path: "true"})
-		wantCode(t, "an id in use", err, schemas.CodeConflict)
-		testkit.Must(t, r.CloseStdin())
-		r.wantExit(t, schemas.ReasonExited, 0)
+		WantCode(t, "an id in use", err, schemas.CodeConflict)
+		r.wantEnd(t)
 	}},
 	{"ContextCanceled", func(t *testing.T, f *fixture) {
-		ctx, cancel := context.WithCancel(f.ctx)
-		cancel()
-		if _, err := f.Start(ctx, sandbox.Command{ID: f.nextID(), Path: "sleep", Args: []string{"300"}}); !errors.Is(err, context.Canceled) {
-			t.Errorf("start with a canceled context: error = %v, want context.Canceled", err)
-		}
+		_, err := f.Start(f.canceled(), sandbox.Command{ID: f.nextID(), Path: "sleep", Args: []string{"300"}})
+		wantError(t, "start with a canceled context", err, context.Canceled)
 		f.wantNoLeftovers(t)
 	}},
 	{"ContextBoundsStartAlone", func(t *testing.T, f *fixture) {
@@ -109,8 +102,7 @@ var startTests = []test{
 		r := &testProcess{Process: p, ctx: f.ctx}
 		testkit.Must(t, r.WriteStdin(f.ctx, []byte("still there")))
 		r.readUntil(t, "still there")
-		testkit.Must(t, r.CloseStdin())
-		r.wantExit(t, schemas.ReasonExited, 0)
+		r.wantEnd(t)
 	}},
 }
 

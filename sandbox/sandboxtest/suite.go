@@ -3,6 +3,7 @@ package sandboxtest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -19,22 +20,15 @@ import (
 
 // Factory makes the providers under test.
 type Factory struct {
-	// New makes a provider. The suite closes it. Required.
-	New func(t *testing.T) sandbox.Provider
-	// Restart makes another provider on the folder of one that was detached from its sandboxes, as a worker does that is started again
-	// after it was killed. The suite closes it. Required for a sandbox.Reattacher.
-	Restart func(t *testing.T, detached sandbox.Provider) sandbox.Provider
-	// Workspace makes an empty folder for a sandbox's workspace. Default: t.TempDir.
-	Workspace func(t *testing.T) string
+	// New makes a provider with its run folder in dir, whose path is short. The suite closes it. A second call with the same dir
+	// follows a Detach of the first provider, as when a killed worker is started again. Required.
+	New func(t *testing.T, dir string) sandbox.Provider
 	// Parts are the names of the parts to run: "Start", "Sandbox" and so on. Default: all.
 	Parts []string
 }
 
 // Run tests everything that the interfaces promise. Each case is a subtest with its own provider and sandbox.
 func Run(t *testing.T, factory Factory) {
-	if factory.Workspace == nil {
-		factory.Workspace = func(t *testing.T) string { return t.TempDir() }
-	}
 	for _, part := range []struct {
 		name  string
 		tests []test
@@ -72,6 +66,7 @@ type test struct {
 type fixture struct {
 	sandbox.Sandbox
 	factory   Factory
+	dir       string // for Factory.New
 	provider  sandbox.Provider
 	workspace string
 	spec      sandbox.Spec
@@ -81,9 +76,8 @@ type fixture struct {
 
 func newFixture(t *testing.T, factory Factory) *fixture {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testkit.Timeout)
-	t.Cleanup(cancel)
-	f := &fixture{factory: factory, provider: factory.New(t), workspace: factory.Workspace(t), ctx: ctx}
+	f := &fixture{factory: factory, dir: testkit.ShortDir(t), workspace: t.TempDir(), ctx: testkit.Context(t)}
+	f.provider = factory.New(t, f.dir)
 	t.Cleanup(func() {
 		if err := f.provider.Close(); err != nil {
 			t.Errorf("close the provider: %v", err)
@@ -96,13 +90,10 @@ func newFixture(t *testing.T, factory Factory) *fixture {
 	return f
 }
 
-// create makes a sandbox of the same provider.
 func (f *fixture) create(t *testing.T, spec sandbox.Spec) sandbox.Sandbox {
 	t.Helper()
 	s, err := f.provider.Create(f.ctx, spec)
-	if err != nil {
-		t.Fatalf("create %s: %v", spec.ID, err)
-	}
+	testkit.Must(t, err)
 	return s
 }
 
@@ -112,19 +103,30 @@ func (f *fixture) start(t *testing.T, cmd sandbox.Command) *testProcess {
 	if cmd.ID == "" {
 		cmd.ID = f.nextID()
 	}
-	p, err := f.Start(f.ctx, cmd)
-	if err != nil {
-		t.Fatalf("start %s %q: %v", cmd.Path, cmd.Args, err)
-	}
-	return &testProcess{Process: p, ctx: f.ctx}
+	return &testProcess{Process: Start(t, f.Sandbox, cmd), ctx: f.ctx}
+}
+
+// run starts a command that must exit with 0, and reads its output.
+func (f *fixture) run(t *testing.T, cmd sandbox.Command) *testProcess {
+	t.Helper()
+	r := f.start(t, cmd)
+	r.wantExit(t, schemas.ReasonExited, 0)
+	return r
 }
 
 func (f *fixture) nextID() string { return "p" + strconv.FormatInt(f.last.Add(1), 10) }
 
-// sh starts a script.
 func (f *fixture) sh(t *testing.T, script string, args ...string) *testProcess {
 	t.Helper()
 	return f.start(t, shell(script, args...))
+}
+
+// shReady starts a script and reads its output until it has printed ready.
+func (f *fixture) shReady(t *testing.T, script string) *testProcess {
+	t.Helper()
+	r := f.sh(t, script)
+	r.readUntil(t, "ready")
+	return r
 }
 
 func shell(script string, args ...string) sandbox.Command {
@@ -134,15 +136,16 @@ func shell(script string, args ...string) sandbox.Command {
 // output runs a script that must exit with 0, and returns its standard output.
 func (f *fixture) output(t *testing.T, script string, args ...string) string {
 	t.Helper()
-	r := f.sh(t, script, args...)
-	exit := r.readAll(t)
-	if exit.Reason != schemas.ReasonExited || exit.Code != 0 {
-		t.Fatalf("%s: exit = %+v, want exited 0; stdout %q, stderr %q", script, exit, r.stdout.String(), r.stderr.String())
-	}
+	r := f.run(t, shell(script, args...))
 	return r.stdout.String()
 }
 
-// writeFile writes a file into the workspace.
+func (f *fixture) canceled() context.Context {
+	ctx, cancel := context.WithCancel(f.ctx)
+	cancel()
+	return ctx
+}
+
 func (f *fixture) writeFile(t *testing.T, name string, data []byte, mode os.FileMode) string {
 	t.Helper()
 	path := filepath.Join(f.workspace, name)
@@ -209,7 +212,6 @@ func (r *testProcess) appendOutput(t *testing.T, out sandbox.Output) {
 	to.Write(out.Data)
 }
 
-// readUntil reads until the standard output contains s.
 func (r *testProcess) readUntil(t *testing.T, s string) {
 	t.Helper()
 	for !strings.Contains(r.stdout.String(), s) {
@@ -219,7 +221,6 @@ func (r *testProcess) readUntil(t *testing.T, s string) {
 	}
 }
 
-// readAll reads to the end and returns the exit.
 func (r *testProcess) readAll(t *testing.T) sandbox.Exit {
 	t.Helper()
 	for r.readChunk(t) {
@@ -233,9 +234,7 @@ func (r *testProcess) readAll(t *testing.T) sandbox.Exit {
 func (r *testProcess) wait(t *testing.T) sandbox.Exit {
 	t.Helper()
 	exit, err := r.Wait(r.ctx)
-	if err != nil {
-		t.Fatalf("wait: %v", err)
-	}
+	testkit.Must(t, err)
 	return exit
 }
 
@@ -249,6 +248,13 @@ func (r *testProcess) wantExit(t *testing.T, reason schemas.Reason, code int) sa
 	return exit
 }
 
+// wantEnd closes the standard input of a process that must then exit with 0.
+func (r *testProcess) wantEnd(t *testing.T) {
+	t.Helper()
+	testkit.Must(t, r.CloseStdin())
+	r.wantExit(t, schemas.ReasonExited, 0)
+}
+
 // kill kills the process, which must then end with SIGKILL.
 func (r *testProcess) kill(t *testing.T) {
 	t.Helper()
@@ -256,11 +262,19 @@ func (r *testProcess) kill(t *testing.T) {
 	r.wantExit(t, schemas.ReasonKilled, 137)
 }
 
-// wantCode fails the test unless err has this code, and lets it go on.
-func wantCode(t *testing.T, what string, err error, want schemas.Code) {
+// WantCode fails the test unless err has this code, and lets it go on.
+func WantCode(t *testing.T, what string, err error, want schemas.Code) {
 	t.Helper()
 	if got := schemas.CodeOf(err); got != want {
 		t.Errorf("%s: code = %q, want %q (error: %v)", what, got, want, err)
+	}
+}
+
+// wantError fails the test unless err is this error, and lets it go on.
+func wantError(t *testing.T, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: error = %v, want %v", what, err, want)
 	}
 }
 

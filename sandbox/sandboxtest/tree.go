@@ -32,13 +32,11 @@ var treeTests = []test{
 		if exit.Killed < 4 {
 			t.Errorf("count of killed descendants = %d, want 4 or more", exit.Killed)
 		}
-		testkit.Must(t, other.CloseStdin())
-		other.wantExit(t, schemas.ReasonExited, 0)
+		other.wantEnd(t)
 		f.wantNoLeftovers(t)
 	}},
 	{"DaemonsOfKilledProcess", func(t *testing.T, f *fixture) {
-		r := f.sh(t, `(setsid sh -c '(setsid sh -c "echo >>up; exec sleep 300" &)' &); setsid sh -c 'echo >>up; exec sleep 300' & `+waitFor(2)+`; echo ready; sleep 300`)
-		r.readUntil(t, "ready")
+		r := f.shReady(t, `(setsid sh -c '(setsid sh -c "echo >>up; exec sleep 300" &)' &); setsid sh -c 'echo >>up; exec sleep 300' & `+waitFor(2)+`; echo ready; sleep 300`)
 		r.kill(t)
 		f.wantNoLeftovers(t)
 	}},
@@ -46,8 +44,7 @@ var treeTests = []test{
 		other := f.start(t, sandbox.Command{Path: "cat", Stdin: true})
 		r := f.sh(t, `(setsid env -i PATH="$PATH" sh -c '(setsid sh -c "echo >>up; exec sleep 300" </dev/null &)' &); `+waitFor(1)+`; exit 0`)
 		r.readAll(t)
-		testkit.Must(t, other.CloseStdin())
-		other.wantExit(t, schemas.ReasonExited, 0)
+		other.wantEnd(t)
 		f.wantNoLeftovers(t)
 	}},
 	{"OnlyDaemonWithoutEnvironment", func(t *testing.T, f *fixture) {
@@ -66,36 +63,31 @@ var treeTests = []test{
 		f.wantNoLeftovers(t)
 	}},
 	{"KillWithGrace", func(t *testing.T, f *fixture) {
-		r := f.sh(t, `trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.01; done`)
-		r.readUntil(t, "ready")
+		r := f.shReady(t, `trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.01; done`)
 		testkit.Must(t, r.Kill(testkit.Timeout))
 		r.wantExit(t, schemas.ReasonExited, 5)
 		testkit.Equal(t, "output", r.stdout.String(), "ready\nbye\n")
 	}},
 	{"GraceForWholeTree", func(t *testing.T, f *fixture) {
-		r := f.sh(t, `sh -c 'trap "sleep 0.1; echo child; exit" TERM; echo ready; while :; do sleep 0.01; done' & wait`)
-		r.readUntil(t, "ready")
+		r := f.shReady(t, `sh -c 'trap "sleep 0.1; echo child; exit" TERM; echo ready; while :; do sleep 0.01; done' & wait`)
 		testkit.Must(t, r.Kill(testkit.Timeout))
 		r.wantExit(t, schemas.ReasonKilled, 143)
 		testkit.Equal(t, "output", r.stdout.String(), "ready\nchild\n")
 	}},
 	{"TermIgnored", func(t *testing.T, f *fixture) {
-		r := f.sh(t, `trap '' TERM; (setsid sleep 300 &) ; sleep 300 & echo ready; while :; do sleep 300; done`)
-		r.readUntil(t, "ready")
+		r := f.shReady(t, `trap '' TERM; (setsid sleep 300 &) ; sleep 300 & echo ready; while :; do sleep 300; done`)
 		testkit.Must(t, r.Kill(50*time.Millisecond))
 		r.wantExit(t, schemas.ReasonKilled, 137)
 		f.wantNoLeftovers(t)
 	}},
 	{"KillEndsGrace", func(t *testing.T, f *fixture) {
-		r := f.sh(t, `trap 'echo asked' TERM; echo ready; while :; do sleep 0.01; done`)
-		r.readUntil(t, "ready")
+		r := f.shReady(t, `trap 'echo asked' TERM; echo ready; while :; do sleep 0.01; done`)
 		testkit.Must(t, r.Kill(time.Hour))
 		r.readUntil(t, "asked")
 		r.kill(t)
 	}},
 	{"Stopped", func(t *testing.T, f *fixture) {
-		r := f.sh(t, `trap 'echo bye; exit 6' TERM; echo ready; while :; do kill -STOP $$; done`)
-		r.readUntil(t, "ready")
+		r := f.shReady(t, `trap 'echo bye; exit 6' TERM; echo ready; while :; do kill -STOP $$; done`)
 		testkit.Must(t, r.Kill(testkit.Timeout))
 		r.wantExit(t, schemas.ReasonExited, 6)
 	}},

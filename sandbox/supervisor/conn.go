@@ -20,16 +20,25 @@ type conn struct {
 
 // Read is read(2).
 func (c *conn) Read(p []byte) (int, error) {
+	n, err := read(c.fd, p)
+	switch {
+	case err != nil:
+		return 0, err
+	case n == 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func read(fd int, p []byte) (int, error) {
+	return retry(func() (int, error) { return syscall.Read(fd, p) })
+}
+
+// retry repeats a call that a signal interrupts.
+func retry[T any](call func() (T, error)) (T, error) {
 	for {
-		n, err := syscall.Read(c.fd, p)
-		switch {
-		case err == syscall.EINTR:
-		case err != nil:
-			return 0, err
-		case n == 0:
-			return 0, io.EOF
-		default:
-			return n, nil
+		if v, err := call(); err != syscall.EINTR {
+			return v, err
 		}
 	}
 }

@@ -13,7 +13,6 @@ const (
 	freezeRounds = 50
 )
 
-// timeOut is called when a process's timeout has passed.
 func (s *supervisor) timeOut(p *process, grace time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +113,7 @@ func (s *supervisor) roots(p *process) (pids []int) {
 	return pids
 }
 
-// tree is a process with its descendants and its orphans. mu is held.
+// tree is a process with its descendants and its orphans; for nil, the orphans without an owner and theirs. mu is held.
 func (s *supervisor) tree(p *process) (pids []int) {
 	s.table.walk(s.roots(p), func(pid int) { pids = append(pids, pid) })
 	return pids
@@ -228,7 +227,6 @@ func (s *supervisor) sweep() {
 	s.endIfEmpty()
 }
 
-// countLeftover counts a pid once.
 func (p *process) countLeftover(pid int) {
 	if p.leftovers == nil {
 		p.leftovers = make(map[int]struct{})
@@ -263,9 +261,7 @@ func (s *supervisor) terminate(grace time.Duration) {
 		s.kill(p, grace)
 	}
 	if first && grace > 0 {
-		var unowned []int
-		s.table.walk(s.roots(nil), func(pid int) { unowned = append(unowned, pid) })
-		signalAll(unowned, syscall.SIGTERM)
+		signalAll(s.tree(nil), syscall.SIGTERM)
 	}
 	if grace <= 0 {
 		s.graceOver = true

@@ -20,7 +20,6 @@ const (
 	pid1Arg = "pid1"
 )
 
-// none is no descriptor.
 const none = -1
 
 // exitFailed is the exit code of a supervisor that could not start.
@@ -91,7 +90,6 @@ func Main(args []string) int {
 	return 0
 }
 
-// start reads the arguments and gets the sockets.
 func (s *supervisor) start(args []string) error {
 	if len(args) == 2 && args[0] == receiveArg {
 		listen, fd, err := receive(args[1])

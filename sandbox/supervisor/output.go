@@ -3,7 +3,6 @@ package supervisor
 import (
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/sluice-dev/sluice/sandbox/supervisor/wire"
@@ -121,12 +120,7 @@ func (s *stream) take(p []byte) (int, error) {
 	if !os.IsTimeout(err) {
 		return n, err
 	}
-	for {
-		n, err := syscall.Read(s.fd, p)
-		if err != syscall.EINTR {
-			return n, err
-		}
-	}
+	return read(s.fd, p)
 }
 
 // buffer returns the buffer for the next frame: the current one while it has room or holds no piece, else a free or new one.

@@ -39,38 +39,23 @@ func (t *processTable) own() []int {
 	if t.children < 0 {
 		return scan(map[int]bool{t.self: true})
 	}
-	for {
-		n, err := syscall.Pread(t.children, t.buf, 0)
-		if err == syscall.EINTR {
-			continue
-		}
-		if err != nil {
-			return scan(map[int]bool{t.self: true})
-		}
-		// The kernel returns at most a page in one read, whatever the buffer's size, and does not mark the end of the list.
-		all := t.buf[:n]
-		if n < len(t.buf)/2 {
-			return numbers(all)
-		}
-		return numbers(readFrom(t.children))
+	n, err := pread(t.children, t.buf, 0)
+	switch {
+	case err != nil:
+		return scan(map[int]bool{t.self: true})
+	case n < len(t.buf)/2:
+		return numbers(t.buf[:n])
 	}
+	// The kernel returns at most a page in one read, whatever the buffer's size, and does not mark the end of the list.
+	return numbers(readFrom(t.children))
 }
 
 // numbers parses decimal numbers between spaces.
 func numbers(b []byte) (list []int) {
-	n, in := 0, false
-	for _, c := range b {
-		if c >= '0' && c <= '9' {
-			n, in = n*10+int(c-'0'), true
-			continue
-		}
-		if in {
+	for field := range bytes.FieldsSeq(b) {
+		if n, err := strconv.Atoi(string(field)); err == nil {
 			list = append(list, n)
 		}
-		n, in = 0, false
-	}
-	if in {
-		list = append(list, n)
 	}
 	return list
 }
@@ -132,16 +117,14 @@ func readStat(pid int) (stat, bool) {
 	if err != nil {
 		return stat{}, false
 	}
-	// The name is in parentheses and may contain some: the last one ends it.
-	i := bytes.LastIndexByte(b, ')')
-	if i < 0 || i+2 >= len(b) {
+	// The name is in parentheses and may contain some: the last one ends it. The state, the parent, the group and the session follow.
+	fields := bytes.SplitN(b[bytes.LastIndexByte(b, ')')+1:], []byte{' '}, 6)
+	if len(fields) < 6 || len(fields[1]) == 0 {
 		return stat{}, false
 	}
-	n := numbers(b[i+3:])
-	if len(n) < 3 {
-		return stat{}, false
-	}
-	return stat{state: b[i+2], parent: n[0], session: n[2]}, true
+	parent, err := strconv.Atoi(string(fields[2]))
+	session, sessionErr := strconv.Atoi(string(fields[4]))
+	return stat{state: fields[1][0], parent: parent, session: session}, err == nil && sessionErr == nil
 }
 
 // session is the process's session; false when it has ended.
@@ -178,7 +161,6 @@ const ownerVariable = "SLUICE_PROCESS="
 // The functions below use package syscall: package os needs half a dozen system calls a file where these need three, and makes the
 // program a third larger.
 
-// readFile reads a whole file of /proc.
 func readFile(path string) ([]byte, error) {
 	fd, err := open(path, 0)
 	if err != nil {
@@ -195,10 +177,7 @@ func readFrom(fd int) []byte {
 		if cap(all)-len(all) < 256 {
 			all = append(make([]byte, 0, 4*cap(all)), all...)
 		}
-		n, err := syscall.Pread(fd, all[len(all):cap(all)], int64(len(all)))
-		if err == syscall.EINTR {
-			continue
-		}
+		n, err := pread(fd, all[len(all):cap(all)], int64(len(all)))
 		if err != nil || n <= 0 {
 			return all
 		}
@@ -215,10 +194,7 @@ func names(dir string) (list []string) {
 	defer syscall.Close(fd)
 	b := make([]byte, 8<<10)
 	for {
-		n, err := syscall.ReadDirent(fd, b)
-		if err == syscall.EINTR {
-			continue
-		}
+		n, err := retry(func() (int, error) { return syscall.ReadDirent(fd, b) })
 		if err != nil || n <= 0 {
 			return list
 		}
@@ -227,10 +203,9 @@ func names(dir string) (list []string) {
 }
 
 func open(path string, mode int) (int, error) {
-	for {
-		fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC|mode, 0)
-		if err != syscall.EINTR {
-			return fd, err
-		}
-	}
+	return retry(func() (int, error) { return syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC|mode, 0) })
+}
+
+func pread(fd int, b []byte, offset int64) (int, error) {
+	return retry(func() (int, error) { return syscall.Pread(fd, b, offset) })
 }

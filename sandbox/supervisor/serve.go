@@ -86,7 +86,6 @@ func (s *supervisor) handle(c *conn, m wire.Message) error {
 	return nil
 }
 
-// hello answers the first frame of a connection.
 func (s *supervisor) hello(c *conn, m *wire.Hello) {
 	s.mu.Lock()
 	s.conn = c
@@ -128,7 +127,6 @@ func (s *supervisor) signal(m *wire.Signal) wire.SignalResult {
 	}
 }
 
-// list returns every process that runs, or has ended and is not released.
 func (s *supervisor) list() *wire.Listed {
 	s.mu.Lock()
 	defer s.mu.Unlock()

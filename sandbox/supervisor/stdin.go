@@ -110,7 +110,6 @@ func (in *input) report() {
 	in.conn.send(&wire.StdinTaken{Handle: in.p.handle, Taken: in.taken, Closed: in.closed})
 }
 
-// state returns how many bytes were written, how many wait, and whether the input is closed.
 func (in *input) state() (taken, queued int64, closed bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -57,7 +57,6 @@ func childAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// watch wakes the reaper.
 func (s *supervisor) watch(*process) {
 	select {
 	case s.forked <- struct{}{}:

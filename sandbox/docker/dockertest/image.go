@@ -56,7 +56,6 @@ func Derive(tb testing.TB, name string, changes ...string) string {
 	return need(tb, func(ctx context.Context, e *Engine) (string, error) { return e.image(ctx, name, changes) })
 }
 
-// need makes an image for a test.
 func need(tb testing.TB, build func(context.Context, *Engine) (string, error)) (ref string) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), imageTimeout)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,12 +48,7 @@ func addTools(w *tar.Writer) error {
 		}
 		return nil
 	})
-	list := make([]string, 0, len(files))
-	for f := range files {
-		list = append(list, f)
-	}
-	slices.Sort(list)
-	for _, f := range list {
+	for _, f := range slices.Sorted(maps.Keys(files)) {
 		err = errors.Join(err, addFile(w, f))
 	}
 	return err

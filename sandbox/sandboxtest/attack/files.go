@@ -16,12 +16,12 @@ var fileAttacks = []attack{
 	{"Host", "no file of the host is visible, except programs", func(t *testing.T, f *fixture) {
 		for _, path := range []string{f.secretFile, "/etc/shadow", "/etc/sudoers", "/root", "/home", "/var/lib", "/var/run/docker.sock", "/run/docker.sock",
 			"/boot", "/sys/kernel", "/sys/firmware", "/dev/mem", "/dev/kmsg", "/dev/sda", "/dev/vda", "/dev/kvm", "/dev/fuse"} {
-			if r := f.sh(t, `cat "$1" || ls -A "$1"`, path); r.Code == 0 && r.stdout != "" {
-				t.Errorf("%s: content = %q, want none", path, r.stdout)
+			if r := f.sh(t, `cat "$1" || ls -A "$1"`, path); r.Code == 0 && r.Stdout != "" {
+				t.Errorf("%s: content = %q, want none", path, r.Stdout)
 			}
 		}
 		if f.factory.Root != nil {
-			got := strings.Fields(f.sh(t, "ls -A /").stdout)
+			got := strings.Fields(f.sh(t, "ls -A /").Stdout)
 			for _, name := range got {
 				if !slices.Contains(f.factory.Root, name) {
 					t.Errorf("/%s is visible, want only %q", name, f.factory.Root)
@@ -37,7 +37,7 @@ var fileAttacks = []attack{
 		for _, path := range []string{"/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sys/kernel/modprobe",
 			"/proc/sys/vm/drop_caches", "/proc/sys/net/ipv4/ip_forward", "/proc/self/uid_map", "/proc/self/attr/current",
 			"/proc/1/oom_score_adj", "/proc/irq/default_smp_affinity", "/sys/kernel/uevent_helper", "/sys/power/state"} {
-			if r := f.sh(t, `f=$1; [ -e "$f" ] && [ ! -c "$f" ] && echo 0 >"$f" && echo written`, path); strings.Contains(r.stdout, "written") {
+			if r := f.sh(t, `f=$1; [ -e "$f" ] && [ ! -c "$f" ] && echo 0 >"$f" && echo written`, path); strings.Contains(r.Stdout, "written") {
 				t.Errorf("%s was written, want an error", path)
 			}
 		}
@@ -54,8 +54,8 @@ for f in /bin/sh /usr/bin/env /etc/passwd /etc/hosts; do ( : >>"$f" ) 2>/dev/nul
 	{"Neighbour", "another sandbox's workspace, processes and memory are not visible", func(t *testing.T, f *fixture) {
 		f.wantSilent(t, "what is visible of the neighbour", `cat "$1/canary" /workspace/../canary; ls -d /workspace?*; ipcs -m 2>/dev/null | grep 0x; true`, f.neighbourWorkspace)
 		f.run(t, f.neighbour, sandbox.Command{Path: "sh", Args: []string{"-c", "echo x >/tmp/mine; echo x >/dev/shm/mine"}})
-		if r := f.sh(t, `ls /tmp /dev/shm`); strings.Contains(r.stdout, "mine") {
-			t.Errorf("files in /tmp and /dev/shm = %q, want none of the neighbour's", r.stdout)
+		if r := f.sh(t, `ls /tmp /dev/shm`); strings.Contains(r.Stdout, "mine") {
+			t.Errorf("files in /tmp and /dev/shm = %q, want none of the neighbour's", r.Stdout)
 		}
 		f.wantFewProcesses(t)
 	}},
@@ -80,8 +80,8 @@ for f in /bin/sh /usr/bin/env /etc/passwd /etc/hosts; do ( : >>"$f" ) 2>/dev/nul
 		if secret == "" {
 			t.Fatalf("%s is not set, want a secret", secretVariable)
 		}
-		if r := f.sh(t, `env; cat /proc/1/environ /proc/*/environ 2>/dev/null; true`); strings.Contains(r.stdout, secret) || strings.Contains(r.stdout, secretVariable) {
-			t.Errorf("environments in the sandbox = %q, want none with the secret", r.stdout)
+		if r := f.sh(t, `env; cat /proc/1/environ /proc/*/environ 2>/dev/null; true`); strings.Contains(r.Stdout, secret) || strings.Contains(r.Stdout, secretVariable) {
+			t.Errorf("environments in the sandbox = %q, want none with the secret", r.Stdout)
 		}
 		// On the host, this covers every process that the test has started. The test's own file holds its initial environment.
 		found, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -94,7 +94,7 @@ for f in /bin/sh /usr/bin/env /etc/passwd /etc/hosts; do ( : >>"$f" ) 2>/dev/nul
 	}},
 	{"Cores", "a crash leaves no core dump and starts no program of the host", func(t *testing.T, f *fixture) {
 		// With a limit of 1 byte the kernel does neither; with 0 it would start the host's core dump program.
-		got := strings.Join(strings.Fields(f.sh(t, `grep core /proc/self/limits`).stdout), " ")
+		got := strings.Join(strings.Fields(f.sh(t, `grep core /proc/self/limits`).Stdout), " ")
 		testkit.Equal(t, "core limit", got, "Max core file size 1 1 bytes")
 		f.wantSilent(t, "raise of the core limit", `ulimit -c unlimited && echo raised; sh -c 'kill -SEGV $$'; true`)
 		left, err := filepath.Glob(filepath.Join(f.workspace, "*core*"))

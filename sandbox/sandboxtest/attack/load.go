@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/sandboxtest"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -96,7 +97,7 @@ func (f *fixture) fillWorkspace(t *testing.T, script string) {
 			continue
 		}
 		testkit.Must(t, err)
-		if r := f.readAll(t, p, sandbox.Command{Path: "sh"}); !errors.Is(r.Limit, schemas.ErrLimitExceeded) {
+		if r := f.finish(t, p); !errors.Is(r.Limit, schemas.ErrLimitExceeded) {
 			t.Errorf("exit of a command that filled the workspace = %+v, want limit_exceeded", r.Exit)
 		}
 	}
@@ -118,8 +119,8 @@ func (f *fixture) fillWorkspace(t *testing.T, script string) {
 func (f *fixture) wantPIDLimit(t *testing.T) {
 	t.Helper()
 	r := f.run(t, f.attacker, sandbox.Command{Path: "./probe", Args: []string{"forks"}, Env: f.tooMany(), Timeout: testkit.Timeout / 2})
-	if made := countMade(r.stdout); made == 0 || made > pidLimit+f.factory.SupervisorPIDs {
-		t.Errorf("%d concurrent processes, want 1 to %d; exit %+v, stderr %s", made, pidLimit+f.factory.SupervisorPIDs, r.Exit, r.stderr)
+	if made := countMade(r.Stdout); made == 0 || made > pidLimit+f.factory.SupervisorPIDs {
+		t.Errorf("%d concurrent processes, want 1 to %d; exit %+v, stderr %s", made, pidLimit+f.factory.SupervisorPIDs, r.Exit, r.Stderr)
 	}
 	f.wantAlive(t, f.attacker)
 }
@@ -156,8 +157,7 @@ func (f *fixture) exhaustPIDs(t *testing.T) {
 		testkit.Must(t, err)
 		others = append(others, p)
 	}
-	hold := sandbox.Command{Path: "./probe", Args: []string{"hold"}, Env: f.tooMany(), Timeout: testkit.Timeout / 2}
-	holder, err := f.start(full, hold)
+	holder, err := f.start(full, sandbox.Command{Path: "./probe", Args: []string{"hold"}, Env: f.tooMany(), Timeout: testkit.Timeout / 2})
 	testkit.Must(t, err)
 	printed := ""
 	for !strings.Contains(printed, "made\t") {
@@ -198,12 +198,12 @@ func (f *fixture) exhaustPIDs(t *testing.T) {
 	all.Wait()
 	for _, p := range others {
 		testkit.Must(t, p.Signal(sandbox.Signal(syscall.SIGTERM)))
-		if r := f.readAll(t, p, sandbox.Command{Path: "yes"}); r.Signal != sandbox.Signal(syscall.SIGTERM) {
+		if r := f.finish(t, p); r.Signal != sandbox.Signal(syscall.SIGTERM) {
 			t.Errorf("exit = %+v, want signal %d", r.Exit, syscall.SIGTERM)
 		}
 	}
 	testkit.Must(t, holder.Kill(0))
-	testkit.Equal(t, "exit reason of the probe", f.readAll(t, holder, hold).Reason, schemas.ReasonKilled)
+	testkit.Equal(t, "exit reason of the probe", f.finish(t, holder).Reason, schemas.ReasonKilled)
 	f.wantAlive(t, full)
 }
 
@@ -224,7 +224,7 @@ func (f *fixture) floodUnread(t *testing.T) {
 	f.wantAlive(t, f.attacker)
 	for _, p := range running {
 		testkit.Must(t, p.Kill(0))
-		if r := f.readAll(t, p, cmd); r.Reason != schemas.ReasonKilled || r.Stdout == 0 {
+		if r := f.finish(t, p); r.Reason != schemas.ReasonKilled || r.Exit.Stdout == 0 {
 			t.Errorf("exit = %+v, want killed with some stdout", r.Exit)
 		}
 	}
@@ -237,7 +237,7 @@ func (f *fixture) makeZombies(t *testing.T, count int) {
 	r := f.run(t, f.attacker, sandbox.Command{Path: "./probe", Args: []string{"zombies"}, Env: map[string]string{"COUNT": strconv.Itoa(count)},
 		Timeout: testkit.Timeout / 2})
 	if r.Reason != schemas.ReasonExited || r.Code != 0 {
-		t.Errorf("exit = %+v, want exited 0; stderr %s", r.Exit, r.stderr)
+		t.Errorf("exit = %+v, want exited 0; stderr %s", r.Exit, r.Stderr)
 	}
 	f.wantFewProcesses(t)
 }
@@ -253,9 +253,9 @@ func (f *fixture) wantMemoryLimit(t *testing.T) {
 		}
 		return
 	}
-	for _, got := range []result{r, direct} {
+	for _, got := range []sandboxtest.Result{r, direct} {
 		if got.Reason != schemas.ReasonOOM {
-			t.Errorf("exit = %+v, want reason %s; stderr %q", got.Exit, schemas.ReasonOOM, got.stderr)
+			t.Errorf("exit = %+v, want reason %s; stderr %q", got.Exit, schemas.ReasonOOM, got.Stderr)
 		}
 	}
 	other := f.sh(t, "kill -9 $$")

@@ -1,13 +1,10 @@
 package attack
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +16,7 @@ import (
 
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/sandboxtest"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -41,7 +39,6 @@ type Factory struct {
 	Sockets []string
 }
 
-// attack is one case.
 type attack struct {
 	name string
 	want string // what must happen, printed with a failure
@@ -92,9 +89,7 @@ func Run(t *testing.T, factory Factory) {
 }
 
 func (a *attack) attack(t *testing.T, f *fixture) {
-	ctx, cancel := context.WithTimeout(context.Background(), testkit.Timeout)
-	defer cancel()
-	f.ctx = ctx
+	f.ctx = testkit.Context(t)
 	a.run(t, f)
 	f.wantUnharmed(t)
 	if t.Failed() {
@@ -150,9 +145,7 @@ const (
 
 func newFixture(t *testing.T, factory Factory, probe string) *fixture {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testkit.Timeout)
-	defer cancel()
-	f := &fixture{factory: factory, ctx: ctx, workspace: t.TempDir(), neighbourWorkspace: t.TempDir()}
+	f := &fixture{factory: factory, ctx: testkit.Context(t), workspace: t.TempDir(), neighbourWorkspace: t.TempDir()}
 	f.secretFile = filepath.Join(t.TempDir(), "secret")
 	for _, path := range f.canaries() {
 		testkit.Must(t, os.WriteFile(path, []byte(secretText), 0o644))
@@ -182,65 +175,34 @@ func (f *fixture) canaries() []string {
 func (f *fixture) create(t *testing.T, spec sandbox.Spec) sandbox.Sandbox {
 	t.Helper()
 	s, err := f.provider.Create(f.ctx, spec)
-	if err != nil {
-		t.Fatalf("create %s: %v", spec.ID, err)
-	}
+	testkit.Must(t, err)
 	return s
 }
 
-// result is the exit and the output of a command.
-type result struct {
-	sandbox.Exit
-	stdout, stderr string
-}
-
-// start starts a command under a new id.
 func (f *fixture) start(in sandbox.Sandbox, cmd sandbox.Command) (sandbox.Process, error) {
 	f.lastID++
 	cmd.ID = "a" + strconv.Itoa(f.lastID)
 	return in.Start(f.ctx, cmd)
 }
 
-// run runs a command to its end. It drops output beyond 1 MiB.
-func (f *fixture) run(t *testing.T, in sandbox.Sandbox, cmd sandbox.Command) result {
+func (f *fixture) run(t *testing.T, in sandbox.Sandbox, cmd sandbox.Command) sandboxtest.Result {
 	t.Helper()
 	p, err := f.start(in, cmd)
 	if err != nil {
 		t.Fatalf("start %s %q: %v", cmd.Path, cmd.Args, err)
 	}
-	return f.readAll(t, p, cmd)
+	return f.finish(t, p)
 }
 
-// readAll reads a command's output to its end.
-func (f *fixture) readAll(t *testing.T, p sandbox.Process, cmd sandbox.Command) result {
+func (f *fixture) finish(t *testing.T, p sandbox.Process) sandboxtest.Result {
 	t.Helper()
-	var text [2]bytes.Buffer
-	for {
-		out, err := p.Read(f.ctx)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatalf("%s %q: read: %v", cmd.Path, cmd.Args, err)
-		}
-		to := &text[0]
-		if out.Stream == schemas.Stderr {
-			to = &text[1]
-		}
-		if to.Len() < 1<<20 {
-			to.Write(out.Data)
-		}
-		testkit.Must(t, p.Ack(out.Stream, out.Offset+int64(len(out.Data))))
-	}
-	exit, err := p.Wait(f.ctx)
-	if err != nil {
-		t.Fatalf("%s %q: wait: %v", cmd.Path, cmd.Args, err)
-	}
-	return result{Exit: exit, stdout: text[0].String(), stderr: text[1].String()}
+	r, err := sandboxtest.Finish(f.ctx, p)
+	testkit.Must(t, err)
+	return r
 }
 
 // sh runs a script in the attacker's sandbox.
-func (f *fixture) sh(t *testing.T, script string, args ...string) result {
+func (f *fixture) sh(t *testing.T, script string, args ...string) sandboxtest.Result {
 	t.Helper()
 	return f.run(t, f.attacker, sandbox.Command{Path: "sh", Args: append([]string{"-c", script, "sh"}, args...), Timeout: testkit.Timeout / 2})
 }
@@ -248,15 +210,15 @@ func (f *fixture) sh(t *testing.T, script string, args ...string) result {
 // wantSilent fails the test when a script prints to its standard output. what names the failure.
 func (f *fixture) wantSilent(t *testing.T, what, script string, args ...string) {
 	t.Helper()
-	if r := f.sh(t, script, args...); r.stdout != "" {
-		t.Errorf("%s: stdout = %q, want none", what, r.stdout)
+	if r := f.sh(t, script, args...); r.Stdout != "" {
+		t.Errorf("%s: stdout = %q, want none", what, r.Stdout)
 	}
 }
 
 // wantFewProcesses fails the test when ten or more processes run in the attacker's sandbox.
 func (f *fixture) wantFewProcesses(t *testing.T) {
 	t.Helper()
-	if n := f.sh(t, "ls -d /proc/[0-9]* | wc -l").stdout; len(n) > 2 {
+	if n := f.sh(t, "ls -d /proc/[0-9]* | wc -l").Stdout; len(n) > 2 {
 		t.Errorf("%s processes are left, want fewer than 10", strings.TrimSpace(n))
 	}
 }
@@ -264,36 +226,30 @@ func (f *fixture) wantFewProcesses(t *testing.T) {
 // done is what the probe prints for an attempt that succeeded.
 const done = "done"
 
-// probe runs groups of the probe and returns the result of each attempt by its name.
-func (f *fixture) probe(t *testing.T, groups ...string) map[string]string {
-	t.Helper()
-	return f.probeTargets(t, nil, groups...)
-}
-
-// probeTargets is probe for groups that need targets.
-func (f *fixture) probeTargets(t *testing.T, targets []string, groups ...string) map[string]string {
+// probe runs a group of the probe, with the targets that it needs, and returns the result of each attempt by its name.
+func (f *fixture) probe(t *testing.T, group string, targets ...string) map[string]string {
 	t.Helper()
 	r := f.run(t, f.attacker, sandbox.Command{
-		Path: "./probe", Args: groups, Timeout: testkit.Timeout / 2, Env: map[string]string{"TARGETS": strings.Join(targets, " ")},
+		Path: "./probe", Args: []string{group}, Timeout: testkit.Timeout / 2, Env: map[string]string{"TARGETS": strings.Join(targets, " ")},
 	})
 	if r.Reason != schemas.ReasonExited || r.Code != 0 {
-		t.Errorf("probe %v: exit = %+v, want exited 0; stderr %s", groups, r.Exit, r.stderr)
+		t.Errorf("probe %s: exit = %+v, want exited 0; stderr %s", group, r.Exit, r.Stderr)
 	}
 	got := make(map[string]string)
-	for line := range strings.Lines(r.stdout) {
+	for line := range strings.Lines(r.Stdout) {
 		name, what, _ := strings.Cut(strings.TrimSpace(line), "\t")
 		got[name] = what
 	}
 	if len(got) == 0 {
-		t.Errorf("probe %v printed nothing, want a line for each attempt; stderr %s", groups, r.stderr)
+		t.Errorf("probe %s printed nothing, want a line for each attempt; stderr %s", group, r.Stderr)
 	}
 	return got
 }
 
-// wantRefused fails the test for every attempt of these groups that succeeded.
-func (f *fixture) wantRefused(t *testing.T, groups ...string) map[string]string {
+// wantRefused fails the test for every attempt of a group that succeeded.
+func (f *fixture) wantRefused(t *testing.T, group string, targets ...string) map[string]string {
 	t.Helper()
-	got := f.probe(t, groups...)
+	got := f.probe(t, group, targets...)
 	for name, what := range got {
 		if what == done {
 			t.Errorf("%s succeeded, want an error", name)
@@ -305,8 +261,8 @@ func (f *fixture) wantRefused(t *testing.T, groups ...string) map[string]string 
 // wantAlive fails the test unless a sandbox still runs commands.
 func (f *fixture) wantAlive(t *testing.T, s sandbox.Sandbox) {
 	t.Helper()
-	if r := f.run(t, s, sandbox.Command{Path: "echo", Args: []string{"alive"}}); r.stdout != "alive\n" || r.Code != 0 {
-		t.Errorf("echo in sandbox %s: exit = %+v, stdout %q, stderr %q, want code 0 and %q", s.ID(), r.Exit, r.stdout, r.stderr, "alive\n")
+	if r := f.run(t, s, sandbox.Command{Path: "echo", Args: []string{"alive"}}); r.Stdout != "alive\n" || r.Code != 0 {
+		t.Errorf("echo in sandbox %s: exit = %+v, stdout %q, stderr %q, want code 0 and %q", s.ID(), r.Exit, r.Stdout, r.Stderr, "alive\n")
 	}
 }
 

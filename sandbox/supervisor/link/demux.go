@@ -32,7 +32,7 @@ func (l *Link) read(r *wire.Reader) {
 	}
 }
 
-// end reports every remaining process as lost.
+// end reports every remaining process as lost, and answers every remaining signal: a later one finds the connection closed.
 func (l *Link) end(err error) {
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
@@ -42,6 +42,10 @@ func (l *Link) end(err error) {
 	l.ended, l.err = true, err
 	procs := l.procs
 	l.procs = nil
+	for _, result := range l.signals {
+		result <- wire.SignalGone
+	}
+	clear(l.signals)
 	l.mu.Unlock()
 	for _, p := range procs {
 		p.lose(err)

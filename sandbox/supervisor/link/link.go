@@ -47,7 +47,9 @@ func Open(ctx context.Context, conn net.Conn, reattachWindow time.Duration) (*Li
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "connect to the sandbox's supervisor: %w", errors.Join(err, conn.Close()))
 	}
-	l := &Link{conn: conn, pid: pid, done: make(chan struct{}), procs: make(map[uint64]*Process)}
+	l := &Link{
+		conn: conn, pid: pid, done: make(chan struct{}), procs: make(map[uint64]*Process), signals: make(map[uint32]chan<- wire.SignalResult),
+	}
 	l.pool.New = func() any {
 		b := make([]byte, wire.MaxOutput)
 		return &b
@@ -56,9 +58,13 @@ func Open(ctx context.Context, conn net.Conn, reattachWindow time.Duration) (*Li
 	return l, nil
 }
 
-// Reopen is Open for a supervisor that an earlier process has greeted: the handles of its processes are not used again. Errors:
-// unavailable.
-func Reopen(ctx context.Context, conn net.Conn, reattachWindow time.Duration) (*Link, error) {
+// Reopen connects to the socket of a supervisor that an earlier process has greeted, and is then Open: the handles of its processes
+// are not used again. Errors: the system's when nothing listens on the socket; unavailable.
+func Reopen(ctx context.Context, socket string, reattachWindow time.Duration) (*Link, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, err
+	}
 	l, err := Open(ctx, conn, reattachWindow)
 	if err != nil {
 		return nil, err
@@ -127,7 +133,6 @@ func (l *Link) Terminate(grace time.Duration) error {
 	return l.send(&wire.Terminate{Grace: int64(max(0, grace))})
 }
 
-// send writes a message.
 func (l *Link) send(m wire.Message) error {
 	b := wire.Append(make([]byte, 0, wire.Size(m)), m)
 	l.writing.Lock()

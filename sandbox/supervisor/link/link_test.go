@@ -87,7 +87,6 @@ func read(t *testing.T, p *link.Process, n int) string {
 	return b.String()
 }
 
-// wantExit waits for a process and checks how it ended.
 func wantExit(t *testing.T, p *link.Process, reason schemas.Reason, code int) {
 	t.Helper()
 	exit, err := p.Wait(t.Context())
@@ -96,7 +95,6 @@ func wantExit(t *testing.T, p *link.Process, reason schemas.Reason, code int) {
 	testkit.Equal(t, p.ID()+": code", exit.Code, code)
 }
 
-// terminate ends a supervisor and its link.
 func terminate(t *testing.T, l *link.Link) {
 	t.Helper()
 	err := l.Terminate(0)
@@ -193,7 +191,6 @@ func TestReattachWindowEnds(t *testing.T) {
 	}
 }
 
-// frames encodes messages.
 func frames(messages ...wire.Message) []byte {
 	var b []byte
 	for _, m := range messages {

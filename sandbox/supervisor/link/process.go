@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -115,18 +116,16 @@ func (p *Process) waiting() bool {
 	return len(p.pieces) > 0
 }
 
+// streams are the streams in the order of wire's numbers, from wire.Stdout on.
+var streams = [...]schemas.Stream{schemas.Stdout, schemas.Stderr}
+
 // Ack confirms that output is stored; see sandbox.Process. Errors: invalid_argument for an unknown stream or an offset that was
 // not read.
 func (p *Process) Ack(stream schemas.Stream, offset int64) error {
-	kind := wire.Stdout
-	switch stream {
-	case schemas.Stdout:
-	case schemas.Stderr:
-		kind = wire.Stderr
-	default:
+	i := slices.Index(streams[:], stream)
+	if i < 0 {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "stream: %q is neither stdout nor stderr", stream)
 	}
-	i := kind - wire.Stdout
 	p.mu.Lock()
 	if offset < 0 || offset > p.received[i] {
 		p.mu.Unlock()
@@ -142,7 +141,7 @@ func (p *Process) Ack(stream schemas.Stream, offset int64) error {
 	if !due || p.isEnded() {
 		return nil // an ended process waits for no ack
 	}
-	return p.link.send(&wire.Ack{Handle: p.handle, Stream: kind, Offset: offset})
+	return p.link.send(&wire.Ack{Handle: p.handle, Stream: wire.Stdout + byte(i), Offset: offset})
 }
 
 // Signal sends a signal to the process's group; see sandbox.Process.
@@ -159,17 +158,7 @@ func (p *Process) Signal(sig sandbox.Signal) error {
 		return err
 	}
 	// The answer may follow the exit that the signal caused, so the end of the process does not end the wait.
-	select {
-	case result := <-answer:
-		return p.signalError(sig, result)
-	case <-p.link.done:
-	}
-	select {
-	case result := <-answer:
-		return p.signalError(sig, result)
-	default:
-		return p.signalError(sig, wire.SignalGone)
-	}
+	return p.signalError(sig, <-answer)
 }
 
 // Kill ends the whole tree; see sandbox.Process.
@@ -250,10 +239,7 @@ func (p *Process) queue(kind byte, offset int64, next piece) error {
 		return nil
 	}
 	next.data = next.data[p.received[i]-offset:]
-	next.stream, next.offset = schemas.Stdout, p.received[i]
-	if kind == wire.Stderr {
-		next.stream = schemas.Stderr
-	}
+	next.stream, next.offset = streams[i], p.received[i]
 	p.received[i] = end
 	// A process that prints a byte at a time, with a slow reader, would cost far more in pieces than in bytes.
 	if n := len(p.pieces); n > 0 && p.pieces[n-1].joins(&next) {
@@ -309,7 +295,6 @@ func (p *Process) lose(err error) {
 	close(p.ended)
 }
 
-// startError maps a Failed frame: the process did not start.
 func startError(m *wire.Failed) error {
 	switch m.Cause {
 	case wire.CauseNotFound:
@@ -325,7 +310,6 @@ func startError(m *wire.Failed) error {
 	}
 }
 
-// signalError maps the supervisor's answer to a signal.
 func (p *Process) signalError(sig sandbox.Signal, result wire.SignalResult) error {
 	switch result {
 	case wire.SignalSent:

@@ -54,7 +54,6 @@ func (q *quotaWatcher) stop() {
 	}
 }
 
-// measure measures the workspace while a process runs.
 func (q *quotaWatcher) measure() {
 	timer := time.NewTimer(workspace.CheckInterval)
 	defer timer.Stop()
@@ -85,7 +84,6 @@ func (q *quotaWatcher) anyRunning() *Process {
 	return nil
 }
 
-// killAll kills every running process and records why.
 func (q *quotaWatcher) killAll(overrun error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -100,7 +98,6 @@ func (q *quotaWatcher) killAll(overrun error) {
 // fileSizeCode is a shell's exit code when SIGXFSZ ended its program, or the program's own program, for writing too large a file.
 const fileSizeCode = schemas.ExitSignalBase + int(syscall.SIGXFSZ)
 
-// exceededBy returns the limit that an ended process has exceeded; nil for none.
 func (q *quotaWatcher) exceededBy(p *Process) error {
 	err := q.quota.CheckExit()
 	p.mu.Lock()

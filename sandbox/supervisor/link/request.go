@@ -124,14 +124,10 @@ func (l *Link) newSignal() (seq uint32, result <-chan wire.SignalResult) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lastSignal++
-	if l.signals == nil {
-		l.signals = make(map[uint32]chan<- wire.SignalResult)
-	}
 	l.signals[l.lastSignal] = c
 	return l.lastSignal, c
 }
 
-// signaled delivers the result of a signal.
 func (l *Link) signaled(seq uint32, result wire.SignalResult) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

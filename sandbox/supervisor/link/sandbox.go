@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,9 +33,9 @@ type Config struct {
 	Exited <-chan struct{}
 	// Kill kills the supervisor; Exited is closed soon after. Required.
 	Kill func()
-	// Cleanup is called once Exited is closed and the connection has ended, before Done is closed. Default: nothing.
+	// Cleanup is called once Exited is closed and the connection has ended, before Done is closed. Required.
 	Cleanup func()
-	// SaveSpec stores the sandbox's new Spec, for a later Attach. Default: nothing.
+	// SaveSpec stores the sandbox's new Spec, for a later Attach. Required.
 	SaveSpec func(spec sandbox.Spec) error
 }
 
@@ -45,26 +46,17 @@ type Sandbox struct {
 	quota    *quotaWatcher
 	detached atomic.Bool // Detach was called
 	done     chan struct{}
-	binding  atomic.Pointer[binding]
+	spec     atomic.Pointer[sandbox.Spec] // of the last bind
 
-	changing sync.Mutex // one change of binding at a time
-}
-
-// binding is what a sandbox is used for.
-type binding struct {
-	spec sandbox.Spec
-	home string
+	changing sync.Mutex // one change of spec at a time
 }
 
 var _ sandbox.Attached = (*Sandbox)(nil)
 
 // NewSandbox takes a Link over. When config.Exited is closed, the sandbox ends and closes the Link.
 func NewSandbox(l *Link, config Config) *Sandbox {
-	if config.Home == "" {
-		config.Home = config.Spec.Workspace
-	}
 	s := &Sandbox{config: config, link: l, done: make(chan struct{})}
-	s.binding.Store(&binding{spec: config.Spec, home: config.Home})
+	s.spec.Store(&config.Spec)
 	s.quota = newQuotaWatcher(s.Workspace, config.Spec.Limits)
 	go s.awaitEnd()
 	return s
@@ -77,33 +69,27 @@ func (s *Sandbox) Rebind(spec sandbox.Spec) error {
 	if err := CheckSpec(spec); err != nil {
 		return err
 	}
-	home := s.config.Home
-	if home == s.config.Spec.Workspace {
-		home = spec.Workspace
-	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	return s.bind(&binding{spec: spec, home: home})
+	return s.bind(spec)
 }
 
 // SetOwner changes the Spec's Owner; see sandbox.Attached.
 func (s *Sandbox) SetOwner(owner string) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	b := *s.binding.Load()
-	b.spec.Owner = owner
-	return s.bind(&b)
+	spec := s.Spec()
+	spec.Owner = owner
+	return s.bind(spec)
 }
 
-// bind stores a binding and then uses it. changing is held.
-func (s *Sandbox) bind(b *binding) error {
-	if s.config.SaveSpec != nil {
-		if err := s.config.SaveSpec(b.spec); err != nil {
-			return err
-		}
+// bind stores a Spec and then uses it. changing is held.
+func (s *Sandbox) bind(spec sandbox.Spec) error {
+	err := s.config.SaveSpec(spec)
+	if err == nil {
+		s.spec.Store(&spec)
 	}
-	s.binding.Store(b)
-	return nil
+	return err
 }
 
 // awaitEnd runs until the sandbox has ended or was left, and then closes done.
@@ -121,9 +107,7 @@ func (s *Sandbox) awaitEnd() {
 		s.awaitExit()
 	}
 	s.quota.stop()
-	if s.config.Cleanup != nil {
-		s.config.Cleanup()
-	}
+	s.config.Cleanup()
 }
 
 // awaitExit waits for the exit of a supervisor without a connection, and kills it after exitAfter.
@@ -150,7 +134,7 @@ func (s *Sandbox) Detach() {
 func (s *Sandbox) Detached() bool { return s.detached.Load() }
 
 // Spec is the Spec of the last bind.
-func (s *Sandbox) Spec() sandbox.Spec { return s.binding.Load().spec }
+func (s *Sandbox) Spec() sandbox.Spec { return *s.spec.Load() }
 
 // ID is the Spec's.
 func (s *Sandbox) ID() string { return s.Spec().ID }
@@ -160,9 +144,6 @@ func (s *Sandbox) Workspace() string { return s.Spec().Workspace }
 
 // Done is closed when the sandbox has ended.
 func (s *Sandbox) Done() <-chan struct{} { return s.done }
-
-// Link is the connection. Only the tests of providers need it.
-func (s *Sandbox) Link() *Link { return s.link }
 
 // Processes lists the supervisor's processes; see sandbox.Attached.
 func (s *Sandbox) Processes(ctx context.Context) ([]sandbox.ProcessState, error) {
@@ -208,12 +189,13 @@ func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Proce
 	if err := s.quota.quota.Admit(); err != nil {
 		return nil, err
 	}
-	b := s.binding.Load()
-	env, err := Environ(b.home, b.spec, cmd)
+	spec := s.Spec()
+	home := cmp.Or(s.config.Home, spec.Workspace)
+	env, err := Environ(home, spec, cmd)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := WorkingDir(b.spec.Workspace, b.home, cmd.Dir)
+	dir, err := WorkingDir(spec.Workspace, home, cmd.Dir)
 	if err != nil {
 		return nil, err
 	}

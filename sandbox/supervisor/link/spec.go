@@ -56,7 +56,6 @@ func CheckSpec(spec sandbox.Spec) error {
 	return err
 }
 
-// checkCommand refuses a command that exec cannot run.
 func checkCommand(cmd *sandbox.Command) error {
 	if err := schemas.CheckID("id", cmd.ID); err != nil {
 		return err

@@ -32,10 +32,10 @@ func Decode(b []byte, m Message) error {
 
 // Parse reads a payload as the message of type t. Errors: ErrPayload; ErrOrder for Output and for an unknown type.
 func Parse(t Type, b []byte) (Message, error) {
-	m := newMessage(t)
-	if m == nil {
+	if int(t) >= len(newMessage) || newMessage[t] == nil {
 		return nil, ErrOrder
 	}
+	m := newMessage[t]()
 	return m, Decode(b, m)
 }
 
@@ -150,10 +150,12 @@ func (c *codec) i64(p *int64) {
 	}
 }
 
-// positive is a number of bytes or nanoseconds. It is never negative.
-func (c *codec) positive(p *int64) {
-	if c.i64(p); c.mode == decoding && *p < 0 {
-		c.bad = true
+// positive are numbers of bytes or nanoseconds. They are never negative.
+func (c *codec) positive(fields ...*int64) {
+	for _, p := range fields {
+		if c.i64(p); c.mode == decoding && *p < 0 {
+			c.bad = true
+		}
 	}
 }
 

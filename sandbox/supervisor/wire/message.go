@@ -48,8 +48,7 @@ func (m *Spawn) fields(c *codec) {
 	c.strs(&m.Env)
 	c.str(&m.Dir)
 	c.flag(&m.Stdin)
-	c.positive(&m.Timeout)
-	c.positive(&m.Grace)
+	c.positive(&m.Timeout, &m.Grace)
 }
 
 // The streams of Ack and Output.
@@ -137,8 +136,7 @@ func (*Resume) kind() Type { return TypeResume }
 
 func (m *Resume) fields(c *codec) {
 	c.u64(&m.Handle)
-	c.positive(&m.Stdout)
-	c.positive(&m.Stderr)
+	c.positive(&m.Stdout, &m.Stderr)
 }
 
 // Terminate ends every process and then the supervisor: SIGTERM, Grace nanoseconds, SIGKILL.
@@ -316,11 +314,7 @@ func (m *Exit) fields(c *codec) {
 	enum(c, &m.Reason, ReasonExited, ReasonOOM)
 	c.u32(&m.Code)
 	c.u32(&m.Signal)
-	c.positive(&m.Stdout)
-	c.positive(&m.Stderr)
-	c.positive(&m.UserTime)
-	c.positive(&m.SystemTime)
-	c.positive(&m.MaxRSS)
+	c.positive(&m.Stdout, &m.Stderr, &m.UserTime, &m.SystemTime, &m.MaxRSS)
 	c.u32(&m.Killed)
 	c.i64(&m.Started)
 	c.i64(&m.Ended)
@@ -348,10 +342,7 @@ func (m *ProcessState) fields(c *codec) {
 	c.str(&m.ID)
 	c.u32(&m.PID)
 	c.flag(&m.Ended)
-	c.positive(&m.Stdout)
-	c.positive(&m.Stderr)
-	c.positive(&m.StdinTaken)
-	c.positive(&m.StdinQueued)
+	c.positive(&m.Stdout, &m.Stderr, &m.StdinTaken, &m.StdinQueued)
 	c.flag(&m.StdinClosed)
 	c.i64(&m.Started)
 }
@@ -367,43 +358,23 @@ func (m *Listed) fields(c *codec) {
 	list(c, &m.Processes, smallest.size, func(c *codec, p *ProcessState) { p.fields(c) })
 }
 
-// newMessage returns an empty message of a type; nil for Output and for an unknown type.
-func newMessage(t Type) Message {
-	switch t {
-	case TypeHello:
-		return new(Hello)
-	case TypeSpawn:
-		return new(Spawn)
-	case TypeAck:
-		return new(Ack)
-	case TypeStdin:
-		return new(Stdin)
-	case TypeStdinEOF:
-		return new(StdinEOF)
-	case TypeSignal:
-		return new(Signal)
-	case TypeKill:
-		return new(Kill)
-	case TypeList:
-		return new(List)
-	case TypeResume:
-		return new(Resume)
-	case TypeRelease:
-		return new(Release)
-	case TypeTerminate:
-		return new(Terminate)
-	case TypeSpawned:
-		return new(Spawned)
-	case TypeFailed:
-		return new(Failed)
-	case TypeStdinTaken:
-		return new(StdinTaken)
-	case TypeSignaled:
-		return new(Signaled)
-	case TypeExit:
-		return new(Exit)
-	case TypeListed:
-		return new(Listed)
-	}
-	return nil
+// newMessage makes an empty message of each type; nil for Output and for the numbers between.
+var newMessage = [...]func() Message{
+	TypeHello:      func() Message { return new(Hello) },
+	TypeSpawn:      func() Message { return new(Spawn) },
+	TypeAck:        func() Message { return new(Ack) },
+	TypeStdin:      func() Message { return new(Stdin) },
+	TypeStdinEOF:   func() Message { return new(StdinEOF) },
+	TypeSignal:     func() Message { return new(Signal) },
+	TypeKill:       func() Message { return new(Kill) },
+	TypeList:       func() Message { return new(List) },
+	TypeResume:     func() Message { return new(Resume) },
+	TypeRelease:    func() Message { return new(Release) },
+	TypeTerminate:  func() Message { return new(Terminate) },
+	TypeSpawned:    func() Message { return new(Spawned) },
+	TypeFailed:     func() Message { return new(Failed) },
+	TypeStdinTaken: func() Message { return new(StdinTaken) },
+	TypeSignaled:   func() Message { return new(Signaled) },
+	TypeExit:       func() Message { return new(Exit) },
+	TypeListed:     func() Message { return new(Listed) },
 }

@@ -60,7 +60,6 @@ func pause() {
 	}
 }
 
-// number reads a count from the environment.
 func number(name string) int {
 	n, err := strconv.Atoi(os.Getenv(name))
 	if err != nil {

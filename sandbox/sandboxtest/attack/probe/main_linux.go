@@ -31,7 +31,6 @@ var groups = map[string]func(){
 	"zombies": zombies, "forks": forks, "hold": hold, "bomb": bomb, "memory": memory,
 }
 
-// report prints the result of an attempt.
 func report(name string, err error) {
 	result := "done"
 	if err != nil {
@@ -43,7 +42,6 @@ func report(name string, err error) {
 	fmt.Printf("%s\t%s\n", name, result)
 }
 
-// tryCall makes a raw system call and reports it.
 func tryCall(name string, number uintptr, args ...uintptr) {
 	var a [6]uintptr
 	copy(a[:], args)
