@@ -2,7 +2,6 @@ package syncer_test
 
 import (
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -33,11 +32,8 @@ func TestOnConflict(t *testing.T) {
 		}
 		t.Run("fail", func(t *testing.T) {
 			_, b, store := begin(t)
-			for _, op := range []func() (*syncer.Report, error){
-				func() (*syncer.Report, error) { return b.Syncer(store).Push(t.Context()) },
-				func() (*syncer.Report, error) { return b.Syncer(store).Pull(t.Context()) },
-			} {
-				r, err := op()
+			for _, op := range treetest.PushAndPull() {
+				r, err := op(b.Syncer(store), t.Context())
 				testkit.WantCode(t, err, schemas.CodeConflict)
 				testkit.Equal(t, "conflicts", r.Conflicts, []syncer.Conflict{{Path: "f", Local: "changed", Remote: "changed"}})
 				testkit.Equal(t, "changed", r.Changed, false)
@@ -60,9 +56,7 @@ func TestOnConflict(t *testing.T) {
 		t.Run("pull local", func(t *testing.T) {
 			a, b, store := begin(t)
 			b.Pull(store, treetest.OnConflict(plan.ConflictLocal))
-			b.Push(store) // what was kept is now a change in the folder
-			a.Pull(store)
-			treetest.Same(t, a, b)
+			b.Carry(store, a) // what was kept is now a change in the folder
 			a.Want("f", "from b!")
 		})
 		t.Run("pull both", func(t *testing.T) {
@@ -70,9 +64,7 @@ func TestOnConflict(t *testing.T) {
 			r := b.Pull(store, treetest.OnConflict(plan.ConflictBoth))
 			b.Want("f", "from b!")
 			b.Want("f.conflict-"+r.Version, "from a")
-			b.Push(store)
-			a.Pull(store)
-			treetest.Same(t, a, b)
+			b.Carry(store, a)
 		})
 		t.Run("push both", func(t *testing.T) {
 			a, b, store := begin(t)
@@ -110,11 +102,8 @@ func TestFileInPlaceOfChangedFolderConflicts(t *testing.T) {
 	a.Write("d", "a file")
 	a.Push(store)
 	b.Write("d/new", "news")
-	for _, op := range []func() (*syncer.Report, error){
-		func() (*syncer.Report, error) { return b.Syncer(store).Push(t.Context()) },
-		func() (*syncer.Report, error) { return b.Syncer(store).Pull(t.Context()) },
-	} {
-		_, err := op()
+	for _, op := range treetest.PushAndPull() {
+		_, err := op(b.Syncer(store), t.Context())
 		testkit.WantCode(t, err, schemas.CodeConflict)
 	}
 	b.Pull(store, treetest.OnConflict(plan.ConflictRemote))
@@ -153,9 +142,7 @@ func TestConflictNamesStayApart(t *testing.T) {
 				var contents []string
 				for _, e := range entries {
 					if strings.HasPrefix(e.Name(), "nnn") {
-						body, err := os.ReadFile(filepath.Join(a.Dir, e.Name()))
-						testkit.Must(t, err)
-						contents = append(contents, string(body))
+						contents = append(contents, a.Read(e.Name()))
 					}
 				}
 				slices.Sort(contents)

@@ -27,7 +27,6 @@ import (
 // folder, the folder of the store, and the layout.
 const childProgram = "sync"
 
-// child runs one operation.
 func child(args []string) int {
 	op, root, folder, layout := args[0], args[1], args[2], args[3]
 	store, err := dirstore.Open(folder)
@@ -50,9 +49,7 @@ func child(args []string) int {
 // whether it was complete.
 func killed(t *testing.T, o treetest.Option, op, root, store string, after time.Duration) (took time.Duration, finished bool) {
 	t.Helper()
-	var cfg syncer.Config
-	o(&cfg)
-	cmd := exec.Command(os.Args[0], childProgram, op, root, store, string(cfg.Layout))
+	cmd := exec.Command(os.Args[0], childProgram, op, root, store, string(layoutOf(o)))
 	var out strings.Builder
 	cmd.Stderr = &out
 	began := time.Now()
@@ -210,7 +207,7 @@ func pullIsKilled(t *testing.T, o treetest.Option) {
 // plainDifferences returns where the files that other tools see in the plain layout differ from the folder.
 func plainDifferences(t *testing.T, o treetest.Option, s objectstore.Store, a *treetest.Tree) string {
 	t.Helper()
-	if isPacked(o) {
+	if layoutOf(o) == state.Packed {
 		return ""
 	}
 	there := treetest.New(t)

@@ -1,12 +1,14 @@
 package syncer_test
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,10 +24,16 @@ import (
 
 // faulty fails a share of all operations: before they take place, or after, as a cut connection does.
 type faulty struct {
-	objectstore.Store
+	objectstore.Decorator
 	mu     sync.Mutex
 	random *rand.Rand
 	share  float64
+}
+
+func newFaulty(store objectstore.Store, random *rand.Rand, share float64) *faulty {
+	f := &faulty{random: random, share: share}
+	f.Decorator = objectstore.Decorator{Store: store, Do: f.do}
+	return f
 }
 
 func (f *faulty) fails() (before, after error) {
@@ -41,35 +49,13 @@ func (f *faulty) fails() (before, after error) {
 	return nil, err
 }
 
-func (f *faulty) Get(ctx context.Context, key string, r objectstore.Range, dst []byte) ([]byte, objectstore.Info, error) {
+func (f *faulty) do(_ context.Context, request func() error) error {
 	before, after := f.fails()
 	if before != nil {
-		return nil, objectstore.Info{}, before
+		return before
 	}
-	data, info, err := f.Store.Get(ctx, key, r, dst)
-	if after != nil {
-		return nil, objectstore.Info{}, after
-	}
-	return data, info, err
-}
-
-func (f *faulty) Stat(ctx context.Context, key string) (objectstore.Info, error) {
-	if before, after := f.fails(); before != nil || after != nil {
-		return objectstore.Info{}, schemas.Errorf(schemas.CodeUnavailable, "cut")
-	}
-	return f.Store.Stat(ctx, key)
-}
-
-func (f *faulty) Put(ctx context.Context, key string, c objectstore.Content, cond objectstore.Condition) (string, error) {
-	before, after := f.fails()
-	if before != nil {
-		return "", before
-	}
-	token, err := f.Store.Put(ctx, key, c, cond)
-	if after != nil {
-		return "", after
-	}
-	return token, err
+	err := request()
+	return cmp.Or(after, err)
 }
 
 func (f *faulty) List(ctx context.Context, prefix string) iter.Seq2[objectstore.Info, error] {
@@ -87,27 +73,16 @@ func (f *faulty) List(ctx context.Context, prefix string) iter.Seq2[objectstore.
 	}
 }
 
-func (f *faulty) Delete(ctx context.Context, keys ...string) error {
-	before, after := f.fails()
-	if before != nil {
-		return before
-	}
-	if err := f.Store.Delete(ctx, keys...); err != nil {
-		return err
-	}
-	return after
-}
-
 func TestSyncSurvivesFaults(t *testing.T) {
 	treetest.Layouts(t, func(t *testing.T, o treetest.Option) {
 		random := rand.New(rand.NewPCG(5, 6))
 		for _, attempts := range []int{10, 2} {
 			a, b, good := treetest.New(t), treetest.New(t), &storetest.Memory{}
-			bad := objectstore.Retry(&faulty{Store: good, random: random, share: 0.2},
+			bad := objectstore.Retry(newFaulty(good, random, 0.2),
 				objectstore.RetryPolicy{Attempts: attempts, First: time.Microsecond, Longest: time.Millisecond})
 			fill(a)
 			a.Push(good, o)
-			before, stored := a.List(), objects(t, good)
+			before, stored := a.List(), treetest.Objects(t, good)
 			done, failed := 0, 0
 			for range treetest.Rounds(5, 200) {
 				stir(a, random)
@@ -122,14 +97,14 @@ func TestSyncSurvivesFaults(t *testing.T) {
 					t.Fatalf("code = %q, want unavailable or conflict (error: %v)", schemas.CodeOf(err), err)
 				case !slices.Equal(got, before) && !slices.Equal(got, a.List()):
 					t.Fatalf("a failed push left neither the old tree nor the new one (error: %v)", err)
-				case slices.Equal(got, before) && !slices.Equal(objects(t, good), stored):
-					t.Fatalf("a failed push changed objects (error: %v, -want +got):\n%s", err, treetest.Differences(stored, objects(t, good)))
+				case slices.Equal(got, before) && !slices.Equal(treetest.Objects(t, good), stored):
+					t.Fatalf("a failed push changed objects (error: %v, -want +got):\n%s", err, treetest.Differences(stored, treetest.Objects(t, good)))
 				default:
 					failed++
 					t.Log(err)
 				}
 				a.Push(good, treetest.OnConflict(plan.ConflictLocal))
-				before, stored = a.List(), objects(t, good)
+				before, stored = a.List(), treetest.Objects(t, good)
 				if _, err := b.Syncer(bad).Pull(t.Context()); err != nil && schemas.CodeOf(err) != schemas.CodeUnavailable {
 					t.Fatal(err)
 				}
@@ -144,22 +119,53 @@ func TestSyncSurvivesFaults(t *testing.T) {
 	})
 }
 
-// objects returns what other tools see in the store, with tokens: everything except Sluice's own, but with the state.
-func objects(t *testing.T, s objectstore.Store) (lines []string) {
-	t.Helper()
-	for info, err := range s.List(t.Context(), "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.HasPrefix(info.Key, state.ReservedName+".d/") {
-			lines = append(lines, info.Key+" "+info.Token)
-		}
-	}
-	return lines
-}
-
-func isPacked(o treetest.Option) bool {
+func layoutOf(o treetest.Option) state.Layout {
 	var cfg syncer.Config
 	o(&cfg)
-	return cfg.Layout == state.Packed
+	return cfg.Layout
+}
+
+// TestPullGetsWholeTreeDuringPushes pulls while pushes replace everything: each pull gets the complete tree of one push.
+func TestPullGetsWholeTreeDuringPushes(t *testing.T) {
+	treetest.Layouts(t, func(t *testing.T, o treetest.Option) {
+		a, b, store := treetest.New(t), treetest.New(t), &storetest.Memory{}
+		write := func(i int) {
+			for k := range 20 {
+				a.Write(fmt.Sprintf("f%d", k), fmt.Sprint(i))
+			}
+		}
+		write(0)
+		a.Push(store, o)
+		over := make(chan struct{})
+		var group sync.WaitGroup
+		group.Go(func() {
+			defer close(over)
+			for i := range treetest.Rounds(15, 400) {
+				write(i)
+				a.Push(store)
+			}
+		})
+		for done := false; !done; {
+			select {
+			case <-over:
+				done = true
+			default:
+			}
+			if _, err := b.Syncer(store).Pull(t.Context()); err != nil && !errors.Is(err, schemas.ErrConflict) {
+				t.Errorf("pull: %v, want success or a conflict", err)
+			}
+			for k := range 20 {
+				if got := b.Read(fmt.Sprintf("f%d", k)); got != b.Read("f0") {
+					t.Fatalf("f%d = %q, want %q as in f0: parts of two trees", k, got, b.Read("f0"))
+				}
+			}
+		}
+		group.Wait()
+		b.Pull(store)
+		treetest.Same(t, a, b)
+	})
+}
+
+func TestConcurrentPushesLoseNothing(t *testing.T) {
+	treetest.Layouts(t, func(t *testing.T, o treetest.Option) { treetest.ConcurrentPushes(t, &storetest.Memory{}, o) })
 }

@@ -83,7 +83,6 @@ func (s *Syncer) Collect(ctx context.Context) (Collected, error) {
 	return Collected{}, errTooManyWriters("removed")
 }
 
-// garbage is what a collection will remove.
 type garbage struct {
 	floor    string
 	versions []string // keys

@@ -1,10 +1,9 @@
 package syncer_test
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
-	"strings"
+	"sync"
 	"testing"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
@@ -21,18 +20,11 @@ func TestPushAndPullRefuseHostileStates(t *testing.T) {
 	for name, data := range statetest.Hostile() {
 		t.Run(name, func(t *testing.T) {
 			up := treetest.New(t)
-			up.Mkdir("root")
-			root := &treetest.Tree{T: t, Dir: up.Path("root")}
+			root, store := up.Root(), &storetest.Memory{}
 			root.Write("mine", "x")
-			store := &storetest.Memory{}
-			_, err := store.Put(t.Context(), state.ReservedName,
-				objectstore.Content{Reader: strings.NewReader(data), Size: int64(len(data))}, objectstore.Condition{})
-			root.Must(err)
-			for _, op := range []func() (*syncer.Report, error){
-				func() (*syncer.Report, error) { return limited(root, store).Pull(t.Context()) },
-				func() (*syncer.Report, error) { return limited(root, store).Push(t.Context()) },
-			} {
-				_, err = op()
+			treetest.PutState(t, store, []byte(data))
+			for _, op := range treetest.PushAndPull() {
+				_, err := op(limited(root, store), t.Context())
 				if c := schemas.CodeOf(err); c != schemas.CodeInvalidArgument && c != schemas.CodeTooLarge {
 					t.Errorf("code = %q, want invalid_argument or too_large (error: %v)", c, err)
 				}
@@ -51,6 +43,18 @@ func limited(w *treetest.Tree, store objectstore.Store) *syncer.Syncer {
 	return w.Syncer(store, func(c *syncer.Config) { c.Limits.Entries = 1000 })
 }
 
+// atFirst does something once, when a phase begins.
+func atFirst(phase string, do func()) treetest.Option {
+	var once sync.Once
+	return func(c *syncer.Config) {
+		c.Progress = func(p syncer.Progress) {
+			if p.Phase == phase {
+				once.Do(do)
+			}
+		}
+	}
+}
+
 // TestPullStaysInsideWhenFolderBecomesSymlink replaces a folder by a symlink out of the root during a pull.
 func TestPullStaysInsideWhenFolderBecomesSymlink(t *testing.T) {
 	outside, a, b, store := treetest.New(t), treetest.New(t), treetest.New(t), &storetest.Memory{}
@@ -60,16 +64,10 @@ func TestPullStaysInsideWhenFolderBecomesSymlink(t *testing.T) {
 	a.Write("d/f", "22")
 	a.Write("d/g", "new")
 	a.Push(store)
-	swapped := false
-	_, err := b.Syncer(store, func(c *syncer.Config) {
-		c.Progress = func(p syncer.Progress) {
-			if p.Phase == "download" && !swapped {
-				swapped = true
-				b.Rename("d", "moved")
-				b.Symlink(outside.Dir, "d")
-			}
-		}
-	}).Pull(t.Context())
+	_, err := b.Syncer(store, atFirst("download", func() {
+		b.Must(os.Rename(b.Path("d"), b.Path("moved")))
+		b.Symlink(outside.Dir, "d")
+	})).Pull(t.Context())
 	if err == nil {
 		t.Error("the pull succeeded, want an error")
 	}
@@ -86,16 +84,10 @@ func TestPullKeepsFilesChangedMeanwhile(t *testing.T) {
 	a.Write("f", "22")
 	a.Write("new", "from a")
 	a.Push(store)
-	done := false
-	_, err := b.Syncer(store, func(c *syncer.Config) {
-		c.Progress = func(p syncer.Progress) {
-			if p.Phase == "download" && !done {
-				done = true
-				b.Write("f", "mine")
-				b.Write("new", "mine too")
-			}
-		}
-	}).Pull(t.Context())
+	_, err := b.Syncer(store, atFirst("download", func() {
+		b.Write("f", "mine")
+		b.Write("new", "mine too")
+	})).Pull(t.Context())
 	testkit.WantCode(t, err, schemas.CodeConflict)
 	b.Want("f", "mine")
 	b.Want("new", "mine too")
@@ -114,7 +106,7 @@ func TestPullRefusesDamagedContent(t *testing.T) {
 			data, _, err := store.Get(t.Context(), info.Key, objectstore.Range{}, nil)
 			a.Must(err)
 			data[0] ^= 1
-			_, err = store.Put(t.Context(), info.Key, objectstore.Content{Reader: bytes.NewReader(data), Size: info.Size}, objectstore.Condition{})
+			_, err = store.Put(t.Context(), info.Key, objectstore.Bytes(data), objectstore.Condition{})
 			a.Must(err)
 		}
 		if _, err := b.Syncer(store).Pull(t.Context()); err == nil {
@@ -151,15 +143,9 @@ func FuzzDecodeState(f *testing.F) {
 		}
 		// A pull of it, from a store that has nothing else, stays in the root.
 		up := treetest.New(t)
-		up.Mkdir("root")
 		store := &storetest.Memory{}
-		_, err = store.Put(t.Context(), state.ReservedName, objectstore.Content{Reader: bytes.NewReader(data), Size: int64(len(data))}, objectstore.Condition{})
-		up.Must(err)
-		_, _ = limited(&treetest.Tree{T: t, Dir: up.Path("root")}, store).Pull(t.Context())
-		entries, err := os.ReadDir(up.Dir)
-		up.Must(err)
-		if len(entries) != 1 {
-			t.Fatalf("entries = %v, want the root alone", entries)
-		}
+		treetest.PutState(t, store, data)
+		_, _ = limited(up.Root(), store).Pull(t.Context())
+		up.WantOnlyRoot()
 	})
 }

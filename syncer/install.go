@@ -1,10 +1,12 @@
 package syncer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -15,69 +17,85 @@ import (
 	"github.com/sluice-dev/sluice/syncer/worktree"
 )
 
-// move is one rename out of the stage.
-type move struct {
-	from string
-	node *state.Node
+// installer changes the folder as a pull needs it.
+type installer struct {
+	*changes
+	root   *os.Root
+	report *Report
+	stage  *worktree.Stage
+	files  []packed.Target // to fetch into the stage
+	moves  []packed.Target // renames out of the stage
+	late   []*state.Node   // folders that get their mode after their rename
 }
 
 // install prepares everything in the stage, makes that durable, and then changes the folder.
 func (o *operation) install(ctx context.Context, s *state.State, c *changes) (err error) {
-	stage, err := worktree.NewStage(o.root)
+	in := &installer{changes: c, root: o.root, report: o.report}
+	if in.stage, err = worktree.NewStage(o.root); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, in.stage.Remove()) }()
+	folders, err := in.prepare()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stage.Remove()) }()
-	var moves []move
-	var targets, folders []packed.Target
-	tops := map[string]string{} // new folders and their paths in the stage
-	for _, n := range c.write {
-		var staged string
-		up, nested := tops[state.Parent(n.Path)]
-		if nested {
-			staged = up + n.Path[len(state.Parent(n.Path)):]
-		} else {
-			staged = stage.NewPath()
-		}
-		switch n.Kind {
-		case state.Dir:
-			if !nested && o.isFolder(n.Path) && !c.swaps(n.Path) {
-				c.chmod = append(c.chmod, n) // it exists, but the scan has skipped it as ignored
-				continue
-			}
-			folders = append(folders, packed.Target{Node: n, Path: staged})
-			err = o.root.Mkdir(staged, 0o700)
-			tops[n.Path] = staged
-		case state.Symlink:
-			err = o.root.Symlink(n.Target, staged)
-		default:
-			from := n.Path
-			if other, ok := c.origin[n.Path]; ok {
-				from = other
-			}
-			targets = append(targets, packed.Target{Node: n, Path: staged, From: from})
-		}
-		if err != nil {
-			return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
-		}
-		if !nested {
-			moves = append(moves, move{staged, n})
-		}
-	}
 	o.fetching = true
-	if err := o.fetch(ctx, s, targets); err != nil {
+	if err := o.fetch(ctx, s, in.files); err != nil {
 		return err
 	}
 	o.fetching = false
-	late, err := o.setStagedModes(folders, moves)
-	if err != nil {
+	if err := in.setStagedModes(folders); err != nil {
 		return err
 	}
 	// The stage must be durable before any rename can be, so that no name has incomplete content after a crash.
 	if err := worktree.SyncFilesystem(o.dir); err != nil {
 		return schemas.Errorf(schemas.CodeInternal, "sync: making files durable: %w", err)
 	}
-	return o.changeFolder(ctx, c, moves, late)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := in.check(); err != nil {
+		return err
+	}
+	if err := o.writeJournal(c.swapped); err != nil {
+		return err
+	}
+	return in.apply()
+}
+
+// prepare makes the new folders and symlinks in the stage, and collects the files and the moves.
+func (in *installer) prepare() (folders []packed.Target, err error) {
+	tops := map[string]string{} // new folders and their paths in the stage
+	for _, n := range in.write {
+		t := packed.Target{Node: n, From: cmp.Or(in.origin[n.Path], n.Path)}
+		up, nested := tops[state.Parent(n.Path)]
+		if nested {
+			t.Path = up + n.Path[len(state.Parent(n.Path)):]
+		} else {
+			t.Path = in.stage.NewPath()
+		}
+		switch n.Kind {
+		case state.Dir:
+			if !nested && in.isFolder(n.Path) && !in.swaps(n.Path) {
+				in.chmod = append(in.chmod, n) // it exists, but the scan has skipped it as ignored
+				continue
+			}
+			folders = append(folders, t)
+			err = in.root.Mkdir(t.Path, 0o700)
+			tops[n.Path] = t.Path
+		case state.Symlink:
+			err = in.root.Symlink(n.Target, t.Path)
+		default:
+			in.files = append(in.files, t)
+		}
+		if err != nil {
+			return nil, schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
+		}
+		if !nested {
+			in.moves = append(in.moves, t)
+		}
+	}
+	return folders, nil
 }
 
 func (o *operation) fetch(ctx context.Context, s *state.State, targets []packed.Target) (err error) {
@@ -99,59 +117,45 @@ func (o *operation) fetch(ctx context.Context, s *state.State, targets []packed.
 
 // setStagedModes sets the modes of the staged folders, from the inside out. A folder that is to be renamed and that its
 // owner may not write to gets its mode late, after the rename.
-func (o *operation) setStagedModes(folders []packed.Target, moves []move) (late []*state.Node, err error) {
-	moved := make(map[string]bool, len(moves))
-	for _, m := range moves {
-		moved[m.from] = true
+func (in *installer) setStagedModes(folders []packed.Target) error {
+	moved := make(map[string]bool, len(in.moves))
+	for _, m := range in.moves {
+		moved[m.Path] = true
 	}
 	for i := len(folders) - 1; i >= 0; i-- {
 		f := folders[i]
 		if moved[f.Path] && f.Node.Mode&0o300 != 0o300 {
-			late = append(late, f.Node)
+			in.late = append(in.late, f.Node)
 			continue
 		}
-		if err := o.root.Chmod(f.Path, fs.FileMode(f.Node.Mode)); err != nil {
-			return nil, schemas.Errorf(schemas.CodeInternal, "sync: the mode of %q: %w", state.Clip(f.Node.Path), err)
+		if err := in.root.Chmod(f.Path, fs.FileMode(f.Node.Mode)); err != nil {
+			return schemas.Errorf(schemas.CodeInternal, "sync: the mode of %q: %w", state.Clip(f.Node.Path), err)
 		}
 	}
-	return late, nil
+	return nil
 }
 
-func (o *operation) isFolder(path string) bool {
-	info, err := o.root.Lstat(path)
+func (in *installer) isFolder(path string) bool {
+	info, err := in.root.Lstat(path)
 	return err == nil && info.IsDir()
 }
 
-// changeFolder removes, renames and sets modes. An interruption leaves each path as it was or as it will be, and the next
-// pull continues.
-func (o *operation) changeFolder(ctx context.Context, c *changes, moves []move, late []*state.Node) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	for path, was := range c.was {
-		if err := o.checkUnchanged(path, was); err != nil {
+// apply removes, renames and sets modes. An interruption leaves each path as it was or as it will be, and the next pull
+// continues.
+func (in *installer) apply() error {
+	for _, n := range slices.Backward(in.remove) {
+		if err := in.removePath(n); err != nil {
 			return err
 		}
 	}
-	if err := o.checkFree(c, moves); err != nil {
-		return err
-	}
-	if err := o.writeJournal(c.swapped); err != nil {
-		return err
-	}
-	for i := len(c.remove) - 1; i >= 0; i-- {
-		if err := o.removePath(c, c.remove[i]); err != nil {
-			return err
-		}
-	}
-	for _, m := range moves {
-		err := worktree.WithWritableParent(o.root, m.node.Path, func() error { return o.root.Rename(m.from, m.node.Path) })
+	for _, m := range in.moves {
+		err := worktree.WithWritableParent(in.root, m.Node.Path, func() error { return in.root.Rename(m.Path, m.Node.Path) })
 		if err != nil {
-			return schemas.Errorf(schemas.CodeInternal, "sync: %q: %w", state.Clip(m.node.Path), err)
+			return schemas.Errorf(schemas.CodeInternal, "sync: %q: %w", state.Clip(m.Node.Path), err)
 		}
 	}
-	for _, n := range append(c.chmod, late...) {
-		if err := o.setMode(n); err != nil {
+	for _, n := range append(in.chmod, in.late...) {
+		if err := in.setMode(n); err != nil {
 			return err
 		}
 	}
@@ -159,30 +163,35 @@ func (o *operation) changeFolder(ctx context.Context, c *changes, moves []move, 
 }
 
 // checkUnchanged returns a conflict when the path has changed since the scan.
-func (o *operation) checkUnchanged(path string, was worktree.Stat) error {
-	now, err := worktree.StatPath(o.root, path)
+func (in *installer) checkUnchanged(path string, was worktree.Stat) error {
+	now, err := worktree.StatPath(in.root, path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && now.Inode == was.Inode && now.Mtime == was.Mtime && now.Ctime == was.Ctime:
 		return nil
 	case err != nil:
 		return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
-	case was.Size == 0 && o.isFolder(path):
+	case was.Size == 0 && in.isFolder(path):
 		return nil // the paths in a folder are checked themselves
 	}
 	return schemas.Errorf(schemas.CodeConflict, "sync: %q was changed while it was being replaced: sync again", state.Clip(path))
 }
 
-// checkFree returns a conflict when something has appeared at a new path since the scan.
-func (o *operation) checkFree(c *changes, moves []move) (err error) {
-	stater := worktree.NewStater(o.root)
+// check returns a conflict when a path to change has changed since the scan, or something has appeared at a new one.
+func (in *installer) check() (err error) {
+	for path, was := range in.was {
+		if err := in.checkUnchanged(path, was); err != nil {
+			return err
+		}
+	}
+	stater := worktree.NewStater(in.root)
 	defer func() { err = errors.Join(err, stater.Close()) }()
-	for _, m := range moves {
-		if _, known := c.was[m.node.Path]; known {
+	for _, m := range in.moves {
+		if _, known := in.was[m.Node.Path]; known {
 			continue
 		}
-		switch _, err := stater.Stat(m.node.Path); {
+		switch _, err := stater.Stat(m.Node.Path); {
 		case err == nil:
-			return schemas.Errorf(schemas.CodeConflict, "sync: %q appeared while it was being pulled: sync again", state.Clip(m.node.Path))
+			return schemas.Errorf(schemas.CodeConflict, "sync: %q appeared while it was being pulled: sync again", state.Clip(m.Node.Path))
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
 		default:
 			return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
@@ -191,16 +200,16 @@ func (o *operation) checkFree(c *changes, moves []move) (err error) {
 	return nil
 }
 
-func (o *operation) removePath(c *changes, n *state.Node) error {
-	err := worktree.WithWritableParent(o.root, n.Path, func() error { return o.root.Remove(n.Path) })
+func (in *installer) removePath(n *state.Node) error {
+	err := worktree.WithWritableParent(in.root, n.Path, func() error { return in.root.Remove(n.Path) })
 	switch {
 	case err == nil:
-		o.report.Deleted++
+		in.report.Deleted++
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case n.Kind == state.Dir && (errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST)):
-		if c.swaps(n.Path) {
+		if in.swaps(n.Path) {
 			return schemas.Errorf(schemas.CodeConflict,
 				"sync: a file cannot replace the folder %q, which holds ignored or new files: move them and sync again",
 				state.Clip(n.Path))
@@ -210,10 +219,10 @@ func (o *operation) removePath(c *changes, n *state.Node) error {
 	return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
 }
 
-func (o *operation) setMode(n *state.Node) error {
-	f, err := o.root.OpenFile(n.Path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+func (in *installer) setMode(n *state.Node) error {
+	f, err := in.root.OpenFile(n.Path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrPermission) {
-		err = o.root.Chmod(n.Path, fs.FileMode(n.Mode)) // its present mode forbids opening it
+		err = in.root.Chmod(n.Path, fs.FileMode(n.Mode)) // its present mode forbids opening it
 	} else if err == nil {
 		err = errors.Join(f.Chmod(fs.FileMode(n.Mode)), f.Close())
 	}

@@ -119,7 +119,6 @@ func (o *operation) writeBase(t *worktree.Tree, next *worktree.Index) error {
 	return err
 }
 
-// writeJournal records the paths that a pull is about to remove and replace.
 func (o *operation) writeJournal(swapped []*state.Node) error {
 	if len(swapped) == 0 {
 		return nil
@@ -164,7 +163,6 @@ func (o *operation) readJournal(t *worktree.Tree) error {
 	return nil
 }
 
-// removeJournal removes the journal once the pull is complete.
 func (o *operation) removeJournal() error {
 	if !o.journaled {
 		return nil

@@ -39,7 +39,6 @@ type operation struct {
 	report     *Report
 }
 
-// run runs one operation on the folder and returns its report.
 func (s *Syncer) run(do func(o *operation) error) (*Report, error) {
 	o, err := s.open()
 	if err != nil {
@@ -50,7 +49,6 @@ func (s *Syncer) run(do func(o *operation) error) (*Report, error) {
 	return o.report, err
 }
 
-// open locks the folder.
 func (s *Syncer) open() (*operation, error) {
 	root, err := os.OpenRoot(s.cfg.Root)
 	if err != nil {

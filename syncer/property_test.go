@@ -102,11 +102,8 @@ func TestPushThenPullIsIdentity(t *testing.T) {
 					if len(st.Push)+len(st.Pull)+len(st.Conflicts) > 0 {
 						r.Fatalf("%s: status = %+v, want nothing to do", dir, st)
 					}
-					for _, op := range []func() (*syncer.Report, error){
-						func() (*syncer.Report, error) { return open(dir).Push(t.Context()) },
-						func() (*syncer.Report, error) { return open(dir).Pull(t.Context()) },
-					} {
-						report, err := op()
+					for _, op := range treetest.PushAndPull() {
+						report, err := op(open(dir), t.Context())
 						must(r, err)
 						if report.Changed {
 							r.Fatalf("%s: report = %+v, want nothing changed", dir, report)
@@ -126,10 +123,8 @@ func FuzzLocalState(f *testing.F) {
 	f.Add([]byte("{"), []byte("sluice-index-1\n\x00torn"))
 	f.Add([]byte("{"), []byte(`["Li4vZXNjYXBlZA=="]`))
 	f.Fuzz(func(t *testing.T, local, other []byte) {
-		up := treetest.New(t)
-		up.Mkdir("root")
-		root, store := &treetest.Tree{T: t, Dir: up.Path("root")}, &storetest.Memory{}
-		a := treetest.New(t)
+		up, a, store := treetest.New(t), treetest.New(t), &storetest.Memory{}
+		root := up.Root()
 		a.Write("d/f", "from a")
 		a.Push(store)
 		root.Write(state.ReservedName, string(local))
@@ -139,10 +134,6 @@ func FuzzLocalState(f *testing.F) {
 		_, _ = limited(root, store).Pull(t.Context())
 		_, _ = limited(root, store).Push(t.Context())
 		root.Want("mine", "x")
-		entries, err := os.ReadDir(up.Dir)
-		up.Must(err)
-		if len(entries) != 1 {
-			t.Fatalf("entries = %v, want the root alone", entries)
-		}
+		up.WantOnlyRoot()
 	})
 }

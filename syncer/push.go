@@ -101,12 +101,9 @@ func (o *operation) pushSteps(ctx context.Context, t *worktree.Tree, was *snapsh
 	changed := false
 	group, side := errgroup.WithContext(ctx)
 	early := changes > t.Rehashed // else possibly nothing has changed
-	group.Go(func() error {
-		if !early {
-			return nil
-		}
-		return o.archive(side, was)
-	})
+	if early {
+		group.Go(func() error { return o.archive(side, was) })
+	}
 	group.Go(func() error {
 		o.noteCaseCollisions(steps)
 		if err := o.upload(side, t, steps, l); err != nil {

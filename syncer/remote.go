@@ -31,7 +31,6 @@ type snapshot struct {
 	damaged bool
 }
 
-// empty reports whether the place holds nothing yet.
 func (s *snapshot) empty() bool { return s.token == "" && len(s.state.Nodes) == 0 }
 
 // loadRemote reads the remote state. An index that has the current one saves the reading and the memory. info is the state
@@ -142,7 +141,8 @@ func (s *Syncer) commit(ctx context.Context, was *snapshot, next *state.State) (
 	}
 	sha, sum := sha256.Sum256(data), md5.Sum(data)
 	cond := objectstore.Condition{Match: was.token, Absent: was.token == ""}
-	c := objectstore.Content{Reader: bytes.NewReader(data), Size: int64(len(data)), SHA256: &sha, MD5: &sum}
+	c := objectstore.Bytes(data)
+	c.SHA256, c.MD5 = &sha, &sum
 	token, err = s.cfg.Store.Put(ctx, state.ReservedName, c, cond)
 	if err == nil {
 		return token, true, nil
@@ -161,7 +161,6 @@ func (s *Syncer) commit(ctx context.Context, was *snapshot, next *state.State) (
 	return "", false, errors.Join(err, readErr)
 }
 
-// errTooManyWriters is returned after commitTries lost races.
 func errTooManyWriters(what string) error {
 	return schemas.Errorf(schemas.CodeConflict, "sync: other writers were first %d times; nothing was %s: try again later", commitTries, what)
 }

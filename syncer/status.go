@@ -73,13 +73,7 @@ func (o *operation) status(ctx context.Context, st *Status) error {
 
 func difference(from, to *state.Node) Change {
 	n := cmp.Or(to, from)
-	c := Change{Path: n.Path, Kind: n.Kind.String(), What: "changed"}
-	switch {
-	case from == nil:
-		c.What = "added"
-	case to == nil:
-		c.What = "deleted"
-	}
+	c := Change{Path: n.Path, Kind: n.Kind.String(), What: change(from, to)}
 	if to != nil {
 		c.Size = to.Size
 	}

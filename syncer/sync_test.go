@@ -1,7 +1,6 @@
 package syncer_test
 
 import (
-	"bytes"
 	"crypto/md5"
 	"encoding/json"
 	"fmt"
@@ -87,9 +86,7 @@ func TestPushThenPullCarriesEverything(t *testing.T) {
 		b.Remove("link")
 		b.Symlink("zero", "link")
 		b.Chmod("zero", 0o755)
-		b.Push(store)
-		a.Pull(store)
-		treetest.Same(t, a, b)
+		b.Carry(store, a)
 	})
 }
 
@@ -158,10 +155,7 @@ func TestFirstSyncDeletesNothing(t *testing.T) {
 	// Neither does a sync with a store that has lost everything.
 	fresh := &storetest.Memory{}
 	b.Pull(fresh)
-	b.Push(fresh)
-	c := treetest.New(t)
-	c.Pull(fresh)
-	treetest.Same(t, b, c)
+	b.Carry(fresh, treetest.New(t))
 }
 
 func TestIgnoredPathsStayOnBothSides(t *testing.T) {
@@ -265,9 +259,7 @@ func TestPushReplacesCorruptRemoteState(t *testing.T) {
 		a.Write("f", "22")
 		a.Write("g", "x")
 		a.Push(store)
-		torn := []byte("{ torn")
-		_, err := store.Put(t.Context(), state.ReservedName, objectstore.Content{Reader: bytes.NewReader(torn), Size: 6}, objectstore.Condition{})
-		a.Must(err)
+		treetest.PutState(t, store, []byte("{ torn"))
 		r := a.Push(store, o)
 		testkit.Equal(t, "changed", r.Changed, true)
 		if len(r.Notes) == 0 {
@@ -314,15 +306,7 @@ func TestSecondSyncOfFolderConflicts(t *testing.T) {
 	a, store := treetest.New(t), &storetest.Memory{}
 	a.Write("f", "x")
 	var inner error
-	s := a.Syncer(store, func(c *syncer.Config) {
-		c.Progress = func(syncer.Progress) {
-			if inner == nil {
-				_, inner = a.Syncer(store).Push(t.Context())
-			}
-		}
-	})
-	_, err := s.Push(t.Context())
-	a.Must(err)
+	a.Push(store, atFirst("scan", func() { _, inner = a.Syncer(store).Push(t.Context()) }))
 	testkit.WantCode(t, inner, schemas.CodeConflict)
 }
 
@@ -338,22 +322,16 @@ func TestReadOnlyFoldersRoundTrip(t *testing.T) {
 			w.Chmod("closed/inner", 0o755)
 		}
 	}()
-	a.Push(store)
-	b.Pull(store)
-	treetest.Same(t, a, b)
+	a.Carry(store, b)
 	a.Chmod("closed", 0o755)
 	a.Write("closed/g", "22")
 	a.Write("closed/new", "n")
 	a.Chmod("closed", 0o555)
-	a.Push(store)
-	b.Pull(store)
-	treetest.Same(t, a, b)
+	a.Carry(store, b)
 	a.Chmod("closed", 0o755)
 	a.Remove("closed/new")
 	a.Chmod("closed", 0o555)
-	a.Push(store)
-	b.Pull(store)
-	treetest.Same(t, a, b)
+	a.Carry(store, b)
 }
 
 func wantUnchanged(t *testing.T, what string, r *syncer.Report) {
@@ -398,22 +376,16 @@ func checkPortable(t *testing.T, data []byte) {
 // TestDocumentedStatePulls pulls a workspace that another tool has stored with a state of the documented fields alone.
 func TestDocumentedStatePulls(t *testing.T) {
 	b, store := treetest.New(t), &storetest.Memory{}
-	put := func(key, data string) {
-		_, err := store.Put(t.Context(), key,
-			objectstore.Content{Reader: strings.NewReader(data), Size: int64(len(data))}, objectstore.Condition{})
-		b.Must(err)
-	}
-	put("src/main.py", "print()")
-	put(state.ReservedName, `{"version":"1.0","last_synced_at":1704067200,"files":[{"path":"src/main.py",`+
-		`"checksum":"`+fmt.Sprintf("%x", md5.Sum([]byte("print()")))+`","size":7,"modified_at":1704067100}]}`)
+	data := []byte("print()")
+	_, err := store.Put(t.Context(), "src/main.py", objectstore.Bytes(data), objectstore.Condition{})
+	b.Must(err)
+	treetest.PutState(t, store, fmt.Appendf(nil, `{"version":"1.0","last_synced_at":1704067200,"files":[{"path":"src/main.py",`+
+		`"checksum":"%x","size":7,"modified_at":1704067100}]}`, md5.Sum(data)))
 	b.Pull(store)
 	b.Want("src/main.py", "print()")
 	info, err := os.Stat(b.Path("src/main.py"))
 	b.Must(err)
 	testkit.Equal(t, "time", info.ModTime().Unix(), int64(1704067100))
 	b.Write("src/new", "1")
-	b.Push(store)
-	a := treetest.New(t)
-	a.Pull(store)
-	treetest.Same(t, b, a)
+	b.Carry(store, treetest.New(t))
 }

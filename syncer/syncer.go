@@ -1,7 +1,9 @@
 package syncer
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -64,6 +66,8 @@ type Syncer struct{ cfg Config }
 
 // New checks the configuration. It touches neither the folder nor the store.
 func New(cfg Config) (*Syncer, error) {
+	cfg.OnConflict = cmp.Or(cfg.OnConflict, plan.ConflictFail)
+	settings := []plan.OnConflict{plan.ConflictFail, plan.ConflictLocal, plan.ConflictRemote, plan.ConflictBoth}
 	switch {
 	case cfg.Root == "":
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "sync: no folder given")
@@ -73,23 +77,14 @@ func New(cfg Config) (*Syncer, error) {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "sync: the store has no name")
 	case cfg.Layout != "" && cfg.Layout != state.Packed && cfg.Layout != state.Plain:
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "sync: unknown layout %q: use packed or plain", cfg.Layout)
-	}
-	switch cfg.OnConflict {
-	case "":
-		cfg.OnConflict = plan.ConflictFail
-	case plan.ConflictFail, plan.ConflictLocal, plan.ConflictRemote, plan.ConflictBoth:
-	default:
+	case !slices.Contains(settings, cfg.OnConflict):
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument,
 			"sync: unknown on-conflict %q: use fail, local, remote or both", cfg.OnConflict)
 	}
 	cfg.Limits = cfg.Limits.WithDefaults()
 	cfg.Uploads, cfg.Downloads = max(0, cfg.Uploads), max(0, cfg.Downloads)
-	if cfg.Retention.Grace <= 0 {
-		cfg.Retention.Grace = 24 * time.Hour
-	}
-	if cfg.StaleAfter <= 0 {
-		cfg.StaleAfter = time.Hour
-	}
+	cfg.Retention.Grace = cmp.Or(max(cfg.Retention.Grace, 0), 24*time.Hour)
+	cfg.StaleAfter = cmp.Or(max(cfg.StaleAfter, 0), time.Hour)
 	if cfg.Progress == nil {
 		cfg.Progress = func(Progress) {}
 	}

@@ -111,19 +111,12 @@ func TestPushRestartsAfterCollect(t *testing.T) {
 	a.Push(store)
 	a.Remove("old")
 	a.Write("new", strings.Repeat("n", 2<<20))
-	collected := false
-	a.Push(store, func(c *syncer.Config) {
-		c.Progress = func(p syncer.Progress) {
-			if p.Phase != "commit" || collected {
-				return
-			}
-			collected = true
-			done, err := b.Syncer(store, future.option).Collect(t.Context())
-			if err != nil || done.Objects != 1 {
-				t.Errorf("collected %+v (error: %v), want the one uploaded object", done, err)
-			}
+	a.Push(store, atFirst("commit", func() {
+		done, err := b.Syncer(store, future.option).Collect(t.Context())
+		if err != nil || done.Objects != 1 {
+			t.Errorf("collected %+v (error: %v), want the one uploaded object", done, err)
 		}
-	})
+	}))
 	b.Pull(store)
 	treetest.Same(t, a, b)
 }

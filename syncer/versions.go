@@ -1,7 +1,6 @@
 package syncer
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"slices"
@@ -35,8 +34,9 @@ func (o *operation) archive(ctx context.Context, was *snapshot) error {
 		return err
 	}
 	sum := sha256.Sum256(data)
-	_, err = o.cfg.Store.Put(ctx, state.VersionPrefix+was.state.ID,
-		objectstore.Content{Reader: bytes.NewReader(data), Size: int64(len(data)), SHA256: &sum}, objectstore.Condition{})
+	c := objectstore.Bytes(data)
+	c.SHA256 = &sum
+	_, err = o.cfg.Store.Put(ctx, state.VersionPrefix+was.state.ID, c, objectstore.Condition{})
 	return err
 }
 
@@ -73,7 +73,7 @@ func (s *Syncer) Versions(ctx context.Context) ([]Version, error) {
 	return all, nil
 }
 
-// versionIDs returns the IDs of the stored versions, the oldest first.
+// versionIDs returns the stored versions, the oldest first.
 func (s *Syncer) versionIDs(ctx context.Context) (ids []string, err error) {
 	for info, err := range s.cfg.Store.List(ctx, state.VersionPrefix) {
 		if err != nil {

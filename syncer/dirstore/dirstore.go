@@ -13,11 +13,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer/objectstore"
+	"github.com/sluice-dev/sluice/syncer/worktree"
 )
 
 // Store keeps objects as files below a folder.
@@ -68,14 +70,10 @@ func coded(err error, key string) error {
 
 // check refuses keys that are not a clean relative path.
 func check(key string) error {
-	ok := key != "" && !strings.HasPrefix(key, "/") && strings.IndexByte(key, 0) < 0
+	first, _, _ := strings.Cut(key, "/")
+	ok := first != tempDir && strings.IndexByte(key, 0) < 0
 	for seg := range strings.SplitSeq(key, "/") {
-		if seg == "" || seg == "." || seg == ".." {
-			ok = false
-		}
-	}
-	if first, _, _ := strings.Cut(key, "/"); first == tempDir {
-		ok = false
+		ok = ok && seg != "" && seg != "." && seg != ".."
 	}
 	if !ok {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "folder store: key %q is not a clean relative path", key)
@@ -182,7 +180,7 @@ func (s *Store) write(f *os.File, c objectstore.Content, durable bool) (fs.FileI
 		err = io.ErrUnexpectedEOF
 	}
 	if err == nil && durable {
-		err = syncAll(f)
+		err = worktree.SyncFilesystem(f)
 	}
 	if err != nil {
 		return nil, coded(err, f.Name())
@@ -339,4 +337,63 @@ func (s *Store) Delete(ctx context.Context, keys ...string) error {
 		}
 	}
 	return nil
+}
+
+// create makes a temporary file and locks it for as long as it is open. The lock ends with the process, which is how sweep
+// distinguishes a file being written from one left behind.
+func (s *Store) create(temp string) (*os.File, error) {
+	for {
+		f, err := s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if errors.Is(err, fs.ErrNotExist) {
+			if err := s.root.MkdirAll(tempDir, 0o755); err != nil {
+				return nil, coded(err, tempDir)
+			}
+			f, err = s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		}
+		if err != nil {
+			return nil, coded(err, temp)
+		}
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+		if err == nil {
+			// A sweep may have removed the file before it was locked.
+			if _, err = s.root.Lstat(temp); err == nil {
+				return f, nil
+			}
+		}
+		if err = errors.Join(err, f.Close()); !errors.Is(err, fs.ErrNotExist) {
+			return nil, coded(err, temp)
+		}
+	}
+}
+
+// sweep removes the temporary files of killed writers.
+func (s *Store) sweep() error {
+	entries, err := fs.ReadDir(s.root.FS(), tempDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return coded(err, tempDir)
+	}
+	for _, e := range entries {
+		name := path.Join(tempDir, e.Name())
+		f, err := s.root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			continue // renamed into place, or removed by another sweep
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			err = s.root.Remove(name)
+		}
+		if err = errors.Join(err, f.Close()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return coded(err, name)
+		}
+	}
+	return nil
+}
+
+func inode(info fs.FileInfo) uint64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Ino
+	}
+	return 0
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
@@ -63,7 +62,7 @@ func TestOpenRefusesFile(t *testing.T) {
 func TestEmptyFoldersDoNotBlockKeys(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
-	content := objectstore.Content{Reader: strings.NewReader("x"), Size: 1}
+	content := objectstore.Bytes([]byte("x"))
 	left := func() {
 		t.Helper()
 		testkit.Must(t, os.MkdirAll(filepath.Join(dir, "a/b/c"), 0o755))

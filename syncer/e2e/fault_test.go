@@ -9,6 +9,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,7 +20,6 @@ import (
 	"github.com/sluice-dev/sluice/syncer/e2e/gateway"
 	"github.com/sluice-dev/sluice/syncer/objectstore"
 	"github.com/sluice-dev/sluice/syncer/s3store"
-	"github.com/sluice-dev/sluice/syncer/state"
 	"github.com/sluice-dev/sluice/syncer/treetest"
 )
 
@@ -86,19 +86,6 @@ func cut(w http.ResponseWriter) {
 	}
 }
 
-// objects returns what other tools see in the store, with tokens: everything except Sluice's own, but with the state.
-func objects(t *testing.T, s objectstore.Store) string {
-	t.Helper()
-	var all strings.Builder
-	for info, err := range s.List(t.Context(), "") {
-		testkit.Must(t, err)
-		if !strings.HasPrefix(info.Key, state.ReservedName+".d/") {
-			fmt.Fprintln(&all, info.Key, info.Token)
-		}
-	}
-	return all.String()
-}
-
 func TestSyncSurvivesServerFaults(t *testing.T) { treetest.Layouts(t, serverFaults) }
 
 func serverFaults(t *testing.T, o treetest.Option) {
@@ -133,7 +120,7 @@ func serverFaults(t *testing.T, o treetest.Option) {
 			a.Write(fmt.Sprintf("d%d/f%d", i%5, i), strings.Repeat(fmt.Sprint(i), 500))
 		}
 		a.Push(good, o)
-		before, stored := a.List(), objects(t, good)
+		before, stored := a.List(), treetest.Objects(t, good)
 		done, failed := 0, 0
 		for round := range treetest.Rounds(8, 60) {
 			for range 5 {
@@ -154,13 +141,13 @@ func serverFaults(t *testing.T, o treetest.Option) {
 				t.Fatalf("code = %q, want unavailable (error: %v)", schemas.CodeOf(err), err)
 			case toOld != "" && toNew != "":
 				t.Fatalf("a failed push left neither the old tree nor the new one (error: %v)", err)
-			case toOld == "" && objects(t, good) != stored:
-				t.Fatalf("a failed push changed objects (error: %v); before:\n%s\nafter:\n%s", err, stored, objects(t, good))
+			case toOld == "" && !slices.Equal(treetest.Objects(t, good), stored):
+				t.Fatalf("a failed push changed objects (error: %v, -want +got):\n%s", err, treetest.Differences(stored, treetest.Objects(t, good)))
 			default:
 				failed++
 			}
 			a.Push(good)
-			before, stored = a.List(), objects(t, good)
+			before, stored = a.List(), treetest.Objects(t, good)
 			b := treetest.New(t)
 			if _, err := b.Syncer(retried).Pull(t.Context()); err == nil {
 				treetest.Same(t, a, b)

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"net/http"
 	"os"
 	"testing"
@@ -23,29 +22,25 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "gateway-")
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return testkit.Fail(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	for name, value := range map[string]string{
 		"AWS_ACCESS_KEY_ID": gateway.AccessKey, "AWS_SECRET_ACCESS_KEY": gateway.SecretKey, "AWS_REGION": "us-east-1",
 	} {
 		if err := os.Setenv(name, value); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
+			return testkit.Fail(err)
 		}
 	}
 	if server, err = gateway.Start(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return testkit.Fail(err)
 	}
 	defer func() { _ = server.Stop() }()
 	if code := m.Run(); code != 0 {
 		return code
 	}
 	if err := goleak.Find(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return testkit.Fail(err)
 	}
 	return 0
 }

@@ -1,12 +1,17 @@
 package objectstore
 
 import (
+	"bytes"
 	"context"
 	"crypto/md5"
+	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"io"
 	"iter"
 	"time"
+
+	"github.com/sluice-dev/sluice/schemas"
 )
 
 // Store is an object store narrowed to one prefix: keys are relative to it.
@@ -56,6 +61,11 @@ type Content struct {
 	MD5    *[md5.Size]byte
 }
 
+// Bytes returns data as content, without its digests.
+func Bytes(data []byte) Content {
+	return Content{Reader: bytes.NewReader(data), Size: int64(len(data))}
+}
+
 // Open returns a reader over the whole content.
 func (c Content) Open() *io.SectionReader { return io.NewSectionReader(c.Reader, 0, c.Size) }
 
@@ -63,4 +73,82 @@ func (c Content) Open() *io.SectionReader { return io.NewSectionReader(c.Reader,
 type Condition struct {
 	Absent bool   // no object has this key
 	Match  string // the object has this token
+}
+
+// Decorator is a [Store] of which Do runs every request except listings.
+type Decorator struct {
+	Store
+	Do func(ctx context.Context, request func() error) error
+}
+
+// Get implements [Store].
+func (d *Decorator) Get(ctx context.Context, key string, r Range, dst []byte) (data []byte, info Info, err error) {
+	err = d.Do(ctx, func() (err error) {
+		data, info, err = d.Store.Get(ctx, key, r, dst)
+		return err
+	})
+	return data, info, err
+}
+
+// Stat implements [Store].
+func (d *Decorator) Stat(ctx context.Context, key string) (info Info, err error) {
+	err = d.Do(ctx, func() (err error) {
+		info, err = d.Store.Stat(ctx, key)
+		return err
+	})
+	return info, err
+}
+
+// Put implements [Store].
+func (d *Decorator) Put(ctx context.Context, key string, c Content, cond Condition) (token string, err error) {
+	err = d.Do(ctx, func() (err error) {
+		token, err = d.Store.Put(ctx, key, c, cond)
+		return err
+	})
+	return token, err
+}
+
+// Delete implements [Store].
+func (d *Decorator) Delete(ctx context.Context, keys ...string) error {
+	return d.Do(ctx, func() error { return d.Store.Delete(ctx, keys...) })
+}
+
+// ProbeConditions checks with an object under prefix that the store honors the conditions of a Put. A store that ignores
+// them lets two writers overwrite each other's state unnoticed: the invalid_argument error names the ignored condition.
+func ProbeConditions(ctx context.Context, store Store, prefix string) (err error) {
+	key := prefix + rand.Text()
+	defer func() { err = errors.Join(err, store.Delete(context.WithoutCancel(ctx), key)) }()
+	put := func(text string, cond Condition) (string, error) {
+		return store.Put(ctx, key, Bytes([]byte(text)), cond)
+	}
+	ignored := func(condition string) error {
+		return schemas.Errorf(schemas.CodeInvalidArgument,
+			"store: the server ignores %s, so two writers could overwrite each other's work: use another store, or set single-writer "+
+				"if nothing else writes here", condition)
+	}
+	first, err := put("1", Condition{Absent: true})
+	if errors.Is(err, schemas.ErrConflict) {
+		// A retried request whose first attempt took place.
+		var info Info
+		if info, err = store.Stat(ctx, key); err == nil {
+			first = info.Token
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if _, err = put("2", Condition{Absent: true}); err == nil {
+		return ignored("If-None-Match")
+	} else if !errors.Is(err, schemas.ErrConflict) {
+		return err
+	}
+	if _, err = put("3", Condition{}); err != nil {
+		return err
+	}
+	if _, err = put("4", Condition{Match: first}); err == nil {
+		return ignored("If-Match")
+	} else if !errors.Is(err, schemas.ErrConflict) {
+		return err
+	}
+	return nil
 }

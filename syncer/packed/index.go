@@ -1,7 +1,6 @@
 package packed
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"sync"
@@ -112,8 +111,8 @@ func (x *ObjectIndex) Add(ctx context.Context, data []byte) (number uint32, adde
 		return number, false, nil
 	}
 	o := state.Object{Digest: d, Size: int64(len(data)), Generation: x.generation, Push: x.push}
-	sum := [sha256.Size]byte(d)
-	c := objectstore.Content{Reader: bytes.NewReader(data), Size: o.Size, SHA256: &sum}
+	c := objectstore.Bytes(data)
+	c.SHA256 = (*[sha256.Size]byte)(&d)
 	if _, err := x.store.Put(ctx, o.Key(), c, objectstore.Condition{}); err != nil {
 		return 0, false, err
 	}

@@ -55,7 +55,6 @@ func (l *Layout) Prepare(ctx context.Context, next *state.State) error {
 	return nil
 }
 
-// repacker fills new packs with the files of old ones.
 type repacker struct {
 	index   *ObjectIndex
 	next    *state.State
@@ -96,7 +95,6 @@ func (r *repacker) flush(ctx context.Context) error {
 	return nil
 }
 
-// wastefulPacks returns the packs to rewrite.
 func wastefulPacks(objects []state.Object, members map[uint32][]*state.Node) (wasteful []uint32) {
 	var small []uint32
 	var budget int64 = repackBytes

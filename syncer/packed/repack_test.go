@@ -1,7 +1,6 @@
 package packed_test
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"testing"
 
@@ -19,8 +18,7 @@ func TestPrepareReusesStoredPack(t *testing.T) {
 	store := &storetest.Memory{}
 	put := func(data string, generation uint64) state.Object {
 		o := state.Object{Digest: sha256.Sum256([]byte(data)), Size: int64(len(data)), Generation: generation}
-		_, err := store.Put(t.Context(), o.Key(),
-			objectstore.Content{Reader: bytes.NewReader([]byte(data)), Size: o.Size}, objectstore.Condition{})
+		_, err := store.Put(t.Context(), o.Key(), objectstore.Bytes([]byte(data)), objectstore.Condition{})
 		testkit.Must(t, err)
 		return o
 	}

@@ -38,28 +38,16 @@ func (l *Layout) Upload(ctx context.Context, files, remote []*state.Node) (resul
 	group, ctx := errgroup.WithContext(ctx)
 	readers := min(len(files), max(2, runtime.GOMAXPROCS(0)))
 	parallel := cmp.Or(l.Parallel, 8)
+	group.SetLimit(parallel + 1) // the uploads and the reading
 	u := &uploader{
-		root: l.Root, index: l.Index, ctx: ctx, jobs: make(chan func() error),
+		root: l.Root, index: l.Index, ctx: ctx, group: group,
 		bufs: make(chan []byte, readers+parallel+1), packing: map[state.Digest]bool{}, done: l.Meter("upload", files),
 	}
 	for range cap(u.bufs) {
 		u.bufs <- nil
 	}
 	results = make([]*worktree.Content, len(files))
-	for range parallel {
-		group.Go(func() error {
-			for job := range u.jobs {
-				if err := job(); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	group.Go(func() error {
-		defer close(u.jobs)
-		return u.readAll(files, remote, results, readers)
-	})
+	group.Go(func() error { return u.readAll(files, remote, results, readers) })
 	if err := group.Wait(); err != nil {
 		return nil, u.sent.Load(), err
 	}
@@ -88,7 +76,6 @@ func (l *Layout) SetObjects(next *state.State) {
 	next.CompactObjects()
 }
 
-// member is a file in the pack being filled.
 type member struct {
 	digest state.Digest
 	offset int64
@@ -100,7 +87,7 @@ type uploader struct {
 	root  *os.Root
 	index *ObjectIndex
 	ctx   context.Context
-	jobs  chan func() error
+	group *errgroup.Group
 	bufs  chan []byte
 	sent  atomic.Int64
 	done  func(files, bytes int64)
@@ -140,7 +127,8 @@ func (u *uploader) readAll(files, remote []*state.Node, results []*worktree.Cont
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.flush()
+	u.flush()
+	return nil
 }
 
 func (u *uploader) read(n, remote *state.Node, scratch []byte) (*worktree.Content, error) {
@@ -178,9 +166,7 @@ func (u *uploader) addToPack(d state.Digest, data []byte) error {
 		return nil
 	}
 	if len(u.pack)+len(data) > state.ChunkSize {
-		if err := u.flush(); err != nil {
-			return err
-		}
+		u.flush()
 	}
 	if u.pack == nil {
 		buf, err := u.Buffer()
@@ -195,14 +181,14 @@ func (u *uploader) addToPack(d state.Digest, data []byte) error {
 	return nil
 }
 
-// flush submits the pack to be sent. The caller holds mu.
-func (u *uploader) flush() error {
+// flush sends the pack in the background. The caller holds mu.
+func (u *uploader) flush() {
 	if len(u.pack) == 0 {
-		return nil
+		return
 	}
 	pack, members := u.pack, u.members
 	u.pack, u.members = nil, nil
-	return u.submit(func() error {
+	u.group.Go(func() error {
 		defer u.Release(pack)
 		number, err := u.send(pack)
 		if err == nil {
@@ -218,15 +204,6 @@ func (u *uploader) send(data []byte) (uint32, error) {
 		u.sent.Add(int64(len(data)))
 	}
 	return number, err
-}
-
-func (u *uploader) submit(job func() error) error {
-	select {
-	case u.jobs <- job:
-		return nil
-	case <-u.ctx.Done():
-		return u.ctx.Err()
-	}
 }
 
 // Buffer implements [worktree.ChunkSink].
@@ -255,7 +232,7 @@ type chunks struct {
 }
 
 // Take implements [worktree.ChunkSink].
-func (c *chunks) Take(i int, chunk []byte) error {
+func (c *chunks) Take(i int, chunk []byte) {
 	if i == 0 {
 		c.wait.Wait() // the chunks of an earlier reading of a file that changed meanwhile
 		c.objects = c.objects[:0]
@@ -264,7 +241,7 @@ func (c *chunks) Take(i int, chunk []byte) error {
 	c.objects = append(c.objects, 0)
 	c.lock.Unlock()
 	c.wait.Add(1)
-	err := c.submit(func() error {
+	c.group.Go(func() error {
 		defer c.wait.Done()
 		defer c.Release(chunk)
 		number, err := c.send(chunk)
@@ -278,8 +255,4 @@ func (c *chunks) Take(i int, chunk []byte) error {
 		}
 		return err
 	})
-	if err != nil {
-		c.wait.Done()
-	}
-	return err
 }

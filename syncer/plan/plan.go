@@ -134,7 +134,6 @@ func (s *Step) decide(on OnConflict, prefer Decision) {
 	}
 }
 
-// settle decides a conflict by OnConflict.
 func (s *Step) settle(on OnConflict) {
 	s.Settled = true
 	switch {

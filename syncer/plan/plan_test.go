@@ -22,6 +22,14 @@ func pointers(nodes []state.Node) []*state.Node {
 	return all
 }
 
+// tree returns the tree of one node, or of none for nil.
+func tree(n *state.Node) []state.Node {
+	if n == nil {
+		return nil
+	}
+	return []state.Node{*n}
+}
+
 func TestMakeDecides(t *testing.T) {
 	one, two, three := statetest.File("f", "1"), statetest.File("f", "2"), statetest.File("f", "3")
 	exec := one
@@ -57,18 +65,7 @@ func TestMakeDecides(t *testing.T) {
 		{"a folder there", &one, &one, &dir, plan.TakeRemote},
 		{"a link here, a file there", nil, &link, &one, plan.Conflict},
 	} {
-		var base, remote []state.Node
-		var local []*state.Node
-		if c.b != nil {
-			base = []state.Node{*c.b}
-		}
-		if c.l != nil {
-			local = []*state.Node{c.l}
-		}
-		if c.r != nil {
-			remote = []state.Node{*c.r}
-		}
-		steps, _ := plan.Make(base, local, remote, plan.ConflictFail, plan.TakeLocal, leaveNothing)
+		steps, _ := plan.Make(tree(c.b), pointers(tree(c.l)), tree(c.r), plan.ConflictFail, plan.TakeLocal, leaveNothing)
 		if len(steps) != 1 {
 			t.Fatalf("%s: %d steps, want 1", c.name, len(steps))
 		}
@@ -82,12 +79,10 @@ func TestMakeContestsUnhashedFilesOnlyWhenNeeded(t *testing.T) {
 	one, two, unread := statetest.File("f", "1"), statetest.File("f", "2"), statetest.File("f", "3")
 	unread.Hashed = false
 	for _, c := range []struct {
-		base, remote []state.Node
+		base, remote *state.Node
 		want         int
-	}{
-		{nil, nil, 0}, {[]state.Node{one}, []state.Node{one}, 0}, {[]state.Node{one}, []state.Node{two}, 1}, {nil, []state.Node{one}, 1}, {[]state.Node{one}, nil, 1},
-	} {
-		_, contested := plan.Make(c.base, []*state.Node{&unread}, c.remote, plan.ConflictFail, plan.TakeLocal, leaveNothing)
+	}{{nil, nil, 0}, {&one, &one, 0}, {&one, &two, 1}, {nil, &one, 1}, {&one, nil, 1}} {
+		_, contested := plan.Make(tree(c.base), []*state.Node{&unread}, tree(c.remote), plan.ConflictFail, plan.TakeLocal, leaveNothing)
 		if len(contested) != c.want {
 			t.Errorf("base %v, remote %v: contested = %v, want %d", c.base, c.remote, contested, c.want)
 		}
@@ -102,13 +97,11 @@ func isTree(nodes []state.Node) bool {
 
 // pushTree returns what the store has after a push, as a push computes it.
 func pushTree(steps []plan.Step) (nodes []state.Node) {
-	for i := range steps {
-		n := steps[i].Remote
-		if steps[i].Do == plan.TakeLocal || steps[i].Do == plan.KeepBoth {
-			n = steps[i].Local
-		}
-		if n != nil {
-			nodes = append(nodes, *n)
+	for _, s := range steps {
+		if s.Do == plan.TakeLocal || s.Do == plan.KeepBoth {
+			nodes = append(nodes, tree(s.Local)...)
+		} else {
+			nodes = append(nodes, tree(s.Remote)...)
 		}
 	}
 	return nodes
@@ -116,13 +109,11 @@ func pushTree(steps []plan.Step) (nodes []state.Node) {
 
 // pullTree returns what the folder has after a pull.
 func pullTree(steps []plan.Step) (nodes []state.Node) {
-	for i := range steps {
-		n := steps[i].Local
-		if steps[i].Do == plan.TakeRemote {
-			n = steps[i].Remote
-		}
-		if n != nil {
-			nodes = append(nodes, *n)
+	for _, s := range steps {
+		if s.Do == plan.TakeRemote {
+			nodes = append(nodes, tree(s.Remote)...)
+		} else {
+			nodes = append(nodes, tree(s.Local)...)
 		}
 	}
 	return nodes

@@ -1,6 +1,7 @@
 package s3store
 
 import (
+	"cmp"
 	"context"
 	"crypto/md5"
 	"encoding/hex"
@@ -64,11 +65,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Bucket == "" {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "s3: no bucket given")
 	}
-	if o.Timeout <= 0 {
-		o.Timeout = time.Minute
-	}
 	load := []func(*config.LoadOptions) error{
-		config.WithHTTPClient(newHTTPClient(o.Timeout)),
+		config.WithHTTPClient(newHTTPClient(cmp.Or(max(o.Timeout, 0), time.Minute))),
 		config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }),
 	}
 	if o.Region != "" {
@@ -137,7 +135,6 @@ func isAWS(endpoint string) bool {
 	return err == nil && (strings.HasSuffix(u.Hostname(), ".amazonaws.com") || strings.HasSuffix(u.Hostname(), ".amazonaws.com.cn"))
 }
 
-// digestKey is the context key of the SHA-256 of a request's body.
 type digestKey struct{}
 
 // reuseDigest signs a request with the caller's digest, where there is one, which saves reading the body once more.

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -16,18 +17,10 @@ type Limits struct {
 
 // WithDefaults returns l with the defaults in place of what is not set.
 func (l Limits) WithDefaults() Limits {
-	if l.StateBytes <= 0 {
-		l.StateBytes = 256 << 20
-	}
-	if l.Entries <= 0 {
-		l.Entries = 500_000
-	}
-	if l.FileBytes <= 0 {
-		l.FileBytes = 64 << 30
-	}
-	if l.TotalBytes <= 0 {
-		l.TotalBytes = 1 << 40
-	}
+	l.StateBytes = cmp.Or(max(l.StateBytes, 0), 256<<20)
+	l.Entries = cmp.Or(max(l.Entries, 0), 500_000)
+	l.FileBytes = cmp.Or(max(l.FileBytes, 0), 64<<30)
+	l.TotalBytes = cmp.Or(max(l.TotalBytes, 0), 1<<40)
 	return l
 }
 
@@ -197,7 +190,7 @@ func (s *State) badLocation(n *Node) string {
 			if n.At.Offset < 0 || n.At.Offset > size-n.Size {
 				return "it reaches beyond its object"
 			}
-		} else if size != ChunkLength(n.Size, i) {
+		} else if size != min(ChunkSize, n.Size-int64(i)*ChunkSize) {
 			return "a chunk of it has the wrong size"
 		}
 	}

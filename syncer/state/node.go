@@ -121,6 +121,3 @@ func FileDigest(chunks []Digest) Digest {
 
 // ChunkCount returns the number of chunks of a file of size bytes.
 func ChunkCount(size int64) int { return int((size + ChunkSize - 1) / ChunkSize) }
-
-// ChunkLength returns the length of chunk i of a file of size bytes.
-func ChunkLength(size int64, i int) int64 { return min(ChunkSize, size-int64(i)*ChunkSize) }

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/md5"
@@ -39,16 +38,21 @@ func (o object) info(key string) objectstore.Info {
 	}
 }
 
+func (m *Memory) find(ctx context.Context, key string) (object, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o, ok := m.objects[key]
+	if err := ctx.Err(); err != nil || ok {
+		return o, err
+	}
+	return o, schemas.Errorf(schemas.CodeNotFound, "memory: no %q", key)
+}
+
 // Get implements [objectstore.Store].
 func (m *Memory) Get(ctx context.Context, key string, r objectstore.Range, dst []byte) ([]byte, objectstore.Info, error) {
-	if err := ctx.Err(); err != nil {
+	o, err := m.find(ctx, key)
+	if err != nil {
 		return nil, objectstore.Info{}, err
-	}
-	m.mu.Lock()
-	o, ok := m.objects[key]
-	m.mu.Unlock()
-	if !ok {
-		return nil, objectstore.Info{}, schemas.Errorf(schemas.CodeNotFound, "memory: no %q", key)
 	}
 	info := o.info(key)
 	if r.Match != "" && r.Match != info.Token {
@@ -65,14 +69,9 @@ func (m *Memory) Get(ctx context.Context, key string, r objectstore.Range, dst [
 
 // Stat implements [objectstore.Store].
 func (m *Memory) Stat(ctx context.Context, key string) (objectstore.Info, error) {
-	if err := ctx.Err(); err != nil {
+	o, err := m.find(ctx, key)
+	if err != nil {
 		return objectstore.Info{}, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	o, ok := m.objects[key]
-	if !ok {
-		return objectstore.Info{}, schemas.Errorf(schemas.CodeNotFound, "memory: no %q", key)
 	}
 	return o.info(key), nil
 }
@@ -95,7 +94,7 @@ func (m *Memory) Put(ctx context.Context, key string, c objectstore.Content, con
 	if m.objects == nil {
 		m.objects = map[string]object{}
 	}
-	o := object{data: bytes.Clone(data), modified: time.Now()}
+	o := object{data: data, modified: time.Now()}
 	m.objects[key] = o
 	return o.info(key).Token, nil
 }

@@ -33,13 +33,9 @@ func Run(t *testing.T, factory func(t *testing.T) objectstore.Store) {
 	}
 }
 
-func content(data []byte) objectstore.Content {
-	return objectstore.Content{Reader: bytes.NewReader(data), Size: int64(len(data))}
-}
-
 func put(t *testing.T, s objectstore.Store, key, data string) string {
 	t.Helper()
-	token, err := s.Put(t.Context(), key, content([]byte(data)), objectstore.Condition{})
+	token, err := s.Put(t.Context(), key, objectstore.Bytes([]byte(data)), objectstore.Condition{})
 	testkit.Must(t, err)
 	if token == "" {
 		t.Fatalf("Put of %q returned no token", key)
@@ -110,18 +106,18 @@ func testReplace(t *testing.T, s objectstore.Store) {
 
 func testConditions(t *testing.T, s objectstore.Store) {
 	ctx := t.Context()
-	first, err := s.Put(ctx, "k", content([]byte("1")), objectstore.Condition{Absent: true})
+	first, err := s.Put(ctx, "k", objectstore.Bytes([]byte("1")), objectstore.Condition{Absent: true})
 	testkit.Must(t, err)
-	_, err = s.Put(ctx, "k", content([]byte("2")), objectstore.Condition{Absent: true})
+	_, err = s.Put(ctx, "k", objectstore.Bytes([]byte("2")), objectstore.Condition{Absent: true})
 	testkit.WantCode(t, err, schemas.CodeConflict)
-	second, err := s.Put(ctx, "k", content([]byte("3")), objectstore.Condition{Match: first})
+	second, err := s.Put(ctx, "k", objectstore.Bytes([]byte("3")), objectstore.Condition{Match: first})
 	testkit.Must(t, err)
-	_, err = s.Put(ctx, "k", content([]byte("4")), objectstore.Condition{Match: first})
+	_, err = s.Put(ctx, "k", objectstore.Bytes([]byte("4")), objectstore.Condition{Match: first})
 	testkit.WantCode(t, err, schemas.CodeConflict)
 	if got, info, err := s.Get(ctx, "k", objectstore.Range{}, nil); err != nil || string(got) != "3" || info.Token != second {
 		t.Errorf("Get returned %q with token %s (error: %v), want 3 with %s", got, info.Token, err, second)
 	}
-	_, err = s.Put(ctx, "none", content([]byte("5")), objectstore.Condition{Match: first})
+	_, err = s.Put(ctx, "none", objectstore.Bytes([]byte("5")), objectstore.Condition{Match: first})
 	if c := schemas.CodeOf(err); c != schemas.CodeConflict && c != schemas.CodeNotFound {
 		t.Errorf("condition on a missing key: code = %q, want conflict or not_found (error: %v)", c, err)
 	}
@@ -130,7 +126,7 @@ func testConditions(t *testing.T, s objectstore.Store) {
 // testRace has many writers replace one object at once, each adding its own text: none may be lost.
 func testRace(t *testing.T, s objectstore.Store) {
 	const writers, rounds = 8, 4
-	_, err := s.Put(t.Context(), "k", content([]byte("-")), objectstore.Condition{Absent: true})
+	_, err := s.Put(t.Context(), "k", objectstore.Bytes([]byte("-")), objectstore.Condition{Absent: true})
 	testkit.Must(t, err)
 	var group sync.WaitGroup
 	for w := range writers {
@@ -141,7 +137,8 @@ func testRace(t *testing.T, s objectstore.Store) {
 					t.Errorf("writer %d: %v", w, err)
 					return
 				}
-				_, err = s.Put(t.Context(), "k", content(fmt.Appendf(slices.Clip(old), "[%d.%d]", w, r)), objectstore.Condition{Match: info.Token})
+				longer := objectstore.Bytes(fmt.Appendf(slices.Clip(old), "[%d.%d]", w, r))
+				_, err = s.Put(t.Context(), "k", longer, objectstore.Condition{Match: info.Token})
 				switch {
 				case err == nil:
 					r++
@@ -244,7 +241,7 @@ func testOddKeys(t *testing.T, s objectstore.Store) {
 func testLarge(t *testing.T, s objectstore.Store) {
 	data := make([]byte, 17<<20+3)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(data)
-	_, err := s.Put(t.Context(), "big", content(data), objectstore.Condition{})
+	_, err := s.Put(t.Context(), "big", objectstore.Bytes(data), objectstore.Condition{})
 	testkit.Must(t, err)
 	got, _, err := s.Get(t.Context(), "big", objectstore.Range{Offset: 16<<20 - 1, Length: 4}, nil)
 	if err != nil || !bytes.Equal(got, data[16<<20-1:][:4]) {
@@ -258,7 +255,7 @@ func testLarge(t *testing.T, s objectstore.Store) {
 func testDigest(t *testing.T, s objectstore.Store) {
 	data := []byte("content with its digest")
 	sum := sha256.Sum256(data)
-	c := content(data)
+	c := objectstore.Bytes(data)
 	c.SHA256 = &sum
 	_, err := s.Put(t.Context(), "k", c, objectstore.Condition{})
 	testkit.Must(t, err)
@@ -277,7 +274,7 @@ func testProbe(t *testing.T, s objectstore.Store) {
 func testCanceled(t *testing.T, s objectstore.Store) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.Put(ctx, "k", content([]byte("x")), objectstore.Condition{}); err == nil {
+	if _, err := s.Put(ctx, "k", objectstore.Bytes([]byte("x")), objectstore.Condition{}); err == nil {
 		t.Error("Put with a canceled context succeeded")
 	}
 	if _, _, err := s.Get(ctx, "k", objectstore.Range{}, nil); err == nil || errors.Is(err, schemas.ErrUnavailable) {
@@ -288,14 +285,14 @@ func testCanceled(t *testing.T, s objectstore.Store) {
 // testWholeObjects reads an object while it is being replaced.
 func testWholeObjects(t *testing.T, s objectstore.Store) {
 	version := func(i int) []byte { return bytes.Repeat([]byte{byte('a' + i%26)}, 50_000+i) }
-	_, err := s.Put(t.Context(), "k", content(version(0)), objectstore.Condition{})
+	_, err := s.Put(t.Context(), "k", objectstore.Bytes(version(0)), objectstore.Condition{})
 	testkit.Must(t, err)
 	var over atomic.Bool
 	var group sync.WaitGroup
 	group.Go(func() {
 		defer over.Store(true)
 		for i := range 30 {
-			if _, err := s.Put(t.Context(), "k", content(version(i)), objectstore.Condition{}); err != nil {
+			if _, err := s.Put(t.Context(), "k", objectstore.Bytes(version(i)), objectstore.Condition{}); err != nil {
 				t.Error(err)
 				return
 			}

@@ -1,6 +1,7 @@
 package treetest
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -29,6 +30,23 @@ type Tree struct {
 // New returns an empty folder.
 func New(t testing.TB) *Tree { return &Tree{t, t.TempDir()} }
 
+// Root makes and returns the folder root in the folder.
+func (w *Tree) Root() *Tree {
+	w.T.Helper()
+	w.Mkdir("root")
+	return &Tree{w.T, w.Path("root")}
+}
+
+// WantOnlyRoot ends the test when the folder has more than the folder that Root has made.
+func (w *Tree) WantOnlyRoot() {
+	w.T.Helper()
+	entries, err := os.ReadDir(w.Dir)
+	w.Must(err)
+	if len(entries) != 1 {
+		w.T.Fatalf("entries = %v, want the root alone", entries)
+	}
+}
+
 // Path returns the path of a name in the folder.
 func (w *Tree) Path(name string) string { return filepath.Join(w.Dir, name) }
 
@@ -53,9 +71,6 @@ func (w *Tree) Chmod(name string, mode fs.FileMode) {
 	w.T.Helper()
 	w.Must(os.Chmod(w.Path(name), mode))
 }
-
-// Rename renames a path.
-func (w *Tree) Rename(from, to string) { w.T.Helper(); w.Must(os.Rename(w.Path(from), w.Path(to))) }
 
 // Read returns a file's content.
 func (w *Tree) Read(name string) string {
@@ -150,6 +165,18 @@ func (w *Tree) list(times bool) (lines []string) {
 	return lines
 }
 
+// Objects returns what other tools see in the store, with tokens: everything except Sluice's own, but with the state.
+func Objects(t testing.TB, store objectstore.Store) (lines []string) {
+	t.Helper()
+	for info, err := range store.List(t.Context(), "") {
+		testkit.Must(t, err)
+		if !strings.HasPrefix(info.Key, state.ReservedName+".d/") {
+			lines = append(lines, info.Key+" "+info.Token)
+		}
+	}
+	return lines
+}
+
 // Same ends the test when the trees differ in anything that a sync carries.
 func Same(t testing.TB, want, got *Tree) {
 	t.Helper()
@@ -217,4 +244,24 @@ func (w *Tree) Pull(store objectstore.Store, options ...Option) *syncer.Report {
 	w.Must(err)
 	w.WantNoLeftovers()
 	return r
+}
+
+// Carry pushes the folder with the options and pulls it into another, and ends the test when the two differ then.
+func (w *Tree) Carry(store objectstore.Store, to *Tree, options ...Option) {
+	w.T.Helper()
+	w.Push(store, options...)
+	to.Pull(store)
+	Same(w.T, w, to)
+}
+
+// PushAndPull returns both operations.
+func PushAndPull() []func(*syncer.Syncer, context.Context) (*syncer.Report, error) {
+	return []func(*syncer.Syncer, context.Context) (*syncer.Report, error){(*syncer.Syncer).Push, (*syncer.Syncer).Pull}
+}
+
+// PutState stores data as the state of a workspace.
+func PutState(t testing.TB, store objectstore.Store, data []byte) {
+	t.Helper()
+	_, err := store.Put(t.Context(), state.ReservedName, objectstore.Bytes(data), objectstore.Condition{})
+	testkit.Must(t, err)
 }

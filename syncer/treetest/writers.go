@@ -3,6 +3,7 @@ package treetest
 import (
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 
@@ -54,17 +55,9 @@ func ConcurrentPushes(t *testing.T, store objectstore.Store, o Option) {
 			})
 		}
 		group.Wait()
-		winner := -1
-		for i, w := range won {
-			if w && winner >= 0 {
-				t.Fatalf("round %d: the pushes of both %d and %d succeeded, want one", round, winner, i)
-			}
-			if w {
-				winner = i
-			}
-		}
-		if winner < 0 {
-			t.Fatalf("round %d: no push succeeded, want one", round)
+		winner := slices.Index(won, true)
+		if winner < 0 || slices.Contains(won[winner+1:], true) {
+			t.Fatalf("round %d: successful pushes = %v, want one", round, won)
 		}
 		for i, w := range trees { // the others take the winner's shared file, all at once
 			if i == winner {

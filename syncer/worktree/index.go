@@ -91,7 +91,6 @@ func (w *indexWriter) node(n *state.Node) {
 
 // Encode returns the index as bytes: a checksum, the paths of the base as one blob, then records without their paths.
 func (x *Index) Encode() []byte {
-	x.shareNodes()
 	size := 1024 + len(x.Base.Objects)*48
 	for i := range x.Base.Nodes {
 		size += len(x.Base.Nodes[i].Path) + 80
@@ -126,14 +125,14 @@ func (x *Index) Encode() []byte {
 	for i := range s.Nodes {
 		all[i] = &s.Nodes[i]
 	}
-	// Files that differ from the base have their own node.
+	// Only files that differ from the base have their own node.
 	refs := make([]uint64, len(x.Seen))
 	for i, at := 0, 0; i < len(x.Seen); i++ {
 		n := x.Seen[i].Node
 		for at < len(s.Nodes) && state.ComparePaths(s.Nodes[at].Path, n.Path) < 0 {
 			at++
 		}
-		if at < len(s.Nodes) && all[at] == n {
+		if at < len(s.Nodes) && s.Nodes[at].Path == n.Path && state.Same(&s.Nodes[at], n) {
 			refs[i] = uint64(at)
 		} else {
 			refs[i] = uint64(len(all))
@@ -163,20 +162,6 @@ func (x *Index) Encode() []byte {
 	}
 	binary.LittleEndian.PutUint32(w.b[len(indexMagic):], indexSum(w.b[len(indexMagic)+4:]))
 	return w.b
-}
-
-// shareNodes makes the seen files point at the base's nodes where both are the same, which the index stores compactly.
-func (x *Index) shareNodes() {
-	at := 0
-	for i := range x.Seen {
-		s := &x.Seen[i]
-		for at < len(x.Base.Nodes) && state.ComparePaths(x.Base.Nodes[at].Path, s.Node.Path) < 0 {
-			at++
-		}
-		if at < len(x.Base.Nodes) && x.Base.Nodes[at].Path == s.Node.Path && state.Same(&x.Base.Nodes[at], s.Node) {
-			s.Node = &x.Base.Nodes[at]
-		}
-	}
 }
 
 // DecodeIndex reads what Encode wrote. On any error the caller goes on without an index.
@@ -269,24 +254,22 @@ func (r *indexReader) count(size int) int {
 
 func (r *indexReader) string() string {
 	n := r.count(1)
-	if r.bad || n > len(r.b) {
-		r.fail()
-		return ""
-	}
 	s := string(r.b[:n])
 	r.b = r.b[n:]
 	return s
 }
 
-func (r *indexReader) bool() bool {
+func (r *indexReader) byte() byte {
 	if len(r.b) == 0 {
 		r.fail()
-		return false
+		return 0
 	}
-	v := r.b[0] != 0
+	v := r.b[0]
 	r.b = r.b[1:]
 	return v
 }
+
+func (r *indexReader) bool() bool { return r.byte() != 0 }
 
 func (r *indexReader) copy(into []byte) {
 	if len(r.b) < len(into) {
@@ -303,9 +286,8 @@ func (r *indexReader) stat(s *Stat) {
 }
 
 func (r *indexReader) node(n *state.Node) {
-	var flags [1]byte
-	r.copy(flags[:])
-	n.Kind, n.Sparse, n.Hashed = state.Kind(flags[0]>>2), flags[0]&1 != 0, flags[0]&2 != 0
+	flags := r.byte()
+	n.Kind, n.Sparse, n.Hashed = state.Kind(flags>>2), flags&1 != 0, flags&2 != 0
 	n.Mode = uint16(r.uint())
 	switch n.Kind {
 	case state.Symlink:

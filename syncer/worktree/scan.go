@@ -1,6 +1,7 @@
 package worktree
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -10,6 +11,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/moby/patternmatcher"
+	"github.com/moby/patternmatcher/ignorefile"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -38,7 +42,6 @@ type Listing struct {
 	count int
 }
 
-// entry is one path that a walk found.
 type entry struct {
 	Stat
 	path   string
@@ -49,87 +52,65 @@ type entry struct {
 	below  *folder
 }
 
-// folder is the content of one folder.
 type folder struct{ entries []entry }
 
-// walker lists a tree with a few goroutines, each taking the next folder found.
+// walker lists a tree with a few goroutines.
 type walker struct {
 	Options
-	root *os.Root
+	root  *os.Root
+	group *errgroup.Group
 
 	mu      sync.Mutex
-	cond    sync.Cond
-	todo    []task
-	busy    int
 	listing Listing
-	err     error
-}
-
-type task struct {
-	dir string
-	out *folder
 }
 
 // Walk lists everything under root, each folder in name order, and follows no symlink.
 func Walk(ctx context.Context, root *os.Root, o Options) (*Listing, error) {
-	w := &walker{root: root, Options: o}
-	w.cond.L = &w.mu
-	w.todo = []task{{dir: ".", out: &w.listing.top}}
-	var group sync.WaitGroup
-	for range min(4, max(2, runtime.GOMAXPROCS(0))) {
-		group.Go(func() { w.run(ctx) })
-	}
-	group.Wait()
-	if w.err != nil {
-		return nil, w.err
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(min(4, max(2, runtime.GOMAXPROCS(0))))
+	w := &walker{root: root, Options: o, group: group}
+	group.Go(func() error { return w.walk(ctx, ".", &w.listing.top) })
+	if err := group.Wait(); err != nil {
+		return nil, err
 	}
 	slices.SortFunc(w.listing.Skipped, func(a, b Skipped) int { return state.ComparePaths(a.Path, b.Path) })
 	return &w.listing, nil
 }
 
-func (w *walker) run(ctx context.Context) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for {
-		for len(w.todo) == 0 && w.busy > 0 && w.err == nil {
-			w.cond.Wait()
-		}
-		if w.err == nil && ctx.Err() != nil {
-			w.err = ctx.Err()
-		}
-		if w.err != nil || len(w.todo) == 0 {
-			w.cond.Broadcast()
-			return
-		}
-		next := w.todo[len(w.todo)-1]
-		w.todo = w.todo[:len(w.todo)-1]
-		w.busy++
-		w.mu.Unlock()
-		skipped, err := w.list(next)
-		w.mu.Lock()
-		w.busy--
-		w.listing.Skipped = append(w.listing.Skipped, skipped...)
-		w.listing.count += len(next.out.entries)
-		if w.listing.count > w.Limit && err == nil {
-			err = schemas.Errorf(schemas.CodeTooLarge, "folder: more than %d entries", w.Limit)
-		}
-		if err != nil && w.err == nil {
-			w.err = err
-		}
-		for i := len(next.out.entries) - 1; i >= 0; i-- {
-			if e := &next.out.entries[i]; e.below != nil {
-				w.todo = append(w.todo, task{e.path, e.below})
-			}
-		}
-		w.cond.Broadcast()
+// walk lists a folder and everything below it: each folder in it on another goroutine, where one is free.
+func (w *walker) walk(ctx context.Context, dir string, out *folder) error {
+	if err := ctx.Err(); err != nil {
+		return err
 	}
+	skipped, err := w.list(dir, out)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.listing.Skipped = append(w.listing.Skipped, skipped...)
+	w.listing.count += len(out.entries)
+	count := w.listing.count
+	w.mu.Unlock()
+	if count > w.Limit {
+		return schemas.Errorf(schemas.CodeTooLarge, "folder: more than %d entries", w.Limit)
+	}
+	for i := range out.entries {
+		e := &out.entries[i]
+		if e.below == nil || w.group.TryGo(func() error { return w.walk(ctx, e.path, e.below) }) {
+			continue
+		}
+		if err := w.walk(ctx, e.path, e.below); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // list reads one folder through its own descriptor, so that every name is of that folder even while paths are renamed.
-func (w *walker) list(at task) (skipped []Skipped, err error) {
-	dir, err := w.root.OpenFile(at.dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+func (w *walker) list(at string, out *folder) (skipped []Skipped, err error) {
+	dir, err := w.root.OpenFile(at, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) && at.dir != "." {
+		if errors.Is(err, fs.ErrNotExist) && at != "." {
 			return nil, nil // removed since its parent was listed
 		}
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "reading a folder: %w", err)
@@ -137,14 +118,14 @@ func (w *walker) list(at task) (skipped []Skipped, err error) {
 	defer func() { err = errors.Join(err, dir.Close()) }()
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeInternal, "reading %q: %w", at.dir, err)
+		return nil, schemas.Errorf(schemas.CodeInternal, "reading %q: %w", at, err)
 	}
 	slices.Sort(names)
 	prefix := ""
-	if at.dir != "." {
-		prefix = at.dir + "/"
+	if at != "." {
+		prefix = at + "/"
 	}
-	at.out.entries = make([]entry, 0, len(names))
+	out.entries = make([]entry, 0, len(names))
 	for _, name := range names {
 		e := entry{path: prefix + name}
 		if state.Reserved(e.path) {
@@ -158,7 +139,7 @@ func (w *walker) list(at task) (skipped []Skipped, err error) {
 			skipped = append(skipped, Skipped{e.path, why})
 		}
 		if ok {
-			at.out.entries = append(at.out.entries, e)
+			out.entries = append(out.entries, e)
 		}
 	}
 	return skipped, nil
@@ -228,3 +209,46 @@ func LeadsOutside(path, target string) bool {
 	}
 	return false
 }
+
+// IgnoreFile is the file in the root whose patterns, in .dockerignore's syntax, exclude paths from a sync. The file itself
+// is synced. An ignored path stays as it is on both sides: it does not count as deleted.
+const IgnoreFile = ".sandboxignore"
+
+const maxIgnoreFile = 1 << 20
+
+// Ignore matches the paths to leave alone. A nil Ignore matches none.
+type Ignore struct {
+	matcher *patternmatcher.PatternMatcher
+}
+
+// LoadIgnore reads [IgnoreFile], where root has one, and adds the extra patterns.
+func LoadIgnore(root *os.Root, extra []string) (*Ignore, error) {
+	data, err := ReadOwn(root, IgnoreFile, maxIgnoreFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	patterns, err := ignorefile.ReadAll(bytes.NewReader(data))
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "%s: %w", IgnoreFile, err)
+	}
+	if patterns = append(patterns, extra...); len(patterns) == 0 {
+		return nil, nil
+	}
+	m, err := patternmatcher.New(patterns)
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "%s: %w", IgnoreFile, err)
+	}
+	return &Ignore{matcher: m}, nil
+}
+
+// Match reports whether the path is ignored. The ignore file itself never is, since it must reach the other side.
+func (g *Ignore) Match(path string) bool {
+	if g == nil || path == IgnoreFile || strings.IndexByte(path, 0) >= 0 {
+		return false
+	}
+	hit, err := g.matcher.MatchesOrParentMatches(path)
+	return err == nil && hit
+}
+
+// prunes reports whether no pattern includes anything again, so that an ignored folder need not be walked.
+func (g *Ignore) prunes() bool { return g != nil && !g.matcher.Exclusions() }

@@ -135,14 +135,28 @@ func (w *Writer) folder(path string) (*os.Root, string, error) {
 	return w.open, path[len(dir)+1:], nil
 }
 
-func (w *Writer) create(path string) (f *os.File, dir *os.Root, name string, err error) {
-	if dir, name, err = w.folder(path); err != nil {
-		return nil, nil, "", err
+func (w *Writer) create(path string) (*os.File, error) {
+	dir, name, err := w.folder(path)
+	if err != nil {
+		return nil, err
 	}
-	if f, err = dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
-		return nil, nil, "", schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
+	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
 	}
-	return f, dir, name, nil
+	return f, nil
+}
+
+// finish closes a file that was written up to err, with n's mode and time.
+func (w *Writer) finish(f *os.File, path string, n *state.Node, err error) error {
+	if err = errors.Join(err, f.Chmod(fs.FileMode(n.Mode)), f.Close()); err != nil {
+		return writeError(n.Path, err)
+	}
+	dir, name, err := w.folder(path)
+	if err == nil {
+		err = dir.Chtimes(name, time.Time{}, n.ModTime())
+	}
+	return writeError(n.Path, err)
 }
 
 // Close closes the open folder.
@@ -155,8 +169,11 @@ func (w *Writer) Close() error {
 	return err
 }
 
-// writeError returns the error for a file that could not be written: limit_exceeded when the disk is full.
+// writeError returns the error for a file that could not be written: limit_exceeded when the disk is full, and nil for nil.
 func writeError(path string, err error) error {
+	if err == nil {
+		return nil
+	}
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return schemas.Errorf(schemas.CodeLimitExceeded,
 			"sync: no room for %q: free some disk space and sync again: %w", state.Clip(path), err).With("path", state.Clip(path))
@@ -166,7 +183,7 @@ func writeError(path string, err error) error {
 
 // WriteFile makes a file from its verified content, with n's mode and time.
 func (w *Writer) WriteFile(path string, n *state.Node, data []byte) error {
-	f, dir, name, err := w.create(path)
+	f, err := w.create(path)
 	if err != nil {
 		return err
 	}
@@ -175,13 +192,7 @@ func (w *Writer) WriteFile(path string, n *state.Node, data []byte) error {
 	} else if len(data) > 0 {
 		_, err = f.Write(data)
 	}
-	if err = errors.Join(err, f.Chmod(fs.FileMode(n.Mode)), f.Close()); err == nil {
-		err = dir.Chtimes(name, time.Time{}, n.ModTime())
-	}
-	if err != nil {
-		return writeError(n.Path, err)
-	}
-	return nil
+	return w.finish(f, path, n, err)
 }
 
 // writeSparse leaves out the blocks that are all zeros. The file has its full size already.
@@ -215,7 +226,7 @@ type LargeFile struct {
 
 // OpenLarge makes a file that gets its content in chunks. The last Done completes it.
 func (w *Writer) OpenLarge(path string, n *state.Node, chunks int) (*LargeFile, error) {
-	f, _, _, err := w.create(path)
+	f, err := w.create(path)
 	if err != nil {
 		return nil, err
 	}
@@ -237,10 +248,7 @@ func (l *LargeFile) Write(data []byte, offset int64) (err error) {
 	} else {
 		_, err = l.f.WriteAt(data, offset)
 	}
-	if err != nil {
-		return writeError(l.node.Path, err)
-	}
-	return nil
+	return writeError(l.node.Path, err)
 }
 
 // Done counts a chunk. The last one closes the file with the node's mode and time.
@@ -248,17 +256,7 @@ func (l *LargeFile) Done(w *Writer) (finished bool, err error) {
 	if l.left.Add(-1) > 0 {
 		return false, nil
 	}
-	if err = errors.Join(l.f.Chmod(fs.FileMode(l.node.Mode)), l.f.Close()); err == nil {
-		var dir *os.Root
-		var name string
-		if dir, name, err = w.folder(l.path); err == nil {
-			err = dir.Chtimes(name, time.Time{}, l.node.ModTime())
-		}
-	}
-	if err != nil {
-		return true, writeError(l.node.Path, err)
-	}
-	return true, nil
+	return true, w.finish(l.f, l.path, l.node, nil)
 }
 
 // Abort closes a file that is not complete. It is removed with the stage.

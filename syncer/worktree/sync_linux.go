@@ -6,5 +6,5 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SyncFilesystem makes everything written to the folder's file system durable.
-func SyncFilesystem(dir *os.File) error { return unix.Syncfs(int(dir.Fd())) }
+// SyncFilesystem makes everything written to the file system of f durable.
+func SyncFilesystem(f *os.File) error { return unix.Syncfs(int(f.Fd())) }
