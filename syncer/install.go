@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -155,7 +156,7 @@ func (in *installer) apply() error {
 		}
 	}
 	for _, n := range append(in.chmod, in.late...) {
-		if err := in.setMode(n); err != nil {
+		if err := in.setAttributes(n); err != nil {
 			return err
 		}
 	}
@@ -219,15 +220,18 @@ func (in *installer) removePath(n *state.Node) error {
 	return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
 }
 
-func (in *installer) setMode(n *state.Node) error {
+func (in *installer) setAttributes(n *state.Node) error {
 	f, err := in.root.OpenFile(n.Path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrPermission) {
 		err = in.root.Chmod(n.Path, fs.FileMode(n.Mode)) // its present mode forbids opening it
 	} else if err == nil {
 		err = errors.Join(f.Chmod(fs.FileMode(n.Mode)), f.Close())
 	}
+	if err == nil && n.Kind == state.File {
+		err = in.root.Chtimes(n.Path, time.Time{}, n.ModTime())
+	}
 	if err != nil {
-		return schemas.Errorf(schemas.CodeInternal, "sync: the mode of %q: %w", state.Clip(n.Path), err)
+		return schemas.Errorf(schemas.CodeInternal, "sync: the mode and time of %q: %w", state.Clip(n.Path), err)
 	}
 	return nil
 }

@@ -92,7 +92,7 @@ func (o *operation) pullFrom(ctx context.Context, t *worktree.Tree, was *snapsho
 // changes is what a pull does to the folder.
 type changes struct {
 	write   []*state.Node // new and replaced paths, in walk order
-	chmod   []*state.Node // paths of which only the mode changes
+	chmod   []*state.Node // paths of which the mode changes, and the time with it, but not the content
 	remove  []*state.Node // removed paths, as they were at the scan
 	swapped []*state.Node // the removed paths that another kind of thing replaces
 	was     map[string]worktree.Stat
@@ -152,9 +152,9 @@ func (o *operation) refresh(t *worktree.Tree, c *changes) (err error) {
 	for _, n := range c.remove {
 		removed[n.Path] = true
 	}
-	modes := make(map[string]uint16, len(c.chmod))
+	attributes := make(map[string]*state.Node, len(c.chmod))
 	for _, n := range c.chmod {
-		modes[n.Path] = n.Mode
+		attributes[n.Path] = n
 	}
 	stater := worktree.NewStater(o.root)
 	defer func() { err = errors.Join(err, stater.Close()) }()
@@ -191,12 +191,12 @@ func (o *operation) refresh(t *worktree.Tree, c *changes) (err error) {
 			}
 		}
 		replaced := len(written) > 0 && written[0].Path == n.Path
-		mode, chmod := modes[n.Path]
+		remote, chmod := attributes[n.Path]
 		switch {
 		case replaced || removed[n.Path]:
 		case chmod:
 			changed := *n
-			changed.Mode = mode
+			changed.Mode, changed.Modified = remote.Mode, remote.Modified
 			if err := statAndAdd(&changed); err != nil {
 				return err
 			}

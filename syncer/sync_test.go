@@ -293,6 +293,20 @@ func TestVerifyReadsUnchangedFiles(t *testing.T) {
 	wantUnchanged(t, "push with verify", a.Push(store, func(c *syncer.Config) { c.Verify = true }))
 }
 
+func TestPullSetsTheTimeOfAFileWithANewMode(t *testing.T) {
+	a, b, store := treetest.New(t), treetest.New(t), &storetest.Memory{}
+	a.Write("f", "one")
+	a.Push(store)
+	b.Pull(store)
+	old := time.Now().Add(-time.Hour)
+	a.Must(os.Chtimes(a.Path("f"), old, old))
+	a.Chmod("f", 0o600)
+	a.Push(store)
+	b.Pull(store)
+	testkit.Equal(t, "pulled tree", b.ListWithTimes(), a.ListWithTimes())
+	wantUnchanged(t, "second pull", b.Pull(store))
+}
+
 func TestPushRefusesStoreWithoutConditions(t *testing.T) {
 	a, store := treetest.New(t), &storetest.Memory{}
 	store.IgnoreConditions = true
