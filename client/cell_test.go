@@ -169,6 +169,35 @@ func sh(script string) client.Request {
 	return client.Request{Thread: "t", Command: "sh", Args: []string{"-c", script}}
 }
 
+// exec runs a command.
+func (d *caller) exec(req client.Request) *schemas.Result {
+	d.t.Helper()
+	r, err := d.Exec(d.ctx, req)
+	d.must(err)
+	return r
+}
+
+// stream sends a command, and closes its stream after the test.
+func (d *caller) stream(req client.Request) *client.Execution {
+	d.t.Helper()
+	x, err := d.ExecStream(d.ctx, req)
+	d.must(err)
+	d.t.Cleanup(x.Close)
+	return x
+}
+
+// waitForEnd waits until a process has exited, and returns its result.
+func (d *caller) waitForEnd(process string) *schemas.Result {
+	d.t.Helper()
+	d.waitForEvent(process, schemas.TypeProcessExited)
+	r, err := d.Result(d.ctx, "", process)
+	d.must(err)
+	return r
+}
+
+// errorOf returns the error of a call with two results.
+func errorOf[T any](_ T, err error) error { return err }
+
 // waitForOutput follows the output of a process until it contains a text.
 func (d *caller) waitForOutput(process, text string) {
 	d.t.Helper()

@@ -1,18 +1,14 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
-	"iter"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	"github.com/oklog/ulid/v2"
 
-	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -59,16 +55,9 @@ func (r *Request) command() *schemas.Command {
 		OutputLimit: outputLimit(r.OutputLimit),
 	}
 	return &schemas.Command{
-		SpecVersion: schemas.Version, Op: schemas.OpExec, Thread: r.Thread, Key: orNewKey(r.Key), Provider: r.Provider, Image: r.Image,
-		Template: r.Template, Session: r.Session, Exec: e,
+		SpecVersion: schemas.Version, Op: schemas.OpExec, Thread: r.Thread, Key: cmp.Or(r.Key, ulid.Make().String()),
+		Provider: r.Provider, Image: r.Image, Template: r.Template, Session: r.Session, Exec: e,
 	}
-}
-
-func orNewKey(key string) string {
-	if key == "" {
-		return ulid.Make().String()
-	}
-	return key
 }
 
 // outputLimit is the option in the form of a command, where a missing value is the default.
@@ -106,7 +95,10 @@ func (c *Client) exec(ctx context.Context, cmd *schemas.Command, stdin io.Reader
 	if err != nil {
 		return nil, err
 	}
-	result, err := x.run(ctx, stdin)
+	var result *schemas.Result
+	if err = x.send(ctx, stdin); err == nil {
+		result, err = x.end(ctx)
+	}
 	x.Close()
 	if err != nil {
 		if ctx.Err() != nil { // also without an answer: the command may run later
@@ -120,6 +112,12 @@ func (c *Client) exec(ctx context.Context, cmd *schemas.Command, stdin io.Reader
 		return nil, err
 	}
 	return result, resultError(result)
+}
+
+// resultOf decodes the result in the last event of a process.
+func resultOf(ev *schemas.Event) (*schemas.Result, error) {
+	r := new(schemas.Result)
+	return r, ev.Decode(r)
 }
 
 // resultError returns the error of a result that Exec reports as an error: the process never ran for a reason of Sluice's, or it was
@@ -174,244 +172,4 @@ func (c *Client) complete(ctx context.Context, ref schemas.ProcessRef, r *schema
 		}
 	}
 	return nil
-}
-
-// ExecEvent is output of a command, or its end.
-type ExecEvent struct {
-	// Chunk is a piece of output; nil in the last event. Logs continues after its Seq.
-	Chunk *schemas.Chunk
-	// Result is set in the last event.
-	Result *schemas.Result
-}
-
-// Execution is a command that was sent. One goroutine reads its events; the other methods are safe for concurrent use.
-type Execution struct {
-	client   *Client
-	call     *events.Call
-	follower *events.Follower
-	limit    int64
-	queued   atomic.Bool
-
-	stop  context.CancelFunc // ends the copy of standard input
-	input sync.WaitGroup
-}
-
-// ExecStream sends a command and returns once it is accepted or queued. [Execution.Events] yields its output. The process continues
-// when ctx ends; Kill ends it. Errors are those of Exec.
-func (c *Client) ExecStream(ctx context.Context, req Request) (*Execution, error) {
-	return c.stream(ctx, req.command(), req.Stdin)
-}
-
-func (c *Client) stream(ctx context.Context, cmd *schemas.Command, stdin io.Reader) (*Execution, error) {
-	x, err := c.newExecution(cmd)
-	if err != nil {
-		return nil, err
-	}
-	if x.follower, err = c.caller.FollowLog(x.call.Ref(), 0); err == nil {
-		err = x.send(ctx, stdin)
-	}
-	if err != nil {
-		x.Close()
-		return nil, err
-	}
-	return x, nil
-}
-
-func (c *Client) newExecution(cmd *schemas.Command) (*Execution, error) {
-	call, err := c.caller.NewCall(c.tenant, cmd)
-	if err != nil {
-		return nil, err
-	}
-	return &Execution{client: c, call: call, limit: cmd.Limit(), stop: func() {}}, nil
-}
-
-// run sends the command and waits for its end.
-func (x *Execution) run(ctx context.Context, stdin io.Reader) (*schemas.Result, error) {
-	if err := x.send(ctx, stdin); err != nil {
-		return nil, err
-	}
-	return x.end(ctx)
-}
-
-// send sends the command and starts to copy its standard input.
-func (x *Execution) send(ctx context.Context, stdin io.Reader) error {
-	if err := x.call.Send(ctx); err != nil {
-		return err
-	}
-	x.queued.Store(x.call.Queued())
-	if stdin != nil {
-		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		x.stop = cancel
-		x.input.Go(func() { x.copyInput(ctx, stdin) })
-	}
-	return nil
-}
-
-// Process returns the id of the process.
-func (x *Execution) Process() string { return x.call.Process() }
-
-// Queued reports that no worker has accepted the command yet.
-func (x *Execution) Queued() bool { return x.queued.Load() }
-
-// Signal sends a signal, such as "SIGINT", to the process group. Errors: not_found when the process has ended, or no worker has
-// accepted it; conflict when the key belongs to another command; invalid_argument.
-func (x *Execution) Signal(ctx context.Context, signal string) error {
-	if err := x.call.Verify(ctx); err != nil {
-		return err
-	}
-	return x.client.caller.Signal(ctx, x.call.Ref(), schemas.SignalRequest{Signal: signal})
-}
-
-// Kill ends the whole process tree: SIGTERM, the grace, SIGKILL. Errors: those of Signal without invalid_argument.
-func (x *Execution) Kill(ctx context.Context, grace time.Duration) error {
-	if err := x.call.Verify(ctx); err != nil {
-		return err
-	}
-	return x.client.caller.Kill(ctx, x.call.Ref(), schemas.KillRequest{GraceMS: ceilMillis(grace)})
-}
-
-// Close stops receiving events and copying standard input. The process continues.
-func (x *Execution) Close() {
-	x.stop()
-	x.input.Wait()
-	if x.follower != nil {
-		x.follower.Close()
-	}
-	x.call.Close()
-}
-
-// end waits for the end of the process.
-func (x *Execution) end(ctx context.Context) (*schemas.Result, error) {
-	for {
-		ev, err := x.call.Next(ctx)
-		if err != nil {
-			return nil, err
-		}
-		x.queued.Store(false)
-		if ev.Type.Terminal() {
-			var r schemas.Result
-			if err := ev.Decode(&r); err != nil {
-				return nil, err
-			}
-			return &r, nil
-		}
-	}
-}
-
-// Events yields the output in order and without holes, and the result last. It ends early with an error: ctx's, unavailable, or the
-// result's own as in Exec. Call it once; after an early exit, continue with Logs after the last chunk's Seq.
-func (x *Execution) Events(ctx context.Context) iter.Seq2[ExecEvent, error] {
-	return func(yield func(ExecEvent, error) bool) {
-		if err := x.yieldAll(ctx, func(e ExecEvent) bool { return yield(e, nil) }); err != nil && !errors.Is(err, errBreak) {
-			yield(ExecEvent{}, err)
-		}
-	}
-}
-
-// errBreak reports that the caller has left the loop.
-var errBreak = errors.New("loop left")
-
-// liveDepth is how many chunks may wait between the connection and the caller.
-const liveDepth = 16
-
-func (x *Execution) yieldAll(ctx context.Context, yield func(ExecEvent) bool) error {
-	ctx, cancel := context.WithCancel(ctx)
-	followCtx, stopFollowing := context.WithCancel(ctx)
-	chunks := make(chan schemas.Chunk, liveDepth)
-	followed := make(chan error, 1)
-	go func() {
-		followed <- x.followUntil(followCtx, chunks)
-		close(chunks)
-	}()
-	type outcome struct {
-		result *schemas.Result
-		err    error
-	}
-	ended := make(chan outcome, 1)
-	endDone := make(chan struct{})
-	go func() {
-		defer close(endDone)
-		r, err := x.end(ctx)
-		ended <- outcome{r, err}
-	}()
-	defer func() {
-		cancel()
-		stopFollowing()
-		for range chunks { // until the goroutine that fills it ends
-		}
-		<-endDone
-	}()
-	verified := false
-	emit := func(k schemas.Chunk) error {
-		if !verified {
-			if err := x.verifyOutput(ctx); err != nil {
-				return err
-			}
-			verified = true
-		}
-		if !yield(ExecEvent{Chunk: &k}) {
-			return errBreak
-		}
-		return nil
-	}
-	for {
-		select {
-		case k, ok := <-chunks:
-			if !ok {
-				return <-followed
-			}
-			if err := emit(k); err != nil {
-				return err
-			}
-		case e := <-ended:
-			if e.err != nil {
-				return e.err
-			}
-			// Only one goroutine may use the follower: drain its chunks first, then read the rest here.
-			stopFollowing()
-			for k := range chunks {
-				if err := emit(k); err != nil {
-					return err
-				}
-			}
-			if err := x.follower.Finish(ctx, e.result, emit); err != nil {
-				return err
-			}
-			if err := resultError(e.result); err != nil {
-				return err
-			}
-			if !yield(ExecEvent{Result: e.result}) {
-				return errBreak
-			}
-			return nil
-		}
-	}
-}
-
-// verifyTimeout is how long output waits for the record of its process, which is stored before it: a replica may lag.
-const verifyTimeout = 5 * time.Second
-
-// verifyOutput waits until the output is known to be this command's. Errors: conflict when it is another's, those of Verify.
-func (x *Execution) verifyOutput(ctx context.Context) error {
-	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(10*time.Millisecond), backoff.WithMaxElapsedTime(verifyTimeout))
-	return backoff.Retry(func() error {
-		err := x.call.Verify(ctx)
-		if errors.Is(err, schemas.ErrConflict) {
-			return backoff.Permanent(err)
-		}
-		return err
-	}, backoff.WithContext(policy, ctx))
-}
-
-// followUntil sends live chunks until ctx ends. It drops no chunk that it took from the follower.
-func (x *Execution) followUntil(ctx context.Context, to chan<- schemas.Chunk) error {
-	for {
-		err := x.follower.Next(ctx, func(k schemas.Chunk) error {
-			to <- k
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
 }

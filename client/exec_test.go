@@ -16,20 +16,18 @@ import (
 
 func TestExecReturnsResultsAndErrors(t *testing.T) {
 	d := newCaller(t, "w1")
-	r, err := d.Exec(d.ctx, sh("echo out; echo err >&2; exit 3"))
-	d.must(err)
+	r := d.exec(sh("echo out; echo err >&2; exit 3"))
 	d.equal("stdout", r.Stdout, "out\n")
 	d.equal("stderr", r.Stderr, "err\n")
 	d.equal("exit code", r.ExitCode, 3)
 
-	r, err = d.Exec(d.ctx, client.Request{Thread: "t", Command: "no-such-program"})
-	d.must(err) // a program that is not found is a result
+	r = d.exec(client.Request{Thread: "t", Command: "no-such-program"}) // a program that is not found is a result
 	d.equal("exit code of a missing program", r.ExitCode, 127)
 	if r.Error == nil {
 		t.Error("result of a missing program: error = nil, want one")
 	}
 
-	r, err = d.Exec(d.ctx, sh("kill -9 $PPID; sleep 300"))
+	r, err := d.Exec(d.ctx, sh("kill -9 $PPID; sleep 300"))
 	d.wantCode("exec of a lost process", err, schemas.CodeLost)
 	if r == nil {
 		t.Fatal("result of a lost process = nil, want one")
@@ -38,39 +36,36 @@ func TestExecReturnsResultsAndErrors(t *testing.T) {
 
 	keyed := sh("echo $$")
 	keyed.Key = "k"
-	one, err := d.Exec(d.ctx, keyed)
-	d.must(err)
-	two, err := d.Exec(d.ctx, keyed)
-	d.must(err)
+	one := d.exec(keyed)
+	two := d.exec(keyed)
 	d.equal("stdout of the second call with a key", two.Stdout, one.Stdout)
 	keyed.Args = []string{"-c", "echo other"}
-	_, err = d.Exec(d.ctx, keyed)
-	d.wantCode("another command with the same key", err, schemas.CodeConflict)
-
-	for name, req := range map[string]client.Request{
-		"thread":   {Thread: "a b", Command: "true"},
-		"command":  {Thread: "t"},
-		"timeout":  {Thread: "t", Command: "true", Timeout: -time.Nanosecond},
-		"grace":    {Thread: "t", Command: "true", Grace: -time.Hour},
-		"provider": {Thread: "t", Command: "true", Provider: "a b"},
+	large := strings.Repeat("x", 10<<20)
+	for name, k := range map[string]struct {
+		req  client.Request
+		code schemas.Code
+	}{
+		"an invalid thread":             {client.Request{Thread: "a b", Command: "true"}, schemas.CodeInvalidArgument},
+		"no command":                    {client.Request{Thread: "t"}, schemas.CodeInvalidArgument},
+		"a negative timeout":            {client.Request{Thread: "t", Command: "true", Timeout: -time.Nanosecond}, schemas.CodeInvalidArgument},
+		"a negative grace":              {client.Request{Thread: "t", Command: "true", Grace: -time.Hour}, schemas.CodeInvalidArgument},
+		"an invalid provider":           {client.Request{Thread: "t", Command: "true", Provider: "a b"}, schemas.CodeInvalidArgument},
+		"another command with the key":  {keyed, schemas.CodeConflict},
+		"a command of 10 MiB":           {client.Request{Thread: "t", Command: "true", Args: []string{large}}, schemas.CodeTooLarge},
+		"another provider in a session": {client.Request{Thread: "t", Command: "true", Provider: "docker"}, schemas.CodeConflict},
+		"a provider that is not allowed": {
+			client.Request{Thread: "new", Command: "true", Provider: "docker"}, schemas.CodePermissionDenied,
+		},
 	} {
-		_, err := d.Exec(d.ctx, req)
-		d.wantCode("invalid "+name, err, schemas.CodeInvalidArgument)
+		d.wantCode(name, errorOf(d.Exec(d.ctx, k.req)), k.code)
 	}
-	_, err = d.Exec(d.ctx, client.Request{Thread: "t", Command: "true", Args: []string{strings.Repeat("x", 10<<20)}})
-	d.wantCode("a command of 10 MiB", err, schemas.CodeTooLarge)
-	_, err = d.Exec(d.ctx, client.Request{Thread: "t", Command: "true", Provider: "docker"})
-	d.wantCode("another provider in a session", err, schemas.CodeConflict)
-	_, err = d.Exec(d.ctx, client.Request{Thread: "new", Command: "true", Provider: "docker"})
-	d.wantCode("a provider that is not allowed", err, schemas.CodePermissionDenied)
 }
 
 func TestExecReadsLargeOutputFromTheLog(t *testing.T) {
 	d := newCaller(t, "w1")
 	req := sh("seq 1 300000; seq 1 200000 >&2")
 	req.OutputLimit = 4 << 20
-	r, err := d.Exec(d.ctx, req)
-	d.must(err)
+	r := d.exec(req)
 	d.equal("bytes of stdout", int64(len(r.Stdout)), r.StdoutBytes)
 	d.equal("bytes of stderr", int64(len(r.Stderr)), r.StderrBytes)
 	d.equal("stdout truncated", r.StdoutTruncated, false)
@@ -78,15 +73,13 @@ func TestExecReadsLargeOutputFromTheLog(t *testing.T) {
 	d.equal("stderr ends with the last line", strings.HasSuffix(r.Stderr, "\n200000\n"), true)
 
 	req.OutputLimit = 1500000
-	r, err = d.Exec(d.ctx, req)
-	d.must(err)
+	r = d.exec(req)
 	d.equal("bytes of limited stdout", len(r.Stdout), 1500000)
 	d.equal("limited stdout truncated", r.StdoutTruncated, true)
 	d.equal("stderr below the limit truncated", r.StderrTruncated, false)
 
 	req.OutputLimit = -1
-	r, err = d.Exec(d.ctx, req)
-	d.must(err)
+	r = d.exec(req)
 	d.equal("stdout without output", r.Stdout, "")
 	d.equal("stdout without output truncated", r.StdoutTruncated, true)
 	if r.StdoutBytes < 1500000 {
@@ -111,17 +104,13 @@ func TestExecKillsTheProcessWhenItsContextEnds(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Fatalf("Exec: error = %v, want %v", err, context.Canceled)
 	}
-	d.waitForEvent(process, schemas.TypeProcessExited)
-	r, err := d.Result(d.ctx, "", process)
-	d.must(err)
+	r := d.waitForEnd(process)
 	d.equal("reason", r.Reason, schemas.ReasonKilled)
 }
 
 func TestExecStreamYieldsOutputInOrderAndTheResultLast(t *testing.T) {
 	d := newCaller(t, "w1")
-	x, err := d.ExecStream(d.ctx, sh("seq 1 200000; echo end >&2; exit 4"))
-	d.must(err)
-	defer x.Close()
+	x := d.stream(sh("seq 1 200000; echo end >&2; exit 4"))
 	var out, errs bytes.Buffer
 	var result *schemas.Result
 	var last uint64
@@ -179,14 +168,11 @@ func TestProcessContinuesAfterItsStreamIsLeft(t *testing.T) {
 			cancel()
 		}
 		cancel()
-		_, err = d.Result(d.ctx, "t", x.Process())
-		d.wantCode("result of a running process", err, schemas.CodeUnavailable)
+		d.wantCode("result of a running process", errorOf(d.Result(d.ctx, "t", x.Process())), schemas.CodeUnavailable)
 		// Only Close ends the copy of standard input.
 		_, err = input.Write([]byte("still here\n"))
 		d.must(err)
-		d.waitForEvent(x.Process(), schemas.TypeProcessExited)
-		r, err := d.Result(d.ctx, "t", x.Process())
-		d.must(err)
+		r := d.waitForEnd(x.Process())
 		d.equal("stdout", r.Stdout, "on\nstill here\n")
 		x.Close()
 		d.must(input.Close())
@@ -196,25 +182,20 @@ func TestProcessContinuesAfterItsStreamIsLeft(t *testing.T) {
 func TestStdinOfAnySizeArrives(t *testing.T) {
 	d := newCaller(t, "w1")
 	big := strings.Repeat("0123456789abcdef", 100<<10)
-	r, err := d.Exec(d.ctx, client.Request{Thread: "t", Command: "wc", Args: []string{"-c"}, Stdin: strings.NewReader(big)})
-	d.must(err)
+	r := d.exec(client.Request{Thread: "t", Command: "wc", Args: []string{"-c"}, Stdin: strings.NewReader(big)})
 	d.equal("bytes that arrived", strings.TrimSpace(r.Stdout), "1638400")
 	// A process that ends without reading ends the copy too.
-	r, err = d.Exec(d.ctx, client.Request{Thread: "t", Command: "true", Stdin: strings.NewReader(big)})
-	d.must(err)
+	r = d.exec(client.Request{Thread: "t", Command: "true", Stdin: strings.NewReader(big)})
 	d.equal("success of a process that does not read", r.Success, true)
 	// An empty input is an end of file.
-	r, err = d.Exec(d.ctx, client.Request{Thread: "t", Command: "cat", Stdin: strings.NewReader("")})
-	d.must(err)
+	r = d.exec(client.Request{Thread: "t", Command: "cat", Stdin: strings.NewReader("")})
 	d.equal("stdout with an empty input", r.Stdout, "")
 	d.equal("success with an empty input", r.Success, true)
 }
 
 func TestCommandWaitsForAWorker(t *testing.T) {
 	d := newCaller(t)
-	x, err := d.ExecStream(d.ctx, client.Request{Thread: "t", Command: "cat", Stdin: strings.NewReader("from before")})
-	d.must(err)
-	defer x.Close()
+	x := d.stream(client.Request{Thread: "t", Command: "cat", Stdin: strings.NewReader("from before")})
 	d.equal("queued without a worker", x.Queued(), true)
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -255,14 +236,11 @@ func TestConflictLeavesTheOtherProcessAlone(t *testing.T) {
 	first.Key = "k"
 	in, input := io.Pipe()
 	first.Stdin = in
-	x, err := d.ExecStream(d.ctx, first)
-	d.must(err)
-	defer x.Close()
+	x := d.stream(first)
 	d.waitForOutput(x.Process(), "on")
 	second := sh("cat")
 	second.Key, second.Stdin = "k", strings.NewReader("wrong\n")
-	y, err := d.ExecStream(d.ctx, second)
-	d.must(err)
+	y := d.stream(second)
 	d.wantCode("kill", y.Kill(d.ctx, 0), schemas.CodeConflict)
 	d.wantCode("signal", y.Signal(d.ctx, "SIGTERM"), schemas.CodeConflict)
 	for e, err := range y.Events(d.ctx) {
@@ -274,11 +252,9 @@ func TestConflictLeavesTheOtherProcessAlone(t *testing.T) {
 		}
 	}
 	y.Close()
-	_, err = input.Write([]byte("right\n"))
+	_, err := input.Write([]byte("right\n"))
 	d.must(err)
-	d.waitForEvent(x.Process(), schemas.TypeProcessExited)
-	r, err := d.Result(d.ctx, "t", x.Process())
-	d.must(err)
+	r := d.waitForEnd(x.Process())
 	d.equal("stdout", r.Stdout, "on\ngot right\n")
 	d.must(input.Close())
 }

@@ -89,9 +89,8 @@ func (c *Client) watchEnd(ctx context.Context, ref schemas.ProcessRef, found fun
 		for ctx.Err() == nil {
 			last, err := c.caller.Last(ctx, ref.Tenant, ref.Thread, ref.Process)
 			if err == nil && last.Type.Terminal() {
-				var r schemas.Result
-				if last.Decode(&r) == nil {
-					ended <- &r
+				if r, err := resultOf(last); err == nil {
+					ended <- r
 					found()
 					return
 				}

@@ -1,8 +1,11 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"time"
+
+	"github.com/oklog/ulid/v2"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -29,7 +32,8 @@ type Prompt struct {
 
 func (p *Prompt) command() *schemas.Command {
 	return &schemas.Command{
-		SpecVersion: schemas.Version, Op: schemas.OpMessage, Thread: p.Thread, Key: orNewKey(p.Key), Template: p.Template, Session: p.Session,
+		SpecVersion: schemas.Version, Op: schemas.OpMessage, Thread: p.Thread, Key: cmp.Or(p.Key, ulid.Make().String()),
+		Template: p.Template, Session: p.Session,
 		Message: &schemas.MessageRequest{Prompt: p.Text, User: p.User, TimeoutMS: ceilMillis(p.Timeout), OutputLimit: outputLimit(p.OutputLimit)},
 	}
 }

@@ -70,8 +70,8 @@ func (p *ProcessInfo) apply(ev *schemas.Event) error {
 	case schemas.TypeProcessStarted:
 		p.State = "started"
 	default:
-		var r schemas.Result
-		if err := ev.Decode(&r); err != nil {
+		r, err := resultOf(ev)
+		if err != nil {
 			return err
 		}
 		p.State, p.Ended, p.ExitCode = string(r.Reason), &ev.Time, &r.ExitCode
@@ -95,11 +95,11 @@ func (c *Client) Result(ctx context.Context, thread, process string) (*schemas.R
 	if !last.Type.Terminal() {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "process %s is still running: follow it with `sluice logs -f %s`", process, process)
 	}
-	var r schemas.Result
-	if err := last.Decode(&r); err != nil {
+	r, err := resultOf(last)
+	if err != nil {
 		return nil, err
 	}
-	return &r, c.complete(ctx, ref, &r, schemas.DefaultOutputLimit)
+	return r, c.complete(ctx, ref, r, schemas.DefaultOutputLimit)
 }
 
 // Kill ends the whole tree of a process: SIGTERM, the grace, SIGKILL. thread may be empty. Errors: not_found when the process does

@@ -13,8 +13,7 @@ import (
 
 func TestLogsBeginAtAnySequence(t *testing.T) {
 	d := newCaller(t, "w1")
-	r, err := d.Exec(d.ctx, sh("seq 1 100000; echo end >&2"))
-	d.must(err)
+	r := d.exec(sh("seq 1 100000; echo end >&2"))
 	read := func(q client.LogQuery) (out string, seqs []uint64) {
 		t.Helper()
 		var b strings.Builder
@@ -48,9 +47,7 @@ func TestLateAndSlowFollowerGetsAllOutput(t *testing.T) {
 	req := sh("seq 1 50000; read line; seq 50001 150000")
 	hold := make(chan struct{})
 	req.Stdin = &gatedReader{open: hold, Reader: strings.NewReader("go\n")}
-	x, err := d.ExecStream(d.ctx, req)
-	d.must(err)
-	defer x.Close()
+	x := d.stream(req)
 	d.waitForOutput(x.Process(), "\n50000\n")
 	var b strings.Builder
 	d.must(d.Logs(d.ctx, client.LogQuery{Process: x.Process(), Follow: true}, func(k schemas.Chunk) error {
@@ -79,12 +76,10 @@ func (g *gatedReader) Read(p []byte) (int, error) {
 
 func TestLogsEndWithTheirContext(t *testing.T) {
 	d := newCaller(t, "w1")
-	x, err := d.ExecStream(d.ctx, sh("echo on; exec sleep 300"))
-	d.must(err)
-	defer x.Close()
+	x := d.stream(sh("echo on; exec sleep 300"))
 	d.waitForOutput(x.Process(), "on")
 	ctx, cancel := context.WithCancel(d.ctx)
-	err = d.Logs(ctx, client.LogQuery{Process: x.Process(), Follow: true}, func(schemas.Chunk) error {
+	err := d.Logs(ctx, client.LogQuery{Process: x.Process(), Follow: true}, func(schemas.Chunk) error {
 		cancel()
 		return nil
 	})
@@ -96,14 +91,11 @@ func TestLogsEndWithTheirContext(t *testing.T) {
 
 func TestProcessesAreListedSignaledAndKilled(t *testing.T) {
 	d := newCaller(t, "w1")
-	x, err := d.ExecStream(d.ctx, sh("trap 'echo usr1' USR1; echo on; while :; do sleep 0.05; done"))
-	d.must(err)
-	defer x.Close()
+	x := d.stream(sh("trap 'echo usr1' USR1; echo on; while :; do sleep 0.05; done"))
 	d.waitForOutput(x.Process(), "on")
 	other := sh("exit 7")
 	other.Thread = "u"
-	ended, err := d.Exec(d.ctx, other)
-	d.must(err)
+	ended := d.exec(other)
 	d.waitForEvent(x.Process(), schemas.TypeProcessStarted)
 
 	list, err := d.Processes(d.ctx, "")
@@ -128,23 +120,19 @@ func TestProcessesAreListedSignaledAndKilled(t *testing.T) {
 	d.waitForOutput(x.Process(), "usr1")
 	d.wantCode("an unknown signal", d.Signal(d.ctx, "", x.Process(), "SIGNOTHING"), schemas.CodeInvalidArgument)
 	d.must(d.Kill(d.ctx, "", x.Process(), 0))
-	d.waitForEvent(x.Process(), schemas.TypeProcessExited)
-	r, err := d.Result(d.ctx, "", x.Process())
-	d.must(err)
+	r := d.waitForEnd(x.Process())
 	d.equal("reason", r.Reason, schemas.ReasonKilled)
 	d.equal("stdout begins with both lines", strings.HasPrefix(r.Stdout, "on\nusr1\n"), true)
 
 	d.wantCode("kill of an ended process", d.Kill(d.ctx, "", ended.Process, 0), schemas.CodeNotFound)
 	d.wantCode("kill of an unknown process", d.Kill(d.ctx, "", "p0", 0), schemas.CodeNotFound)
 	d.wantCode("signal in the wrong thread", d.Signal(d.ctx, "t", ended.Process, "INT"), schemas.CodeNotFound)
-	_, err = d.Result(d.ctx, "no id", ended.Process)
-	d.wantCode("an invalid thread", err, schemas.CodeInvalidArgument)
+	d.wantCode("an invalid thread", errorOf(d.Result(d.ctx, "no id", ended.Process)), schemas.CodeInvalidArgument)
 }
 
 func TestEventsAreFollowedFromAnySequence(t *testing.T) {
 	d := newCaller(t, "w1")
-	first, err := d.Exec(d.ctx, sh(":"))
-	d.must(err)
+	first := d.exec(sh(":"))
 	var stored []*schemas.Event
 	d.must(d.Events(d.ctx, client.EventQuery{Thread: "t"}, func(ev *schemas.Event) error {
 		stored = append(stored, ev)
@@ -157,7 +145,7 @@ func TestEventsAreFollowedFromAnySequence(t *testing.T) {
 	// From the middle: the rest of what is stored, then the new events.
 	var followed []*schemas.Event
 	sent := false
-	err = d.Events(d.ctx, client.EventQuery{Thread: "t", From: stored[1].Seq, Follow: true}, func(ev *schemas.Event) error {
+	err := d.Events(d.ctx, client.EventQuery{Thread: "t", From: stored[1].Seq, Follow: true}, func(ev *schemas.Event) error {
 		followed = append(followed, ev)
 		if !sent && ev.Process == first.Process && ev.Type == schemas.TypeProcessExited {
 			sent = true
@@ -195,19 +183,15 @@ func TestLostProcessIsListedUnderItsWorker(t *testing.T) {
 
 func TestConnectRejectsInvalidOptions(t *testing.T) {
 	d := newCaller(t)
-	_, err := client.Connect("nats://127.0.0.1:1")
-	d.wantCode("no server", err, schemas.CodeUnavailable)
-	_, err = client.Connect("nats://127.0.0.1:1", client.WithTenant("a.b"))
-	d.wantCode("an invalid tenant", err, schemas.CodeInvalidArgument)
-	_, err = client.Connect("nats://127.0.0.1:1", client.WithCell("a.b"))
-	d.wantCode("an invalid cell", err, schemas.CodeInvalidArgument)
+	d.wantCode("no server", errorOf(client.Connect("nats://127.0.0.1:1")), schemas.CodeUnavailable)
+	d.wantCode("an invalid tenant", errorOf(client.Connect("nats://127.0.0.1:1", client.WithTenant("a.b"))), schemas.CodeInvalidArgument)
+	d.wantCode("an invalid cell", errorOf(client.Connect("nats://127.0.0.1:1", client.WithCell("a.b"))), schemas.CodeInvalidArgument)
 }
 
 func TestCloseEndsTheCopyOfStdin(t *testing.T) {
 	d := newCaller(t, "w1")
 	for range 5 {
-		x, err := d.ExecStream(d.ctx, client.Request{Thread: "t", Command: "cat", Stdin: strings.NewReader(strings.Repeat("x", 1<<20)), Timeout: time.Minute})
-		d.must(err)
+		x := d.stream(client.Request{Thread: "t", Command: "cat", Stdin: strings.NewReader(strings.Repeat("x", 1<<20)), Timeout: time.Minute})
 		x.Close()
 		x.Close()
 		_ = d.Kill(d.ctx, "t", x.Process(), 0) // it may have ended

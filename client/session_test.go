@@ -102,22 +102,15 @@ func TestSessionHandleIsForOneSession(t *testing.T) {
 	if second.ID() == first.ID() {
 		t.Fatalf("the new session has the id of the old one: %s", first.ID())
 	}
-	for name, f := range map[string]func() error{
-		"info":  func() error { _, err := first.Info(d.ctx); return err },
-		"renew": func() error { _, err := first.Renew(d.ctx, 0); return err },
-		"exec":  func() error { _, err := first.Exec(d.ctx, client.Request{Command: "true"}); return err },
-	} {
-		d.wantCode(name+" of an ended session", f(), schemas.CodeSessionExpired)
-	}
-	_, err = first.Stop(d.ctx) // it has ended
-	d.must(err)
-	info, err := second.Info(d.ctx) // the second session still runs
+	d.wantCode("info of an ended session", errorOf(first.Info(d.ctx)), schemas.CodeSessionExpired)
+	d.wantCode("renewal of an ended session", errorOf(first.Renew(d.ctx, 0)), schemas.CodeSessionExpired)
+	d.wantCode("exec in an ended session", errorOf(first.Exec(d.ctx, client.Request{Command: "true"})), schemas.CodeSessionExpired)
+	d.must(errorOf(first.Stop(d.ctx))) // it has ended
+	info, err := second.Info(d.ctx)    // the second session still runs
 	d.must(err)
 	d.equal("id of the second session", info.ID, second.ID())
-	_, err = second.Delete(d.ctx)
-	d.must(err)
-	_, err = d.StopSession(d.ctx, "t")
-	d.wantCode("stop without a session", err, schemas.CodeNotFound)
+	d.must(errorOf(second.Delete(d.ctx)))
+	d.wantCode("stop without a session", errorOf(d.StopSession(d.ctx, "t")), schemas.CodeNotFound)
 	stopped, err := d.StopSession(d.ctx, "t", client.StopMissingOK())
 	d.must(err)
 	if stopped != nil {
@@ -131,6 +124,5 @@ func TestCreateSessionNeedsAWorker(t *testing.T) {
 	d := newCaller(t)
 	_, _, err := d.CreateSession(d.ctx, client.SessionRequest{Thread: "t"})
 	d.wantCode("create without a worker", err, schemas.CodeUnavailable)
-	_, err = d.Session(d.ctx, "t")
-	d.wantCode("a thread without a session", err, schemas.CodeNotFound)
+	d.wantCode("a thread without a session", errorOf(d.Session(d.ctx, "t")), schemas.CodeNotFound)
 }

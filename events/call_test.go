@@ -14,25 +14,16 @@ func TestRecordOfAnotherCommandIsAConflict(t *testing.T) {
 	mine, other := command("t", "k"), command("t", "k")
 	other.Exec.Args = []string{"other"}
 
-	call, err := c.Send(ctx, schemas.DefaultTenant, mine) // no worker: it is queued
-	testkit.Must(t, err)
-	defer call.Close()
+	call := c.call(t, mine) // no worker: it is queued
 	testkit.WantCode(t, call.Verify(ctx), schemas.CodeNotFound)
-	seq, err := c.Append(ctx, recordOf(other, schemas.TypeProcessAccepted, "a", ""), 0)
-	testkit.Must(t, err)
+	seq := c.append(t, recordOf(other, schemas.TypeProcessAccepted, "a", ""), 0)
 	testkit.WantCode(t, call.Verify(ctx), schemas.CodeConflict)
-	_, err = call.Next(ctx) // the record of a process that runs
-	testkit.WantCode(t, err, schemas.CodeConflict)
-	_, err = c.Append(ctx, recordOf(other, schemas.TypeProcessExited, "e", ""), seq)
-	testkit.Must(t, err)
-	_, err = call.Next(ctx) // watched, or read
-	testkit.WantCode(t, err, schemas.CodeConflict)
+	testkit.WantCode(t, errorOf(call.Next(ctx)), schemas.CodeConflict) // the record of a process that runs
+	c.append(t, recordOf(other, schemas.TypeProcessExited, "e", ""), seq)
+	testkit.WantCode(t, errorOf(call.Next(ctx)), schemas.CodeConflict) // watched, or read
 
-	_, err = c.Send(ctx, schemas.DefaultTenant, mine)
-	testkit.WantCode(t, err, schemas.CodeConflict)
-	again, err := c.Send(ctx, schemas.DefaultTenant, other)
-	testkit.Must(t, err)
-	defer again.Close()
+	testkit.WantCode(t, errorOf(c.Send(ctx, schemas.DefaultTenant, mine)), schemas.CodeConflict)
+	again := c.call(t, other)
 	ev, err := again.Next(ctx)
 	testkit.Must(t, err)
 	testkit.Equal(t, "answer of the record", ev.ID, "e")
@@ -44,27 +35,19 @@ func TestRejectionThatMayPassAnswersNoLaterCommand(t *testing.T) {
 	_, c := connected(t, false)
 	ctx := testkit.Context(t)
 	cmd := command("t", "k")
-	seq, err := c.Append(ctx, recordOf(cmd, schemas.TypeProcessRejected, "first", schemas.CodeUnavailable), 0)
-	testkit.Must(t, err)
-	call, err := c.Send(ctx, schemas.DefaultTenant, cmd)
-	testkit.Must(t, err)
-	defer call.Close()
+	seq := c.append(t, recordOf(cmd, schemas.TypeProcessRejected, "first", schemas.CodeUnavailable), 0)
+	call := c.call(t, cmd)
 	ev, err := call.startWatch(ctx)
 	if ev != nil || err != nil {
 		t.Fatalf("answer = %+v, error %v; want none", ev, err)
 	}
-	seq, err = c.Append(ctx, recordOf(cmd, schemas.TypeProcessAccepted, "a", ""), seq)
-	testkit.Must(t, err)
-	_, err = c.Append(ctx, recordOf(cmd, schemas.TypeProcessRejected, "second", schemas.CodeUnavailable), seq)
-	testkit.Must(t, err)
+	seq = c.append(t, recordOf(cmd, schemas.TypeProcessAccepted, "a", ""), seq)
+	c.append(t, recordOf(cmd, schemas.TypeProcessRejected, "second", schemas.CodeUnavailable), seq)
 	testkit.Equal(t, "events", eventsUntilEnd(t, call), "a second")
 
 	// A rejection for good answers.
 	final := command("t", "final")
-	_, err = c.Append(ctx, recordOf(final, schemas.TypeProcessRejected, "final", schemas.CodeInvalidArgument), 0)
-	testkit.Must(t, err)
-	call, err = c.Send(ctx, schemas.DefaultTenant, final)
-	testkit.Must(t, err)
-	defer call.Close()
+	c.append(t, recordOf(final, schemas.TypeProcessRejected, "final", schemas.CodeInvalidArgument), 0)
+	call = c.call(t, final)
 	testkit.Equal(t, "events", eventsUntilEnd(t, call), "final")
 }

@@ -2,7 +2,6 @@ package events
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 
@@ -43,9 +42,7 @@ func TestEventBufferKeepsTheOrder(t *testing.T) {
 	}
 	r.Record(ctx, next())
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("Run: error = %v, want %v", err, context.Canceled)
-	}
+	wantIs(t, <-ended, context.Canceled)
 	testkit.Equal(t, "stored events at the end", storedIDs(t, n.connect()), want)
 }
 
@@ -64,8 +61,6 @@ func TestEventBufferSurvivesAServerRestart(t *testing.T) {
 		}
 	}
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("Run: error = %v, want %v", err, context.Canceled)
-	}
+	wantIs(t, <-ended, context.Canceled)
 	testkit.Equal(t, "stored events", storedIDs(t, n.connect()), []string{"e1"})
 }

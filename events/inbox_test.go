@@ -63,8 +63,7 @@ func TestInboxes(t *testing.T) {
 func TestOnlyInboxesAreAnswered(t *testing.T) {
 	n, c := connected(t, false)
 	ctx := testkit.Context(t)
-	lease, err := c.AcquireLease(ctx, "w1", "i1", nil, nil)
-	testkit.Must(t, err)
+	lease := c.acquire(t, "w1", "i1", nil, nil)
 	type refusal struct{ subject, inbox string }
 	refused := make(chan refusal, 16)
 	w, _ := startWorker(t, n, "w1", func(w *fakeWorker) {
@@ -113,8 +112,7 @@ func TestOnlyInboxesAreAnswered(t *testing.T) {
 	}
 	testkit.Equal(t, "the lease holds", lease.Holds(), true)
 	testkit.Must(t, lease.renew(ctx))
-	_, err = c.Last(ctx, "default", "t", process)
-	testkit.WantCode(t, err, schemas.CodeNotFound)
+	testkit.WantCode(t, errorOf(c.Last(ctx, "default", "t", process)), schemas.CodeNotFound)
 	// Inboxes are answered, the tenant's own included.
 	for _, inbox := range []string{guest.NewInbox(), "_INBOX_default.x"} {
 		sub, err := guest.SubscribeSync(inbox)
@@ -124,8 +122,7 @@ func TestOnlyInboxesAreAnswered(t *testing.T) {
 			{Subject: s.Control("default", "t", process, VerbKill), Reply: inbox, Data: []byte("{}")},
 		} {
 			testkit.Must(t, guest.PublishMsg(m))
-			_, err = sub.NextMsgWithContext(ctx)
-			testkit.Must(t, err)
+			testkit.Must(t, errorOf(sub.NextMsgWithContext(ctx)))
 		}
 	}
 }

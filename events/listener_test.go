@@ -123,6 +123,14 @@ func queueRaw(t *testing.T, c *peer, subject string, header nats.Header, body []
 	testkit.Must(t, err)
 }
 
+// queue puts a command into CMD, without an inbox: its caller wants no answer.
+func queue(t *testing.T, c *peer, cmd *schemas.Command) {
+	t.Helper()
+	body, err := schemas.EncodeCommand(cmd)
+	testkit.Must(t, err)
+	queueRaw(t, c, c.subjects.Command("default", cmd.Thread, schemas.OpExec), nil, body)
+}
+
 func (w *fakeWorker) next(t *testing.T) schemas.Delivery {
 	t.Helper()
 	select {
@@ -139,8 +147,7 @@ func TestCommandReachesTheOwner(t *testing.T) {
 		n, c := connected(t, listen)
 		w, _ := startWorker(t, n, "w1", nil)
 		for i := range 3 { // the first places the thread, the others go directly to its owner
-			call, err := c.Send(testkit.Context(t), "default", command("t", fmt.Sprint(i)))
-			testkit.Must(t, err)
+			call := c.call(t, command("t", fmt.Sprint(i)))
 			testkit.Equal(t, "queued with a worker", call.Queued(), false)
 			testkit.Equal(t, "events", eventsUntilEnd(t, call), "a-w1 e-w1")
 			call.Close()
@@ -150,9 +157,7 @@ func TestCommandReachesTheOwner(t *testing.T) {
 			testkit.Equal(t, "tenant", d.Tenant, "default")
 		}
 		w.listener.Unsubscribe("default", "t")
-		call, err := c.Send(testkit.Context(t), "default", command("t", "again"))
-		testkit.Must(t, err)
-		defer call.Close()
+		call := c.call(t, command("t", "again"))
 		eventsUntilEnd(t, call)
 	})
 }
@@ -161,15 +166,11 @@ func TestCommandIsQueuedWithoutAWorker(t *testing.T) {
 	n, c := connected(t, true)
 	var calls []*Call
 	for i := range 20 {
-		call, err := c.Send(testkit.Context(t), "default", command("t", fmt.Sprint(i)))
-		testkit.Must(t, err)
-		defer call.Close()
+		call := c.call(t, command("t", fmt.Sprint(i)))
 		testkit.Equal(t, "queued without a worker", call.Queued(), true)
 		calls = append(calls, call)
 	}
-	gone, err := c.Send(testkit.Context(t), "default", command("t", "gone"))
-	testkit.Must(t, err)
-	gone.Close() // the command stays queued
+	c.call(t, command("t", "gone")).Close() // the command stays queued
 	w, _ := startWorker(t, n, "w1", nil)
 	for _, call := range calls {
 		testkit.Equal(t, "events", eventsUntilEnd(t, call), "a-w1 e-w1")
@@ -189,8 +190,7 @@ func wantDelivery(t *testing.T, d schemas.Delivery, key string, durable bool) {
 func TestRetryKeepsTheOrder(t *testing.T) {
 	n, c := connected(t, false)
 	for i := range 5 {
-		_, err := c.Send(testkit.Context(t), "default", command("t", fmt.Sprint(i)))
-		testkit.Must(t, err)
+		testkit.Must(t, errorOf(c.Send(testkit.Context(t), "default", command("t", fmt.Sprint(i)))))
 	}
 	tries := map[string]int{}
 	w, _ := startWorker(t, n, "w1", func(w *fakeWorker) {
@@ -286,15 +286,11 @@ func TestDurableCommandIsForwarded(t *testing.T) {
 		return v
 	}
 	owner.listener.handler, owner.listener.ctx = owner, t.Context()
-	_, err := conn.nc.Subscribe(c.subjects.WorkerForwards("owner"), owner.listener.handleForward)
-	testkit.Must(t, err)
+	testkit.Must(t, errorOf(conn.nc.Subscribe(c.subjects.WorkerForwards("owner"), owner.listener.handleForward)))
 	testkit.Must(t, conn.Flush(testkit.Context(t)))
 
 	for _, key := range []string{"a", "b"} {
-		body, err := schemas.EncodeCommand(command("t", key))
-		testkit.Must(t, err)
-		// Without an inbox: the caller may not want an answer.
-		queueRaw(t, c, c.subjects.Command("default", "t", schemas.OpExec), nil, body)
+		queue(t, c, command("t", key))
 	}
 	deliveries := ""
 	for range 5 {
@@ -336,9 +332,7 @@ func TestPlaceRequestReachesTheOwner(t *testing.T) {
 		})
 	}
 	for i := range 16 {
-		call, err := c.Send(testkit.Context(t), "default", command(fmt.Sprint("t", i), "k"))
-		testkit.Must(t, err)
-		defer call.Close()
+		call := c.call(t, command(fmt.Sprint("t", i), "k"))
 		testkit.Equal(t, "queued with an owner", call.Queued(), false)
 		testkit.Equal(t, "events", eventsUntilEnd(t, call), "a-owner e-owner")
 	}
@@ -348,9 +342,7 @@ func TestPlaceRequestReachesTheOwner(t *testing.T) {
 func TestLateDeclineIsNoEndOfAQueuedCommand(t *testing.T) {
 	for _, watching := range []bool{false, true} {
 		_, c := connected(t, false)
-		call, err := c.Send(testkit.Context(t), "default", command("t", "k"))
-		testkit.Must(t, err)
-		defer call.Close()
+		call := c.call(t, command("t", "k"))
 		testkit.Equal(t, "queued without a worker", call.Queued(), true)
 		if watching {
 			ev, err := call.startWatch(testkit.Context(t))
@@ -360,10 +352,9 @@ func TestLateDeclineIsNoEndOfAQueuedCommand(t *testing.T) {
 			}
 		}
 		declined := record("t", call.Process(), schemas.TypeProcessRejected, "declined")
-		declined.Data, err = json.Marshal(schemas.Result{
+		testkit.Must(t, declined.SetData(&schemas.Result{
 			Reason: schemas.ReasonRejected, Error: schemas.Errorf(schemas.CodeUnavailable, "not now").With(schemas.DetailDeclined, "now"),
-		})
-		testkit.Must(t, err)
+		}))
 		testkit.Must(t, c.Answer(call.inbox, declined))
 		testkit.Must(t, c.Answer(call.inbox, record("t", call.Process(), schemas.TypeProcessExited, "end")))
 		testkit.Equal(t, "events", eventsUntilEnd(t, call), "end")
@@ -375,9 +366,7 @@ func TestAnotherWorkerTakesOverTheQueue(t *testing.T) {
 	a, stopA := startWorker(t, n, "a", nil)
 	b, _ := startWorker(t, n, "b", nil)
 	for i := range 8 {
-		body, err := schemas.EncodeCommand(command(fmt.Sprint("t", i), "k"))
-		testkit.Must(t, err)
-		queueRaw(t, c, c.subjects.Command("default", fmt.Sprint("t", i), schemas.OpExec), nil, body)
+		queue(t, c, command(fmt.Sprint("t", i), "k"))
 	}
 	for range 8 {
 		select {
@@ -389,9 +378,7 @@ func TestAnotherWorkerTakesOverTheQueue(t *testing.T) {
 	}
 	stopA()
 	for i := range 8 {
-		body, err := schemas.EncodeCommand(command(fmt.Sprint("t", i), "after"))
-		testkit.Must(t, err)
-		queueRaw(t, c, c.subjects.Command("default", fmt.Sprint("t", i), schemas.OpExec), nil, body)
+		queue(t, c, command(fmt.Sprint("t", i), "after"))
 	}
 	for range 8 {
 		b.next(t)
@@ -405,8 +392,7 @@ func TestInvalidPlaceRequestIsRejected(t *testing.T) {
 			return schemas.PlaceReply{Error: schemas.Errorf(schemas.CodePoolExhausted, "full")}
 		}
 	})
-	_, err := c.Send(testkit.Context(t), "default", command("t", "k"))
-	testkit.WantCode(t, err, schemas.CodePoolExhausted)
+	testkit.WantCode(t, errorOf(c.Send(testkit.Context(t), "default", command("t", "k"))), schemas.CodePoolExhausted)
 	for tenant, body := range map[string]string{"default": "{", "b$d": `{"thread":"t"}`, "other": `{"thread":"a.b"}`} {
 		m, err := c.nc.RequestWithContext(testkit.Context(t), c.subjects.API(tenant, placeVerb), []byte(body))
 		testkit.Must(t, err)
@@ -427,16 +413,12 @@ func TestCallReturnsTheRecordedEnd(t *testing.T) {
 			return schemas.Verdict{Action: schemas.ActionRetry}
 		}
 	})
-	call, err := c.Send(testkit.Context(t), "default", command("t", "k"))
-	testkit.Must(t, err)
-	defer call.Close()
+	call := c.call(t, command("t", "k"))
 	w.next(t)
-	seq, err := c.Append(testkit.Context(t), recordOf(command("t", "k"), schemas.TypeProcessAccepted, "a", ""), 0)
-	testkit.Must(t, err)
+	seq := c.append(t, recordOf(command("t", "k"), schemas.TypeProcessAccepted, "a", ""), 0)
 	ids := make(chan string, 1)
 	go func() { ids <- eventsUntilEnd(t, call) }()
-	_, err = w.conn.Append(testkit.Context(t), recordOf(command("t", "k"), schemas.TypeProcessLost, "lost", ""), seq)
-	testkit.Must(t, err)
+	testkit.Must(t, errorOf(w.conn.Append(testkit.Context(t), recordOf(command("t", "k"), schemas.TypeProcessLost, "lost", ""), seq)))
 	if got := <-ids; !strings.HasSuffix(got, "lost") {
 		t.Errorf("events = %q, want lost as the last", got)
 	}

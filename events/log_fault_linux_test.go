@@ -20,10 +20,7 @@ func TestOutputSurvivesAServerRestart(t *testing.T) {
 	n, c := connected(t, true)
 	reader := n.connect()
 	r := ref("t", "p")
-	f, err := reader.FollowLog(r, 0)
-	testkit.Must(t, err)
-	defer f.Close()
-	testkit.Must(t, f.Flush(testkit.Context(t)))
+	f := reader.follow(t, r, 0)
 	o := newOutput(t, c, r)
 	ended := make(chan *schemas.Result, 1)
 	h := newCollector(t)
@@ -61,10 +58,7 @@ func TestOutputSurvivesAServerRestart(t *testing.T) {
 func TestFollowerSurvivesAReconnect(t *testing.T) {
 	n, c := connected(t, true)
 	r := ref("t", "p")
-	f, err := n.connect().FollowLog(r, 0)
-	testkit.Must(t, err)
-	defer f.Close()
-	testkit.Must(t, f.Flush(testkit.Context(t)))
+	f := n.connect().follow(t, r, 0)
 	o := newOutput(t, c, r)
 	testkit.Must(t, o.print(schemas.Stdout, []byte("before ")))
 	h := newCollector(t)
@@ -87,9 +81,7 @@ func TestFollowerSurvivesAReconnect(t *testing.T) {
 
 // A full store ends the output with limit_exceeded, and what was stored stays.
 func TestFullStoreIsLimitExceeded(t *testing.T) {
-	n := &node{t: t, cfg: embedded.Config{Dir: t.TempDir(), StoreBytes: 4 << 20}}
-	n.start()
-	t.Cleanup(func() { n.server.Close() })
+	n := startNode(t, embedded.Config{Dir: t.TempDir(), StoreBytes: 4 << 20})
 	c := n.connect()
 	// With a bound LOG would drop its oldest chunks. Without one the server runs out of store first.
 	testkit.Must(t, c.Ensure(testkit.Context(t), Topology{CommandBytes: -1, EventBytes: -1, LogBytes: -1, DeadBytes: -1}))
@@ -161,6 +153,5 @@ func TestFullDiskBlocksOutput(t *testing.T) {
 	o.close()
 	tight.Wait()
 	readBack(t, c, r).want(schemas.Stdout, o.data[schemas.Stdout])
-	_, err := c.Append(testkit.Context(t), record("t", "after", schemas.TypeProcessAccepted, "1"), 0)
-	testkit.Must(t, err)
+	c.append(t, record("t", "after", schemas.TypeProcessAccepted, "1"), 0)
 }

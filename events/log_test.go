@@ -96,8 +96,7 @@ func (o *output) close() *schemas.Result {
 func readBack(t testing.TB, c *peer, r schemas.ProcessRef) *collector {
 	t.Helper()
 	h := newCollector(t)
-	_, err := c.ReadLog(testkit.Context(t), r, "", 0, 0, h.add)
-	testkit.Must(t, err)
+	testkit.Must(t, errorOf(c.ReadLog(testkit.Context(t), r, "", 0, 0, h.add)))
 	return h
 }
 
@@ -202,8 +201,7 @@ func TestPendingOutputIsStored(t *testing.T) {
 			t.Fatal("pending output was not stored")
 		}
 	}
-	_, err := w.Close()
-	testkit.Must(t, err)
+	testkit.Must(t, errorOf(w.Close()))
 }
 
 // A hole in the output stays: the output after it keeps its offset.
@@ -213,10 +211,9 @@ func TestOutputAfterAHoleKeepsItsOffset(t *testing.T) {
 	testkit.Must(t, w.Write(schemas.Stdout, 0, []byte("ab")))
 	testkit.Must(t, w.Write(schemas.Stdout, 2, []byte("cd")))
 	testkit.Must(t, w.Write(schemas.Stdout, 10, []byte("xy")))
-	_, err := w.Close()
-	testkit.Must(t, err)
+	testkit.Must(t, errorOf(w.Close()))
 	got := ""
-	_, err = c.ReadLog(testkit.Context(t), ref("t", "p"), "", 0, 0, func(k schemas.Chunk) error {
+	_, err := c.ReadLog(testkit.Context(t), ref("t", "p"), "", 0, 0, func(k schemas.Chunk) error {
 		got += fmt.Sprintf("%d:%s ", k.Offset, k.Data)
 		return nil
 	})
@@ -242,9 +239,7 @@ func TestReadersSkipDuplicateChunks(t *testing.T) {
 	for n := 1; n <= 8; n++ {
 		all = fmt.Appendf(all, "%04d", n)
 	}
-	f, err := c.FollowLog(r, 0)
-	testkit.Must(t, err)
-	defer f.Close()
+	f := c.follow(t, r, 0)
 	live := newCollector(t)
 	put(1, 2, 2, 1, 3, 5, 6, 4, 5, 6, 7, 8, 8)
 	readBack(t, c, r).want(schemas.Stdout, all)
@@ -265,9 +260,7 @@ func TestReadLogStops(t *testing.T) {
 		}
 		return nil
 	})
-	if !errors.Is(err, failed) {
-		t.Errorf("error = %v, want %v", err, failed)
-	}
+	wantIs(t, err, failed)
 	testkit.Equal(t, "next sequence after an error of the callback", next, uint64(4))
 	n := 0
 	next, err = c.ReadLog(testkit.Context(t), r, schemas.Stdout, 4, 6, func(schemas.Chunk) error { n++; return nil })
@@ -276,9 +269,7 @@ func TestReadLogStops(t *testing.T) {
 	testkit.Equal(t, "chunks up to an upper bound", n, 3)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err = c.ReadLog(ctx, r, schemas.Stdout, 0, 0, func(schemas.Chunk) error { cancel(); return ctx.Err() })
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("error = %v, want %v", err, context.Canceled)
-	}
+	wantIs(t, err, context.Canceled)
 	next, err = c.ReadLog(testkit.Context(t), r, schemas.Stdout, 100, 0, func(schemas.Chunk) error { return failed })
 	testkit.Must(t, err)
 	testkit.Equal(t, "next sequence beyond the end", next, uint64(100))
@@ -301,16 +292,13 @@ func TestFollowersBeginAtAnySequence(t *testing.T) {
 		var wg sync.WaitGroup
 		collectors := make([]*collector, 3)
 		for i, from := range []uint64{0, 7, 1_000_000} {
-			f, err := reader.FollowLog(r, from)
-			testkit.Must(t, err)
-			testkit.Must(t, f.Flush(testkit.Context(t)))
+			f := reader.follow(t, r, from)
 			collectors[i] = newCollector(t)
 			if i == 2 { // a closed follower delays no other
 				f.Close()
 				continue
 			}
 			wg.Go(func() {
-				defer f.Close()
 				if err := follow(testkit.Context(t), f, ended, collectors[i].add); err != nil {
 					t.Error(err)
 				}
@@ -339,9 +327,7 @@ func TestSlowFollowerGetsAllOutput(t *testing.T) {
 		n, c := connected(t, listen)
 		reader := n.connect()
 		r := ref("t", "p")
-		f, err := reader.FollowLog(r, 0)
-		testkit.Must(t, err)
-		defer f.Close()
+		f := reader.follow(t, r, 0)
 		testkit.Must(t, f.sub.SetPendingLimits(4, 2*chunkBytes))
 		testkit.Must(t, f.Flush(testkit.Context(t)))
 		o := newOutput(t, c, r)
@@ -367,9 +353,7 @@ func TestSlowFollowerGetsAllOutput(t *testing.T) {
 
 func TestNextReturnsTheErrorOfItsContext(t *testing.T) {
 	_, c := connected(t, false)
-	f, err := c.FollowLog(ref("t", "p"), 0)
-	testkit.Must(t, err)
-	defer f.Close()
+	f := c.follow(t, ref("t", "p"), 0)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	if err := f.Next(ctx, func(schemas.Chunk) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
@@ -390,9 +374,7 @@ func TestOutputIsResumed(t *testing.T) {
 		testkit.Must(t, o.print(schemas.Stderr, noise(e.Epoch+10, 100)))
 		o.close()
 	}
-	f, err := c.FollowLog(r, 0)
-	testkit.Must(t, err)
-	defer f.Close()
+	f := c.follow(t, r, 0)
 	h := newCollector(t)
 	testkit.Must(t, f.Flush(testkit.Context(t)))
 	testkit.Must(t, f.CatchUp(testkit.Context(t), func(k schemas.Chunk) error {

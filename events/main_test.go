@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -30,10 +31,17 @@ type node struct {
 // newNode starts a server: on TCP when listen is set, else in process only.
 func newNode(t testing.TB, listen bool) *node {
 	t.Helper()
-	n := &node{t: t, cfg: embedded.Config{Dir: t.TempDir(), StoreBytes: 16 << 30}}
+	cfg := embedded.Config{Dir: t.TempDir(), StoreBytes: 16 << 30}
 	if listen {
-		n.cfg.Listen, n.cfg.Token = "127.0.0.1:0", "token-of-the-test"
+		cfg.Listen, cfg.Token = "127.0.0.1:0", "token-of-the-test"
 	}
+	return startNode(t, cfg)
+}
+
+// startNode starts a server, and closes it after the test.
+func startNode(t testing.TB, cfg embedded.Config) *node {
+	t.Helper()
+	n := &node{t: t, cfg: cfg}
 	n.start()
 	t.Cleanup(func() { n.server.Close() })
 	return n
@@ -83,6 +91,52 @@ func (c *peer) Send(ctx context.Context, tenant string, cmd *schemas.Command) (*
 		return nil, err
 	}
 	return k, nil
+}
+
+// call sends a command, and closes the call after the test.
+func (c *peer) call(t testing.TB, cmd *schemas.Command) *Call {
+	t.Helper()
+	k, err := c.Send(testkit.Context(t), schemas.DefaultTenant, cmd)
+	testkit.Must(t, err)
+	t.Cleanup(k.Close)
+	return k
+}
+
+// append stores a record after the one with this sequence, and returns its own.
+func (c *peer) append(t testing.TB, ev *schemas.Event, after uint64) uint64 {
+	t.Helper()
+	seq, err := c.Append(testkit.Context(t), ev, after)
+	testkit.Must(t, err)
+	return seq
+}
+
+// acquire takes a lease; see AcquireLease.
+func (c *peer) acquire(t testing.TB, worker, incarnation string, earlier []string, waiting func(holder string)) *Lease {
+	t.Helper()
+	l, err := c.AcquireLease(testkit.Context(t), worker, incarnation, earlier, waiting)
+	testkit.Must(t, err)
+	return l
+}
+
+// follow subscribes to the output of a process, until the end of the test.
+func (c *peer) follow(t testing.TB, r schemas.ProcessRef, from uint64) *Follower {
+	t.Helper()
+	f, err := c.FollowLog(r, from)
+	testkit.Must(t, err)
+	t.Cleanup(f.Close)
+	testkit.Must(t, f.Flush(testkit.Context(t)))
+	return f
+}
+
+// errorOf returns the error of a call with two results.
+func errorOf[T any](_ T, err error) error { return err }
+
+// wantIs fails the test unless err is target.
+func wantIs(t testing.TB, err, target error) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Errorf("error = %v, want %v", err, target)
+	}
 }
 
 func (n *node) connect() *peer {

@@ -17,6 +17,14 @@ func message(thread, process string, role schemas.Role, text string) *schemas.Me
 	return &schemas.Message{Thread: thread, Session: "s1", Process: process, Role: role, Text: text, Time: time.Unix(1, 0).UTC()}
 }
 
+// save stores a message and returns its sequence.
+func (c *peer) save(t testing.TB, m *schemas.Message) uint64 {
+	t.Helper()
+	seq, err := c.SaveMessage(testkit.Context(t), schemas.DefaultTenant, m)
+	testkit.Must(t, err)
+	return seq
+}
+
 // storedMessages returns the messages of a thread at or after a sequence.
 func storedMessages(t testing.TB, c *peer, thread string, from uint64) (out []*schemas.Message) {
 	t.Helper()
@@ -31,20 +39,15 @@ func storedMessages(t testing.TB, c *peer, thread string, from uint64) (out []*s
 func TestMessageIsStoredOnce(t *testing.T) {
 	transports(t, func(t *testing.T, listen bool) {
 		_, c := connected(t, listen)
-		ctx := testkit.Context(t)
 		testkit.Equal(t, "messages before the first one", len(storedMessages(t, c, "t1", 1)), 0)
 		var seqs []uint64
 		for i := range 3 {
 			for _, role := range schemas.Roles() {
-				seq, err := c.SaveMessage(ctx, schemas.DefaultTenant, message("t1", fmt.Sprint("p", i), role, fmt.Sprint(role, i)))
-				testkit.Must(t, err)
-				seqs = append(seqs, seq)
+				seqs = append(seqs, c.save(t, message("t1", fmt.Sprint("p", i), role, fmt.Sprint(role, i))))
 			}
-			_, err := c.SaveMessage(ctx, schemas.DefaultTenant, message("other", fmt.Sprint("p", i), schemas.RoleUser, "x"))
-			testkit.Must(t, err)
+			c.save(t, message("other", fmt.Sprint("p", i), schemas.RoleUser, "x"))
 		}
-		again, err := c.SaveMessage(ctx, schemas.DefaultTenant, message("t1", "p1", schemas.RoleAgent, "something else"))
-		testkit.Must(t, err)
+		again := c.save(t, message("t1", "p1", schemas.RoleAgent, "something else"))
 		testkit.Equal(t, "sequence of the second save", again, seqs[3])
 		got := storedMessages(t, c, "t1", 0)
 		if len(got) != 6 {
@@ -68,8 +71,7 @@ func TestLongMessagesAreTruncated(t *testing.T) {
 		strings.Repeat("ü", schemas.MaxPromptBytes), strings.Repeat("\x00", schemas.MaxPromptBytes), strings.Repeat("<", schemas.MaxPromptBytes),
 		"\xff\xfe", "", "x" + strings.Repeat("ü", schemas.MaxPromptBytes/2),
 	} {
-		_, err := c.SaveMessage(ctx, schemas.DefaultTenant, message("t1", fmt.Sprint("p", i), schemas.RoleAgent, text))
-		testkit.Must(t, err)
+		c.save(t, message("t1", fmt.Sprint("p", i), schemas.RoleAgent, text))
 	}
 	got := storedMessages(t, c, "t1", 1)
 	if len(got) != 6 {
@@ -87,8 +89,7 @@ func TestLongMessagesAreTruncated(t *testing.T) {
 	for _, bad := range []*schemas.Message{
 		message("a.b", "p", schemas.RoleUser, ""), message("t", "*", schemas.RoleUser, ""), message("t", "p", "system", ""), message("t", "", schemas.RoleUser, ""),
 	} {
-		_, err := c.SaveMessage(ctx, schemas.DefaultTenant, bad)
-		testkit.WantCode(t, err, schemas.CodeInvalidArgument)
+		testkit.WantCode(t, errorOf(c.SaveMessage(ctx, schemas.DefaultTenant, bad)), schemas.CodeInvalidArgument)
 	}
 }
 

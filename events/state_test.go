@@ -11,22 +11,22 @@ func TestSessionChangesByCompareAndSwap(t *testing.T) {
 	_, c := connected(t, false)
 	ctx := testkit.Context(t)
 	s := &schemas.Session{ID: "s", Tenant: "default", Thread: "t", Owner: "w1", Epoch: 1}
-	_, _, err := c.Session(ctx, "default", "t")
-	testkit.WantCode(t, err, schemas.CodeNotFound)
+	wantNoSession := func() {
+		t.Helper()
+		_, _, err := c.Session(ctx, "default", "t")
+		testkit.WantCode(t, err, schemas.CodeNotFound)
+	}
+	wantNoSession()
 	first, err := c.SaveSession(ctx, s, 0)
 	testkit.Must(t, err)
-	_, err = c.SaveSession(ctx, s, 0)
-	testkit.WantCode(t, err, schemas.CodeConflict)
+	testkit.WantCode(t, errorOf(c.SaveSession(ctx, s, 0)), schemas.CodeConflict)
 	second, err := c.SaveSession(ctx, s, first)
 	testkit.Must(t, err)
-	_, err = c.SaveSession(ctx, s, first)
-	testkit.WantCode(t, err, schemas.CodeConflict)
+	testkit.WantCode(t, errorOf(c.SaveSession(ctx, s, first)), schemas.CodeConflict)
 	testkit.WantCode(t, c.DeleteSession(ctx, s, first), schemas.CodeConflict)
 	testkit.Must(t, c.DeleteSession(ctx, s, second))
-	_, _, err = c.Session(ctx, "default", "t")
-	testkit.WantCode(t, err, schemas.CodeNotFound)
-	_, err = c.SaveSession(ctx, s, 0)
-	testkit.Must(t, err)
+	wantNoSession()
+	testkit.Must(t, errorOf(c.SaveSession(ctx, s, 0)))
 }
 
 func TestRosterListsRegisteredWorkers(t *testing.T) {
@@ -64,10 +64,8 @@ func TestTemplatesAreSavedWhenTheyChange(t *testing.T) {
 		got, err := c.Template(ctx, "two")
 		testkit.Must(t, err)
 		testkit.Equal(t, "template two", got, two)
-		_, err = c.Template(ctx, "three")
-		testkit.WantCode(t, err, schemas.CodeNotFound)
-		_, err = c.Template(ctx, "a.>")
-		testkit.WantCode(t, err, schemas.CodeInvalidArgument)
+		testkit.WantCode(t, errorOf(c.Template(ctx, "three")), schemas.CodeNotFound)
+		testkit.WantCode(t, errorOf(c.Template(ctx, "a.>")), schemas.CodeInvalidArgument)
 
 		kv, err := c.stateBucket(ctx)
 		testkit.Must(t, err)

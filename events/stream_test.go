@@ -35,18 +35,14 @@ func TestEnsureRunsConcurrently(t *testing.T) {
 
 func TestEnsureUpdatesAnEarlierTopology(t *testing.T) {
 	n, c := connected(t, false)
-	_, err := c.Append(testkit.Context(t), record("t", "p", schemas.TypeProcessAccepted, "1"), 0)
-	testkit.Must(t, err)
+	c.append(t, record("t", "p", schemas.TypeProcessAccepted, "1"), 0)
 	testkit.Must(t, c.Ensure(testkit.Context(t), Topology{Partitions: 2, LogBytes: 64 << 20, EventAge: time.Hour, LeaseTTL: time.Minute}))
 	s, err := c.js.Stream(testkit.Context(t), c.names.log)
 	testkit.Must(t, err)
 	testkit.Equal(t, "bytes of LOG", s.CachedInfo().Config.MaxBytes, int64(64<<20))
-	_, err = c.Last(testkit.Context(t), "default", "t", "p")
-	testkit.Must(t, err)
+	testkit.Must(t, errorOf(c.Last(testkit.Context(t), "default", "t", "p")))
 	w, _ := startWorker(t, n, "w1", nil)
-	call, err := c.Send(testkit.Context(t), "default", command("t", "k"))
-	testkit.Must(t, err)
-	defer call.Close()
+	call := c.call(t, command("t", "k"))
 	eventsUntilEnd(t, call)
 	w.next(t)
 	// A stream that cannot be changed is an error.
@@ -70,9 +66,7 @@ func TestTopologyFitsIntoTheStore(t *testing.T) {
 			t.Errorf("Fit(%d) = %+v, want LOG above EVT and DLQ of at least 1 MiB", bytes, fitted)
 		}
 	}
-	n := &node{t: t, cfg: embedded.Config{Dir: t.TempDir(), StoreBytes: 32 << 20}}
-	n.start()
-	t.Cleanup(func() { n.server.Close() })
+	n := startNode(t, embedded.Config{Dir: t.TempDir(), StoreBytes: 32 << 20})
 	for range 2 { // a store that is used up takes the same streams again
 		testkit.Must(t, n.connect().Ensure(testkit.Context(t), Topology{}.Fit(n.server.StoreBytes())))
 	}
@@ -81,8 +75,7 @@ func TestTopologyFitsIntoTheStore(t *testing.T) {
 func TestStateSurvivesAServerRestart(t *testing.T) {
 	n, c := connected(t, true)
 	ctx := testkit.Context(t)
-	seq, err := c.Append(ctx, record("t", "p", schemas.TypeProcessAccepted, "1"), 0)
-	testkit.Must(t, err)
+	seq := c.append(t, record("t", "p", schemas.TypeProcessAccepted, "1"), 0)
 	rev, err := c.SaveSession(ctx, &schemas.Session{ID: "s", Tenant: "default", Thread: "t", Owner: "w1", Epoch: 3}, 0)
 	testkit.Must(t, err)
 	testkit.Must(t, c.Register(ctx, schemas.WorkerInfo{ID: "w1", LowSeq: 7}))
@@ -134,15 +127,11 @@ func TestEventFeedSurvivesAReconnect(t *testing.T) {
 
 func TestConnectReturnsTheCause(t *testing.T) {
 	n, _ := connected(t, true)
-	_, err := Connect(Options{URL: n.server.URL()})
-	testkit.WantCode(t, err, schemas.CodeUnauthenticated)
-	_, err = Connect(Options{URL: n.server.URL(), Token: "wrong"})
-	testkit.WantCode(t, err, schemas.CodeUnauthenticated)
-	_, err = Connect(Options{URL: "nats://127.0.0.1:1"})
-	testkit.WantCode(t, err, schemas.CodeUnavailable)
-	_, err = Connect(Options{URL: n.server.URL(), Cell: "a.b"})
-	testkit.WantCode(t, err, schemas.CodeInvalidArgument)
-	_, err = Connect(Options{URL: n.server.URL(), CredsFile: filepath.Join(t.TempDir(), "none")})
+	testkit.WantCode(t, errorOf(Connect(Options{URL: n.server.URL()})), schemas.CodeUnauthenticated)
+	testkit.WantCode(t, errorOf(Connect(Options{URL: n.server.URL(), Token: "wrong"})), schemas.CodeUnauthenticated)
+	testkit.WantCode(t, errorOf(Connect(Options{URL: "nats://127.0.0.1:1"})), schemas.CodeUnavailable)
+	testkit.WantCode(t, errorOf(Connect(Options{URL: n.server.URL(), Cell: "a.b"})), schemas.CodeInvalidArgument)
+	_, err := Connect(Options{URL: n.server.URL(), CredsFile: filepath.Join(t.TempDir(), "none")})
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing credentials file: error = %v, want %v", err, os.ErrNotExist)
 	}

@@ -37,7 +37,6 @@ type pullWorkspace struct{ chains *Chains }
 
 var _ ColdStart = pullWorkspace{}
 
-// OnColdStart pulls the workspace.
 func (h pullWorkspace) OnColdStart(ctx context.Context, call *Call) error {
 	report, err := h.chains.cfg.Workspace.Pull(ctx, call)
 	h.chains.recordSync(ctx, schemas.TypeSyncPulled, call, report, err)
@@ -53,12 +52,9 @@ var (
 	_ Retrier      = pushWorkspace{}
 )
 
-// OnStreamFinish pushes the workspace.
 func (h pushWorkspace) OnStreamFinish(ctx context.Context, call *Call) error {
 	return h.push(ctx, call)
 }
-
-// OnTerminate pushes the workspace.
 func (h pushWorkspace) OnTerminate(ctx context.Context, call *Call) error { return h.push(ctx, call) }
 
 func (h pushWorkspace) push(ctx context.Context, call *Call) error {
@@ -104,7 +100,6 @@ var (
 	_ StreamFinish = saveMessage{}
 )
 
-// OnMessage saves and counts the prompt.
 func (h saveMessage) OnMessage(ctx context.Context, call *Call) error {
 	if err := h.save(ctx, call); err != nil {
 		return err
@@ -112,7 +107,6 @@ func (h saveMessage) OnMessage(ctx context.Context, call *Call) error {
 	return h.chains.countOnce(ctx, call, func(s *schemas.Session) { s.Messages++ })
 }
 
-// OnStreamFinish saves the answer.
 func (h saveMessage) OnStreamFinish(ctx context.Context, call *Call) error { return h.save(ctx, call) }
 
 func (h saveMessage) save(ctx context.Context, call *Call) error {
@@ -134,7 +128,6 @@ type addTokens struct{ chains *Chains }
 
 var _ StreamFinish = addTokens{}
 
-// OnStreamFinish adds the agent's tokens to those of the session.
 func (h addTokens) OnStreamFinish(ctx context.Context, call *Call) error {
 	if call.Usage == nil || *call.Usage == (schemas.Usage{}) {
 		return nil
@@ -142,12 +135,12 @@ func (h addTokens) OnStreamFinish(ctx context.Context, call *Call) error {
 	return h.chains.countOnce(ctx, call, func(s *schemas.Session) { s.Usage = s.Usage.Add(*call.Usage) })
 }
 
-// cleanUp is the built-in clean-up. It keeps a pending retry of a push, which holds the last state of the workspace.
+// cleanUp is the built-in clean-up: it drops the record of the thread's occasions. It keeps a pending retry of a push, which holds
+// the last state of the workspace.
 type cleanUp struct{ chains *Chains }
 
 var _ Terminate = cleanUp{}
 
-// OnTerminate drops the record of the thread's occasions.
 func (h cleanUp) OnTerminate(_ context.Context, call *Call) error {
 	h.chains.occasions.forget(call.Conversation.Tenant, call.Conversation.Thread)
 	return nil

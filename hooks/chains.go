@@ -60,7 +60,7 @@ func (c *Chains) Run(ctx context.Context, t *schemas.Template, data schemas.Hook
 	}
 	call := &Call{HookData: data, Template: t, Dir: dir, Exec: exec}
 	call.SpecVersion = schemas.Version
-	o, err := c.occasions.acquire(ctx, keyOfOccasion(&data))
+	o, err := c.occasions.acquire(ctx, occasionKey{data.Conversation.Tenant, data.Conversation.Thread, data.Phase, data.Occasion})
 	if err != nil {
 		return nil, err
 	}

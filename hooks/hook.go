@@ -90,14 +90,7 @@ func checkHook(name string, hook any) error {
 // everyPhase is a hook that does the same in every phase: a template's command, subject or URL.
 type everyPhase func(ctx context.Context, call *Call) error
 
-// OnColdStart calls f.
-func (f everyPhase) OnColdStart(ctx context.Context, call *Call) error { return f(ctx, call) }
-
-// OnMessage calls f.
-func (f everyPhase) OnMessage(ctx context.Context, call *Call) error { return f(ctx, call) }
-
-// OnStreamFinish calls f.
+func (f everyPhase) OnColdStart(ctx context.Context, call *Call) error    { return f(ctx, call) }
+func (f everyPhase) OnMessage(ctx context.Context, call *Call) error      { return f(ctx, call) }
 func (f everyPhase) OnStreamFinish(ctx context.Context, call *Call) error { return f(ctx, call) }
-
-// OnTerminate calls f.
-func (f everyPhase) OnTerminate(ctx context.Context, call *Call) error { return f(ctx, call) }
+func (f everyPhase) OnTerminate(ctx context.Context, call *Call) error    { return f(ctx, call) }

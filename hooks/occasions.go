@@ -18,10 +18,6 @@ type occasionKey struct {
 	id             string
 }
 
-func keyOfOccasion(d *schemas.HookData) occasionKey {
-	return occasionKey{d.Conversation.Tenant, d.Conversation.Thread, d.Phase, d.Occasion}
-}
-
 // occasion is the progress of one run of a phase. Only the goroutine that acquired it may use done and attempts.
 type occasion struct {
 	key      occasionKey

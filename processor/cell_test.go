@@ -56,6 +56,9 @@ func wantFields[T any](tb testing.TB, got any, want T) {
 	}
 }
 
+// errorOf returns the error of a call with two results.
+func errorOf[T any](_ T, err error) error { return err }
+
 // wantMessage fails the test unless an error's message holds a text.
 func wantMessage(tb testing.TB, err *schemas.Error, text string) {
 	tb.Helper()
@@ -63,6 +66,9 @@ func wantMessage(tb testing.TB, err *schemas.Error, text string) {
 		tb.Fatalf("error = %v, want %q in its message", err, text)
 	}
 }
+
+// failed is a result of which only the code of its error counts.
+func failed(code schemas.Code) schemas.Result { return schemas.Result{Error: coded(code)} }
 
 // coded is an error of which only the code counts.
 func coded(code schemas.Code) *schemas.Error { return &schemas.Error{Code: code} }
@@ -87,6 +93,13 @@ func newCell(t testing.TB) *cell {
 	t.Cleanup(c.server.Close)
 	c.conn = c.connect()
 	return c
+}
+
+// newRig starts a cell with the worker w1.
+func newRig(t testing.TB, edit ...func(*processor.Config)) (*cell, *rig) {
+	t.Helper()
+	c := newCell(t)
+	return c, c.worker("w1", edit...)
 }
 
 func (c *cell) must(err error) {
@@ -145,7 +158,7 @@ func (c *cell) worker(id string, edit ...func(*processor.Config)) *rig {
 	c.t.Helper()
 	r := &rig{cell: c, conn: c.connect(), log: &lines{}, boxes: make(map[string]chan *schemas.Event), done: make(chan struct{})}
 	if r.provider = c.next; r.provider == nil {
-		r.provider = newTestProvider(c)
+		r.provider = newTestProvider(c, testkit.ShortDir(c.t))
 	}
 	c.next = nil
 	m, err := membership.Join(c.ctx, r.conn.Conn, processor.Config{
@@ -209,13 +222,19 @@ func (c *cell) begin(worker string) func(string) ([]string, error) {
 	}
 }
 
-// takeLease takes the lease from a live worker.
-func (c *cell) takeLease(worker string) *events.Lease {
+// workers returns the registered workers.
+func (c *cell) workers() []schemas.WorkerInfo {
 	c.t.Helper()
 	workers, err := c.conn.Workers(c.ctx)
 	c.must(err)
+	return workers
+}
+
+// takeLease takes the lease from a live worker.
+func (c *cell) takeLease(worker string) *events.Lease {
+	c.t.Helper()
 	var holders []string
-	for _, w := range workers {
+	for _, w := range c.workers() {
 		holders = append(holders, w.Incarnation)
 	}
 	lease, err := c.conn.AcquireLease(c.ctx, worker, "another", holders, nil)
@@ -268,12 +287,31 @@ func (r *rig) deliver(cmd *schemas.Command, durable bool, attempt int) (schemas.
 	return r.HandleCommand(r.cell.ctx, d), ch
 }
 
+// wantAnswer gives a command to the worker, and fails the test unless the verdict and the end of the process are these.
+func (r *rig) wantAnswer(cmd *schemas.Command, durable bool, attempt int, action schemas.Action, want schemas.Result) {
+	r.cell.t.Helper()
+	v, answers := r.deliver(cmd, durable, attempt)
+	equal(r.cell.t, "action on "+cmd.Key, v.Action, action)
+	wantFields(r.cell.t, r.cell.terminal(answers), want)
+}
+
 // send sends a command as a client does.
 func (c *cell) send(cmd *schemas.Command) *events.Call {
 	c.t.Helper()
 	call, err := c.conn.Send(c.ctx, schemas.DefaultTenant, cmd)
 	c.must(err)
 	c.t.Cleanup(call.Close)
+	return call
+}
+
+// start sends a command, and waits until it has printed these texts and its start is on record.
+func (c *cell) start(cmd *schemas.Command, texts ...string) *events.Call {
+	c.t.Helper()
+	call := c.send(cmd)
+	for _, s := range texts {
+		c.output(processOf(cmd), s)
+	}
+	c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
 	return call
 }
 
@@ -405,7 +443,6 @@ type lines struct {
 	raw bytes.Buffer
 }
 
-// Write adds one line.
 func (l *lines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

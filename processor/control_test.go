@@ -6,6 +6,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/processor/internal/run"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
@@ -16,8 +17,7 @@ func (r *rig) feed(process string, offset int64, data string, end bool) error {
 }
 
 func TestStdinArrivesOnceInOrderWithoutGaps(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	e := sh("cat; until [ -e go ]; do sleep 0.02; done") // it runs until all pieces are answered
 	e.Stdin, e.StdinOpen = []byte("own "), true
 	cmd := command("k", e)
@@ -48,19 +48,14 @@ func TestStdinArrivesOnceInOrderWithoutGaps(t *testing.T) {
 	}
 	c.file("go")
 	wantFields(t, c.end(call), schemas.Result{Stdout: "own one two three"})
-	if err := w.feed(process, 13, "more", false); !errors.Is(err, schemas.ErrNotFound) {
-		t.Fatalf("error = %v, want %v", err, schemas.ErrNotFound)
-	}
+	testkit.WantCode(t, w.feed(process, 13, "more", false), schemas.CodeNotFound)
 }
 
 func TestStdinIsRefusedWhenTheProcessDoesNotRead(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
-	sb := newDouble("d")
-	sb.start = func(_ context.Context, cmd sandbox.Command) (sandbox.Process, error) {
-		return newDoubleProcess(cmd.ID, sb), nil
-	}
-	w.only(func(sandbox.Spec) (sandbox.Sandbox, error) { return sb, nil })
+	c, w := newRig(t)
+	w.useDouble(func(_ context.Context, d *double, cmd sandbox.Command) (sandbox.Process, error) {
+		return newDoubleProcess(cmd.ID, d), nil
+	})
 	e := sh(":")
 	e.StdinOpen = true
 	cmd := command("k", e)
@@ -73,13 +68,9 @@ func TestStdinIsRefusedWhenTheProcessDoesNotRead(t *testing.T) {
 	}
 	// One piece may be on its way to the process; those over the depth are refused at once.
 	for range pieces - run.InputDepth - 1 {
-		if err := <-answers; !errors.Is(err, schemas.ErrUnavailable) {
-			t.Fatalf("error = %v, want %v", err, schemas.ErrUnavailable)
-		}
+		testkit.WantCode(t, <-answers, schemas.CodeUnavailable)
 	}
-	if err := w.control(process, schemas.Control{Kill: &schemas.KillRequest{}}); err != nil {
-		t.Fatal(err)
-	}
+	c.must(w.control(process, schemas.Control{Kill: &schemas.KillRequest{}}))
 	c.end(call)
 	for range run.InputDepth + 1 {
 		if err := <-answers; err == nil || !errors.Is(err, schemas.ErrNotFound) && !errors.Is(err, schemas.ErrUnavailable) && !errors.Is(err, schemas.ErrInvalidArgument) {
@@ -89,8 +80,7 @@ func TestStdinIsRefusedWhenTheProcessDoesNotRead(t *testing.T) {
 }
 
 func TestControlRefusesUnknownProcessesAndInvalidRequests(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	cmd := command("k", sh("echo on; exec sleep 300"))
 	call, process := c.send(cmd), processOf(cmd)
 	c.output(process, "on")
@@ -116,15 +106,9 @@ func TestControlRefusesUnknownProcessesAndInvalidRequests(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"SIGCONT", "cont", "18"} {
-		if err := w.control(process, schemas.Control{Signal: &schemas.SignalRequest{Signal: name}}); err != nil {
-			t.Errorf("signal %s: error %v, want none", name, err)
-		}
+		c.must(w.control(process, schemas.Control{Signal: &schemas.SignalRequest{Signal: name}}))
 	}
-	if err := w.control(process, schemas.Control{Kill: &schemas.KillRequest{GraceMS: 10000}}); err != nil {
-		t.Fatal(err)
-	}
+	c.must(w.control(process, schemas.Control{Kill: &schemas.KillRequest{GraceMS: 10000}}))
 	wantFields(t, c.end(call), schemas.Result{Reason: schemas.ReasonKilled, Signal: 15})
-	if err := w.control(process, schemas.Control{Kill: kill}); !errors.Is(err, schemas.ErrNotFound) {
-		t.Fatalf("error = %v, want %v", err, schemas.ErrNotFound)
-	}
+	testkit.WantCode(t, w.control(process, schemas.Control{Kill: kill}), schemas.CodeNotFound)
 }

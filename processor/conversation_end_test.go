@@ -2,7 +2,6 @@ package processor_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -17,9 +16,7 @@ func TestMessageResumesAfterItsWorkerWasKilled(t *testing.T) {
 	recipe := held(`echo "one"`)
 	dead := c.worker("w1", hasty, talking(recipe, before))
 	cmd, waits := message("1", "1"), message("2", "2")
-	call := c.send(cmd)
-	c.output(processOf(cmd), "one")
-	c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
+	call := c.start(cmd, "one")
 	waiting := c.send(waits)
 	dead.crash()
 
@@ -35,16 +32,10 @@ func TestMessageResumesAfterItsWorkerWasKilled(t *testing.T) {
 	wantFields(t, c.end(call), schemas.Result{Stdout: "one\nanswer to 1\n", Success: true})
 	wantFields(t, c.end(third), schemas.Result{Stdout: "one\nanswer to 3\n"})
 	c.streamFinish(next)
-	if got := before.sequence(cmd, waits); got != "message 1" {
-		t.Errorf("hooks before the kill are %q, want %q", got, "message 1")
-	}
-	if got := after.sequence(cmd, waits, next); got != "stream_finish 1, message 3, stream_finish 3" {
-		t.Errorf("hooks after the kill are %q, want those of 3 and stream_finish of 1", got)
-	}
+	equal(t, "hooks before the kill", before.sequence(cmd, waits), "message 1")
+	equal(t, "hooks after the kill", after.sequence(cmd, waits, next), "stream_finish 1, message 3, stream_finish 3")
 	wantFields(t, after.of(schemas.PhaseStreamFinish)[0].data.Message, schemas.Message{Text: "one\nanswer to 1\n", User: "ann", Process: processOf(cmd)})
-	if got := c.read("order"); got != "begin 1\nend 1\nbegin 3\nend 3\n" {
-		t.Errorf("got = %q, want %q", got, "begin 1\nend 1\nbegin 3\nend 3\n")
-	}
+	equal(t, "order", c.read("order"), "begin 1\nend 1\nbegin 3\nend 3\n")
 }
 
 // A worker is killed between the end of an answer and its hooks: the next incarnation runs them.
@@ -52,7 +43,7 @@ func TestHooksAfterAnAnswerRunOnTheNextIncarnation(t *testing.T) {
 	c, before, after := newCell(t), &hooks{}, &hooks{}
 	recipe := held("echo one")
 	begun, release := make(chan struct{}), make(chan struct{})
-	before.set(func(_ context.Context, data schemas.HookData, _ string, _ func(context.Context, []string, []byte) error) ([]string, error) {
+	before.set(func(_ context.Context, data schemas.HookData, _ string, _ hookExec) ([]string, error) {
 		if data.Phase == schemas.PhaseStreamFinish {
 			close(begun)
 			<-release
@@ -62,8 +53,7 @@ func TestHooksAfterAnAnswerRunOnTheNextIncarnation(t *testing.T) {
 	dead := c.worker("w1", hasty, talking(recipe, before))
 	defer close(release)
 	cmd, next := message("1", "1"), message("2", "2")
-	call := c.send(cmd)
-	c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
+	call := c.start(cmd)
 	c.file("go-1")
 	c.file("go-2")
 	c.end(call)
@@ -76,9 +66,7 @@ func TestHooksAfterAnAnswerRunOnTheNextIncarnation(t *testing.T) {
 	equal(t, "reason", f.Reason, schemas.ReasonExited)
 	equal(t, "failed hooks", len(f.Failed), 0)
 	c.streamFinish(next)
-	if got := after.sequence(cmd, next); got != "stream_finish 1, message 2, stream_finish 2" {
-		t.Errorf("got = %q, want %q", got, "stream_finish 1, message 2, stream_finish 2")
-	}
+	equal(t, "hooks after the kill", after.sequence(cmd, next), "stream_finish 1, message 2, stream_finish 2")
 	wantFields(t, after.of(schemas.PhaseStreamFinish)[0].data.Message, schemas.Message{Text: "one\nanswer to 1\n", User: "ann", Reason: schemas.ReasonExited})
 	c.wantRecords(processOf(cmd), schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)
 	c.awaitForgotten(w)
@@ -108,37 +96,27 @@ func (c *cell) awaitForgotten(w *rig) {
 }
 
 func TestShutdownEndsQueuedMessages(t *testing.T) {
-	c, h := newCell(t), &hooks{}
-	w := c.worker("w1", hasty, talking(held("echo on"), h))
+	c, w, h := newTalk(t, held("echo on"), hasty)
 	one, two := message("1", "1"), message("2", "2")
-	first := c.send(one)
-	c.output(processOf(one), "on")
+	first := c.start(one, "on")
 	second := c.send(two)
 	w.stop()
-	if w.err != nil {
-		t.Error(w.err)
-	}
+	c.must(w.err)
 	for _, r := range []*schemas.Result{c.end(first), c.end(second)} {
 		wantFields(t, r, schemas.Result{Reason: schemas.ReasonKilled})
 	}
 	c.wantRecords(processOf(two), schemas.TypeProcessAccepted, schemas.TypeProcessExited)
-	if got := h.sequence(one, two); got != "message 1, stream_finish 1" {
-		t.Errorf("got = %q, want %q", got, "message 1, stream_finish 1")
-	}
+	equal(t, "hooks", h.sequence(one, two), "message 1, stream_finish 1")
 }
 
 func TestSessionEndEndsItsMessagesFirst(t *testing.T) {
 	for _, remove := range []bool{false, true} {
-		c, h := newCell(t), &hooks{}
-		c.worker("w1", talking(held("echo on"), h))
+		c, _, h := newTalk(t, held("echo on"))
 		one, two := message("1", "1"), message("2", "2")
-		first := c.send(one)
-		c.output(processOf(one), "on")
+		first := c.start(one, "on")
 		second := c.send(two)
 		grace := int64(0)
-		if _, err := c.stop(schemas.StopRequest{GraceMS: &grace, Delete: remove}); err != nil {
-			t.Fatal(err)
-		}
+		c.must(errorOf(c.stop(schemas.StopRequest{GraceMS: &grace, Delete: remove})))
 		for _, r := range []*schemas.Result{c.end(first), c.end(second)} {
 			wantFields(t, r, schemas.Result{Reason: schemas.ReasonKilled})
 		}
@@ -153,13 +131,10 @@ func TestSessionEndEndsItsMessagesFirst(t *testing.T) {
 		if finished.Seq > ended.Seq {
 			t.Errorf("event %d comes after %d, want before", finished.Seq, ended.Seq)
 		}
-		if _, _, err := c.conn.Session(c.ctx, schemas.DefaultTenant, "t"); !errors.Is(err, schemas.ErrNotFound) {
-			t.Errorf("error = %v, want %v", err, schemas.ErrNotFound)
-		}
+		c.wantNoSession("t")
 		// The thread has a new session, with no message ahead.
 		three := message("3", "3")
-		third := c.send(three)
-		c.output(processOf(three), "on")
+		third := c.start(three, "on")
 		c.file("go-3")
 		wantFields(t, c.end(third), schemas.Result{Success: true})
 	}
@@ -167,10 +142,9 @@ func TestSessionEndEndsItsMessagesFirst(t *testing.T) {
 
 // A kill ends the hook that a message waits for, and the next message has its turn.
 func TestKillEndsAMessageWhileItsHooksRun(t *testing.T) {
-	c, h := newCell(t), &hooks{}
-	w := c.worker("w1", talking(agent("cat"), h))
+	c, w, h := newTalk(t, agent("cat"))
 	begun := make(chan struct{})
-	h.set(func(ctx context.Context, data schemas.HookData, _ string, _ func(context.Context, []string, []byte) error) ([]string, error) {
+	h.set(func(ctx context.Context, data schemas.HookData, _ string, _ hookExec) ([]string, error) {
 		if data.Phase != schemas.PhaseMessage || data.Message.Text != "held" {
 			return nil, nil
 		}
@@ -190,19 +164,14 @@ func TestKillEndsAMessageWhileItsHooksRun(t *testing.T) {
 
 // A fenced worker leaves its messages to the thread's owner.
 func TestFencedWorkerPublishesNothingOfItsMessages(t *testing.T) {
-	c, h := newCell(t), &hooks{}
 	recipe := held("echo on")
-	w := c.worker("w1", hasty, talking(recipe, h))
+	c, w, h := newTalk(t, recipe, hasty)
 	one, two := message("1", "1"), message("2", "2")
-	first := c.send(one)
-	c.output(processOf(one), "on")
-	c.awaitType(processOf(one), schemas.TypeProcessStarted)
+	first := c.start(one, "on")
 	second := c.send(two)
 	w.Fence()
 	w.stop()
-	if got := h.sequence(one, two); got != "message 1" {
-		t.Errorf("got = %q, want %q", got, "message 1")
-	}
+	equal(t, "hooks", h.sequence(one, two), "message 1")
 	c.wantRecords(processOf(one), schemas.TypeProcessAccepted, schemas.TypeProcessStarted)
 	c.wantRecords(processOf(two), schemas.TypeProcessAccepted)
 	c.lapse("w1")
@@ -218,21 +187,17 @@ func TestFencedWorkerPublishesNothingOfItsMessages(t *testing.T) {
 
 // A message whose acceptance failed does not hold up the next one.
 func TestUnacceptedMessagePassesItsTurnOn(t *testing.T) {
-	c, h := newCell(t), &hooks{}
 	two := message("2", "2")
-	w := c.worker("w1", talking(held(":"), h), func(cfg *processor.Config) {
-		cfg.Records = &failing{Records: cfg.Records, fails: func(ev *schemas.Event) error {
-			if ev.Process == processOf(two) {
-				return schemas.Errorf(schemas.CodeUnavailable, "no space left")
-			}
-			return nil
-		}}
-	})
+	c, w, _ := newTalk(t, held(":"), failRecords(func(ev *schemas.Event) error {
+		if ev.Process == processOf(two) {
+			return schemas.Errorf(schemas.CodeUnavailable, "no space left")
+		}
+		return nil
+	}))
 	one, three := message("1", "1"), message("3", "3")
-	first := c.send(one)
-	c.awaitType(processOf(one), schemas.TypeProcessStarted)
+	first := c.start(one)
 	_, answers := w.deliver(two, false, 1)
-	wantFields(t, c.terminal(answers), schemas.Result{Error: coded(schemas.CodeUnavailable)})
+	wantFields(t, c.terminal(answers), failed(schemas.CodeUnavailable))
 	third := c.send(three)
 	c.wantRecords(processOf(three), schemas.TypeProcessAccepted)
 	c.file("go-3")
@@ -243,35 +208,21 @@ func TestUnacceptedMessagePassesItsTurnOn(t *testing.T) {
 
 // A sandbox that cannot be created rejects the message with the cause; the next message tries again.
 func TestMessageWithoutASandboxIsRejected(t *testing.T) {
-	c, h := newCell(t), &hooks{}
-	h.set(func(_ context.Context, data schemas.HookData, _ string, _ func(context.Context, []string, []byte) error) ([]string, error) {
-		if data.Phase == schemas.PhaseColdStart {
-			return []string{"pull"}, schemas.Errorf(schemas.CodeUnavailable, "the store is away")
-		}
-		return nil, nil
-	})
-	c.worker("w1", talking(agent("cat"), h))
+	c, _, h := newTalk(t, agent("cat"))
+	h.set(failIn(schemas.PhaseColdStart, "pull", schemas.Errorf(schemas.CodeUnavailable, "the store is away")))
 	cmd := message("1", "one")
 	r := c.exec(cmd)
 	equal(t, "reason", r.Reason, schemas.ReasonRejected)
 	wantMessage(t, r.Error, "the store is away")
-	if got := h.sequence(cmd); got != "" {
-		t.Errorf("got = %q, want %q", got, "")
-	}
+	equal(t, "hooks", h.sequence(cmd), "")
 	h.set(nil)
 	wantFields(t, c.exec(message("2", "two")), schemas.Result{Stdout: "two"})
 }
 
 // Promises 12: a message that was rejected for a cause that may pass runs when it is sent again, and only then has its finish.
 func TestMessageRunsAfterARejectionThatMayPass(t *testing.T) {
-	c, h := newCell(t), &hooks{}
-	h.set(func(_ context.Context, data schemas.HookData, _ string, _ func(context.Context, []string, []byte) error) ([]string, error) {
-		if data.Phase == schemas.PhaseMessage {
-			return []string{"save"}, schemas.Errorf(schemas.CodeUnavailable, "the store is away")
-		}
-		return nil, nil
-	})
-	c.worker("w1", talking(agent("cat"), h))
+	c, _, h := newTalk(t, agent("cat"))
+	h.set(failIn(schemas.PhaseMessage, "save", schemas.Errorf(schemas.CodeUnavailable, "the store is away")))
 	cmd := message("1", "one")
 	wantFields(t, c.exec(cmd), schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeUnavailable)})
 	h.set(nil)
@@ -281,12 +232,11 @@ func TestMessageRunsAfterARejectionThatMayPass(t *testing.T) {
 
 // A session is not idle until the last hook of its messages has ended.
 func TestSessionIsInUseUntilTheLastHookEnds(t *testing.T) {
-	c, h := newCell(t), &hooks{}
 	recipe := agent("cat")
 	recipe.Session.IdleTimeoutMS = 1
-	w := c.worker("w1", func(cfg *processor.Config) { cfg.SweepEvery = time.Hour }, talking(recipe, h))
+	c, w, h := newTalk(t, recipe, func(cfg *processor.Config) { cfg.SweepEvery = time.Hour })
 	begun, release := make(chan struct{}), make(chan struct{})
-	h.set(func(_ context.Context, data schemas.HookData, _ string, _ func(context.Context, []string, []byte) error) ([]string, error) {
+	h.set(func(_ context.Context, data schemas.HookData, _ string, _ hookExec) ([]string, error) {
 		if data.Phase == schemas.PhaseStreamFinish {
 			close(begun)
 			<-release
@@ -297,9 +247,7 @@ func TestSessionIsInUseUntilTheLastHookEnds(t *testing.T) {
 	c.exec(cmd)
 	<-begun
 	w.expireIdle(c.ctx)
-	if s := c.session(); s.State == "" {
-		t.Error("the session has no state, want one in use")
-	}
+	equal(t, "the session is in use", c.session().State != "", true)
 	close(release)
 	c.streamFinish(cmd)
 }

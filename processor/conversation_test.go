@@ -66,10 +66,18 @@ func (h *hooks) sequence(cmds ...*schemas.Command) string {
 }
 
 // set changes what the hooks do.
-func (h *hooks) set(do func(context.Context, schemas.HookData, string, func(context.Context, []string, []byte) error) ([]string, error)) {
+func (h *hooks) set(do hookFunc) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.do = do
+}
+
+// newTalk starts a cell with the worker w1, a template and hooks.
+func newTalk(t testing.TB, recipe *schemas.Template, edit ...func(*processor.Config)) (*cell, *rig, *hooks) {
+	t.Helper()
+	h := &hooks{}
+	c, w := newRig(t, append(edit, talking(recipe, h))...)
+	return c, w, h
 }
 
 // talking configures a worker with a template and these hooks.
@@ -81,11 +89,9 @@ func talking(t *schemas.Template, h *hooks) func(*processor.Config) {
 }
 
 func TestMessagesOfAThreadAreAnsweredInOrder(t *testing.T) {
-	c, h := newCell(t), &hooks{}
-	c.worker("w1", talking(held(":"), h))
+	c, _, h := newTalk(t, held(":"))
 	one, two, three := message("1", "1"), message("2", "2"), message("3", "3")
-	first := c.send(one)
-	c.awaitType(processOf(one), schemas.TypeProcessStarted)
+	first := c.start(one)
 	second, third := c.send(two), c.send(three)
 	c.wantRecords(processOf(two), schemas.TypeProcessAccepted)
 	for _, name := range []string{"go-3", "go-2", "go-1"} {
@@ -97,19 +103,13 @@ func TestMessagesOfAThreadAreAnsweredInOrder(t *testing.T) {
 		}
 	}
 	c.streamFinish(three)
-	if got := c.read("order"); got != "begin 1\nend 1\nbegin 2\nend 2\nbegin 3\nend 3\n" {
-		t.Errorf("got = %q, want %q", got, "begin 1\nend 1\nbegin 2\nend 2\nbegin 3\nend 3\n")
-	}
-	if got := h.sequence(one, two, three); got != "message 1, stream_finish 1, message 2, stream_finish 2, message 3, stream_finish 3" {
-		t.Errorf("got = %q, want %q", got, "message 1, stream_finish 1, message 2, stream_finish 2, message 3, stream_finish 3")
-	}
+	equal(t, "order", c.read("order"), "begin 1\nend 1\nbegin 2\nend 2\nbegin 3\nend 3\n")
+	equal(t, "hooks", h.sequence(one, two, three), "message 1, stream_finish 1, message 2, stream_finish 2, message 3, stream_finish 3")
 	// Messages of another thread do not wait for this one's.
 	slow, other := message("slow", "slow"), message("other", "1")
 	other.Thread = "t2"
-	call := c.send(slow)
-	c.awaitType(processOf(slow), schemas.TypeProcessStarted)
-	elsewhere := c.send(other)
-	c.awaitType(processOf(other), schemas.TypeProcessStarted)
+	call := c.start(slow)
+	elsewhere := c.start(other)
 	c.must(os.WriteFile(filepath.Join(c.dir, "workspaces", schemas.DefaultTenant, "t2", "go-1"), nil, 0o600))
 	c.end(elsewhere)
 	c.file("go-slow")
@@ -126,11 +126,9 @@ func TestKillEndsAQueuedMessageAtOnce(t *testing.T) {
 		{"SIGTERM", schemas.Control{Signal: &schemas.SignalRequest{Signal: "SIGTERM"}}},
 	} {
 		t.Run(k.name, func(t *testing.T) {
-			c, h := newCell(t), &hooks{}
-			w := c.worker("w1", talking(held(":"), h))
+			c, w, h := newTalk(t, held(":"))
 			one, two, three := message("1", "1"), message("2", "2"), message("3", "3")
-			first := c.send(one)
-			c.awaitType(processOf(one), schemas.TypeProcessStarted)
+			first := c.start(one)
 			second, third := c.send(two), c.send(three)
 			c.must(w.control(processOf(three), schemas.Control{Signal: &schemas.SignalRequest{Signal: "SIGCONT"}}))
 			c.must(w.control(processOf(two), k.ctl))
@@ -146,43 +144,33 @@ func TestKillEndsAQueuedMessageAtOnce(t *testing.T) {
 				wantFields(t, r, schemas.Result{Success: true})
 			}
 			c.streamFinish(three)
-			if got := h.sequence(one, two, three); got != "message 1, stream_finish 1, message 3, stream_finish 3" {
-				t.Errorf("got = %q, want %q", got, "message 1, stream_finish 1, message 3, stream_finish 3")
-			}
+			equal(t, "hooks", h.sequence(one, two, three), "message 1, stream_finish 1, message 3, stream_finish 3")
 		})
 	}
 }
 
 func TestKillEndsTheWholeTreeOfAnAgent(t *testing.T) {
-	c, h := newCell(t), &hooks{}
-	w := c.worker("w1", talking(agent(`trap "" TERM; echo part; (sleep 0.5; echo late >late) & echo on; wait; sleep 300`), h))
+	c, w, h := newTalk(t, agent(`trap "" TERM; echo part; (sleep 0.5; echo late >late) & echo on; wait; sleep 300`))
 	cmd := message("k", "hello")
-	call := c.send(cmd)
-	c.output(processOf(cmd), "on")
+	call := c.start(cmd, "on")
 	c.must(w.control(processOf(cmd), schemas.Control{Kill: &schemas.KillRequest{}}))
 	wantFields(t, c.end(call), schemas.Result{Reason: schemas.ReasonKilled, ExitCode: 137, Stdout: "part\non\n"})
 	f := c.streamFinish(cmd)
 	wantFields(t, f, schemas.StreamFinish{Reason: schemas.ReasonKilled, Process: processOf(cmd)})
 	equal(t, "failed hooks", len(f.Failed), 0)
-	calls := h.of(schemas.PhaseStreamFinish)
-	if len(calls) != 1 {
-		t.Fatalf("stream_finish ran %d times, want once", len(calls))
-	}
-	wantFields(t, calls[0].data.Message, schemas.Message{Text: "part\non\n", Reason: schemas.ReasonKilled, ExitCode: 137})
-	if calls[0].data.Sandbox == nil {
-		t.Error("stream_finish got no sandbox")
-	}
+	finish := h.once(t, schemas.PhaseStreamFinish)
+	wantFields(t, finish.Message, schemas.Message{Text: "part\non\n", Reason: schemas.ReasonKilled, ExitCode: 137})
+	equal(t, "stream_finish got a sandbox", finish.Sandbox != nil, true)
 }
 
 func TestCriticalHookRejectsAMessage(t *testing.T) {
-	c, h := newCell(t), &hooks{}
-	h.set(func(_ context.Context, data schemas.HookData, _ string, _ func(context.Context, []string, []byte) error) ([]string, error) {
+	c, _, h := newTalk(t, agent("cat >>ran"))
+	h.set(func(_ context.Context, data schemas.HookData, _ string, _ hookExec) ([]string, error) {
 		if data.Phase == schemas.PhaseMessage && data.Message.Text == "bad" {
 			return []string{"moderation"}, schemas.Errorf(schemas.CodePolicyDenied, "not allowed here")
 		}
 		return nil, nil
 	})
-	c.worker("w1", talking(agent("cat >>ran"), h))
 	cmd := message("k", "bad")
 	r := c.exec(cmd)
 	wantFields(t, r, schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodePolicyDenied)})
@@ -190,20 +178,12 @@ func TestCriticalHookRejectsAMessage(t *testing.T) {
 	c.wantRecords(processOf(cmd), schemas.TypeProcessAccepted, schemas.TypeProcessRejected)
 	wantFields(t, c.streamFinish(cmd), schemas.StreamFinish{Reason: schemas.ReasonRejected})
 	wantFields(t, c.exec(message("k2", "good")), schemas.Result{Success: true})
-	if got := c.read("ran"); got != "good" {
-		t.Errorf("prompts that ran are %q, want %q", got, "good")
-	}
+	equal(t, "prompts that ran", c.read("ran"), "good")
 }
 
 func TestFailedHooksAfterAnAnswerAreReported(t *testing.T) {
-	c, h := newCell(t), &hooks{}
-	h.set(func(_ context.Context, data schemas.HookData, _ string, _ func(context.Context, []string, []byte) error) ([]string, error) {
-		if data.Phase == schemas.PhaseStreamFinish {
-			return []string{"push-workspace"}, schemas.Errorf(schemas.CodeUnavailable, "the store is away")
-		}
-		return nil, nil
-	})
-	c.worker("w1", talking(agent("cat"), h))
+	c, _, h := newTalk(t, agent("cat"))
+	h.set(failIn(schemas.PhaseStreamFinish, "push-workspace", schemas.Errorf(schemas.CodeUnavailable, "the store is away")))
 	for _, key := range []string{"k1", "k2"} {
 		cmd := message(key, "hello")
 		wantFields(t, c.exec(cmd), schemas.Result{Success: true, Stdout: "hello"})
@@ -228,26 +208,17 @@ func TestPromptIsAnArgumentOrStdin(t *testing.T) {
 		{"neither", []string{"sh", "x"}, &no, "<x>"},
 	} {
 		t.Run(k.name, func(t *testing.T) {
-			c, h := newCell(t), &hooks{}
 			recipe := agent(script, k.args...)
 			recipe.Agent.Stdin = k.stdin
-			c.worker("w1", talking(recipe, h))
+			c, _, h := newTalk(t, recipe)
 			cmd := message("k", prompt)
 			r := c.exec(cmd)
 			wantFields(t, r, schemas.Result{Stdout: k.want})
 			// The record has the template's command; the prompt is in the message history.
-			if got := strings.Join(r.Args[2:], " "); got != strings.Join(k.args, " ") {
-				t.Errorf("recorded arguments are %q, want %q", got, k.args)
-			}
-			calls := h.of(schemas.PhaseMessage)
-			if len(calls) != 1 {
-				t.Fatalf("the message hooks ran %d times, want once", len(calls))
-			}
-			m := calls[0].data.Message
+			testkit.Equal(t, "recorded arguments", r.Args[2:], k.args)
+			m := h.once(t, schemas.PhaseMessage).Message
 			wantFields(t, m, schemas.Message{Text: prompt, Role: schemas.RoleUser, User: "ann", Template: "agent", Process: r.Process, Thread: "t"})
-			if m.Session == "" {
-				t.Error("the message has no session")
-			}
+			equal(t, "the message has a session", m.Session != "", true)
 		})
 	}
 }
@@ -258,10 +229,9 @@ func TestAgentTimeout(t *testing.T) {
 		template, request int64
 	}{{"the template's", 200, 0}, {"the message's", 3_600_000, 200}} {
 		t.Run(k.name, func(t *testing.T) {
-			c, h := newCell(t), &hooks{}
 			recipe := agent("echo on; sleep 300")
 			recipe.Agent.TimeoutMS = k.template
-			c.worker("w1", talking(recipe, h))
+			c, _, _ := newTalk(t, recipe)
 			cmd := message("k", "hello")
 			cmd.Message.TimeoutMS = k.request
 			wantFields(t, c.exec(cmd), schemas.Result{Reason: schemas.ReasonTimedOut, ExitCode: 124})
@@ -271,13 +241,12 @@ func TestAgentTimeout(t *testing.T) {
 }
 
 func TestTemplateWithoutAnAgentRefusesMessages(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1", with(&schemas.Template{Name: "agent"}))
+	c, w := newRig(t, with(&schemas.Template{Name: "agent"}))
 	for _, durable := range []bool{false, true} {
 		cmd := message(fmt.Sprint(durable), "hello")
 		_, answers := w.deliver(cmd, durable, 1)
 		r := c.terminal(answers)
-		wantFields(t, r, schemas.Result{Error: coded(schemas.CodeInvalidArgument)})
+		wantFields(t, r, failed(schemas.CodeInvalidArgument))
 		wantMessage(t, r.Error, "agent")
 		equal(t, "path", r.Error.Details["path"], "template")
 		if durable {
@@ -289,26 +258,18 @@ func TestTemplateWithoutAnAgentRefusesMessages(t *testing.T) {
 }
 
 func TestMessageKeyRunsOnce(t *testing.T) {
-	c, h := newCell(t), &hooks{}
-	w := c.worker("w1", talking(held(":"), h))
+	c, w, h := newTalk(t, held(":"))
 	cmd := message("k", "1")
-	first := c.send(cmd)
-	c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
+	first := c.start(cmd)
 	_, attached := w.deliver(cmd, false, 1)
 	c.file("go-1")
 	c.end(first)
 	wantFields(t, c.terminal(attached), schemas.Result{Stdout: "answer to 1\n"})
 	c.streamFinish(cmd)
 	wantFields(t, c.exec(cmd), schemas.Result{Stdout: "answer to 1\n"})
-	if _, answers := w.deliver(message("k", "2"), false, 1); c.terminal(answers).Error.Code != schemas.CodeConflict {
-		t.Error("another prompt with the same key is not a conflict")
-	}
-	if got := h.sequence(cmd); got != "message k, stream_finish k" {
-		t.Errorf("got = %q, want %q", got, "message k, stream_finish k")
-	}
-	if got := c.read("order"); got != "begin 1\nend 1\n" {
-		t.Errorf("got = %q, want %q", got, "begin 1\nend 1\n")
-	}
+	w.wantAnswer(message("k", "2"), false, 1, schemas.ActionDead, failed(schemas.CodeConflict))
+	equal(t, "hooks", h.sequence(cmd), "message k, stream_finish k")
+	equal(t, "order", c.read("order"), "begin 1\nend 1\n")
 }
 
 func TestHooksGetTheAnswerAndItsTokens(t *testing.T) {
@@ -326,16 +287,11 @@ E`, "Hello\n", &schemas.Usage{InputTokens: 5, OutputTokens: 6}},
 		{"what is no text", `printf 'a\377\376b'; exit 3`, "a\uFFFDb", nil},
 	} {
 		t.Run(k.name, func(t *testing.T) {
-			c, h := newCell(t), &hooks{}
-			c.worker("w1", talking(agent(k.script), h))
+			c, _, h := newTalk(t, agent(k.script))
 			cmd := message("k", "hello")
 			r := c.exec(cmd)
 			f := c.streamFinish(cmd)
-			calls := h.of(schemas.PhaseStreamFinish)
-			if len(calls) != 1 {
-				t.Fatalf("stream_finish ran %d times, want once", len(calls))
-			}
-			data := calls[0].data
+			data := h.once(t, schemas.PhaseStreamFinish)
 			m := data.Message
 			wantFields(t, m, schemas.Message{Text: k.text, Role: schemas.RoleAgent, User: "ann", Template: "agent", Reason: r.Reason})
 			equal(t, "truncated", m.Truncated, false)
@@ -350,14 +306,13 @@ E`, "Hello\n", &schemas.Usage{InputTokens: 5, OutputTokens: 6}},
 }
 
 func TestLongAnswerIsTruncated(t *testing.T) {
-	c, h := newCell(t), &hooks{}
-	c.worker("w1", talking(agent(fmt.Sprintf("yes | head -c %d", schemas.MaxPromptBytes+1)), h))
+	c, _, h := newTalk(t, agent(fmt.Sprintf("yes | head -c %d", schemas.MaxPromptBytes+1)))
 	cmd := message("k", "hello")
 	wantFields(t, c.exec(cmd), schemas.Result{StdoutBytes: schemas.MaxPromptBytes + 1})
 	c.streamFinish(cmd)
-	if m := h.of(schemas.PhaseStreamFinish)[0].data.Message; !m.Truncated || len(m.Text) != schemas.MaxPromptBytes {
-		t.Errorf("the text has %d bytes, truncated = %v; want %d and true", len(m.Text), m.Truncated, schemas.MaxPromptBytes)
-	}
+	m := h.once(t, schemas.PhaseStreamFinish).Message
+	equal(t, "truncated", m.Truncated, true)
+	equal(t, "bytes of the text", len(m.Text), schemas.MaxPromptBytes)
 }
 
 // The template's agent.output decides how the agent's output is parsed: the text before the JSON line hides it unless jsonl is set.
@@ -367,16 +322,13 @@ func TestMessageUsesTemplateOutput(t *testing.T) {
 		"": "loading\n" + jsonLine, schemas.OutputText: "loading\n" + jsonLine, schemas.OutputJSONLines: "loading\nHello\n",
 	} {
 		t.Run(output, func(t *testing.T) {
-			c, h := newCell(t), &hooks{}
 			template := agent("cat <<'E'\nloading\n" + jsonLine + "E")
 			template.Agent.Output = output
-			c.worker("w1", talking(template, h))
+			c, _, h := newTalk(t, template)
 			cmd := message("k", "hello")
 			c.exec(cmd)
 			c.streamFinish(cmd)
-			if got := h.of(schemas.PhaseStreamFinish)[0].data.Message.Text; got != want {
-				t.Errorf("text = %q, want %q", got, want)
-			}
+			equal(t, "text", h.once(t, schemas.PhaseStreamFinish).Message.Text, want)
 		})
 	}
 }

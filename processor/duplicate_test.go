@@ -12,8 +12,7 @@ import (
 )
 
 func TestKeyRunsOnceAndReplaysItsResult(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	cmd := command("k", sh("echo $$; echo ran >>ran; wc -l <ran"))
 	first := c.exec(cmd)
 	for _, durable := range []bool{false, true} {
@@ -27,20 +26,15 @@ func TestKeyRunsOnceAndReplaysItsResult(t *testing.T) {
 	// Another command with the same key is a conflict, and the first result stays.
 	other := command("k", sh("echo other"))
 	for _, durable := range []bool{false, true} {
-		v, answers := w.deliver(other, durable, 1)
-		equal(t, "action", v.Action, schemas.ActionDead)
-		wantFields(t, c.terminal(answers), schemas.Result{Error: coded(schemas.CodeConflict)})
+		w.wantAnswer(other, durable, 1, schemas.ActionDead, failed(schemas.CodeConflict))
 	}
-	if strings.Contains(w.log.raw.String(), `"k\"`) {
-		t.Error("the log holds a key")
-	}
+	equal(t, "the log holds a key", strings.Contains(w.log.raw.String(), `"k\"`), false)
 	wantFields(t, c.exec(cmd), schemas.Result{Stdout: first.Stdout})
 	c.wantRecords(first.Process, schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)
 }
 
 func TestKeyRunsOnceForConcurrentCallersOnBothPaths(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	for _, key := range []string{"a", "b", "c", "d"} {
 		cmd := command(key, sh("echo ran >>ran-"+key+"; wc -l <ran-"+key))
 		other := command(key, sh("echo other"))
@@ -87,25 +81,20 @@ func TestKeyRunsOnceForConcurrentCallersOnBothPaths(t *testing.T) {
 }
 
 func TestAttachIsAnsweredAtOnce(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	e := sh("echo on; read line; echo got $line")
 	e.StdinOpen = true
 	cmd := command("k", e)
 	first := c.send(cmd)
 	c.output(first.Process(), "on")
 	second := c.send(cmd)
-	if second.Queued() {
-		t.Error("a command of a running process is queued")
-	}
+	equal(t, "command of a running process is queued", second.Queued(), false)
 	if ev, err := second.Next(c.ctx); err != nil || ev.Type != schemas.TypeProcessAccepted {
 		t.Fatalf("first answer = %v, error %v; want accepted", ev, err)
 	}
 	v, answers := w.deliver(cmd, true, 1)
 	equal(t, "action", v.Action, schemas.ActionDone)
-	v, refused := w.deliver(command("k", sh("echo other")), false, 1)
-	equal(t, "action", v.Action, schemas.ActionDead)
-	wantFields(t, c.terminal(refused), schemas.Result{Error: coded(schemas.CodeConflict)})
+	w.wantAnswer(command("k", sh("echo other")), false, 1, schemas.ActionDead, failed(schemas.CodeConflict))
 	c.must(c.conn.WriteStdin(c.ctx, schemas.ProcessRef{Tenant: "default", Thread: "t", Process: first.Process()}, 0, []byte("it\n"), true))
 	for _, r := range []*schemas.Result{c.end(first), c.end(second), c.terminal(answers)} {
 		wantFields(t, r, schemas.Result{Stdout: "on\ngot it\n"})
@@ -113,16 +102,13 @@ func TestAttachIsAnsweredAtOnce(t *testing.T) {
 }
 
 func TestReplayAfterAWorkerRestart(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	cmd := command("k", sh("echo $$"))
 	first := c.exec(cmd)
 	w.stop()
 	w = c.worker("w1")
 	wantFields(t, c.exec(cmd), schemas.Result{Stdout: first.Stdout})
-	v, answers := w.deliver(command("k", sh("echo other")), true, 1)
-	equal(t, "action", v.Action, schemas.ActionDead)
-	wantFields(t, c.terminal(answers), schemas.Result{Error: coded(schemas.CodeConflict)})
+	w.wantAnswer(command("k", sh("echo other")), true, 1, schemas.ActionDead, failed(schemas.CodeConflict))
 	// A new owner has a new epoch, in the same session.
 	s, _, err := c.conn.Session(c.ctx, schemas.DefaultTenant, "t")
 	c.must(err)
@@ -132,8 +118,7 @@ func TestReplayAfterAWorkerRestart(t *testing.T) {
 
 // Promises 7: without a worker, the record of a key is no answer to another command.
 func TestUsedKeyIsAConflictWithoutAWorker(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	c.exec(command("k", sh("echo first")))
 	w.stop()
 	_, err := c.conn.Send(c.ctx, schemas.DefaultTenant, command("k", sh("echo second")))
@@ -143,8 +128,7 @@ func TestUsedKeyIsAConflictWithoutAWorker(t *testing.T) {
 
 // Promises 12: a command that was rejected for a cause that may pass runs when it is sent again. What has run does not.
 func TestRejectionThatMayPassIsNotReplayed(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	w.provider.create = func(context.Context, sandbox.Spec) (sandbox.Sandbox, error) {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "the store is away")
 	}
@@ -162,7 +146,7 @@ func TestRejectionThatMayPassIsNotReplayed(t *testing.T) {
 	wantFields(t, c.terminal(answers), rejected)
 	c.wantRecords(processOf(cmd), again...)
 	// Another command of the key is a conflict.
-	wantFields(t, c.exec(command("k", sh("echo other"))), schemas.Result{Error: coded(schemas.CodeConflict)})
+	wantFields(t, c.exec(command("k", sh("echo other"))), failed(schemas.CodeConflict))
 	// Without a worker the command waits for one: the rejection is no answer to it.
 	w.stop()
 	call := c.send(cmd)

@@ -1,21 +1,19 @@
 package processor_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
 func TestMaxLifetimeEndsRunningProcesses(t *testing.T) {
-	c := newCell(t)
-	c.worker("w1", soon, func(cfg *processor.Config) { cfg.StopGrace = time.Millisecond })
-	_, err := c.place(schemas.PlaceRequest{MaxLifetimeMS: 500})
-	c.must(err)
+	c, _ := newRig(t, soon, func(cfg *processor.Config) { cfg.StopGrace = time.Millisecond })
+	c.must(errorOf(c.place(schemas.PlaceRequest{MaxLifetimeMS: 500})))
 	call := c.send(command("k", sh("sleep 300")))
 	if r := c.end(call); r.Reason != schemas.ReasonKilled && r.Reason != schemas.ReasonRejected {
 		t.Fatalf("reason = %s, want killed or rejected", r.Reason)
@@ -24,10 +22,8 @@ func TestMaxLifetimeEndsRunningProcesses(t *testing.T) {
 }
 
 func TestRenewExtendsTheExpiry(t *testing.T) {
-	c := newCell(t)
-	c.worker("w1")
-	_, err := c.place(schemas.PlaceRequest{})
-	c.must(err)
+	c, _ := newRig(t)
+	c.must(errorOf(c.place(schemas.PlaceRequest{})))
 	before := c.session()
 	s, err := c.conn.RenewSession(c.ctx, schemas.DefaultTenant, "t", schemas.RenewRequest{IdleTimeoutMS: 3_600_000})
 	c.must(err)
@@ -40,12 +36,9 @@ func TestRenewExtendsTheExpiry(t *testing.T) {
 	stored := c.session()
 	equal(t, "stored expiry", stored.Expires, s.Expires)
 	equal(t, "stored idle timeout", stored.IdleTimeoutMS, 3_600_000)
-	if _, err := c.conn.RenewSession(c.ctx, schemas.DefaultTenant, "t", schemas.RenewRequest{Session: "another"}); !errors.Is(err, schemas.ErrSessionExpired) {
-		t.Fatalf("error = %v, want %v", err, schemas.ErrSessionExpired)
-	}
-	if _, err := c.conn.RenewSession(c.ctx, schemas.DefaultTenant, "none", schemas.RenewRequest{}); !errors.Is(err, schemas.ErrNotFound) {
-		t.Fatalf("error = %v, want %v", err, schemas.ErrNotFound)
-	}
+	_, err = c.conn.RenewSession(c.ctx, schemas.DefaultTenant, "t", schemas.RenewRequest{Session: "another"})
+	testkit.WantCode(t, err, schemas.CodeSessionExpired)
+	testkit.WantCode(t, errorOf(c.conn.RenewSession(c.ctx, schemas.DefaultTenant, "none", schemas.RenewRequest{})), schemas.CodeNotFound)
 }
 
 func TestParkedSessionResumesWithItsWorkspace(t *testing.T) {
@@ -58,19 +51,13 @@ func TestParkedSessionResumesWithItsWorkspace(t *testing.T) {
 	wantFields(t, c.session(), schemas.Session{Parked: true, State: schemas.SandboxCompleted})
 	<-w.provider.sandboxes()[0].Done()
 	wantFields(t, c.exec(command("k2", sh("cat file"))), schemas.Result{Stdout: "kept\n", Epoch: 1})
-	if n := len(h.of(schemas.PhaseColdStart)); n != 1 {
-		t.Fatalf("%d cold starts, want 1", n)
-	}
-	if n := len(w.provider.sandboxes()); n != 2 {
-		t.Fatalf("%d sandboxes, want 2", n)
-	}
+	equal(t, "number of cold starts", len(h.of(schemas.PhaseColdStart)), 1)
+	equal(t, "number of sandboxes", len(w.provider.sandboxes()), 2)
 }
 
 func TestSessionIsUnchangedAfterARestart(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
-	_, err := c.place(schemas.PlaceRequest{User: "ann", Tags: map[string]string{"a": "b"}, Start: true})
-	c.must(err)
+	c, w := newRig(t)
+	c.must(errorOf(c.place(schemas.PlaceRequest{User: "ann", Tags: map[string]string{"a": "b"}, Start: true})))
 	c.exec(command("k", sh(":")))
 	w.Sessions().Find("default", "t").Flush(c.ctx)
 	before := c.session()
@@ -85,11 +72,9 @@ func TestSessionIsUnchangedAfterARestart(t *testing.T) {
 }
 
 func TestWorkerEndsExpiredSessionsOfADeadWorker(t *testing.T) {
-	c := newCell(t)
-	dead := c.worker("w1", hasty)
+	c, dead := newRig(t, hasty)
 	for _, thread := range []string{"t", "own"} {
-		_, err := c.place(schemas.PlaceRequest{Thread: thread, IdleTimeoutMS: 1})
-		c.must(err)
+		c.must(errorOf(c.place(schemas.PlaceRequest{Thread: thread, IdleTimeoutMS: 1})))
 	}
 	dead.die()
 	often := func(cfg *processor.Config) { cfg.OrphansEvery = 20 * time.Millisecond }
@@ -102,8 +87,7 @@ func TestNextIncarnationEndsItsExpiredSessions(t *testing.T) {
 	store := t.TempDir()
 	h := &hooks{do: pushed(store)}
 	dead := c.worker("w1", hasty, func(cfg *processor.Config) { cfg.Hooks = h })
-	_, err := c.place(schemas.PlaceRequest{IdleTimeoutMS: 1000})
-	c.must(err)
+	c.must(errorOf(c.place(schemas.PlaceRequest{IdleTimeoutMS: 1000})))
 	c.exec(command("k", sh("echo unsaved >file")))
 	dead.die()
 	c.worker("w1", func(cfg *processor.Config) { cfg.Hooks, cfg.OrphansEvery = h, 20*time.Millisecond })
@@ -114,18 +98,14 @@ func TestNextIncarnationEndsItsExpiredSessions(t *testing.T) {
 }
 
 func TestCommandDoesNotUseAnExpiredSession(t *testing.T) {
-	c := newCell(t)
-	dead := c.worker("w1", hasty)
-	_, err := c.place(schemas.PlaceRequest{IdleTimeoutMS: 1})
-	c.must(err)
+	c, dead := newRig(t, hasty)
+	c.must(errorOf(c.place(schemas.PlaceRequest{IdleTimeoutMS: 1})))
 	was := c.session()
 	dead.die()
 	c.worker("w1")
 	bound := command("bound", sh(":"))
 	bound.Session = was.ID
-	if _, err := c.conn.Send(c.ctx, schemas.DefaultTenant, bound); !errors.Is(err, schemas.ErrSessionExpired) {
-		t.Fatalf("error = %v, want %v", err, schemas.ErrSessionExpired)
-	}
+	testkit.WantCode(t, errorOf(c.conn.Send(c.ctx, schemas.DefaultTenant, bound)), schemas.CodeSessionExpired)
 	wantFields(t, c.exec(command("k", sh(":"))), schemas.Result{Epoch: 1})
 	if s := c.session(); s.ID == was.ID {
 		t.Fatalf("session %s is still there, want a new one", s.ID)
@@ -154,8 +134,7 @@ func TestShutdownHandsThreadsOverWithTheirWorkspaces(t *testing.T) {
 }
 
 func TestSandboxThatEndsByItselfIsReportedAndReplaced(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	c.exec(command("k1", sh(":")))
 	c.must(w.provider.sandboxes()[0].Terminate(c.ctx, 0))
 	c.awaitEvent(schemas.TypeSandboxCompleted)

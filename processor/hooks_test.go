@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"testing"
 
 	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/schemas"
@@ -13,7 +14,6 @@ import (
 // templates are templates by name.
 type templates map[string]*schemas.Template
 
-// Template returns one, or not_found.
 func (r templates) Template(name string) (*schemas.Template, error) {
 	if name == "" {
 		name = "default"
@@ -36,7 +36,6 @@ func with(list ...*schemas.Template) func(*processor.Config) {
 // denies is a policy that refuses one program.
 type denies string
 
-// Check refuses it.
 func (d denies) Check(_ *schemas.Template, command string, _ []string) error {
 	if command == string(d) {
 		return schemas.Errorf(schemas.CodePolicyDenied, "%s: denied by %q", command, string(d))
@@ -50,16 +49,31 @@ type ran struct {
 	dir  string
 }
 
+// hookExec runs a command in the sandbox.
+type hookExec = func(ctx context.Context, command []string, stdin []byte) error
+
+// hookFunc is what the hooks of a test do. It returns the names of those that failed.
+type hookFunc func(ctx context.Context, data schemas.HookData, dir string, exec hookExec) ([]string, error)
+
+// failIn makes one hook fail in a phase, and the phase too unless err is nil.
+func failIn(phase schemas.Phase, hook string, err error) hookFunc {
+	return func(_ context.Context, data schemas.HookData, _ string, _ hookExec) ([]string, error) {
+		if data.Phase == phase {
+			return []string{hook}, err
+		}
+		return nil, nil
+	}
+}
+
 // hooks record their calls, and call the test's function.
 type hooks struct {
-	do func(ctx context.Context, data schemas.HookData, dir string, exec func(context.Context, []string, []byte) error) ([]string, error)
+	do hookFunc
 
 	mu    sync.Mutex
 	calls []ran
 }
 
-// Run records the call.
-func (h *hooks) Run(ctx context.Context, _ *schemas.Template, data schemas.HookData, dir string, exec func(context.Context, []string, []byte) error) ([]string, error) {
+func (h *hooks) Run(ctx context.Context, _ *schemas.Template, data schemas.HookData, dir string, exec hookExec) ([]string, error) {
 	h.mu.Lock()
 	h.calls = append(h.calls, ran{data, dir})
 	do := h.do
@@ -81,9 +95,19 @@ func (h *hooks) of(phase schemas.Phase) (out []ran) {
 	return out
 }
 
+// once returns the data of a phase's only call.
+func (h *hooks) once(tb testing.TB, phase schemas.Phase) schemas.HookData {
+	tb.Helper()
+	calls := h.of(phase)
+	if len(calls) != 1 {
+		tb.Fatalf("phase %s ran %d times, want once", phase, len(calls))
+	}
+	return calls[0].data
+}
+
 // pushed is a workspace store: cold_start pulls from it, terminate pushes to it.
-func pushed(store string) func(context.Context, schemas.HookData, string, func(context.Context, []string, []byte) error) ([]string, error) {
-	return func(_ context.Context, data schemas.HookData, dir string, _ func(context.Context, []string, []byte) error) ([]string, error) {
+func pushed(store string) hookFunc {
+	return func(_ context.Context, data schemas.HookData, dir string, _ hookExec) ([]string, error) {
 		from, to := filepath.Join(store, data.Conversation.Thread), filepath.Join(dir, "file")
 		if data.Phase == schemas.PhaseTerminate {
 			from, to = to, from

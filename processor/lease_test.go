@@ -2,11 +2,12 @@ package processor_test
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/processor/internal/work"
 	"github.com/sluice-dev/sluice/schemas"
@@ -22,8 +23,7 @@ func hasty(cfg *processor.Config) {
 }
 
 func TestFencedWorkerKillsAndPublishesNothing(t *testing.T) {
-	c := newCell(t)
-	zombie := c.worker("w1")
+	c, zombie := newRig(t)
 	cmd := command("k", sh("echo on; exec sleep 300"))
 	call := c.send(cmd)
 	process := processOf(cmd)
@@ -37,9 +37,7 @@ func TestFencedWorkerKillsAndPublishesNothing(t *testing.T) {
 	v, answers := zombie.deliver(command("k2", sh(":")), true, 1)
 	equal(t, "action of a durable command", v.Action, schemas.ActionRetry)
 	equal(t, "answers", len(answers), 0)
-	v, answers = zombie.deliver(command("k2", sh(":")), false, 1)
-	equal(t, "action of a fast command", v.Action, schemas.ActionRetry)
-	wantFields(t, c.terminal(answers), schemas.Result{Error: coded(schemas.CodeUnavailable)})
+	zombie.wantAnswer(command("k2", sh(":")), false, 1, schemas.ActionRetry, failed(schemas.CodeUnavailable))
 	zombie.Publisher().Publish(c.ctx, zombie.Publisher().Event(schemas.TypeSessionExpired, "default", "t", "", "", nil))
 
 	// The next owner answers the callers that wait.
@@ -47,38 +45,23 @@ func TestFencedWorkerKillsAndPublishesNothing(t *testing.T) {
 	next := c.worker("w2", soon)
 	r := c.end(call)
 	wantFields(t, r, schemas.Result{Reason: schemas.ReasonLost, Worker: "w1", StdoutBytes: 3})
-	if r.Log == nil {
-		t.Error("the result has no log range")
-	}
+	equal(t, "the result has a log range", r.Log != nil, true)
 	// The zombie cannot add a record.
 	_, err := zombie.conn.Append(c.ctx, zombie.Publisher().Event(schemas.TypeProcessExited, "default", "t", "", process, &schemas.Result{}), started.Seq)
-	if !errors.Is(err, schemas.ErrConflict) {
-		t.Fatalf("record of the fenced worker: error %v, want conflict", err)
-	}
+	testkit.WantCode(t, err, schemas.CodeConflict)
 	c.wantRecords(process, schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessLost)
 	// The zombie is still subscribed; the new owner has the session.
-	v, answers = next.deliver(command("k3", sh("echo two")), false, 1)
-	equal(t, "action", v.Action, schemas.ActionDone)
-	wantFields(t, c.terminal(answers), schemas.Result{Stdout: "two\n", Worker: "w2", Epoch: 2})
-	if _, err := c.conn.ReadEvents(c.ctx, events.Filter{}, 1, func(ev *schemas.Event) error {
-		if ev.Type == schemas.TypeSessionExpired {
-			t.Error("the fenced worker published an event")
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	next.wantAnswer(command("k3", sh("echo two")), false, 1, schemas.ActionDone, schemas.Result{Stdout: "two\n", Worker: "w2", Epoch: 2})
+	equal(t, "the fenced worker published an event", slices.Contains(c.eventTypes("t"), schemas.TypeSessionExpired), false)
 }
 
 // idleNow reports whether every accepted process has ended.
 func (r *rig) idleNow() bool { return r.Runs().Len() == 0 }
 
 func TestTakenLeaseFencesItsWorker(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	cmd := command("k", sh("echo on; exec sleep 300"))
-	c.send(cmd)
-	c.output(processOf(cmd), "on")
+	c.start(cmd, "on")
 	// Another incarnation takes the lease: the next renewal of the old one fails.
 	taken := c.takeLease("w1")
 	select {
@@ -86,9 +69,7 @@ func TestTakenLeaseFencesItsWorker(t *testing.T) {
 	case <-c.ctx.Done():
 		t.Fatal("the worker still runs, want it to end")
 	}
-	if !errors.Is(w.err, schemas.ErrLost) {
-		t.Fatal(w.err)
-	}
+	testkit.WantCode(t, w.err, schemas.CodeLost)
 	c.wantRecords(processOf(cmd), schemas.TypeProcessAccepted, schemas.TypeProcessStarted)
 	if w.provider.sandboxes()[0] != nil {
 		<-w.provider.sandboxes()[0].Done()
@@ -106,8 +87,7 @@ func TestTakenLeaseFencesItsWorker(t *testing.T) {
 }
 
 func TestWorkerReportsProcessesOfADeadWorkerAsLost(t *testing.T) {
-	c := newCell(t)
-	dead := c.worker("w1", hasty)
+	c, dead := newRig(t, hasty)
 	one, two := command("k1", sh("echo one; exec sleep 300")), command("k2", sh("echo two >&2; exec sleep 300"))
 	first, second := c.send(one), c.send(two)
 	c.output(processOf(one), "one")
@@ -125,8 +105,7 @@ func TestWorkerReportsProcessesOfADeadWorkerAsLost(t *testing.T) {
 	// Recorded ends stay, and the dead worker is unregistered.
 	c.wantRecords(ended.Process, schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)
 	for {
-		workers, err := c.conn.Workers(c.ctx)
-		c.must(err)
+		workers := c.workers()
 		if len(workers) == 1 && workers[0].ID == "w2" {
 			break
 		}
@@ -140,15 +119,12 @@ func TestWorkerReportsProcessesOfADeadWorkerAsLost(t *testing.T) {
 }
 
 func TestNextOwnerAnswersKeysOfADeadWorker(t *testing.T) {
-	c := newCell(t)
-	dead := c.worker("w1", hasty)
+	c, dead := newRig(t, hasty)
 	never, safe := command("never", sh("echo on; exec sleep 300")), sh("test -e ran || { touch ran; echo on; exec sleep 300; }")
 	safe.Retry = schemas.RetrySafe
 	again := command("safe", safe)
 	for _, cmd := range []*schemas.Command{never, again} {
-		c.send(cmd)
-		c.output(processOf(cmd), "on")
-		c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
+		c.start(cmd, "on")
 	}
 	dead.die()
 	// The next worker does not sweep: the repeated command finds the loss.
@@ -170,9 +146,7 @@ func TestThreadHasOneOwner(t *testing.T) {
 	v, _ := other.deliver(command("k1", sh(":")), true, 1)
 	equal(t, "v.Action", v.Action, schemas.ActionForward)
 	equal(t, "v.To", v.To, owner.Config().Worker)
-	v, answers := other.deliver(command("k1", sh(":")), false, 1)
-	equal(t, "action", v.Action, schemas.ActionRetry)
-	wantFields(t, c.terminal(answers), schemas.Result{Error: coded(schemas.CodeUnavailable)})
+	other.wantAnswer(command("k1", sh(":")), false, 1, schemas.ActionRetry, failed(schemas.CodeUnavailable))
 	p := other.HandlePlace(c.ctx, "default", schemas.PlaceRequest{Thread: "t"})
 	equal(t, "worker", p.Worker, owner.Config().Worker)
 	equal(t, "error", p.Error, nil)

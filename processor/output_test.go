@@ -19,7 +19,6 @@ type smallStore struct {
 
 var errFull = schemas.Errorf(schemas.CodeLimitExceeded, "no space left")
 
-// Write stores what fits.
 func (s *smallStore) Write(stream schemas.Stream, offset int64, p []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,8 +46,7 @@ func (s *smallStore) Close() (*schemas.LogRange, error) {
 
 func TestUnstorableOutputEndsTheProcessWithAnError(t *testing.T) {
 	for _, late := range []bool{false, true} {
-		c := newCell(t)
-		w := c.worker("w1", func(cfg *processor.Config) {
+		c, w := newRig(t, func(cfg *processor.Config) {
 			open := cfg.OpenOutput
 			cfg.OpenOutput = func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) processor.Output {
 				if p.Process != processOf(command("flood", schemas.Exec{})) {
@@ -62,7 +60,7 @@ func TestUnstorableOutputEndsTheProcessWithAnError(t *testing.T) {
 			script = "head -c 300 /dev/zero"
 		}
 		r := c.exec(command("flood", sh(script)))
-		wantFields(t, r, schemas.Result{Error: coded(schemas.CodeLimitExceeded)})
+		wantFields(t, r, failed(schemas.CodeLimitExceeded))
 		if !late && (r.Reason != schemas.ReasonKilled || r.StdoutBytes == 0 || r.Stdout == "") {
 			t.Fatalf("reason = %s with %d bytes of output, %q kept; want killed with some", r.Reason, r.StdoutBytes, r.Stdout)
 		}

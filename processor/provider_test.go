@@ -2,16 +2,16 @@ package processor_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 
-	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/local"
 )
 
 // testProvider is the local provider. It records the sandboxes that it creates; a test may replace create.
 type testProvider struct {
-	real   *local.Provider
+	*local.Provider
 	dir    string
 	create func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error)
 
@@ -19,24 +19,26 @@ type testProvider struct {
 	made []sandbox.Sandbox
 }
 
-func newTestProvider(c *cell) *testProvider {
-	return testProviderIn(c, testkit.ShortDir(c.t))
-}
-
-// testProviderIn uses a folder that an earlier provider may have left.
-func testProviderIn(c *cell, dir string) *testProvider {
+// newTestProvider returns a provider in a folder that an earlier one may have left.
+func newTestProvider(c *cell, dir string) *testProvider {
 	p, err := local.New(local.Config{RunDir: dir, Warn: func(string) {}})
 	c.must(err)
-	s := &testProvider{real: p, dir: dir}
-	s.create = p.Create
+	s := &testProvider{Provider: p, dir: dir, create: p.Create}
 	c.t.Cleanup(func() { _ = p.Close() })
 	return s
 }
 
-// Name is the real provider's.
-func (s *testProvider) Name() string { return s.real.Name() }
+// hold makes the creation of sandboxes wait until release is closed. began gets a value for each one that waits.
+func (s *testProvider) hold() (began <-chan struct{}, release chan<- struct{}) {
+	create, begin, goOn := s.create, make(chan struct{}, 16), make(chan struct{})
+	s.create = func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+		begin <- struct{}{}
+		<-goOn
+		return create(ctx, spec)
+	}
+	return begin, goOn
+}
 
-// Create records what it creates.
 func (s *testProvider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	sb, err := s.create(ctx, spec)
 	if err == nil {
@@ -47,19 +49,8 @@ func (s *testProvider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.S
 	return sb, err
 }
 
-// Attach is the real provider's.
-func (s *testProvider) Attach(ctx context.Context) ([]sandbox.Attached, error) {
-	return s.real.Attach(ctx)
-}
-
-// Detach is the real provider's.
-func (s *testProvider) Detach() error { return s.real.Detach() }
-
-// Close closes the real provider.
-func (s *testProvider) Close() error { return s.real.Close() }
-
 func (s *testProvider) sandboxes() []sandbox.Sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]sandbox.Sandbox(nil), s.made...)
+	return slices.Clone(s.made)
 }

@@ -34,6 +34,17 @@ func (c *cell) queue(cmd *schemas.Command) *events.Call {
 	return call
 }
 
+// awaitNext sends the next event of a call.
+func (c *cell) awaitNext(call *events.Call) <-chan *schemas.Event {
+	next := make(chan *schemas.Event, 1)
+	go func() {
+		if ev, err := call.Next(c.ctx); err == nil {
+			next <- ev
+		}
+	}()
+	return next
+}
+
 // Promises 1: KV names an owner that has restarted and is not subscribed to its threads.
 func TestQueuedCommandsOfARestartedOwnerRunSoon(t *testing.T) {
 	const threads, commands = 10, 3
@@ -113,7 +124,6 @@ type stalling struct {
 	writing, release chan struct{}
 }
 
-// SaveSession waits the first time.
 func (s *stalling) SaveSession(ctx context.Context, v *schemas.Session, revision uint64) (uint64, error) {
 	s.once.Do(func() {
 		close(s.writing)
@@ -151,7 +161,6 @@ type attempts struct {
 	second chan string // the commands that are decided a second time
 }
 
-// Check allows everything.
 func (a *attempts) Check(_ *schemas.Template, _ string, args []string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -171,13 +180,7 @@ func TestForwardedCommandWaitsForAFullOwner(t *testing.T) {
 	tried := &attempts{counts: map[string]int{}, second: make(chan string, 2)}
 	w := c.worker("w1", func(cfg *processor.Config) { cfg.MaxProcesses, cfg.Policy = 1, tried })
 	c.output(processOf(long), "on")
-	ended := make(chan *schemas.Event, 1)
-	go func() {
-		ev, err := second.Next(c.ctx)
-		if err == nil {
-			ended <- ev
-		}
-	}()
+	ended := c.awaitNext(second)
 	select {
 	case name := <-tried.second:
 		equal(t, "command that is delivered again", name, "echo two")
@@ -194,8 +197,7 @@ func TestForwardedCommandWaitsForAFullOwner(t *testing.T) {
 
 // Promises 2: a durable command that no worker can serve ends on record, or as a dead letter.
 func TestRefusedDurableCommandEndsOnRecord(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	message := &schemas.Command{SpecVersion: schemas.Version, Op: schemas.OpMessage, Thread: "m", Key: "agent", Message: &schemas.MessageRequest{Prompt: "hi"}}
 	provider, template, session := command("provider", sh(":")), command("template", sh(":")), command("session", sh(":"))
 	provider.Provider, template.Template, session.Session = "docker", "none", "gone"
@@ -207,24 +209,18 @@ func TestRefusedDurableCommandEndsOnRecord(t *testing.T) {
 		{session, schemas.CodeSessionExpired}, {message, schemas.CodeInvalidArgument},
 	} {
 		for attempt := range 2 { // the second time its record answers
-			v, answers := w.deliver(k.cmd, true, attempt+1)
-			equal(t, "action on "+k.cmd.Key, v.Action, schemas.ActionDone)
-			wantFields(t, c.terminal(answers), schemas.Result{Reason: schemas.ReasonRejected, Error: coded(k.code)})
+			w.wantAnswer(k.cmd, true, attempt+1, schemas.ActionDone, schemas.Result{Reason: schemas.ReasonRejected, Error: coded(k.code)})
 			c.wantRecords(processOf(k.cmd), schemas.TypeProcessRejected)
 		}
 		other := *k.cmd
 		if other.Exec != nil {
 			other.Exec = &schemas.Exec{Command: "other"}
-			v, answers := w.deliver(&other, true, 1)
-			equal(t, "action on another command of "+k.cmd.Key, v.Action, schemas.ActionDead)
-			wantFields(t, c.terminal(answers), schemas.Result{Error: coded(schemas.CodeConflict)})
+			w.wantAnswer(&other, true, 1, schemas.ActionDead, failed(schemas.CodeConflict))
 		}
 		// A caller on the direct path waits for its answer: a record would only take its key.
 		direct := *k.cmd
 		direct.Key += "-direct"
-		v, answers := w.deliver(&direct, false, 1)
-		equal(t, "action on "+direct.Key, v.Action, schemas.ActionDone)
-		wantFields(t, c.terminal(answers), schemas.Result{Error: coded(k.code)})
+		w.wantAnswer(&direct, false, 1, schemas.ActionDone, failed(k.code))
 		c.wantRecords(processOf(&direct))
 	}
 }
@@ -233,8 +229,9 @@ func TestRefusedDurableCommandEndsOnRecord(t *testing.T) {
 func TestForwardedCommandThatTheOwnerRefusesEndsOnRecord(t *testing.T) {
 	c := newCell(t)
 	c.killedOwner("t")
-	message := &schemas.Command{SpecVersion: schemas.Version, Op: schemas.OpMessage, Thread: "t", Key: "agent", Message: &schemas.MessageRequest{Prompt: "hi"}}
-	call := c.queue(message)
+	prompt := message("agent", "hi")
+	prompt.Template = ""
+	call := c.queue(prompt)
 	c.worker("w1")
 	wantFields(t, c.end(call), schemas.Result{Reason: schemas.ReasonRejected, Worker: "w1", Error: coded(schemas.CodeInvalidArgument)})
 	c.awaitType(call.Process(), schemas.TypeProcessRejected)
@@ -250,18 +247,11 @@ func TestQueuedCommandOfADrainingOwnerIsAnsweredOnce(t *testing.T) {
 	w.HandlePlace(c.ctx, schemas.DefaultTenant, schemas.PlaceRequest{Thread: "t"})
 	running := command("k1", sh("trap 'echo term; read line; exit 0' TERM; echo on; while :; do sleep 0.05; done"))
 	running.Exec.StdinOpen = true
-	first := c.send(running)
-	c.output(processOf(running), "on")
+	first := c.start(running, "on")
 	w.cancel()
 	c.output(processOf(running), "term") // it is shutting down, and waits
 	call := c.queue(command("k2", sh("echo late")))
-	answer := make(chan *schemas.Event, 1)
-	go func() {
-		ev, err := call.Next(c.ctx)
-		if err == nil {
-			answer <- ev
-		}
-	}()
+	answer := c.awaitNext(call)
 	<-tried
 	<-tried
 	c.must(w.control(processOf(running), schemas.Control{Stdin: &schemas.StdinPiece{End: true}}))
@@ -279,7 +269,6 @@ type watched struct {
 	read chan<- struct{}
 }
 
-// LeaseAlive reports the read.
 func (w *watched) LeaseAlive(ctx context.Context, worker string) (bool, error) {
 	w.read <- struct{}{}
 	return w.Roster.LeaseAlive(ctx, worker)
@@ -287,18 +276,14 @@ func (w *watched) LeaseAlive(ctx context.Context, worker string) (bool, error) {
 
 // Promises 2 and 12: a final refusal of a queued command is recorded after a rejection that may pass, which does not answer it.
 func TestFinalRefusalFollowsARejectionThatMayPass(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	cmd := command("k", sh("true"))
 	cmd.Template = "none"
 	old := w.Publisher().Event(schemas.TypeProcessRejected, schemas.DefaultTenant, cmd.Thread, "", processOf(cmd), &schemas.Result{
 		Process: processOf(cmd), Thread: cmd.Thread, Reason: schemas.ReasonRejected, Fingerprint: cmd.Fingerprint(),
 		Error: schemas.Errorf(schemas.CodeUnavailable, "the store is away"),
 	})
-	_, err := w.conn.Append(c.ctx, old, 0)
-	c.must(err)
-	v, answers := w.deliver(cmd, true, 1)
-	equal(t, "action", v.Action, schemas.ActionDone)
-	wantFields(t, c.terminal(answers), schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeNotFound)})
+	c.must(errorOf(w.conn.Append(c.ctx, old, 0)))
+	w.wantAnswer(cmd, true, 1, schemas.ActionDone, schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeNotFound)})
 	c.wantRecords(processOf(cmd), schemas.TypeProcessRejected, schemas.TypeProcessRejected)
 }

@@ -24,7 +24,7 @@ func (r *rig) crash() {
 // again restarts a worker that crashed, on the same folder.
 func (c *cell) again(dead *rig, edit ...func(*processor.Config)) *rig {
 	c.t.Helper()
-	c.next = testProviderIn(c, dead.provider.dir)
+	c.next = newTestProvider(c, dead.provider.dir)
 	return c.worker(dead.Config().Worker, edit...)
 }
 
@@ -35,8 +35,7 @@ func (c *cell) file(name string) {
 }
 
 func TestProcessResumesAfterItsWorkerWasKilled(t *testing.T) {
-	c := newCell(t)
-	dead := c.worker("w1", hasty)
+	c, dead := newRig(t, hasty)
 	e := sh("echo one; echo err >&2; until [ -e go ]; do sleep 0.02; done; echo two; echo err2 >&2; echo ran >>runs; exit 7")
 	limit := int64(6)
 	e.OutputLimit = &limit
@@ -49,14 +48,10 @@ func TestProcessResumesAfterItsWorkerWasKilled(t *testing.T) {
 	dead.crash()
 
 	w := c.again(dead)
-	if got := w.log.of("process_resumed"); len(got) == 0 {
-		c.awaitLine(w, "process_resumed")
-	}
+	c.awaitLine(w, "process_resumed")
 	// A second caller attaches to it; another command with the key is refused.
 	_, answers := w.deliver(cmd, false, 1)
-	v, refused := w.deliver(command("k", sh("echo other")), false, 1)
-	equal(t, "action", v.Action, schemas.ActionDead)
-	wantFields(t, c.terminal(refused), schemas.Result{Error: coded(schemas.CodeConflict)})
+	w.wantAnswer(command("k", sh("echo other")), false, 1, schemas.ActionDead, failed(schemas.CodeConflict))
 	c.file("go")
 	for _, r := range []*schemas.Result{c.end(call), c.terminal(answers)} {
 		wantFields(t, r, schemas.Result{
@@ -75,19 +70,13 @@ func TestProcessResumesAfterItsWorkerWasKilled(t *testing.T) {
 	wantFields(t, c.exec(cmd), schemas.Result{ExitCode: 7})
 	// The thread continues in the same sandbox.
 	r := c.exec(command("k2", sh("cat runs")))
-	var s schemas.Started
+	var s, s2 schemas.Started
 	c.must(started.Decode(&s))
-	var s2 schemas.Started
 	c.must(c.awaitType(r.Process, schemas.TypeProcessStarted).Decode(&s2))
 	equal(t, "r.Stdout", r.Stdout, "ran\n")
 	equal(t, "s2.Sandbox", s2.Sandbox, s.Sandbox)
 	equal(t, "r.Epoch", r.Epoch, 2)
-	sb := w.Sessions().Find("default", "t").Standing()
-	if a, ok := sb.(sandbox.Attached); !ok {
-		t.Errorf("the sandbox is a %T, want one that is attached", sb)
-	} else if held, err := a.Processes(c.ctx); err != nil || len(held) > 1 {
-		t.Errorf("the sandbox holds %+v, error %v; want the process released", held, err)
-	}
+	c.awaitForgotten(w)
 }
 
 // awaitLine waits for a line of a worker's log.
@@ -105,8 +94,7 @@ func (c *cell) awaitLine(r *rig, message string) {
 }
 
 func TestResumedProcessGetsControlsAndTimeouts(t *testing.T) {
-	c := newCell(t)
-	dead := c.worker("w1", hasty)
+	c, dead := newRig(t, hasty)
 	fed := sh("echo on; while read l; do echo got $l; done; echo end")
 	fed.StdinOpen, fed.Stdin = true, []byte("zero\n")
 	stubborn := sh("trap '' TERM; echo on; while :; do sleep 0.05; done")
@@ -136,8 +124,7 @@ func TestResumedProcessGetsControlsAndTimeouts(t *testing.T) {
 }
 
 func TestProcessThatCannotResumeIsLost(t *testing.T) {
-	c := newCell(t)
-	dead := c.worker("w1", hasty)
+	c, dead := newRig(t, hasty)
 	// Its input is larger than what pipe and supervisor hold, and the rest was lost with the worker.
 	hungry := sh("echo on; until [ -e never ]; do sleep 0.02; done; cat >eaten")
 	hungry.Stdin = make([]byte, 500<<10)
@@ -169,17 +156,21 @@ func TestProcessThatCannotResumeIsLost(t *testing.T) {
 	wantFields(t, c.exec(command("after", sh("echo on"))), schemas.Result{Stdout: "on\n"})
 }
 
-func TestSandboxOfATakenThreadIsEnded(t *testing.T) {
-	c := newCell(t)
-	dead := c.worker("w1", hasty)
-	cmd := command("k", sh("echo on; sleep 300"))
-	call := c.send(cmd)
-	c.output(processOf(cmd), "on")
-	c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
+// newLost starts a script on the worker w1, which crashes. The worker w2 reports the process as lost.
+func newLost(t *testing.T, script string) (c *cell, dead *rig, cmd *schemas.Command) {
+	t.Helper()
+	c, dead = newRig(t, hasty)
+	cmd = command("k", sh(script))
+	call := c.start(cmd, "on")
 	dead.crash()
 	c.lapse("w1")
 	c.worker("w2", soon)
 	wantFields(t, c.end(call), schemas.Result{Reason: schemas.ReasonLost})
+	return c, dead, cmd
+}
+
+func TestSandboxOfATakenThreadIsEnded(t *testing.T) {
+	c, dead, cmd := newLost(t, "echo on; sleep 300")
 	wantFields(t, c.exec(command("k2", sh("echo two"))), schemas.Result{Stdout: "two\n", Worker: "w2"})
 	w := c.again(dead)
 	equal(t, "sandbox_stale lines", len(w.log.of("sandbox_stale")), 1)
@@ -192,34 +183,11 @@ func TestSandboxOfATakenThreadIsEnded(t *testing.T) {
 
 // A worker whose lease lapsed, and whose thread no other worker claimed, owns the thread again; its process is lost.
 func TestProcessReportedLostIsEnded(t *testing.T) {
-	c := newCell(t)
-	dead := c.worker("w1", hasty)
-	cmd := command("k", sh("echo on; trap '' TERM; sleep 300; echo over >over"))
-	call := c.send(cmd)
-	c.output(processOf(cmd), "on")
-	c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
-	dead.crash()
-	c.lapse("w1")
-	c.worker("w2", soon)
-	wantFields(t, c.end(call), schemas.Result{Reason: schemas.ReasonLost})
+	c, dead, _ := newLost(t, "echo on; trap '' TERM; sleep 300; echo over >over")
 	w := c.again(dead)
-	t2 := w.Sessions().Find("default", "t")
-	if t2 == nil {
+	if w.Sessions().Find("default", "t") == nil {
 		t.Fatal("the worker does not own the thread again")
 	}
-	a, ok := t2.Standing().(sandbox.Attached)
-	if !ok {
-		t.Fatalf("the sandbox is a %T, want one that is attached", t2.Standing())
-	}
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		held, err := a.Processes(c.ctx)
-		c.must(err)
-		if len(held) == 0 {
-			break
-		}
-		<-tick.C
-	}
+	c.awaitForgotten(w)
 	wantFields(t, c.exec(command("k2", sh("echo on"))), schemas.Result{Stdout: "on\n", Worker: "w1"})
 }

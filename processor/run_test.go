@@ -14,8 +14,7 @@ import (
 )
 
 func TestExecIsAcceptedStartedAndExitedInThatOrder(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	e := sh("echo out; echo err >&2; exit 3")
 	e.Env = map[string]string{"TOKEN": "hunter2"}
 	e.Stdin = []byte("swordfish")
@@ -38,9 +37,7 @@ func TestExecIsAcceptedStartedAndExitedInThatOrder(t *testing.T) {
 	var s schemas.Started
 	c.must(c.awaitType(r.Process, schemas.TypeProcessStarted).Decode(&s))
 	wantFields(t, s, schemas.Started{Fingerprint: cmd.Fingerprint(), Sandbox: w.provider.sandboxes()[0].ID()})
-	if s.PID == 0 {
-		t.Error("process.started has no pid")
-	}
+	equal(t, "process.started has a pid", s.PID != 0, true)
 	// One line reports the outcome, with the ids to find it by, and no secrets.
 	got := w.log.of("command_failed")
 	if len(got) != 1 || got[0]["command_id"] != r.Process || got[0]["thread"] != "t" || got[0]["session_id"] == "" || got[0]["attempt"] != 1.0 ||
@@ -55,8 +52,7 @@ func TestExecIsAcceptedStartedAndExitedInThatOrder(t *testing.T) {
 }
 
 func TestCommandThatCannotRunHasTheExitCodeOfAShell(t *testing.T) {
-	c := newCell(t)
-	c.worker("w1")
+	c, _ := newRig(t)
 	for _, k := range []struct {
 		command string
 		code    int
@@ -77,8 +73,7 @@ func TestCommandThatCannotRunHasTheExitCodeOfAShell(t *testing.T) {
 }
 
 func TestSignalAndTimeoutEndTheTree(t *testing.T) {
-	c := newCell(t)
-	c.worker("w1")
+	c, _ := newRig(t)
 	r := c.exec(command("k1", sh("kill -TERM $$")))
 	wantFields(t, r, schemas.Result{Reason: schemas.ReasonKilled, ExitCode: 143, Signal: 15})
 	equal(t, "success", r.Success, false)
@@ -88,8 +83,7 @@ func TestSignalAndTimeoutEndTheTree(t *testing.T) {
 }
 
 func TestOutputInAResultStaysWithinItsLimits(t *testing.T) {
-	c := newCell(t)
-	c.worker("w1")
+	c, _ := newRig(t)
 	limit := func(n int64) *int64 { return &n }
 	for _, k := range []struct {
 		name, script string
@@ -131,42 +125,32 @@ func TestOutputInAResultStaysWithinItsLimits(t *testing.T) {
 }
 
 func TestRoomIsFreeBeforeTheResultIsSent(t *testing.T) {
-	c := newCell(t)
-	c.worker("w1", func(cfg *processor.Config) { cfg.MaxProcesses = 1 })
+	c, _ := newRig(t, func(cfg *processor.Config) { cfg.MaxProcesses = 1 })
 	for i := range 30 {
 		wantFields(t, c.exec(command(strings.Repeat("k", i+1), schemas.Exec{Command: "true"})), schemas.Result{Success: true})
 	}
 }
 
 func TestFullWorkerRefusesFastAndDeclinesDurableCommands(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1", func(cfg *processor.Config) { cfg.MaxProcesses = 1 })
+	c, w := newRig(t, func(cfg *processor.Config) { cfg.MaxProcesses = 1 })
 	running := command("k1", sh("echo on; sleep 300"))
-	call := c.send(running)
-	c.output(processOf(running), "on")
-	v, answers := w.deliver(command("k2", sh(":")), false, 1)
-	equal(t, "action", v.Action, schemas.ActionDone)
-	wantFields(t, c.terminal(answers), schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodePoolExhausted)})
+	call := c.start(running, "on")
+	refused := schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodePoolExhausted)}
+	w.wantAnswer(command("k2", sh(":")), false, 1, schemas.ActionDone, refused)
 	// A worker that is full for minutes must not make the waiting commands dead letters.
-	v, answers = w.deliver(command("k2", sh(":")), true, 500)
-	if v.Action != schemas.ActionRetry || len(answers) != 0 {
-		t.Fatalf("action = %v with %d answers, want %v with none", v.Action, len(answers), schemas.ActionRetry)
-	}
+	v, answers := w.deliver(command("k2", sh(":")), true, 500)
+	equal(t, "action", v.Action, schemas.ActionRetry)
+	equal(t, "answers", len(answers), 0)
 	// A process that runs already takes no more room.
 	v, _ = w.deliver(running, false, 1)
 	equal(t, "action for a running process", v.Action, schemas.ActionDone)
-	if err := w.control(processOf(running), schemas.Control{Kill: &schemas.KillRequest{}}); err != nil {
-		t.Fatal(err)
-	}
+	c.must(w.control(processOf(running), schemas.Control{Kill: &schemas.KillRequest{}}))
 	c.end(call)
-	v, answers = w.deliver(command("k2", sh(":")), true, 501)
-	equal(t, "action", v.Action, schemas.ActionDone)
-	wantFields(t, c.terminal(answers), schemas.Result{Success: true})
+	w.wantAnswer(command("k2", sh(":")), true, 501, schemas.ActionDone, schemas.Result{Success: true})
 }
 
 func TestInvalidCommandIsAnsweredReportedAndDead(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	for _, durable := range []bool{false, true} {
 		inbox, answers := w.inbox()
 		why := schemas.Errorf(schemas.CodeInvalidArgument, "exec.command: missing").With("path", "exec.command")
@@ -183,9 +167,7 @@ func TestInvalidCommandIsAnsweredReportedAndDead(t *testing.T) {
 	c.await(func(ev *schemas.Event) bool { return ev.Type == schemas.TypeValidationFailed && ev.Thread == "_" })
 
 	cmd := command("worn", sh(":"))
-	v, answers := w.deliver(cmd, true, w.Config().MaxAttempts+1)
-	equal(t, "action", v.Action, schemas.ActionDead)
-	wantFields(t, c.terminal(answers), schemas.Result{Error: coded(schemas.CodeUnavailable)})
+	w.wantAnswer(cmd, true, w.Config().MaxAttempts+1, schemas.ActionDead, failed(schemas.CodeUnavailable))
 	c.wantRecords(processOf(cmd))
 	if got := w.log.of("command_refused"); len(got) != 4 || got[3]["command_id"] != processOf(cmd) {
 		t.Fatalf("command_refused lines are %v, want 4, the last of %s", got, processOf(cmd))

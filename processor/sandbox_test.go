@@ -2,12 +2,12 @@ package processor_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/processor/internal/run"
 	"github.com/sluice-dev/sluice/sandbox"
@@ -15,8 +15,7 @@ import (
 )
 
 func TestDeadSandboxLosesItsProcessAndIsReplaced(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	// The supervisor is the parent of the process: without it the sandbox is gone.
 	cmd := command("k1", sh("echo on; kill -9 $PPID; sleep 300"))
 	r := c.exec(cmd)
@@ -30,16 +29,13 @@ func TestDeadSandboxLosesItsProcessAndIsReplaced(t *testing.T) {
 }
 
 func TestEveryProcessEndHasItsRecord(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	exits := make(chan sandbox.Exit, 1)
-	sb := newDouble("double")
-	sb.start = func(_ context.Context, cmd sandbox.Command) (sandbox.Process, error) {
-		p := newDoubleProcess(cmd.ID, sb)
+	w.useDouble(func(_ context.Context, d *double, cmd sandbox.Command) (sandbox.Process, error) {
+		p := newDoubleProcess(cmd.ID, d)
 		p.exit <- <-exits
 		return p, nil
-	}
-	w.only(func(sandbox.Spec) (sandbox.Sandbox, error) { return sb, nil })
+	})
 	for _, k := range []struct {
 		exit sandbox.Exit
 		typ  schemas.EventType
@@ -62,70 +58,52 @@ func TestEveryProcessEndHasItsRecord(t *testing.T) {
 }
 
 func TestFailedStartReportsWhetherTheProcessMayHaveRun(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1", func(cfg *processor.Config) {
+	c, w := newRig(t, func(cfg *processor.Config) {
 		cfg.Timeouts().Start = 200 * time.Millisecond
 		cfg.Timeouts().Gone = 20 * time.Millisecond
 	})
-	unavailable := func(context.Context, sandbox.Command) (sandbox.Process, error) {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "no")
-	}
 	for i, k := range []struct {
 		name   string
-		make   func() (sandbox.Sandbox, error)
+		start  startFunc // nil without a sandbox
 		reason schemas.Reason
 		code   schemas.Code
 		exit   int
 	}{
-		{"no sandbox", func() (sandbox.Sandbox, error) { return nil, schemas.Errorf(schemas.CodeUnavailable, "no docker") }, schemas.ReasonRejected, schemas.CodeUnavailable, 125},
-		{"a sandbox that is there says no", func() (sandbox.Sandbox, error) {
-			d := newDouble("d")
-			d.start = func(context.Context, sandbox.Command) (sandbox.Process, error) {
-				return nil, schemas.Errorf(schemas.CodeUnavailable, "no: %w", sandbox.ErrRefused)
-			}
-			return d, nil
+		{"no sandbox", nil, schemas.ReasonRejected, schemas.CodeUnavailable, 125},
+		{"a sandbox that is there says no", func(context.Context, *double, sandbox.Command) (sandbox.Process, error) {
+			return nil, schemas.Errorf(schemas.CodeUnavailable, "no: %w", sandbox.ErrRefused)
 		}, schemas.ReasonRejected, schemas.CodeUnavailable, 125},
 		// Promises 12: it must not be rejected, because a rejected command runs again.
-		{"a sandbox that is there does not say whether it started", func() (sandbox.Sandbox, error) {
-			d := newDouble("d")
-			d.start = unavailable
-			return d, nil
+		{"a sandbox that is there does not say whether it started", func(context.Context, *double, sandbox.Command) (sandbox.Process, error) {
+			return nil, schemas.Errorf(schemas.CodeUnavailable, "no")
 		}, schemas.ReasonLost, schemas.CodeLost, 125},
-		{"a sandbox ends in the middle of it", func() (sandbox.Sandbox, error) {
-			d := newDouble("d")
-			d.start = func(ctx context.Context, cmd sandbox.Command) (sandbox.Process, error) {
-				d.end()
-				return unavailable(ctx, cmd)
-			}
-			return d, nil
+		{"a sandbox ends in the middle of it", func(_ context.Context, d *double, _ sandbox.Command) (sandbox.Process, error) {
+			d.end()
+			return nil, schemas.Errorf(schemas.CodeUnavailable, "no")
 		}, schemas.ReasonLost, schemas.CodeLost, 125},
-		{"a start that hangs", func() (sandbox.Sandbox, error) {
-			d := newDouble("d")
-			d.start = func(ctx context.Context, _ sandbox.Command) (sandbox.Process, error) {
-				<-ctx.Done()
-				d.end()
-				return nil, ctx.Err()
-			}
-			return d, nil
+		{"a start that hangs", func(ctx context.Context, d *double, _ sandbox.Command) (sandbox.Process, error) {
+			<-ctx.Done()
+			d.end()
+			return nil, ctx.Err()
 		}, schemas.ReasonLost, schemas.CodeLost, 125},
-		{"the command's own fault", func() (sandbox.Sandbox, error) {
-			d := newDouble("d")
-			d.start = func(context.Context, sandbox.Command) (sandbox.Process, error) {
-				d.end()
-				return nil, &sandbox.StartError{Code: 126, Message: "not executable"}
-			}
-			return d, nil
+		{"the command's own fault", func(_ context.Context, d *double, _ sandbox.Command) (sandbox.Process, error) {
+			d.end()
+			return nil, &sandbox.StartError{Code: 126, Message: "not executable"}
 		}, schemas.ReasonRejected, schemas.CodeInvalidArgument, 126},
 	} {
-		w.only(func(sandbox.Spec) (sandbox.Sandbox, error) { return k.make() })
+		w.useDouble(k.start)
+		if k.start == nil {
+			w.provider.create = func(context.Context, sandbox.Spec) (sandbox.Sandbox, error) {
+				return nil, schemas.Errorf(schemas.CodeUnavailable, "no docker")
+			}
+		}
 		r := c.exec(&schemas.Command{SpecVersion: "1", Op: "exec", Thread: fmt.Sprintf("t%d", i), Key: "k", Exec: &schemas.Exec{Command: "sh"}})
 		wantFields(t, r, schemas.Result{Reason: k.reason, ExitCode: k.exit, Error: coded(k.code)})
 	}
 }
 
 func TestSafeRetryUsesANewSandbox(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	create := w.provider.create
 	first := true
 	w.provider.create = func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
@@ -133,12 +111,10 @@ func TestSafeRetryUsesANewSandbox(t *testing.T) {
 			return create(ctx, spec)
 		}
 		first = false
-		d := newDouble(spec.ID)
-		d.start = func(context.Context, sandbox.Command) (sandbox.Process, error) {
+		return newDouble(func(_ context.Context, d *double, _ sandbox.Command) (sandbox.Process, error) {
 			d.end()
 			return nil, schemas.Errorf(schemas.CodeUnavailable, "it ended")
-		}
-		return d, nil
+		}), nil
 	}
 	e := sh("echo ran")
 	e.Retry = schemas.RetrySafe
@@ -146,8 +122,7 @@ func TestSafeRetryUsesANewSandbox(t *testing.T) {
 }
 
 func TestLostProcessRunsAgainOnlyWithSafeRetry(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	// It reads a line first, so that the supervisor reports the start before it dies.
 	script := `echo ran >>ran-$1; test $(wc -l <ran-$1) -gt 1 || { read go; kill -9 $PPID; sleep 300; }; echo on`
 	for _, retry := range []schemas.Retry{schemas.RetryNever, schemas.RetrySafe} {
@@ -156,8 +131,7 @@ func TestLostProcessRunsAgainOnlyWithSafeRetry(t *testing.T) {
 		e.Retry = retry
 		e.StdinOpen = true
 		cmd := command(string(retry), e)
-		call := c.send(cmd)
-		c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
+		call := c.start(cmd)
 		_ = w.feed(processOf(cmd), 0, "go\n", true) // its sandbox may be gone before it has answered
 		r := c.end(call)
 		wantFields(t, r, schemas.Result{Reason: schemas.ReasonLost})
@@ -179,85 +153,57 @@ func TestLostProcessRunsAgainOnlyWithSafeRetry(t *testing.T) {
 }
 
 func TestKillBeforeTheStartStartsNothing(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
-	create, began, goOn := w.provider.create, make(chan struct{}, 1), make(chan struct{})
-	w.provider.create = func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
-		began <- struct{}{}
-		<-goOn
-		return create(ctx, spec)
-	}
+	c, w := newRig(t)
+	began, goOn := w.provider.hold()
 	killed, other := command("k1", sh("echo ran >ran")), command("k2", sh("ls"))
 	call := c.send(killed)
 	<-began
 	second := c.send(other) // waits for the same sandbox
-	if err := w.control(processOf(killed), schemas.Control{Kill: &schemas.KillRequest{}}); err != nil {
-		t.Fatal(err)
-	}
+	c.must(w.control(processOf(killed), schemas.Control{Kill: &schemas.KillRequest{}}))
 	r := c.end(call)
 	wantFields(t, r, schemas.Result{Reason: schemas.ReasonKilled, ExitCode: 137, Signal: 9})
 	equal(t, "success", r.Success, false)
 	c.wantRecords(processOf(killed), schemas.TypeProcessAccepted, schemas.TypeProcessExited)
 	close(goOn)
-	if r := c.end(second); !r.Success || r.Stdout != "" {
-		t.Fatalf("the command that waited for the same sandbox: %+v, error %v; want success", r, r.Error)
-	}
+	r = c.end(second)
+	wantFields(t, r, schemas.Result{Success: true})
+	equal(t, "stdout", r.Stdout, "")
 }
 
 func TestSignalBeforeTheStartIsDeliveredAfterIt(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
-	create, began, goOn := w.provider.create, make(chan struct{}, 1), make(chan struct{})
-	w.provider.create = func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
-		began <- struct{}{}
-		<-goOn
-		return create(ctx, spec)
-	}
+	c, w := newRig(t)
+	began, goOn := w.provider.hold()
 	cmd := command("k", schemas.Exec{Command: "sleep", Args: []string{"300"}})
 	call := c.send(cmd)
 	<-began
 	for range run.MaxSignals {
-		if err := w.control(processOf(cmd), schemas.Control{Signal: &schemas.SignalRequest{Signal: "USR1"}}); err != nil {
-			t.Fatal(err)
-		}
+		c.must(w.control(processOf(cmd), schemas.Control{Signal: &schemas.SignalRequest{Signal: "USR1"}}))
 	}
-	if err := w.control(processOf(cmd), schemas.Control{Signal: &schemas.SignalRequest{Signal: "INT"}}); !errors.Is(err, schemas.ErrUnavailable) {
-		t.Fatalf("one signal too many: error %v, want unavailable", err)
-	}
+	testkit.WantCode(t, w.control(processOf(cmd), schemas.Control{Signal: &schemas.SignalRequest{Signal: "INT"}}), schemas.CodeUnavailable)
 	close(goOn)
 	wantFields(t, c.end(call), schemas.Result{Reason: schemas.ReasonKilled, Signal: 10})
 }
 
 func TestKillDoesNotWaitForASignal(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
-	sb := newDouble("d")
-	running, inSignal := make(chan *doubleProcess, 1), make(chan struct{})
-	sb.start = func(_ context.Context, cmd sandbox.Command) (sandbox.Process, error) {
-		p := newDoubleProcess(cmd.ID, sb)
+	c, w := newRig(t)
+	inSignal := make(chan struct{})
+	w.useDouble(func(_ context.Context, d *double, cmd sandbox.Command) (sandbox.Process, error) {
+		p := newDoubleProcess(cmd.ID, d)
 		p.signal = func() error {
 			close(inSignal)
 			<-p.killed
 			return schemas.Errorf(schemas.CodeNotFound, "it ended")
 		}
-		running <- p
 		return p, nil
-	}
-	w.only(func(sandbox.Spec) (sandbox.Sandbox, error) { return sb, nil })
+	})
 	cmd := command("k", sh(":"))
-	call := c.send(cmd)
-	<-running
-	c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
+	call := c.start(cmd)
 	signalled := make(chan error, 1)
 	go func() {
 		signalled <- w.control(processOf(cmd), schemas.Control{Signal: &schemas.SignalRequest{Signal: "2"}})
 	}()
 	<-inSignal
-	if err := w.control(processOf(cmd), schemas.Control{Kill: &schemas.KillRequest{}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-signalled; !errors.Is(err, schemas.ErrNotFound) {
-		t.Fatalf("error = %v, want %v", err, schemas.ErrNotFound)
-	}
+	c.must(w.control(processOf(cmd), schemas.Control{Kill: &schemas.KillRequest{}}))
+	testkit.WantCode(t, <-signalled, schemas.CodeNotFound)
 	wantFields(t, c.end(call), schemas.Result{Reason: schemas.ReasonKilled})
 }

@@ -15,31 +15,25 @@ type double struct {
 	id    string
 	done  chan struct{}
 	once  sync.Once
-	start func(ctx context.Context, cmd sandbox.Command) (sandbox.Process, error)
-	stuck bool // Terminate waits for its context
+	start startFunc
 }
 
-func newDouble(id string) *double { return &double{id: id, done: make(chan struct{})} }
+// startFunc starts a command in a double.
+type startFunc func(ctx context.Context, d *double, cmd sandbox.Command) (sandbox.Process, error)
 
-// ID returns its id.
-func (d *double) ID() string { return d.id }
-
-// Start calls the test's function.
-func (d *double) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Process, error) {
-	return d.start(ctx, cmd)
+func newDouble(start startFunc) *double {
+	return &double{id: "double", done: make(chan struct{}), start: start}
 }
 
-// Done is closed by end.
+func (d *double) ID() string            { return d.id }
 func (d *double) Done() <-chan struct{} { return d.done }
+func (d *double) end()                  { d.once.Do(func() { close(d.done) }) }
 
-func (d *double) end() { d.once.Do(func() { close(d.done) }) }
+func (d *double) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Process, error) {
+	return d.start(ctx, d, cmd)
+}
 
-// Terminate ends it, unless it is stuck.
-func (d *double) Terminate(ctx context.Context, _ time.Duration) error {
-	if d.stuck {
-		<-ctx.Done()
-		return ctx.Err()
-	}
+func (d *double) Terminate(context.Context, time.Duration) error {
 	d.end()
 	return nil
 }
@@ -51,12 +45,11 @@ type doubleProcess struct {
 	out  chan sandbox.Output
 	exit chan sandbox.Exit
 
-	mu      sync.Mutex
-	killed  chan struct{}
-	signals []sandbox.Signal
-	signal  func() error
-	mortal  bool // it ends when it is killed
-	acked   map[schemas.Stream]int64
+	mu     sync.Mutex
+	killed chan struct{}
+	signal func() error // Signal's result; nil for success
+	mortal bool         // it ends when it is killed
+	acked  map[schemas.Stream]int64
 }
 
 func newDoubleProcess(id string, sb *double) *doubleProcess {
@@ -66,11 +59,10 @@ func newDoubleProcess(id string, sb *double) *doubleProcess {
 	}
 }
 
-// ID returns the command's.
-func (p *doubleProcess) ID() string { return p.id }
-
-// PID returns a constant.
-func (p *doubleProcess) PID() int { return 4711 }
+func (p *doubleProcess) ID() string        { return p.id }
+func (p *doubleProcess) PID() int          { return 4711 }
+func (p *doubleProcess) CloseStdin() error { return nil }
+func (p *doubleProcess) Release() error    { return nil }
 
 // Read returns the output that the test sent.
 func (p *doubleProcess) Read(ctx context.Context) (sandbox.Output, error) {
@@ -92,7 +84,6 @@ func (p *doubleProcess) Read(ctx context.Context) (sandbox.Output, error) {
 	}
 }
 
-// Ack stores the offset.
 func (p *doubleProcess) Ack(s schemas.Stream, offset int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,17 +104,9 @@ func (p *doubleProcess) WriteStdin(ctx context.Context, b []byte) error {
 	}
 }
 
-// CloseStdin does nothing.
-func (p *doubleProcess) CloseStdin() error { return nil }
-
-// Signal stores the signal.
-func (p *doubleProcess) Signal(sig sandbox.Signal) error {
-	p.mu.Lock()
-	p.signals = append(p.signals, sig)
-	hook := p.signal
-	p.mu.Unlock()
-	if hook != nil {
-		return hook()
+func (p *doubleProcess) Signal(sandbox.Signal) error {
+	if p.signal != nil {
+		return p.signal()
 	}
 	return nil
 }
@@ -157,10 +140,8 @@ func (p *doubleProcess) Wait(ctx context.Context) (sandbox.Exit, error) {
 	}
 }
 
-// Release does nothing.
-func (p *doubleProcess) Release() error { return nil }
-
-// only replaces the creation of sandboxes.
-func (r *rig) only(produce func(spec sandbox.Spec) (sandbox.Sandbox, error)) {
-	r.provider.create = func(_ context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) { return produce(spec) }
+// useDouble makes a double the only sandbox of the worker. start starts its commands.
+func (r *rig) useDouble(start startFunc) {
+	d := newDouble(start)
+	r.provider.create = func(context.Context, sandbox.Spec) (sandbox.Sandbox, error) { return d, nil }
 }

@@ -2,7 +2,6 @@ package processor_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/processor"
-	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -51,6 +49,13 @@ func (c *cell) session() *schemas.Session {
 	return s
 }
 
+// wantNoSession fails the test if a thread has a session.
+func (c *cell) wantNoSession(thread string) {
+	c.t.Helper()
+	_, _, err := c.conn.Session(c.ctx, schemas.DefaultTenant, thread)
+	testkit.WantCode(c.t, err, schemas.CodeNotFound)
+}
+
 func (c *cell) place(req schemas.PlaceRequest) (*schemas.PlaceReply, error) {
 	if req.Thread == "" {
 		req.Thread = "t"
@@ -71,8 +76,7 @@ func wholeLife(begin, end schemas.EventType) []schemas.EventType {
 }
 
 func TestConcurrentPlacesGetOneSession(t *testing.T) {
-	c := newCell(t)
-	c.worker("w1")
+	c, _ := newRig(t)
 	c.worker("w2")
 	var all sync.WaitGroup
 	replies := make(chan *schemas.PlaceReply, 16)
@@ -102,17 +106,14 @@ func TestConcurrentPlacesGetOneSession(t *testing.T) {
 		wantFields(t, r.Session, schemas.Session{ID: id, User: user})
 		equal(t, "tag n", r.Session.Tags["n"], user[1:])
 	}
-	if created != 1 {
-		t.Fatalf("%d sessions were created, want 1", created)
-	}
+	equal(t, "sessions created", created, 1)
 	s := c.session()
 	wantFields(t, s, schemas.Session{ID: id, User: user, Epoch: 1})
 	equal(t, "idle time", s.Expires.Sub(s.LastActivity), time.Minute)
 }
 
 func TestSessionRefusesAnotherPlacementOrTemplate(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1", with(&schemas.Template{Name: "one"}, &schemas.Template{Name: "two"}), func(cfg *processor.Config) {
+	c, w := newRig(t, with(&schemas.Template{Name: "one"}, &schemas.Template{Name: "two"}), func(cfg *processor.Config) {
 		cfg.Providers["other"] = cfg.Providers["local"]
 	})
 	if r, err := c.place(schemas.PlaceRequest{Template: "one"}); err != nil || !r.Created || r.Session.Template != "one" {
@@ -136,70 +137,48 @@ func TestSessionRefusesAnotherPlacementOrTemplate(t *testing.T) {
 			t.Errorf("command %+v: action %v, error %v; want done and code %q", k, v.Action, r.Error, k.code)
 		}
 	}
-	if _, err := c.place(schemas.PlaceRequest{Thread: "new", Template: "none"}); !errors.Is(err, schemas.ErrNotFound) {
-		t.Errorf("unknown template: error %v, want not_found", err)
-	}
+	testkit.WantCode(t, errorOf(c.place(schemas.PlaceRequest{Thread: "new", Template: "none"})), schemas.CodeNotFound)
 	bound := command("bound", sh(":"))
 	bound.Thread, bound.Session = "new", "gone"
-	if _, err := c.conn.Send(c.ctx, schemas.DefaultTenant, bound); !errors.Is(err, schemas.ErrSessionExpired) {
-		t.Errorf("command of an ended session: error %v, want session_expired", err)
-	}
-	if _, _, err := c.conn.Session(c.ctx, schemas.DefaultTenant, "new"); !errors.Is(err, schemas.ErrNotFound) {
-		t.Errorf("a refused request made a session: error %v, want %v", err, schemas.ErrNotFound)
-	}
+	testkit.WantCode(t, errorOf(c.conn.Send(c.ctx, schemas.DefaultTenant, bound)), schemas.CodeSessionExpired)
+	c.wantNoSession("new") // a refused request makes none
 }
 
 func TestStoppedSessionIsReportedAndDeleted(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	first := c.exec(command("k1", sh("echo one >file")))
 	cmd := command("k2", sh("trap 'echo bye; exit 3' TERM; echo on; while :; do sleep 0.1; done"))
-	call := c.send(cmd)
-	c.output(processOf(cmd), "on")
+	call := c.start(cmd, "on")
 	was := c.session()
 	s, err := c.stop(schemas.StopRequest{Session: was.ID})
 	c.must(err)
 	wantFields(t, s, schemas.Session{ID: was.ID, State: schemas.SandboxTerminated})
 	equal(t, "epoch", first.Epoch, 1)
-	if s.Sandbox == "" {
-		t.Error("the stopped session names no sandbox")
-	}
+	equal(t, "the stopped session names a sandbox", s.Sandbox != "", true)
 	if r := c.end(call); r.Reason != schemas.ReasonKilled && r.ExitCode != 3 {
 		t.Fatalf("reason = %s, exit code %d; want killed, or 3", r.Reason, r.ExitCode)
 	}
 	c.wantEvents("t", wholeLife(schemas.TypeSessionCreated, schemas.TypeSessionTerminated)...)
 	<-w.provider.sandboxes()[0].Done()
-	if _, err := c.stop(schemas.StopRequest{}); !errors.Is(err, schemas.ErrNotFound) {
-		t.Fatalf("second stop: error %v, want not_found", err)
-	}
-	if last, err := c.conn.LastEnded(c.ctx, schemas.DefaultTenant, "t"); err != nil || last.ID != was.ID {
-		t.Fatalf("last ended session = %+v, error %v; want %s", last, err, was.ID)
-	}
+	testkit.WantCode(t, errorOf(c.stop(schemas.StopRequest{})), schemas.CodeNotFound)
+	last, err := c.conn.LastEnded(c.ctx, schemas.DefaultTenant, "t")
+	c.must(err)
+	equal(t, "last ended session", last.ID, was.ID)
 	// The next session has the same workspace, until delete.
 	wantFields(t, c.exec(command("k3", sh("cat file"))), schemas.Result{Stdout: "one\n"})
 	dir := c.session().Workspace
 	c.must(os.Symlink(c.dir, filepath.Join(dir, "out")))
-	if _, err := c.stop(schemas.StopRequest{Delete: true}); err != nil {
-		t.Fatal(err)
-	}
+	c.must(errorOf(c.stop(schemas.StopRequest{Delete: true})))
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Fatalf("workspace after delete: error %v, want that it does not exist", err)
 	}
-	if _, err := os.Stat(filepath.Join(c.dir, "nats")); err != nil {
-		t.Fatalf("delete removed more than the workspace: %v", err)
-	}
+	c.must(errorOf(os.Stat(filepath.Join(c.dir, "nats")))) // it removed no more than the workspace
 }
 
 func TestConcurrentStopsAreOneEnd(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1", func(cfg *processor.Config) { cfg.StopGrace = 50 * time.Millisecond })
+	c, w := newRig(t, func(cfg *processor.Config) { cfg.StopGrace = 50 * time.Millisecond })
 	// The end waits for the sandbox that is being created.
-	held := make(chan struct{})
-	create := w.provider.create
-	w.provider.create = func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
-		<-held
-		return create(ctx, spec)
-	}
+	_, held := w.provider.hold()
 	call := c.send(command("k", sh("sleep 300")))
 	c.awaitEvent(schemas.TypeSandboxCreating)
 	var all sync.WaitGroup
@@ -214,25 +193,18 @@ func TestConcurrentStopsAreOneEnd(t *testing.T) {
 	close(held)
 	all.Wait()
 	equal(t, "success", c.end(call).Success, false)
-	got := c.eventTypes("t")
-	if n := len(slices.DeleteFunc(slices.Clone(got), func(e schemas.EventType) bool { return e != schemas.TypeSessionTerminated })); n != 1 {
-		t.Fatalf("%d session.terminated in %v, want 1", n, got)
-	}
+	ends := slices.DeleteFunc(c.eventTypes("t"), func(e schemas.EventType) bool { return e != schemas.TypeSessionTerminated })
+	equal(t, "number of session.terminated", len(ends), 1)
 	if sb := w.provider.sandboxes(); len(sb) == 1 {
 		<-sb[0].Done()
 	}
 }
 
 func TestOwnsIsFenced(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	c.exec(command("k", sh(":")))
-	if err := w.Owns(c.ctx, "default", "t", 1); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Owns(c.ctx, "default", "t", 2); !errors.Is(err, schemas.ErrLost) {
-		t.Fatalf("error = %v, want %v", err, schemas.ErrLost)
-	}
+	c.must(w.Owns(c.ctx, "default", "t", 1))
+	testkit.WantCode(t, w.Owns(c.ctx, "default", "t", 2), schemas.CodeLost)
 	id := c.session().ID
 	c.must(w.Amend(c.ctx, "default", "t", id, func(s *schemas.Session) { s.Version = "v7" }))
 	wantFields(t, c.session(), schemas.Session{Version: "v7"})
@@ -240,14 +212,9 @@ func TestOwnsIsFenced(t *testing.T) {
 	s, rev, err := c.conn.Session(c.ctx, "default", "t")
 	c.must(err)
 	s.Epoch, s.Owner = 2, "w2"
-	_, err = c.conn.SaveSession(c.ctx, s, rev)
-	c.must(err)
-	if err := w.Owns(c.ctx, "default", "t", 1); !errors.Is(err, schemas.ErrLost) {
-		t.Fatalf("error = %v, want %v", err, schemas.ErrLost)
-	}
-	if err := w.Amend(c.ctx, "default", "t", id, func(*schemas.Session) {}); !errors.Is(err, schemas.ErrLost) {
-		t.Fatalf("error = %v, want %v", err, schemas.ErrLost)
-	}
+	c.must(errorOf(c.conn.SaveSession(c.ctx, s, rev)))
+	testkit.WantCode(t, w.Owns(c.ctx, "default", "t", 1), schemas.CodeLost)
+	testkit.WantCode(t, w.Amend(c.ctx, "default", "t", id, func(*schemas.Session) {}), schemas.CodeLost)
 }
 
 func TestManyThreadsPublishTheirEventsInOrder(t *testing.T) {
@@ -304,7 +271,5 @@ func TestManyThreadsPublishTheirEventsInOrder(t *testing.T) {
 		left++
 		return nil
 	}))
-	if left != 0 {
-		t.Fatalf("%d sessions are left, want none", left)
-	}
+	equal(t, "sessions that are left", left, 0)
 }

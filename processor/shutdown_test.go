@@ -12,8 +12,7 @@ import (
 )
 
 func TestShutdownEndsRecordsAndAnswersProcesses(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1", func(cfg *processor.Config) { cfg.StopGrace = 300 * time.Millisecond })
+	c, w := newRig(t, func(cfg *processor.Config) { cfg.StopGrace = 300 * time.Millisecond })
 	// One ends at SIGTERM, one ignores it.
 	polite := command("k1", sh("trap 'echo bye; exit 5' TERM; echo on; while :; do sleep 0.05; done"))
 	rude := command("k2", sh("trap '' TERM; echo on; while :; do sleep 0.05; done"))
@@ -21,9 +20,7 @@ func TestShutdownEndsRecordsAndAnswersProcesses(t *testing.T) {
 	c.output(processOf(polite), "on")
 	c.output(processOf(rude), "on")
 	w.stop()
-	if w.err != nil {
-		t.Fatal(w.err)
-	}
+	c.must(w.err)
 	wantFields(t, c.end(one), schemas.Result{Stdout: "on\nbye\n", ExitCode: 5, Reason: schemas.ReasonExited})
 	wantFields(t, c.end(two), schemas.Result{Reason: schemas.ReasonKilled, Signal: 9, Stdout: "on\n"})
 	for _, cmd := range []*schemas.Command{polite, rude} {
@@ -37,31 +34,23 @@ func TestShutdownEndsRecordsAndAnswersProcesses(t *testing.T) {
 		}
 	}
 	// Nothing is left to recover.
-	workers, err := c.conn.Workers(c.ctx)
+	equal(t, "registered workers", len(c.workers()), 0)
+	alive, err := c.conn.LeaseAlive(c.ctx, "w1")
 	c.must(err)
-	equal(t, "registered workers", len(workers), 0)
-	if alive, err := c.conn.LeaseAlive(c.ctx, "w1"); alive || err != nil {
-		t.Errorf("lease alive = %v, error %v; want false", alive, err)
-	}
+	equal(t, "lease alive", alive, false)
 }
 
 func TestCommandDeclinedAtShutdownRunsOnTheNextWorker(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1", func(cfg *processor.Config) { cfg.StopGrace = time.Minute })
+	c, w := newRig(t, func(cfg *processor.Config) { cfg.StopGrace = time.Minute })
 	running := command("k1", sh("trap 'echo term; read line; exit 0' TERM; echo on; while :; do sleep 0.05; done"))
 	running.Exec.StdinOpen = true
-	first := c.send(running)
-	c.output(processOf(running), "on")
+	first := c.start(running, "on")
 	w.cancel()
 	c.output(processOf(running), "term") // it is shutting down, and waits
 	late := command("k2", sh("echo late"))
 	call := c.send(late)
-	if !call.Queued() {
-		t.Error("a worker that is shutting down took a command")
-	}
-	if err := w.control(processOf(running), schemas.Control{Stdin: &schemas.StdinPiece{End: true}}); err != nil {
-		t.Fatal(err)
-	}
+	equal(t, "queued while the worker shuts down", call.Queued(), true)
+	c.must(w.control(processOf(running), schemas.Control{Stdin: &schemas.StdinPiece{End: true}}))
 	w.stop()
 	wantFields(t, c.end(first), schemas.Result{Reason: schemas.ReasonExited})
 	c.worker("w2")
@@ -69,25 +58,20 @@ func TestCommandDeclinedAtShutdownRunsOnTheNextWorker(t *testing.T) {
 }
 
 func TestShutdownDoesNotWaitForASandboxThatDoesNotAnswer(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1", hasty)
-	sb := newDouble("d")
-	sb.start = func(_ context.Context, cmd sandbox.Command) (sandbox.Process, error) {
-		p := newDoubleProcess(cmd.ID, sb)
+	c, w := newRig(t, hasty)
+	w.useDouble(func(_ context.Context, d *double, cmd sandbox.Command) (sandbox.Process, error) {
+		p := newDoubleProcess(cmd.ID, d)
 		p.mortal = false
 		return p, nil
-	}
-	w.only(func(sandbox.Spec) (sandbox.Sandbox, error) { return sb, nil })
+	})
 	cmd := command("k", sh(":"))
-	call := c.send(cmd)
-	c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
+	call := c.start(cmd)
 	w.stop()
 	wantFields(t, c.end(call), schemas.Result{Reason: schemas.ReasonLost})
 }
 
 func TestShutdownDoesNotWaitForASandboxThatIsNeverReady(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1", hasty)
+	c, w := newRig(t, hasty)
 	began := make(chan struct{})
 	w.provider.create = func(ctx context.Context, _ sandbox.Spec) (sandbox.Sandbox, error) {
 		close(began)
@@ -105,16 +89,14 @@ func TestShutdownDoesNotWaitForASandboxThatIsNeverReady(t *testing.T) {
 func TestUnrecordedEndIsAnsweredAndLeftToTheNextIncarnation(t *testing.T) {
 	c := newCell(t)
 	full := schemas.Errorf(schemas.CodeLimitExceeded, "no space left")
-	w := c.worker("w1", func(cfg *processor.Config) {
-		cfg.Records = &failing{Records: cfg.Records, fails: func(ev *schemas.Event) error {
-			if ev.Type == schemas.TypeProcessExited {
-				return full
-			}
-			return nil
-		}}
-		hasty(cfg)
+	w := c.worker("w1", hasty, func(cfg *processor.Config) {
 		cfg.Timeouts().Answer, cfg.Timeouts().Record = time.Nanosecond, time.Hour
-	})
+	}, failRecords(func(ev *schemas.Event) error {
+		if ev.Type == schemas.TypeProcessExited {
+			return full
+		}
+		return nil
+	}))
 	cmd := command("k", sh("echo true; exit 3"))
 	_, answers := w.deliver(cmd, true, 1)
 	r := c.terminal(answers)
@@ -128,20 +110,15 @@ func TestUnrecordedEndIsAnsweredAndLeftToTheNextIncarnation(t *testing.T) {
 	if got := w.log.of("command_failed"); len(got) != 2 || got[1]["error"] == nil && got[0]["error"] == nil {
 		t.Fatalf("command_failed lines are %v, want 2, one with an error", got)
 	}
-	workers, err := c.conn.Workers(c.ctx)
-	c.must(err)
-	if len(workers) != 1 {
-		t.Fatalf("registered workers are %+v, want the one whose record is missing", workers)
-	}
+	equal(t, "registered workers", len(c.workers()), 1) // the one whose record is missing
 	c.worker("w1")
-	if last, err := c.conn.Last(c.ctx, "default", "t", processOf(cmd)); err != nil || last.Type != schemas.TypeProcessLost {
-		t.Fatalf("last record = %v, error %v; want process.lost", last, err)
-	}
+	last, err := c.conn.Last(c.ctx, "default", "t", processOf(cmd))
+	c.must(err)
+	equal(t, "last record", last.Type, schemas.TypeProcessLost)
 }
 
 func TestEndIsRecordedWhenTheAckOfTheStartWasLost(t *testing.T) {
-	c := newCell(t)
-	c.worker("w1", func(cfg *processor.Config) { cfg.Records = &failing{Records: cfg.Records, forgetful: true} })
+	c, _ := newRig(t, func(cfg *processor.Config) { cfg.Records = &failing{Records: cfg.Records, forgetful: true} })
 	r := c.exec(command("k", sh("echo on")))
 	equal(t, "stdout", r.Stdout, "on\n")
 	equal(t, "error", r.Error, nil)
@@ -151,27 +128,21 @@ func TestEndIsRecordedWhenTheAckOfTheStartWasLost(t *testing.T) {
 func TestUnrecordedAcceptanceRunsNothing(t *testing.T) {
 	c := newCell(t)
 	fails := true
-	w := c.worker("w1", func(cfg *processor.Config) {
-		cfg.Records = &failing{Records: cfg.Records, fails: func(*schemas.Event) error {
-			if fails {
-				return schemas.Errorf(schemas.CodeLimitExceeded, "no space left")
-			}
-			return nil
-		}}
-	})
+	w := c.worker("w1", failRecords(func(*schemas.Event) error {
+		if fails {
+			return schemas.Errorf(schemas.CodeLimitExceeded, "no space left")
+		}
+		return nil
+	}))
 	cmd := command("k", sh("echo ran >>ran; wc -l <ran"))
-	v, answers := w.deliver(cmd, false, 1)
-	equal(t, "action", v.Action, schemas.ActionDone)
-	wantFields(t, c.terminal(answers), schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeLimitExceeded)})
-	v, answers = w.deliver(cmd, true, 1)
+	w.wantAnswer(cmd, false, 1, schemas.ActionDone, schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeLimitExceeded)})
+	v, answers := w.deliver(cmd, true, 1)
 	equal(t, "action", v.Action, schemas.ActionRetry)
 	equal(t, "answers", len(answers), 0)
 	equal(t, "idle", w.idleNow(), true)
 	c.wantRecords(processOf(cmd))
 	fails = false
-	v, answers = w.deliver(cmd, true, 2)
-	equal(t, "action", v.Action, schemas.ActionDone)
-	wantFields(t, c.terminal(answers), schemas.Result{Stdout: "1\n"})
+	w.wantAnswer(cmd, true, 2, schemas.ActionDone, schemas.Result{Stdout: "1\n"})
 }
 
 // failing are records whose writes may fail.
@@ -181,7 +152,11 @@ type failing struct {
 	forgetful bool // the ack of an asynchronous record is lost
 }
 
-// Append fails when the test's function does.
+// failRecords configures a worker with records whose synchronous writes fail as the function says.
+func failRecords(fails func(*schemas.Event) error) func(*processor.Config) {
+	return func(cfg *processor.Config) { cfg.Records = &failing{Records: cfg.Records, fails: fails} }
+}
+
 func (f *failing) Append(ctx context.Context, ev *schemas.Event, after uint64) (uint64, error) {
 	if f.fails != nil {
 		if err := f.fails(ev); err != nil {
@@ -191,7 +166,6 @@ func (f *failing) Append(ctx context.Context, ev *schemas.Event, after uint64) (
 	return f.Records.Append(ctx, ev, after)
 }
 
-// AppendAsync loses the ack when forgetful.
 func (f *failing) AppendAsync(ev *schemas.Event, after uint64) (func(context.Context) (uint64, error), error) {
 	wait, err := f.Records.AppendAsync(ev, after)
 	if err != nil || !f.forgetful {

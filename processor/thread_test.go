@@ -2,21 +2,20 @@ package processor_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
 func TestIdleSessionExpiresAndTheThreadGetsANewOne(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1", soon, func(cfg *processor.Config) { cfg.IdleTimeout = time.Millisecond })
+	c, w := newRig(t, soon, func(cfg *processor.Config) { cfg.IdleTimeout = time.Millisecond })
 	first := c.exec(command("k1", sh("echo one >file")))
 	ended := c.await(func(ev *schemas.Event) bool { return ev.Type == schemas.TypeSessionExpired })
 	if first.Epoch == 0 || ended.Session == "" {
@@ -35,25 +34,18 @@ func TestIdleSessionExpiresAndTheThreadGetsANewOne(t *testing.T) {
 }
 
 func TestBusySessionDoesNotExpire(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1", func(cfg *processor.Config) { cfg.IdleTimeout = time.Nanosecond; cfg.SweepEvery = time.Hour })
+	c, w := newRig(t, func(cfg *processor.Config) { cfg.IdleTimeout = time.Nanosecond; cfg.SweepEvery = time.Hour })
 	cmd := command("k", sh("echo on; exec sleep 300"))
-	call := c.send(cmd)
-	c.output(processOf(cmd), "on")
+	call := c.start(cmd, "on")
 	w.expireIdle(c.ctx)
-	if err := w.control(processOf(cmd), schemas.Control{Kill: &schemas.KillRequest{}}); err != nil {
-		t.Fatal(err)
-	}
+	c.must(w.control(processOf(cmd), schemas.Control{Kill: &schemas.KillRequest{}}))
 	wantFields(t, c.end(call), schemas.Result{Reason: schemas.ReasonKilled})
 	w.expireIdle(c.ctx)
-	if _, _, err := c.conn.Session(c.ctx, "default", "t"); !errors.Is(err, schemas.ErrNotFound) {
-		t.Fatalf("session: error %v, want not_found", err)
-	}
+	c.wantNoSession("t")
 }
 
 func TestCommandsThatRaceWithTheExpiryRunOnce(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1", func(cfg *processor.Config) { cfg.IdleTimeout = time.Nanosecond; cfg.SweepEvery = time.Millisecond })
+	c, w := newRig(t, func(cfg *processor.Config) { cfg.IdleTimeout = time.Nanosecond; cfg.SweepEvery = time.Millisecond })
 	for i := range 25 {
 		cmd := command(fmt.Sprintf("k%d", i), sh("echo ran >>ran; wc -l <ran"))
 		// A durable command that meets the expiry is delivered again; here at once.
@@ -69,8 +61,7 @@ func TestCommandsThatRaceWithTheExpiryRunOnce(t *testing.T) {
 }
 
 func TestProviderMustBeOfferedAndFitTheSession(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1", func(cfg *processor.Config) {
+	c, w := newRig(t, func(cfg *processor.Config) {
 		cfg.DefaultProvider = ""
 		cfg.Providers["other"] = cfg.Providers["local"]
 	})
@@ -112,18 +103,17 @@ func TestConcurrentThreadsDoNotExceedMaxProcesses(t *testing.T) {
 	var now, most atomic.Int64
 	w := c.worker("w1", func(cfg *processor.Config) {
 		cfg.MaxProcesses = room
-		cfg.Records = &failing{Records: cfg.Records, fails: func(ev *schemas.Event) error {
-			switch ev.Type {
-			case schemas.TypeProcessAccepted:
-				n := now.Add(1)
-				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-				}
-			case schemas.TypeProcessExited:
-				now.Add(-1)
+	}, failRecords(func(ev *schemas.Event) error {
+		switch ev.Type {
+		case schemas.TypeProcessAccepted:
+			n := now.Add(1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 			}
-			return nil
-		}}
-	})
+		case schemas.TypeProcessExited:
+			now.Add(-1)
+		}
+		return nil
+	}))
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
@@ -144,8 +134,7 @@ func TestConcurrentThreadsDoNotExceedMaxProcesses(t *testing.T) {
 }
 
 func TestCommandsOfAThreadShareOneSandbox(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	var all sync.WaitGroup
 	for i := range 16 {
 		all.Go(func() {
@@ -154,15 +143,12 @@ func TestCommandsOfAThreadShareOneSandbox(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := len(w.provider.sandboxes()); n != 1 {
-		t.Fatalf("%d sandboxes, want 1", n)
-	}
+	equal(t, "number of sandboxes", len(w.provider.sandboxes()), 1)
 	c.await(func(ev *schemas.Event) bool { return ev.Type == schemas.TypeSandboxRunning })
 }
 
 func TestFailedSandboxIsReportedAndTriedAgain(t *testing.T) {
-	c := newCell(t)
-	w := c.worker("w1")
+	c, w := newRig(t)
 	create := w.provider.create
 	w.provider.create = func(context.Context, sandbox.Spec) (sandbox.Sandbox, error) {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "no cgroups here")
@@ -170,16 +156,14 @@ func TestFailedSandboxIsReportedAndTriedAgain(t *testing.T) {
 	wantFields(t, c.exec(command("k1", sh(":"))), schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeUnavailable)})
 	var info schemas.SandboxInfo
 	c.must(c.await(func(ev *schemas.Event) bool { return ev.Type == schemas.TypeSandboxFailed }).Decode(&info))
-	if info.Error == nil || info.Provider != "local" {
-		t.Fatalf("sandbox.failed = %+v, want provider local with an error", info)
-	}
+	wantFields(t, info, schemas.SandboxInfo{Provider: "local", Error: coded(schemas.CodeUnavailable)})
 	w.provider.create = create
 	wantFields(t, c.exec(command("k2", sh(":"))), schemas.Result{Success: true})
 }
 
 func TestConfigIsValidated(t *testing.T) {
-	c := newCell(t)
-	good := c.worker("w1").Config()
+	_, w := newRig(t)
+	good := w.Config()
 	for name, spoil := range map[string]func(*processor.Config){
 		"worker":      func(c *processor.Config) { c.Worker = "no id" },
 		"incarnation": func(c *processor.Config) { c.Incarnation = "" },
@@ -190,11 +174,7 @@ func TestConfigIsValidated(t *testing.T) {
 	} {
 		cfg := good
 		spoil(&cfg)
-		if _, err := processor.New(cfg); !errors.Is(err, schemas.ErrInvalidArgument) {
-			t.Errorf("%s: error %v, want invalid_argument", name, err)
-		}
+		equal(t, "code for the "+name, schemas.CodeOf(errorOf(processor.New(cfg))), schemas.CodeInvalidArgument)
 	}
-	if _, err := processor.New(good); err != nil {
-		t.Error(err)
-	}
+	testkit.Must(t, errorOf(processor.New(good)))
 }

@@ -9,16 +9,11 @@ import (
 
 // line holds the known fields of a JSON line: those of Claude Code's stream-json and of Codex's --json.
 type line struct {
-	Type    string       `json:"type"`
-	Result  string       `json:"result"`
-	Usage   *lineUsage   `json:"usage"`
-	Message *lineMessage `json:"message"`
-	Item    *lineItem    `json:"item"`
-}
-
-type lineUsage struct {
-	InputTokens  int64 `json:"input_tokens"`
-	OutputTokens int64 `json:"output_tokens"`
+	Type    string         `json:"type"`
+	Result  string         `json:"result"`
+	Usage   *schemas.Usage `json:"usage"`
+	Message *lineMessage   `json:"message"`
+	Item    *lineItem      `json:"item"`
 }
 
 type lineMessage struct {
@@ -56,7 +51,7 @@ func (l *line) usage() (u schemas.Usage, ok bool) {
 	if !l.isResult() || l.Usage == nil {
 		return u, false
 	}
-	u = schemas.Usage(*l.Usage)
+	u = *l.Usage
 	ok = u.InputTokens >= 0 && u.OutputTokens >= 0 && u.InputTokens <= maxTokens && u.OutputTokens <= maxTokens
 	return u, ok
 }

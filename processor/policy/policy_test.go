@@ -227,40 +227,15 @@ func FuzzCheck(f *testing.F) {
 
 // wrap nests a command in others. The hexadecimal digits of seed select them.
 func wrap(command string, seed uint64) string {
+	forms := [16]string{
+		"COMMAND", "(COMMAND)", "echo $(COMMAND)", "sh -c QUOTED", "eval QUOTED", "ls && { COMMAND; }", "if COMMAND; then ls; fi",
+		"env -i A=1 sh -c QUOTED", `find . -exec bash -c QUOTED \;`, "xargs -n 1 timeout 5 sh -c QUOTED", "trap QUOTED EXIT",
+		"f() { COMMAND; }; f", "ls | while read l; do COMMAND; done", `x="$(COMMAND)" ls`, "command exec nohup nice -n 5 dash -c QUOTED",
+		"case a in a) COMMAND;; esac",
+	}
 	for range 6 {
 		quoted := "'" + strings.ReplaceAll(command, "'", `'\''`) + "'"
-		switch seed % 16 {
-		case 1:
-			command = "(" + command + ")"
-		case 2:
-			command = "echo $(" + command + ")"
-		case 3:
-			command = "sh -c " + quoted
-		case 4:
-			command = "eval " + quoted
-		case 5:
-			command = "ls && { " + command + "; }"
-		case 6:
-			command = "if " + command + "; then ls; fi"
-		case 7:
-			command = "env -i A=1 sh -c " + quoted
-		case 8:
-			command = "find . -exec bash -c " + quoted + " \\;"
-		case 9:
-			command = "xargs -n 1 timeout 5 sh -c " + quoted
-		case 10:
-			command = "trap " + quoted + " EXIT"
-		case 11:
-			command = "f() { " + command + "; }; f"
-		case 12:
-			command = "ls | while read l; do " + command + "; done"
-		case 13:
-			command = "x=\"$(" + command + ")\" ls"
-		case 14:
-			command = "command exec nohup nice -n 5 dash -c " + quoted
-		case 15:
-			command = "case a in a) " + command + ";; esac"
-		}
+		command = strings.NewReplacer("COMMAND", command, "QUOTED", quoted).Replace(forms[seed%16])
 		seed /= 16
 	}
 	return command

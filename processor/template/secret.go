@@ -1,10 +1,7 @@
 package template
 
 import (
-	"bufio"
 	"errors"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -50,29 +47,17 @@ func Secret(ref schemas.SecretRef, getenv func(string) string) (string, error) {
 }
 
 func secretFile(path string) (string, error) {
-	info, err := os.Stat(path)
+	body, err := readRegular(path, maxSecretBytes+1)
+	if errors.Is(err, errNotRegular) {
+		return "", schemas.Errorf(schemas.CodeUnavailable, "%s is %w", path, err)
+	}
 	if err != nil {
-		return "", unreadable(path, err)
+		return "", schemas.Errorf(schemas.CodeUnavailable, "read %s: %w", path, err)
 	}
-	if !info.Mode().IsRegular() { // reading a pipe could block the worker
-		return "", schemas.Errorf(schemas.CodeUnavailable, "%s is not a regular file", path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return "", unreadable(path, err)
-	}
-	defer f.Close()
-	line, err := bufio.NewReader(io.LimitReader(f, maxSecretBytes+1)).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return "", unreadable(path, err)
-	}
-	line = strings.TrimRight(line, "\r\n")
+	line, _, _ := strings.Cut(string(body), "\n")
+	line = strings.TrimRight(line, "\r")
 	if line == "" || len(line) > maxSecretBytes || strings.IndexByte(line, 0) >= 0 {
 		return "", schemas.Errorf(schemas.CodeUnavailable, "the first line of %s is not usable as a secret: it is empty, longer than %d bytes or contains a NUL byte", path, maxSecretBytes)
 	}
 	return line, nil
-}
-
-func unreadable(path string, err error) error {
-	return schemas.Errorf(schemas.CodeUnavailable, "read %s: %w", path, err)
 }

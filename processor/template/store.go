@@ -130,9 +130,9 @@ func Check(paths ...string) ([]*schemas.Template, error) {
 			}
 		}
 		for _, file := range files {
-			body, err := readFile(file)
+			body, err := readRegular(file, maxFileBytes+1) // one byte more than parse accepts
 			if err != nil {
-				return nil, err
+				return nil, schemas.Errorf(schemas.CodeUnavailable, "read template %s: %w", file, err)
 			}
 			found, wrong := parse(file, body)
 			all, problems = append(all, found...), append(problems, wrong...)
@@ -175,23 +175,21 @@ func filesIn(dir string) ([]string, error) {
 	return out, nil
 }
 
-// readFile reads a regular file, up to one byte more than parse accepts. Reading a pipe could block the worker.
-func readFile(path string) ([]byte, error) {
+var errNotRegular = errors.New("not a regular file")
+
+// readRegular reads the start of a regular file, at most limit bytes. Reading a pipe could block the worker.
+func readRegular(path string, limit int64) ([]byte, error) {
 	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("not a regular file")
-	}
 	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "read template %s: %w", path, err)
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errNotRegular
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "read template %s: %w", path, err)
+		return nil, err
 	}
 	defer f.Close()
-	body, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "read template %s: %w", path, err)
-	}
-	return body, nil
+	return io.ReadAll(io.LimitReader(f, limit))
 }

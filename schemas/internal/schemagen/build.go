@@ -24,8 +24,7 @@ const (
 type builder struct {
 	docs   *docs
 	leaves map[reflect.Type]*jsonschema.Schema
-	rules  map[string]rule
-	closed map[reflect.Type]bool
+	rules  fields
 	used   map[string]bool // by rule: its field exists
 	defs   map[string]*jsonschema.Schema
 }
@@ -37,7 +36,7 @@ func Generate(src string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{docs: d, leaves: leaves(), rules: rules(), closed: closed(), used: map[string]bool{}, defs: map[string]*jsonschema.Schema{}}
+	b := &builder{docs: d, leaves: leaves(), rules: rules(), used: map[string]bool{}, defs: map[string]*jsonschema.Schema{}}
 	for _, r := range roots() {
 		if err := b.define(r.typ); err != nil {
 			return nil, err
@@ -79,7 +78,7 @@ func (b *builder) define(t reflect.Type) error {
 	}
 	s.Title = t.Name()
 	s.Description = describe(b.docs.types[t.Name()], t)
-	if !b.closed[t] {
+	if !slices.Contains(closed(), t.Name()) {
 		s.AdditionalProperties = nil
 	}
 	for f := range t.Fields() {

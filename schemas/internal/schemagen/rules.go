@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"maps"
 	"reflect"
 	"strconv"
 	"time"
@@ -48,18 +47,10 @@ func roots() []root {
 	}
 }
 
-// closed returns the types that callers send, in which a misspelled field must not be ignored.
-func closed() map[reflect.Type]bool {
-	return map[reflect.Type]bool{
-		reflect.TypeFor[schemas.Command]():        true,
-		reflect.TypeFor[schemas.Exec]():           true,
-		reflect.TypeFor[schemas.MessageRequest](): true,
-		reflect.TypeFor[schemas.SignalRequest]():  true,
-		reflect.TypeFor[schemas.KillRequest]():    true,
-		reflect.TypeFor[schemas.StopRequest]():    true,
-		reflect.TypeFor[schemas.StartRequest]():   true,
-		reflect.TypeFor[schemas.RenewRequest]():   true,
-		reflect.TypeFor[schemas.PlaceRequest]():   true,
+// closed returns the names of the types that callers send, in which a misspelled field must not be ignored.
+func closed() []string {
+	return []string{
+		"Command", "Exec", "MessageRequest", "SignalRequest", "KillRequest", "StopRequest", "StartRequest", "RenewRequest", "PlaceRequest",
 	}
 }
 
@@ -97,14 +88,24 @@ func enum[T ~string](values []T) *jsonschema.Schema {
 // rule adds to a field's schema what its Go type does not express.
 type rule func(*jsonschema.Schema)
 
+// fields holds rules by Type.Field.
+type fields map[string]rule
+
+// add sets the rule of fields.
+func (f fields) add(r rule, names ...string) {
+	for _, name := range names {
+		f[name] = r
+	}
+}
+
 // rules returns the limits that package schemas checks, by Type.Field. In patterns, \x00 is the form of NUL that both ECMAScript
 // and RE2 accept.
-func rules() map[string]rule {
-	out := map[string]rule{}
-	for _, part := range []map[string]rule{callerRules(), workerRules(), templateRules()} {
-		maps.Copy(out, part)
-	}
-	return out
+func rules() fields {
+	f := fields{}
+	f.addCaller()
+	f.addWorker()
+	f.addTemplate()
+	return f
 }
 
 func text(s *jsonschema.Schema) { s.Pattern = `^[^\x00]*$` }
@@ -115,6 +116,20 @@ func label(limit int) rule {
 		text(s)
 		length(0, limit)(s)
 	}
+}
+
+// required is a label that must not be empty.
+func required(limit int) rule {
+	return func(s *jsonschema.Schema) {
+		text(s)
+		length(1, limit)(s)
+	}
+}
+
+// variables restricts the names of variables, and their values to texts.
+func variables(s *jsonschema.Schema) {
+	environment(s)
+	text(s.AdditionalProperties)
 }
 
 // environment restricts the names of variables.
@@ -128,172 +143,79 @@ func image(s *jsonschema.Schema) {
 	length(0, schemas.MaxImageBytes)(s)
 }
 
-// callerRules returns the rules of what callers send.
-func callerRules() map[string]rule {
-	millis := between(0, schemas.MaxTimeoutMS)
-	limit := func(s *jsonschema.Schema) {
+// addCaller adds the rules of what callers send.
+func (f fields) addCaller() {
+	f.add(constant(schemas.Version), "Command.SpecVersion")
+	f.add(id(1), "Command.Thread", "PlaceRequest.Thread")
+	f.add(id(0), "Command.Provider", "Command.Template", "Command.Session", "PlaceRequest.Provider", "PlaceRequest.Template",
+		"StopRequest.Session", "StartRequest.Session", "RenewRequest.Session")
+	f.add(length(1, schemas.MaxKeyBytes), "Command.Key")
+	f.add(image, "Command.Image", "PlaceRequest.Image")
+	f.add(required(schemas.MaxPathBytes), "Exec.Command")
+	f.add(func(s *jsonschema.Schema) { text(s.Items) }, "Exec.Args")
+	f.add(variables, "Exec.Env")
+	f.add(label(schemas.MaxPathBytes), "Exec.Cwd")
+	f.add(required(schemas.MaxPromptBytes), "MessageRequest.Prompt")
+	f.add(label(schemas.MaxUserBytes), "MessageRequest.User", "PlaceRequest.User")
+	f.add(between(0, schemas.MaxTimeoutMS), "Exec.TimeoutMS", "Exec.GraceMS", "MessageRequest.TimeoutMS", "KillRequest.GraceMS",
+		"StopRequest.GraceMS", "RenewRequest.IdleTimeoutMS", "PlaceRequest.IdleTimeoutMS", "PlaceRequest.MaxLifetimeMS")
+	f.add(func(s *jsonschema.Schema) {
 		between(0, schemas.MaxOutputLimit)(s)
 		s.Default = json.RawMessage(strconv.FormatInt(schemas.DefaultOutputLimit, 10))
-	}
-	return map[string]rule{
-		"Command.SpecVersion": constant(schemas.Version),
-		"Command.Thread":      id(1),
-		"Command.Key":         length(1, schemas.MaxKeyBytes),
-		"Command.Provider":    id(0),
-		"Command.Image":       image,
-		"Command.Template":    id(0),
-		"Command.Session":     id(0),
-		"Exec.Command": func(s *jsonschema.Schema) {
-			text(s)
-			length(1, schemas.MaxPathBytes)(s)
-		},
-		"Exec.Args": func(s *jsonschema.Schema) { text(s.Items) },
-		"Exec.Env": func(s *jsonschema.Schema) {
-			environment(s)
-			text(s.AdditionalProperties)
-		},
-		"Exec.Cwd":         label(schemas.MaxPathBytes),
-		"Exec.TimeoutMS":   millis,
-		"Exec.GraceMS":     millis,
-		"Exec.OutputLimit": limit,
-
-		"MessageRequest.Prompt": func(s *jsonschema.Schema) {
-			text(s)
-			length(1, schemas.MaxPromptBytes)(s)
-		},
-		"MessageRequest.User":        label(schemas.MaxUserBytes),
-		"MessageRequest.TimeoutMS":   millis,
-		"MessageRequest.OutputLimit": limit,
-
-		"SignalRequest.Signal":       func(s *jsonschema.Schema) { s.Pattern = schemas.SignalPattern },
-		"KillRequest.GraceMS":        millis,
-		"StopRequest.Session":        id(0),
-		"StopRequest.GraceMS":        millis,
-		"StartRequest.Session":       id(0),
-		"RenewRequest.Session":       id(0),
-		"RenewRequest.IdleTimeoutMS": millis,
-		"PlaceRequest.Thread":        id(1),
-		"PlaceRequest.Provider":      id(0),
-		"PlaceRequest.Image":         image,
-		"PlaceRequest.Template":      id(0),
-		"PlaceRequest.User":          label(schemas.MaxUserBytes),
-		"PlaceRequest.Tags": func(s *jsonschema.Schema) {
-			most := schemas.MaxTags
-			s.MaxProperties = &most
-			s.PropertyNames = &jsonschema.Schema{}
-			length(1, schemas.MaxTagBytes)(s.PropertyNames)
-			text(s.PropertyNames)
-			label(schemas.MaxTagBytes)(s.AdditionalProperties)
-		},
-		"PlaceRequest.IdleTimeoutMS": millis,
-		"PlaceRequest.MaxLifetimeMS": millis,
-	}
+	}, "Exec.OutputLimit", "MessageRequest.OutputLimit")
+	f.add(func(s *jsonschema.Schema) { s.Pattern = schemas.SignalPattern }, "SignalRequest.Signal")
+	f.add(func(s *jsonschema.Schema) {
+		most := schemas.MaxTags
+		s.MaxProperties = &most
+		s.PropertyNames = &jsonschema.Schema{}
+		required(schemas.MaxTagBytes)(s.PropertyNames)
+		label(schemas.MaxTagBytes)(s.AdditionalProperties)
+	}, "PlaceRequest.Tags")
 }
 
-// workerRules returns the rules of what workers send.
-func workerRules() map[string]rule {
-	fingerprint := func(s *jsonschema.Schema) { s.Pattern = `^[0-9a-f]{64}$` }
-	positive := between(0, -1)
-	return map[string]rule{
-		"Event.SpecVersion":     constant(schemas.EventSpecVersion),
-		"Event.ID":              id(1),
-		"Event.Source":          id(1),
-		"Event.Process":         id(1),
-		"Event.Session":         id(1),
-		"Accepted.Fingerprint":  fingerprint,
-		"Accepted.TimeoutMS":    positive,
-		"Started.Fingerprint":   fingerprint,
-		"Started.PID":           positive,
-		"Result.Process":        id(0),
-		"Result.ExitCode":       between(0, 255),
-		"Result.Signal":         positive,
-		"Result.StdoutBytes":    positive,
-		"Result.StderrBytes":    positive,
-		"Result.DurationMS":     positive,
-		"Result.UserMS":         positive,
-		"Result.SystemMS":       positive,
-		"Result.MaxRSSBytes":    positive,
-		"Result.Killed":         positive,
-		"Result.Fingerprint":    fingerprint,
-		"Result.Worker":         id(1),
-		"LogRange.Chunks":       between(1, -1),
-		"Session.ID":            id(1),
-		"Session.Tenant":        id(1),
-		"Session.Thread":        id(1),
-		"Session.Owner":         id(1),
-		"SandboxInfo.ID":        id(1),
-		"SandboxInfo.StartMS":   positive,
-		"LogGap.From":           positive,
-		"LogGap.To":             between(-1, -1),
-		"PlaceReply.Worker":     id(1),
-		"Session.Template":      id(1),
-		"Session.Messages":      positive,
-		"Usage.InputTokens":     positive,
-		"Usage.OutputTokens":    positive,
-		"Message.Thread":        id(1),
-		"Message.Session":       id(1),
-		"Message.Process":       id(1),
-		"Message.Template":      id(1),
-		"StreamFinish.Process":  id(1),
-		"HookData.SpecVersion":  constant(schemas.Version),
-		"Conversation.Tenant":   id(1),
-		"Conversation.Thread":   id(1),
-		"Conversation.Template": id(1),
-		"Conversation.Session":  id(1),
-		"HookRun.Attempt":       between(1, -1),
-		"HookRun.DurationMS":    positive,
-		"ColdStart.Sandbox":     id(1),
-		"ColdStart.SandboxMS":   positive,
-		"ColdStart.HooksMS":     positive,
-		"SyncReport.Files":      positive,
-		"SyncReport.Bytes":      positive,
-		"SyncReport.Deleted":    positive,
-		"SyncReport.DurationMS": positive,
-	}
+// addWorker adds the rules of what workers send.
+func (f fields) addWorker() {
+	f.add(constant(schemas.EventSpecVersion), "Event.SpecVersion")
+	f.add(constant(schemas.Version), "HookData.SpecVersion")
+	f.add(id(0), "Result.Process")
+	f.add(id(1), "Event.ID", "Event.Source", "Event.Process", "Event.Session", "Result.Worker", "Session.ID", "Session.Tenant",
+		"Session.Thread", "Session.Owner", "Session.Template", "SandboxInfo.ID", "PlaceReply.Worker", "Message.Thread", "Message.Session",
+		"Message.Process", "Message.Template", "StreamFinish.Process", "Conversation.Tenant", "Conversation.Thread",
+		"Conversation.Template", "Conversation.Session", "ColdStart.Sandbox")
+	f.add(func(s *jsonschema.Schema) { s.Pattern = `^[0-9a-f]{64}$` }, "Accepted.Fingerprint", "Started.Fingerprint", "Result.Fingerprint")
+	f.add(between(0, 255), "Result.ExitCode")
+	f.add(between(-1, -1), "LogGap.To")
+	f.add(between(1, -1), "LogRange.Chunks", "HookRun.Attempt")
+	f.add(between(0, -1), "Accepted.TimeoutMS", "Started.PID", "Result.Signal", "Result.StdoutBytes", "Result.StderrBytes",
+		"Result.DurationMS", "Result.UserMS", "Result.SystemMS", "Result.MaxRSSBytes", "Result.Killed", "SandboxInfo.StartMS",
+		"LogGap.From", "Session.Messages", "Usage.InputTokens", "Usage.OutputTokens", "HookRun.DurationMS", "ColdStart.SandboxMS",
+		"ColdStart.HooksMS", "SyncReport.Files", "SyncReport.Bytes", "SyncReport.Deleted", "SyncReport.DurationMS")
 }
 
-// templateRules returns the rules of templates, for those who read templates from KV. Workers read YAML, and check it with
+// addTemplate adds the rules of templates, for those who read templates from KV. Workers read YAML, and check it with
 // Template.Validate alone.
-func templateRules() map[string]rule {
-	millis := between(0, schemas.MaxTimeoutMS)
-	positive := between(0, -1)
-	words := func(s *jsonschema.Schema) {
+func (f fields) addTemplate() {
+	f.add(id(1), "Template.Name")
+	f.add(image, "Template.Image")
+	f.add(variables, "Template.Env")
+	f.add(environment, "Template.Secrets")
+	f.add(func(s *jsonschema.Schema) { s.PropertyNames = enum(schemas.Phases()) }, "Template.Hooks")
+	f.add(values(schemas.TemplateProviders()), "Template.Provider")
+	f.add(values(schemas.SyncLayouts()), "TemplateSync.Layout")
+	f.add(values(schemas.SyncConflicts()), "TemplateSync.OnConflict")
+	f.add(values(schemas.AgentOutputs()), "TemplateAgent.Output")
+	f.add(values(schemas.PolicyNames()), "TemplatePolicy.Name")
+	f.add(values(schemas.BuiltinHooks()), "HookSpec.Builtin")
+	f.add(between(0, -1), "TemplateLimits.MemoryBytes", "TemplateLimits.CPUs", "TemplateLimits.PIDs", "TemplateLimits.TmpBytes",
+		"TemplateLimits.WorkspaceBytes", "TemplateLimits.WorkspaceFiles")
+	f.add(between(0, schemas.MaxTimeoutMS), "TemplateSession.IdleTimeoutMS", "TemplateSession.ParkAfterMS", "TemplateSession.MaxLifetimeMS",
+		"TemplateSession.StartTimeoutMS", "TemplateSession.StopGraceMS", "TemplateAgent.TimeoutMS")
+	f.add(between(0, schemas.MaxHookTimeoutMS), "HookSpec.TimeoutMS")
+	f.add(func(s *jsonschema.Schema) {
 		least := 1
 		s.MinItems = &least
 		text(s.Items)
-	}
-	return map[string]rule{
-		"Template.Name":     id(1),
-		"Template.Provider": values(schemas.TemplateProviders()),
-		"Template.Image":    image,
-		"Template.Env": func(s *jsonschema.Schema) {
-			environment(s)
-			text(s.AdditionalProperties)
-		},
-		"Template.Secrets": environment,
-		"Template.Hooks":   func(s *jsonschema.Schema) { s.PropertyNames = enum(schemas.Phases()) },
-
-		"TemplateLimits.MemoryBytes":     positive,
-		"TemplateLimits.CPUs":            positive,
-		"TemplateLimits.PIDs":            positive,
-		"TemplateLimits.TmpBytes":        positive,
-		"TemplateLimits.WorkspaceBytes":  positive,
-		"TemplateLimits.WorkspaceFiles":  positive,
-		"TemplateSession.IdleTimeoutMS":  millis,
-		"TemplateSession.ParkAfterMS":    millis,
-		"TemplateSession.MaxLifetimeMS":  millis,
-		"TemplateSession.StartTimeoutMS": millis,
-		"TemplateSession.StopGraceMS":    millis,
-		"TemplateSync.Layout":            values(schemas.SyncLayouts()),
-		"TemplateSync.OnConflict":        values(schemas.SyncConflicts()),
-		"TemplateAgent.Command":          words,
-		"TemplateAgent.TimeoutMS":        millis,
-		"TemplateAgent.Output":           values(schemas.AgentOutputs()),
-		"TemplatePolicy.Name":            values(schemas.PolicyNames()),
-		"HookSpec.Builtin":               values(schemas.BuiltinHooks()),
-		"HookSpec.Command":               words,
-		"HookSpec.TimeoutMS":             between(0, schemas.MaxHookTimeoutMS),
-	}
+	}, "TemplateAgent.Command", "HookSpec.Command")
 }
 
 // values lists the allowed values of a text.

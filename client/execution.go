@@ -1,0 +1,238 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// ExecEvent is output of a command, or its end.
+type ExecEvent struct {
+	// Chunk is a piece of output; nil in the last event. Logs continues after its Seq.
+	Chunk *schemas.Chunk
+	// Result is set in the last event.
+	Result *schemas.Result
+}
+
+// Execution is a command that was sent. One goroutine reads its events; the other methods are safe for concurrent use.
+type Execution struct {
+	client   *Client
+	call     *events.Call
+	follower *events.Follower
+	limit    int64
+	queued   atomic.Bool
+
+	stop  context.CancelFunc // ends the copy of standard input
+	input sync.WaitGroup
+}
+
+// ExecStream sends a command and returns once it is accepted or queued. [Execution.Events] yields its output. The process continues
+// when ctx ends; Kill ends it. Errors are those of Exec.
+func (c *Client) ExecStream(ctx context.Context, req Request) (*Execution, error) {
+	return c.stream(ctx, req.command(), req.Stdin)
+}
+
+func (c *Client) stream(ctx context.Context, cmd *schemas.Command, stdin io.Reader) (*Execution, error) {
+	x, err := c.newExecution(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if x.follower, err = c.caller.FollowLog(x.call.Ref(), 0); err == nil {
+		err = x.send(ctx, stdin)
+	}
+	if err != nil {
+		x.Close()
+		return nil, err
+	}
+	return x, nil
+}
+
+func (c *Client) newExecution(cmd *schemas.Command) (*Execution, error) {
+	call, err := c.caller.NewCall(c.tenant, cmd)
+	if err != nil {
+		return nil, err
+	}
+	return &Execution{client: c, call: call, limit: cmd.Limit(), stop: func() {}}, nil
+}
+
+// send sends the command and starts to copy its standard input.
+func (x *Execution) send(ctx context.Context, stdin io.Reader) error {
+	if err := x.call.Send(ctx); err != nil {
+		return err
+	}
+	x.queued.Store(x.call.Queued())
+	if stdin != nil {
+		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		x.stop = cancel
+		x.input.Go(func() { x.copyInput(ctx, stdin) })
+	}
+	return nil
+}
+
+// Process returns the id of the process.
+func (x *Execution) Process() string { return x.call.Process() }
+
+// Queued reports that no worker has accepted the command yet.
+func (x *Execution) Queued() bool { return x.queued.Load() }
+
+// Signal sends a signal, such as "SIGINT", to the process group. Errors: not_found when the process has ended, or no worker has
+// accepted it; conflict when the key belongs to another command; invalid_argument.
+func (x *Execution) Signal(ctx context.Context, signal string) error {
+	if err := x.call.Verify(ctx); err != nil {
+		return err
+	}
+	return x.client.caller.Signal(ctx, x.call.Ref(), schemas.SignalRequest{Signal: signal})
+}
+
+// Kill ends the whole process tree: SIGTERM, the grace, SIGKILL. Errors: those of Signal without invalid_argument.
+func (x *Execution) Kill(ctx context.Context, grace time.Duration) error {
+	if err := x.call.Verify(ctx); err != nil {
+		return err
+	}
+	return x.client.caller.Kill(ctx, x.call.Ref(), schemas.KillRequest{GraceMS: ceilMillis(grace)})
+}
+
+// Close stops receiving events and copying standard input. The process continues.
+func (x *Execution) Close() {
+	x.stop()
+	x.input.Wait()
+	if x.follower != nil {
+		x.follower.Close()
+	}
+	x.call.Close()
+}
+
+// end waits for the end of the process.
+func (x *Execution) end(ctx context.Context) (*schemas.Result, error) {
+	for {
+		ev, err := x.call.Next(ctx)
+		if err != nil {
+			return nil, err
+		}
+		x.queued.Store(false)
+		if ev.Type.Terminal() {
+			return resultOf(ev)
+		}
+	}
+}
+
+// Events yields the output in order and without holes, and the result last. It ends early with an error: ctx's, unavailable, or the
+// result's own as in Exec. Call it once; after an early exit, continue with Logs after the last chunk's Seq.
+func (x *Execution) Events(ctx context.Context) iter.Seq2[ExecEvent, error] {
+	return func(yield func(ExecEvent, error) bool) {
+		if err := x.yieldAll(ctx, func(e ExecEvent) bool { return yield(e, nil) }); err != nil && !errors.Is(err, errBreak) {
+			yield(ExecEvent{}, err)
+		}
+	}
+}
+
+// errBreak reports that the caller has left the loop.
+var errBreak = errors.New("loop left")
+
+// liveDepth is how many chunks may wait between the connection and the caller.
+const liveDepth = 16
+
+func (x *Execution) yieldAll(ctx context.Context, yield func(ExecEvent) bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	followCtx, stopFollowing := context.WithCancel(ctx)
+	chunks, ended := make(chan schemas.Chunk, liveDepth), make(chan struct{})
+	var result *schemas.Result
+	var followErr, endErr error // set before chunks and ended are closed
+	go func() {
+		defer close(chunks)
+		followErr = x.followUntil(followCtx, chunks)
+	}()
+	go func() {
+		defer close(ended)
+		result, endErr = x.end(ctx)
+	}()
+	defer func() {
+		cancel()
+		stopFollowing()
+		for range chunks { // until the goroutine that fills it ends
+		}
+		<-ended
+	}()
+	verified := false
+	emit := func(k schemas.Chunk) error {
+		if !verified {
+			if err := x.verifyOutput(ctx); err != nil {
+				return err
+			}
+			verified = true
+		}
+		if !yield(ExecEvent{Chunk: &k}) {
+			return errBreak
+		}
+		return nil
+	}
+	for {
+		select {
+		case k, ok := <-chunks:
+			if !ok {
+				return followErr
+			}
+			if err := emit(k); err != nil {
+				return err
+			}
+		case <-ended:
+			if endErr != nil {
+				return endErr
+			}
+			// Only one goroutine may use the follower: drain its chunks first, then read the rest here.
+			stopFollowing()
+			for k := range chunks {
+				if err := emit(k); err != nil {
+					return err
+				}
+			}
+			if err := x.follower.Finish(ctx, result, emit); err != nil {
+				return err
+			}
+			if err := resultError(result); err != nil {
+				return err
+			}
+			if !yield(ExecEvent{Result: result}) {
+				return errBreak
+			}
+			return nil
+		}
+	}
+}
+
+// verifyTimeout is how long output waits for the record of its process, which is stored before it: a replica may lag.
+const verifyTimeout = 5 * time.Second
+
+// verifyOutput waits until the output is known to be this command's. Errors: conflict when it is another's, those of Verify.
+func (x *Execution) verifyOutput(ctx context.Context) error {
+	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(10*time.Millisecond), backoff.WithMaxElapsedTime(verifyTimeout))
+	return backoff.Retry(func() error {
+		err := x.call.Verify(ctx)
+		if errors.Is(err, schemas.ErrConflict) {
+			return backoff.Permanent(err)
+		}
+		return err
+	}, backoff.WithContext(policy, ctx))
+}
+
+// followUntil sends live chunks until ctx ends. It drops no chunk that it took from the follower.
+func (x *Execution) followUntil(ctx context.Context, to chan<- schemas.Chunk) error {
+	for {
+		err := x.follower.Next(ctx, func(k schemas.Chunk) error {
+			to <- k
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
