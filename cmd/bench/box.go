@@ -61,7 +61,6 @@ func trueIn(s sandbox.Sandbox) func(context.Context) error {
 	}
 }
 
-// firstTrue runs `true` as the first command of a sandbox.
 func firstTrue(ctx context.Context, s sandbox.Sandbox) error { return trueIn(s)(ctx) }
 
 // nothing runs no command: only the start of the sandbox counts.

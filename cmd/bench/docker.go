@@ -30,45 +30,40 @@ type containers struct {
 	box    *docker.Sandbox
 }
 
-// docker starts a provider with one container. closeAll ends both. Errors: missing where there is no engine.
-func (b *bench) docker(ctx context.Context) (_ *containers, closeAll func() error, err error) {
+// docker starts a provider with one container. Errors: missing where there is no engine.
+func (b *bench) docker(ctx context.Context) (*containers, error) {
 	engine, err := dockertest.Open(ctx)
 	if err != nil {
-		return nil, nil, skip(err, dockertest.ErrMissing)
+		return nil, skip(err, dockertest.ErrMissing)
 	}
-	closeAll = engine.Close
-	defer func() {
-		if err != nil {
-			err = errors.Join(skip(err, dockertest.ErrMissing), closeAll())
-		}
-	}()
+	b.atEnd(engine.Close)
 	image, err := engine.Image(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, skip(err, dockertest.ErrMissing)
 	}
 	dir, err := b.folder()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	p, err := docker.New(docker.Config{
 		RunDir: filepath.Join(dir, "run"), Image: image, Cell: "bench", Worker: fmt.Sprint("bench-", os.Getpid()),
 		Warn: func(err error) { b.note("%v", err) },
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	closeAll = func() error { return errors.Join(p.Close(), engine.Close()) }
+	b.atEnd(p.Close)
 	c := &containers{boxes: boxes{provider: p, dir: dir}, engine: engine}
 	s, err := c.warm(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	box, ok := s.(*docker.Sandbox)
 	if !ok {
-		return nil, nil, fmt.Errorf("sandbox is a %T, want a container", s)
+		return nil, fmt.Errorf("sandbox is a %T, want a container", s)
 	}
 	c.box = box
-	return c, closeAll, nil
+	return c, nil
 }
 
 // createAndStart creates and starts a container with the engine. Its removal does not count.
@@ -85,18 +80,6 @@ func (c *containers) createAndStart(ctx context.Context) (time.Duration, error) 
 // dockerExec runs `true` as `docker exec` does.
 func (c *containers) dockerExec(ctx context.Context) error {
 	return c.engine.Exec(ctx, c.box.Container(), "/bin/true")
-}
-
-// withDocker runs a measurement that needs containers.
-func withDocker(measure func(context.Context, *bench, *containers) (float64, error)) func(context.Context, *bench) (float64, error) {
-	return func(ctx context.Context, b *bench) (_ float64, err error) {
-		c, closeAll, err := b.docker(ctx)
-		if err != nil {
-			return 0, err
-		}
-		defer func() { err = errors.Join(err, closeAll()) }()
-		return measure(ctx, b, c)
-	}
 }
 
 // dockerExec is the time of `true` in a running container, over that of the same busybox by bare fork and exec, with output read.
@@ -121,25 +104,34 @@ func dockerRate(ctx context.Context, b *bench, c *containers) (float64, error) {
 		alike("by the supervisor", boxRateRuns, callers, trueIn(c.box)), alike("docker exec", dockerRateRuns, callers, c.dockerExec))
 }
 
-// poolClaim is the time to create and start a container, over that of a claim from a full pool.
-func poolClaim(ctx context.Context, b *bench, c *containers) (_ float64, err error) {
+// startPool starts a pool over the containers.
+func (c *containers) startPool(ctx context.Context, b *bench, dir string, size int) (*pool.Pool, error) {
 	p, err := pool.New(pool.Config{
-		Provider: c.provider, Dir: filepath.Join(c.dir, "pool"), Templates: []pool.Template{{Size: 1}},
-		Warn: func(err error) { b.note("%v", err) },
+		Provider: c.provider, Dir: dir, Templates: []pool.Template{{Size: size}}, Warn: func(err error) { b.note("%v", err) },
 	})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	b.atEnd(func() error {
+		cancel()
+		err := <-ended
+		if errors.Is(err, context.Canceled) {
+			err = nil
+		}
+		return errors.Join(err, p.Close())
+	})
+	return p, nil
+}
+
+// poolClaim is the time to create and start a container, over that of a claim from a full pool.
+func poolClaim(ctx context.Context, b *bench, c *containers) (float64, error) {
+	p, err := c.startPool(ctx, b, filepath.Join(c.dir, "pool"), 1)
 	if err != nil {
 		return 0, err
 	}
-	runCtx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- p.Run(runCtx) }()
-	defer func() {
-		cancel()
-		if runErr := <-ended; !errors.Is(runErr, context.Canceled) {
-			err = errors.Join(err, runErr)
-		}
-		err = errors.Join(err, p.Close())
-	}()
 	claimed := boxes{provider: p, dir: c.dir, made: poolNames}
 	claim := claimed.create(nothing)
 	filled := func(ctx context.Context) (time.Duration, error) {

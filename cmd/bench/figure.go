@@ -6,14 +6,27 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 )
 
-// figure is a measurement and its goal.
 type figure struct {
 	name    string
 	goal    float64
 	atMost  bool // the goal is an upper bound; otherwise a lower one
-	measure func(ctx context.Context, b *bench) (float64, error)
+	measure measurement
+}
+
+type measurement func(ctx context.Context, b *bench) (float64, error)
+
+// with measures what open makes.
+func with[T any](open func(*bench, context.Context) (T, error), measure func(context.Context, *bench, T) (float64, error)) measurement {
+	return func(ctx context.Context, b *bench) (float64, error) {
+		opened, err := open(b, ctx)
+		if err != nil {
+			return 0, err
+		}
+		return measure(ctx, b, opened)
+	}
 }
 
 // figures is the table of all figures. The goals of session.create, in milliseconds, are the product's promise to that many users at
@@ -29,22 +42,22 @@ func figures() []figure {
 		{"log.durable", 0.4, false, durable(inProcess)},
 		{"hook.overhead", 1.1, true, hookOverhead(inProcess)},
 		{"up.ready", 3, true, upReady},
-		{"jail.cold", 30, false, jailCold},
-		{"jail.bwrap", 1, false, jailBwrap},
-		{"jail.exec", 1.6, true, jailExec},
-		{"jail.idle", 2, true, jailIdle},
-		{"jail.output", 0.7, false, jailOutput},
-		{"docker.exec", 1.6, true, withDocker(dockerExec)},
-		{"docker.vs.exec.p50", 30, false, withDocker(dockerOverExec)},
-		{"docker.vs.exec.rate", 60, false, withDocker(dockerRate)},
-		{"pool.claim", 50, false, withDocker(poolClaim)},
+		{"jail.cold", 30, false, with((*bench).jails, jailCold)},
+		{"jail.bwrap", 1, false, with((*bench).jails, jailBwrap)},
+		{"jail.exec", 1.6, true, with((*bench).warmJail, jailExec)},
+		{"jail.idle", 2, true, with((*bench).jails, jailIdle)},
+		{"jail.output", 0.7, false, with((*bench).warmJail, jailOutput)},
+		{"docker.exec", 1.6, true, with((*bench).docker, dockerExec)},
+		{"docker.vs.exec.p50", 30, false, with((*bench).docker, dockerOverExec)},
+		{"docker.vs.exec.rate", 60, false, with((*bench).docker, dockerRate)},
+		{"pool.claim", 50, false, with((*bench).docker, poolClaim)},
 		{"session.create.10", 100, true, sessionCreate(10)},
 		{"session.create.50", 100, true, sessionCreate(50)},
 		{"session.create.200", 150, true, sessionCreate(200)},
 		{"session.create.500", 200, true, sessionCreate(500)},
-		{"session.reuse", 2, true, sessionReuse},
-		{"session.parked_bytes", 50 << 10, true, sessionParked},
-		{"session.create.docker", 20, false, sessionDocker},
+		{"session.reuse", 2, true, with(localTestbed(0), sessionReuse)},
+		{"session.parked_bytes", 50 << 10, true, with(localTestbed(time.Millisecond), sessionParked)},
+		{"session.create.docker", 20, false, with((*bench).docker, sessionDocker)},
 	}
 }
 
@@ -82,6 +95,7 @@ func measure(ctx context.Context, only string, b *bench) (short int, err error) 
 			sign = "<="
 		}
 		value, err := f.measure(ctx, b)
+		err = errors.Join(err, b.closeAll())
 		if reason, ok := errors.AsType[*missingError](err); ok {
 			fmt.Printf("BENCH %s - %s%g skipped: %v\n", f.name, sign, f.goal, reason)
 			continue

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os/exec"
@@ -88,42 +87,32 @@ func storedLog(ctx context.Context, c *client.Client, process string) (float64, 
 	return megabytes(n, begin), err
 }
 
-// logFigure measures dd in rounds: live through Sluice, read back, and bare.
-func logFigure(at place, pick func(live, stored, bare float64) float64) func(context.Context, *bench) (float64, error) {
-	return func(ctx context.Context, b *bench) (_ float64, err error) {
-		r, err := b.rig(ctx, at)
-		if err != nil {
-			return 0, err
-		}
-		defer func() { err = errors.Join(err, r.stop()) }()
-		var ratios, lives, storeds, bares []float64
-		for range logRounds {
-			bare, err := barePipe(ctx)
-			if err != nil {
-				return 0, err
-			}
+// logFigure measures dd in rounds: live through Sluice, read back, and bare. It compares what pick picks with the bare pipe.
+func logFigure(at place, pick func(live, stored float64) float64) measurement {
+	return with(rigAt(at), func(ctx context.Context, b *bench, r *rig) (float64, error) {
+		var lives, storeds []float64
+		ratio, _, bare, err := compare(ctx, logRounds, func(ctx context.Context) (float64, error) {
 			live, process, err := livePipe(ctx, r.client)
 			if err != nil {
 				return 0, err
 			}
 			stored, err := storedLog(ctx, r.client, process)
-			if err != nil {
-				return 0, err
-			}
-			ratios = append(ratios, pick(live, stored, bare))
-			lives, storeds, bares = append(lives, live), append(storeds, stored), append(bares, bare)
+			lives, storeds = append(lives, live), append(storeds, stored)
+			return pick(live, stored), err
+		}, barePipe)
+		if err == nil {
+			b.note("live %.0f MB/s, read back %.0f MB/s, bare pipe %.0f MB/s", median(lives), median(storeds), bare)
 		}
-		b.note("live %.0f MB/s, read back %.0f MB/s, bare pipe %.0f MB/s", median(lives), median(storeds), median(bares))
-		return median(ratios), nil
-	}
+		return ratio, err
+	})
 }
 
 // live is the MB/s of dd to a live follower, over those of a bare pipe.
-func live(at place) func(context.Context, *bench) (float64, error) {
-	return logFigure(at, func(live, _, bare float64) float64 { return live / bare })
+func live(at place) measurement {
+	return logFigure(at, func(live, _ float64) float64 { return live })
 }
 
 // durable is the MB/s of the same output read back from the stream, over those of a bare pipe.
-func durable(at place) func(context.Context, *bench) (float64, error) {
-	return logFigure(at, func(_, stored, bare float64) float64 { return stored / bare })
+func durable(at place) measurement {
+	return logFigure(at, func(_, stored float64) float64 { return stored })
 }

@@ -20,12 +20,15 @@ const (
 )
 
 func main() {
+	if err := start(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func start() error {
 	if len(os.Args) == 4 && (os.Args[1] == modeServer || os.Args[1] == modeBare) {
-		if err := serve(os.Args[1], os.Args[2], embedded.Durability(os.Args[3])); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
-		return
+		return serve(os.Args[1], os.Args[2], embedded.Durability(os.Args[3]))
 	}
 	only := flag.String("only", "", "measure only the figures whose name starts with `NAME`")
 	strict := flag.Bool("strict", false, "exit with 1 when a figure misses its goal")
@@ -36,8 +39,7 @@ func main() {
 	if *prof != "" {
 		f, err := os.Create(*prof)
 		if err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
+			return err
 		}
 		if err := pprof.StartCPUProfile(f); err == nil {
 			defer pprof.StopCPUProfile()
@@ -46,11 +48,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	short, err := measure(ctx, *only, &bench{durability: embedded.Durability(*durability), idle: *idle})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
+	if err == nil && short > 0 && *strict {
 		os.Exit(1)
 	}
-	if short > 0 && *strict {
-		os.Exit(1)
-	}
+	return err
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/sluice-dev/sluice/cmd/internal/node"
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/events/embedded"
+	"github.com/sluice-dev/sluice/internal/membership"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -29,16 +31,29 @@ type bench struct {
 	dir        string
 	made       int
 	durability embedded.Durability
-	idle       int // jails for jail.idle
+	idle       int            // jails for jail.idle
+	closers    []func() error // of what the current figure has opened
+}
+
+// atEnd calls f after the figure; what is opened last ends first.
+func (b *bench) atEnd(f func() error) { b.closers = append(b.closers, f) }
+
+func (b *bench) closeAll() (err error) {
+	for _, f := range slices.Backward(b.closers) {
+		err = errors.Join(err, f())
+	}
+	b.closers = nil
+	return err
 }
 
 // note prints an absolute figure to standard error.
 func (b *bench) note(format string, args ...any) { fmt.Fprintf(os.Stderr, "  "+format+"\n", args...) }
 
-// folder creates an empty folder.
+// folder creates an empty folder for the current figure.
 func (b *bench) folder() (string, error) {
 	b.made++
 	dir := filepath.Join(b.dir, fmt.Sprint(b.made))
+	b.atEnd(func() error { return os.RemoveAll(dir) })
 	return dir, os.Mkdir(dir, 0o700)
 }
 
@@ -54,65 +69,62 @@ const (
 type rig struct {
 	client *client.Client
 	worker *events.Conn
-	stop   func() error
 }
 
 // token makes the measured connections authenticate, as those of users do.
 const token = "bench"
 
-func (b *bench) rig(ctx context.Context, at place) (*rig, error) {
-	dir, err := b.folder()
-	if err != nil {
-		return nil, err
+// connect makes the connections of a worker and of a client.
+func (b *bench) connect(o events.Options) (worker, caller *events.Conn, c *client.Client, err error) {
+	var conns [2]*events.Conn
+	for i := range conns {
+		if conns[i], err = events.Connect(o); err != nil {
+			return nil, nil, nil, err
+		}
+		b.atEnd(closing(conns[i].Close))
 	}
-	o := events.Options{Token: token}
-	var stopServer func() error
-	if at == inProcess {
-		s, err := embedded.Start(embedded.Config{Dir: filepath.Join(dir, "nats"), Durability: b.durability})
+	c, err = client.New(conns[1])
+	return conns[0], conns[1], c, err
+}
+
+func closing(f func()) func() error { return func() error { f(); return nil } }
+
+func rigAt(at place) func(*bench, context.Context) (*rig, error) {
+	return func(b *bench, ctx context.Context) (*rig, error) {
+		dir, err := b.folder()
 		if err != nil {
 			return nil, err
 		}
-		o.InProcess, o.Token = s, ""
-		stopServer = func() error { s.Close(); return nil }
-	} else {
-		c, url, err := b.child(ctx, modeServer, filepath.Join(dir, "nats"))
+		o := events.Options{}
+		if at == inProcess {
+			s, err := embedded.Start(embedded.Config{Dir: filepath.Join(dir, "nats"), Durability: b.durability})
+			if err != nil {
+				return nil, err
+			}
+			b.atEnd(closing(s.Close))
+			o.InProcess = s
+		} else {
+			stop, url, err := b.child(ctx, modeServer, filepath.Join(dir, "nats"))
+			if err != nil {
+				return nil, err
+			}
+			b.atEnd(stop)
+			o.URL, o.Token = url, token
+		}
+		conn, _, c, err := b.connect(o)
 		if err != nil {
 			return nil, err
 		}
-		o.URL, stopServer = url, c
-	}
-	workerConn, err := events.Connect(o)
-	if err != nil {
-		return nil, errors.Join(err, stopServer())
-	}
-	clientConn, err := events.Connect(o)
-	if err != nil {
-		return nil, errors.Join(err, stopServer())
-	}
-	cl, err := client.New(clientConn)
-	if err != nil {
-		return nil, errors.Join(err, stopServer())
-	}
-	n := node.New(node.Config{
-		Worker: "bench", Provider: schemas.ProviderLocal, Allowed: []string{schemas.ProviderLocal},
-		RunFolder: filepath.Join(dir, "run"), Workspaces: filepath.Join(dir, "ws"), Log: zerolog.Nop(),
-	}, workerConn)
-	runCtx, cancel := context.WithCancel(ctx)
-	ready, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- n.Run(runCtx, func() { close(ready) }) }()
-	stop := func() error {
-		cancel()
-		err := <-ended
-		clientConn.Close()
-		workerConn.Close()
-		return errors.Join(err, stopServer(), os.RemoveAll(dir))
-	}
-	select {
-	case <-ready:
-		return &rig{client: cl, worker: workerConn, stop: stop}, nil
-	case err := <-ended:
-		ended <- nil
-		return nil, errors.Join(err, stop())
+		n := node.New(node.Config{
+			Worker: "bench", Provider: schemas.ProviderLocal, Allowed: []string{schemas.ProviderLocal},
+			RunFolder: filepath.Join(dir, "run"), Workspaces: filepath.Join(dir, "ws"), Log: zerolog.Nop(),
+		}, conn)
+		stop, err := membership.Background(ctx, n.Run)
+		if err != nil {
+			return nil, err
+		}
+		b.atEnd(stop)
+		return &rig{c, conn}, nil
 	}
 }
 
@@ -180,4 +192,45 @@ func serve(mode, dir string, durability embedded.Durability) error {
 	<-interrupted
 	s.Close()
 	return nil
+}
+
+const upRounds = 9
+
+// upReady is the time until `sluice up` on an empty folder accepts commands, over the start of a plain NATS server with JetStream, each
+// in its own process.
+func upReady(ctx context.Context, b *bench) (float64, error) {
+	dir, err := b.folder()
+	if err != nil {
+		return 0, err
+	}
+	sluice := filepath.Join(dir, "sluice")
+	build := exec.CommandContext(ctx, "go", "build", "-o", sluice, "./cmd/sluice")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		return 0, fmt.Errorf("build sluice, which needs the repository's root as the working folder: %w", err)
+	}
+	// Each server is timed until it has started, and has a folder of its own.
+	started := func(start func(dir string) (stop func() error, url string, err error)) func(context.Context) (float64, error) {
+		return func(context.Context) (float64, error) {
+			dir, err := b.folder()
+			if err != nil {
+				return 0, err
+			}
+			begin := time.Now()
+			stop, _, err := start(filepath.Join(dir, "data"))
+			if err != nil {
+				return 0, err
+			}
+			return time.Since(begin).Seconds(), stop()
+		}
+	}
+	ratio, ours, bare, err := compare(ctx, upRounds,
+		started(func(dir string) (func() error, string, error) {
+			return startServer(ctx, exec.CommandContext(ctx, sluice, "up", "--provider", "local", "--listen", "127.0.0.1:0", "--data", dir))
+		}),
+		started(func(dir string) (func() error, string, error) { return b.child(ctx, modeBare, dir) }))
+	if err == nil {
+		b.note("sluice up %.0f ms, bare server %.0f ms", 1000*ours, 1000*bare)
+	}
+	return ratio, err
 }

@@ -22,10 +22,7 @@ import (
 	"github.com/sluice-dev/sluice/internal/membership"
 	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/sandbox"
-	"github.com/sluice-dev/sluice/sandbox/docker"
-	"github.com/sluice-dev/sluice/sandbox/docker/dockertest"
 	"github.com/sluice-dev/sluice/sandbox/local"
-	"github.com/sluice-dev/sluice/sandbox/pool"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -42,38 +39,24 @@ type testbed struct {
 	client *client.Client
 	conn   *events.Conn
 	nats   *nats.Conn
-	stop   func() error
 }
 
-func (b *bench) testbed(ctx context.Context, provider sandbox.Provider, dir string, park time.Duration) (_ *testbed, err error) {
+// testbed makes a testbed in a folder.
+func (b *bench) testbed(ctx context.Context, provider sandbox.Provider, dir string, park time.Duration) (*testbed, error) {
 	server, err := embedded.Start(embedded.Config{Dir: filepath.Join(dir, "nats"), Listen: "127.0.0.1:0", Token: token, Durability: b.durability})
 	if err != nil {
 		return nil, err
 	}
-	undo := []func(){server.Close}
-	stop := func() {
-		for i := len(undo) - 1; i >= 0; i-- {
-			undo[i]()
-		}
-	}
-	defer func() {
-		if err != nil {
-			stop()
-		}
-	}()
+	b.atEnd(closing(server.Close))
 	plain, err := nats.Connect(server.URL(), nats.Token(token))
 	if err != nil {
 		return nil, err
 	}
-	undo = append(undo, plain.Close)
-	var conns [2]*events.Conn
-	for i := range conns {
-		if conns[i], err = events.Connect(events.Options{URL: server.URL(), Token: token}); err != nil {
-			return nil, err
-		}
-		undo = append(undo, conns[i].Close)
+	b.atEnd(closing(plain.Close))
+	conn, caller, c, err := b.connect(events.Options{URL: server.URL(), Token: token})
+	if err != nil {
+		return nil, err
 	}
-	conn := conns[0]
 	if err := conn.Ensure(ctx, events.Topology{}.Fit(server.StoreBytes()/10*9)); err != nil {
 		return nil, err
 	}
@@ -88,46 +71,32 @@ func (b *bench) testbed(ctx context.Context, provider sandbox.Provider, dir stri
 	if err != nil {
 		return nil, err
 	}
-	undo = append(undo, func() { _ = stopWorker() }) // its error is that of the lease's release
-	cl, err := client.New(conns[1])
-	if err != nil {
-		return nil, err
-	}
-	return &testbed{client: cl, conn: conns[1], nats: plain, stop: func() error {
-		stop()
-		return os.RemoveAll(dir)
-	}}, nil
+	b.atEnd(closing(func() { _ = stopWorker() })) // its error is that of the lease's release
+	return &testbed{client: c, conn: caller, nats: plain}, nil
 }
 
-func (b *bench) localTestbed(ctx context.Context, park time.Duration) (*testbed, error) {
-	dir, err := b.folder()
-	if err != nil {
-		return nil, err
+// localTestbed makes a testbed with provider local, whose sessions park that soon after their last command.
+func localTestbed(park time.Duration) func(*bench, context.Context) (*testbed, error) {
+	return func(b *bench, ctx context.Context) (*testbed, error) {
+		dir, err := b.folder()
+		if err != nil {
+			return nil, err
+		}
+		p, err := local.New(local.Config{RunDir: filepath.Join(dir, "run"), Warn: func(string) {}})
+		if err != nil {
+			return nil, err
+		}
+		b.atEnd(p.Close)
+		return b.testbed(ctx, p, dir, park)
 	}
-	p, err := local.New(local.Config{RunDir: filepath.Join(dir, "run"), Warn: func(string) {}})
-	if err != nil {
-		return nil, err
-	}
-	d, err := b.testbed(ctx, p, dir, park)
-	if err != nil {
-		return nil, errors.Join(err, p.Close())
-	}
-	stop := d.stop
-	d.stop = func() error { return errors.Join(p.Close(), stop()) }
-	return d, nil
 }
 
 const createRounds = 5
 
 // sessionCreate is the p50 of the time to create a session of a new thread, while that many users do so at once, in milliseconds. The
 // sandbox is started by the first command and does not count.
-func sessionCreate(users int) func(context.Context, *bench) (float64, error) {
-	return func(ctx context.Context, b *bench) (_ float64, err error) {
-		d, err := b.localTestbed(ctx, 0)
-		if err != nil {
-			return 0, err
-		}
-		defer func() { err = errors.Join(err, d.stop()) }()
+func sessionCreate(users int) measurement {
+	return with(localTestbed(0), func(ctx context.Context, _ *bench, d *testbed) (float64, error) {
 		var mu sync.Mutex
 		var all []float64
 		for round := range createRounds + 1 {
@@ -152,16 +121,11 @@ func sessionCreate(users int) func(context.Context, *bench) (float64, error) {
 			}
 		}
 		return median(all), nil
-	}
+	})
 }
 
 // sessionReuse is the time of get-or-create of an existing session, over that of a NATS request-reply with the same two connections.
-func sessionReuse(ctx context.Context, b *bench) (_ float64, err error) {
-	d, err := b.localTestbed(ctx, 0)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, d.stop()) }()
+func sessionReuse(ctx context.Context, b *bench, d *testbed) (float64, error) {
 	echo, err := nats.Connect(d.nats.ConnectedUrl(), nats.Token(token))
 	if err != nil {
 		return 0, err
@@ -200,12 +164,7 @@ func parkedSessions() int {
 
 // sessionParked is the memory of a parked session in this process, which is server, worker and client. Each session has run one
 // command.
-func sessionParked(ctx context.Context, b *bench) (_ float64, err error) {
-	d, err := b.localTestbed(ctx, time.Millisecond)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, d.stop()) }()
+func sessionParked(ctx context.Context, b *bench, d *testbed) (float64, error) {
 	run := func(ctx context.Context, from, to int) error {
 		group, groupCtx := errgroup.WithContext(ctx)
 		group.SetLimit(4)
@@ -254,7 +213,7 @@ func sessionParked(ctx context.Context, b *bench) (_ float64, err error) {
 	if err := sluiceTrue(d.client, "parked-0")(ctx); err != nil {
 		return 0, err
 	}
-	fmt.Fprintf(os.Stderr, "  %d sessions created and parked in %.1f s, %.1f MB in all; one woken in %.1f ms\n", n, took.Seconds(), (after-before)/1e6, time.Since(begin).Seconds()*1000)
+	b.note("%d sessions created and parked in %.1f s, %.1f MB in all; one woken in %.1f ms", n, took.Seconds(), (after-before)/1e6, time.Since(begin).Seconds()*1000)
 	return (after - before) / float64(n), nil
 }
 
@@ -278,56 +237,21 @@ func resident() (float64, error) {
 const sessionRounds = 8
 
 // sessionDocker is the time to create and start a container, over that to create a session with a sandbox from a warm pool.
-func sessionDocker(ctx context.Context, b *bench) (_ float64, err error) {
-	engine, err := dockertest.Open(ctx)
-	if err != nil {
-		return 0, skip(err, dockertest.ErrMissing)
-	}
-	defer func() { err = errors.Join(err, engine.Close()) }()
-	image, err := engine.Image(ctx)
-	if err != nil {
-		return 0, skip(err, dockertest.ErrMissing)
-	}
-	dir, err := b.folder()
+func sessionDocker(ctx context.Context, b *bench, c *containers) (float64, error) {
+	ready, err := c.startPool(ctx, b, filepath.Join(c.dir, "ws", ".pool"), sessionRounds)
 	if err != nil {
 		return 0, err
 	}
-	containers, err := docker.New(docker.Config{RunDir: filepath.Join(dir, "run"), Image: image, Worker: "bench", Warn: func(error) {}})
+	d, err := b.testbed(ctx, ready, c.dir, 0)
 	if err != nil {
 		return 0, err
 	}
-	ready, err := pool.New(pool.Config{Provider: containers, Dir: filepath.Join(dir, "ws", ".pool"), Templates: []pool.Template{{Size: sessionRounds}}})
+	plain, err := side{"docker create and start", sessionRounds, c.create(nothing)}.p50(ctx)
 	if err != nil {
-		return 0, errors.Join(err, containers.Close())
+		return 0, err
 	}
-	d, err := b.testbed(ctx, ready, dir, 0)
-	if err != nil {
-		return 0, errors.Join(err, ready.Close())
-	}
-	filling, stopFilling := context.WithCancel(ctx)
-	filled := make(chan error, 1)
-	go func() { filled <- ready.Run(filling) }()
-	defer func() {
-		stopFilling()
-		if fillErr := <-filled; !errors.Is(fillErr, context.Canceled) {
-			err = errors.Join(err, fillErr)
-		}
-		err = errors.Join(err, ready.Close(), d.stop())
-	}()
-	var plain []float64
-	for i := range sessionRounds {
-		begin := time.Now()
-		s, err := containers.Create(ctx, sandbox.Spec{ID: fmt.Sprint("plain", i), Thread: "plain", Workspace: filepath.Join(dir, "plain", fmt.Sprint(i))})
-		if err != nil {
-			return 0, err
-		}
-		plain = append(plain, time.Since(begin).Seconds()*1000)
-		if err := s.Terminate(ctx, 0); err != nil {
-			return 0, err
-		}
-	}
-	var ours []float64
-	for i := range sessionRounds {
+	created := 0
+	session := func(ctx context.Context) (time.Duration, error) {
 		for ready.Stats().Ready < sessionRounds/2 {
 			select {
 			case <-ctx.Done():
@@ -335,12 +259,14 @@ func sessionDocker(ctx context.Context, b *bench) (_ float64, err error) {
 			case <-time.After(50 * time.Millisecond):
 			}
 		}
+		created++
 		begin := time.Now()
-		if _, _, err := d.client.CreateSession(ctx, client.SessionRequest{Thread: fmt.Sprint("docker-", i), Start: true}); err != nil {
-			return 0, err
-		}
-		ours = append(ours, time.Since(begin).Seconds()*1000)
+		_, _, err := d.client.CreateSession(ctx, client.SessionRequest{Thread: fmt.Sprint("docker-", created), Start: true})
+		return time.Since(begin), err
 	}
-	fmt.Fprintf(os.Stderr, "  session with a container of the pool: %.1f ms, docker create and start: %.1f ms (p50)\n", median(ours), median(plain))
-	return median(plain) / median(ours), nil
+	ours, err := side{"session with a container of the pool", sessionRounds, session}.p50(ctx)
+	if err == nil {
+		b.note("session with a container of the pool: %.1f ms, docker create and start: %.1f ms (p50)", ours, plain)
+	}
+	return plain / ours, err
 }

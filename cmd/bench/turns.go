@@ -13,7 +13,6 @@ import (
 // op is one measured call. It returns the duration of the part that counts.
 type op func(ctx context.Context) (time.Duration, error)
 
-// timed measures all of f.
 func timed(f func(ctx context.Context) error) op {
 	return func(ctx context.Context) (time.Duration, error) {
 		begin := time.Now()
@@ -42,22 +41,31 @@ func (s side) p50(ctx context.Context) (float64, error) {
 	return median(took), nil
 }
 
-// turns measures two sides in turn and returns the median, over the rounds, of the ratio of the first p50 to the second.
-func (b *bench) turns(ctx context.Context, rounds int, over, under side) (float64, error) {
+// compare measures two values in turn. It returns the median, over the rounds, of the ratio of the first to the second, and the median
+// of each.
+func compare(ctx context.Context, rounds int, over, under func(context.Context) (float64, error)) (ratio, o, u float64, err error) {
 	var ratios, overs, unders []float64
 	for range rounds {
-		u, err := under.p50(ctx)
+		u, err := under(ctx)
 		if err != nil {
-			return 0, err
+			return 0, 0, 0, err
 		}
-		o, err := over.p50(ctx)
+		o, err := over(ctx)
 		if err != nil {
-			return 0, err
+			return 0, 0, 0, err
 		}
 		ratios, overs, unders = append(ratios, o/u), append(overs, o), append(unders, u)
 	}
-	b.note("%s %.2f ms, %s %.2f ms (p50)", over.name, median(overs), under.name, median(unders))
-	return median(ratios), nil
+	return median(ratios), median(overs), median(unders), nil
+}
+
+// turns compares the p50 of two sides.
+func (b *bench) turns(ctx context.Context, rounds int, over, under side) (float64, error) {
+	ratio, o, u, err := compare(ctx, rounds, over.p50, under.p50)
+	if err == nil {
+		b.note("%s %.2f ms, %s %.2f ms (p50)", over.name, o, under.name, u)
+	}
+	return ratio, err
 }
 
 // crowd is one of two operations to compare by rate: n calls in each round, by the functions in each at the same time.
@@ -72,7 +80,6 @@ func alike(name string, n, callers int, f func(context.Context) error) crowd {
 	return crowd{name, n, slices.Repeat([]func(context.Context) error{f}, callers)}
 }
 
-// perSecond is the rate of the calls.
 func (c crowd) perSecond(ctx context.Context) (float64, error) {
 	var left atomic.Int64
 	left.Store(int64(c.n))
@@ -93,22 +100,12 @@ func (c crowd) perSecond(ctx context.Context) (float64, error) {
 	return float64(c.n) / time.Since(begin).Seconds(), nil
 }
 
-// rates measures two crowds in turn and returns the median, over the rounds, of the ratio of the first rate to the second.
 func (b *bench) rates(ctx context.Context, rounds int, over, under crowd) (float64, error) {
-	var ratios, overs, unders []float64
-	for range rounds {
-		u, err := under.perSecond(ctx)
-		if err != nil {
-			return 0, err
-		}
-		o, err := over.perSecond(ctx)
-		if err != nil {
-			return 0, err
-		}
-		ratios, overs, unders = append(ratios, o/u), append(overs, o), append(unders, u)
+	ratio, o, u, err := compare(ctx, rounds, over.perSecond, under.perSecond)
+	if err == nil {
+		b.note("%s at %d: %.0f/s, %s at %d: %.0f/s", over.name, len(over.each), o, under.name, len(under.each), u)
 	}
-	b.note("%s at %d: %.0f/s, %s at %d: %.0f/s", over.name, len(over.each), median(overs), under.name, len(under.each), median(unders))
-	return median(ratios), nil
+	return ratio, err
 }
 
 func median(v []float64) float64 {

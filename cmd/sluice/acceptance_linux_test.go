@@ -1,9 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -11,32 +15,24 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-dev/sluice/schemas"
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/schemas"
 )
 
 // The output of seq has the same SHA-256 through `exec`, and through `logs --from 1` in another process afterwards.
 func TestExecAndLogsPassLargeOutputUnchanged(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
-	want := seqDigest(t, 5000000)
-	null := c.null()
-	w, sum := digest()
-	var stderr buffer
-	if code := c.runTo(null, w, &stderr, execArgs("--key", "seq", "--", "seq", "1", "5000000")...); code != 0 || sum() != want {
-		t.Errorf("exec: exit code %d with digest %s, want 0 with %s; standard error: %s", code, sum(), want, &stderr)
-	}
-	id := schemas.ProcessID(schemas.DefaultTenant, "t1", "seq")
-	logs := c.spawn("logs", "--from", "1", id)
-	w, sum = digest()
-	if _, err := logs.stdout.WriteTo(w); err != nil {
-		t.Fatal(err)
-	}
-	if code, _ := logs.wait(); code != 0 || sum() != want {
-		t.Errorf("logs: exit code %d with digest %s, want 0 with %s", code, sum(), want)
-	}
+	c := newUp(t)
+	want, ran, read := newDigest(), newDigest(), newDigest()
+	want.count(5000000)
+	c.runTo(c.null(), ran, execArgs("--key", "seq", "--", "seq", "1", "5000000")...).check(t).exits(0)
+	testkit.Equal(t, "digest of the output of exec", ran.String(), want.String())
+	logs := c.spawn("logs", "--from", "1", schemas.ProcessID(schemas.DefaultTenant, "t1", "seq"))
+	_, err := logs.stdout.WriteTo(read)
+	testkit.Must(t, err)
+	logs.wantExit(0)
+	testkit.Equal(t, "digest of the output of logs", read.String(), want.String())
 }
 
 // uniqueSeconds is a duration for sleep: an argument that no other process has.
@@ -44,9 +40,7 @@ func uniqueSeconds() string { return fmt.Sprintf("300.%09d", rand.IntN(1e9)) }
 
 // After --timeout, exec exits with 124, the output until then is printed, and no process of the command is left.
 func TestTimeoutKillsProcessTree(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	c.good() // starts the sandbox: only the timeout is measured
 	arg := uniqueSeconds()
 	begin := time.Now()
@@ -69,9 +63,7 @@ func TestTimeoutKillsProcessTree(t *testing.T) {
 
 // A command that is repeated with its key runs once and returns the same result. Another command with that key is a conflict.
 func TestSameKeyRunsOnce(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	run := func(key string) []string {
 		return execArgs("--key", key, "--", "bash", "-c", "echo "+key+" >> runs; echo $RANDOM$RANDOM$RANDOM; exit 5")
 	}
@@ -93,9 +85,7 @@ func TestSameKeyRunsOnce(t *testing.T) {
 	for _, g := range got {
 		g.check(t).exits(5).prints(got[0].stdout)
 	}
-	if runs := c.exec("--", "sort", "runs"); runs.stdout != "eight\nonce\n" {
-		t.Errorf("what ran: %q", runs.stdout)
-	}
+	c.exec("--", "sort", "runs").check(t).prints("eight\nonce\n")
 	// Eight different commands at once with one key: one runs, the others are rejected.
 	var codes [8]int
 	for i := range codes {
@@ -119,28 +109,20 @@ func TestSameKeyRunsOnce(t *testing.T) {
 
 // A client is killed with SIGKILL while its command runs: the process continues, and its result and log are complete.
 func TestProcessSurvivesItsClient(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	args := execArgs("--key", "k", "-n", "--", "bash", "-c", "seq 1 1000; read -r line < "+c.fifo("go")+"; seq 1001 2000; exit 9")
 	x := c.spawn(args...)
 	x.wantLine("1")
 	id := c.only()
 	x.kill()
-	if got := c.only(); got != id {
-		t.Errorf("process %s runs, want %s", got, id)
-	}
+	testkit.Equal(t, "process that runs", c.only(), id)
 	c.release("go", "on")
 	var want strings.Builder
 	for i := 1; i <= 2000; i++ {
 		fmt.Fprintln(&want, i)
 	}
-	if got := c.run("logs", "-f", id); got.stdout != want.String() || got.code != 0 {
-		t.Errorf("logs -f: exit code %d with %d bytes, want 0 with %d", got.code, len(got.stdout), want.Len())
-	}
-	if got := c.run("logs", id); got.stdout != want.String() {
-		t.Errorf("logs: %d bytes, want %d", len(got.stdout), want.Len())
-	}
+	c.run("logs", "-f", id).check(t).exits(0).prints(want.String())
+	c.run("logs", id).check(t).prints(want.String())
 	// The same key returns the result. A second run would wait for the fifo.
 	r := c.run(append([]string{args[0], "--json"}, args[1:]...)...).result(t)
 	testkit.Equal(t, "exit code", r.ExitCode, 9)
@@ -181,9 +163,7 @@ func TestUpRecoversAfterKill(t *testing.T) {
 	supervisor, err := strconv.Atoi(doomed.line())
 	testkit.Must(t, err)
 	listening := c.spawn("events", "-f", "--json")
-	for !strings.Contains(listening.line(), "process.started") {
-		continue // an earlier event
-	}
+	listening.awaitLine("process.started")
 	tree := withArgument(t, arg)
 	if len(tree) == 0 {
 		t.Fatal("the sleep does not run")
@@ -193,30 +173,63 @@ func TestUpRecoversAfterKill(t *testing.T) {
 	waitGone(t, tree)
 
 	up = start()
-	code, rest := doomed.wait()
-	if code != schemas.ExitSluiceFailed || rest != "" || !strings.Contains(doomed.stderr.String(), "sluice: lost: ") {
-		t.Errorf("client of the lost process: exit code %d, output %q, want %d, none and a lost error; standard error: %s", code, rest, schemas.ExitSluiceFailed, doomed.stderr)
-	}
-	for {
-		line := listening.line()
-		if strings.Contains(line, "process.lost") {
-			break
-		}
-	}
+	doomed.outcome().check(t).prints("").exits(schemas.ExitSluiceFailed).reports("sluice: lost: ")
+	listening.awaitLine("process.lost")
 	listening.signal(2)
 	listening.wantExit(0)
 	c.release("go", "on")
 	waiting.wantEnd(6, "on\n")
 	following.wantEnd(0, "on\n")
-	if after := c.exec("--key", "before", "--", "bash", "-c", "seq 1 1000; echo $RANDOM; exit 4"); after.code != 4 || after.stdout != before.stdout {
-		t.Errorf("result from before the kill: exit code %d with %d bytes, want 4 with %d", after.code, len(after.stdout), len(before.stdout))
-	}
-	if got := c.run("logs", schemas.ProcessID("default", "t1", "before")); got.stdout != before.stdout {
-		t.Errorf("log from before the kill: %d bytes, want %d", len(got.stdout), len(before.stdout))
-	}
+	c.exec("--key", "before", "--", "bash", "-c", "seq 1 1000; echo $RANDOM; exit 4").check(t).exits(4).prints(before.stdout)
+	c.run("logs", schemas.ProcessID("default", "t1", "before")).check(t).prints(before.stdout)
 	c.run("process", "list", "--all").check(t).printsPart("lost").printsPart("exited")
 	c.run("exec", "--provider", "local", "--thread", "t2", "--key", "doomed", "-n", "--", "bash", "-c", "echo $PPID; exec sleep "+arg).wantError(t, schemas.CodeLost)
 	c.good()
 	up.signal(15)
 	up.wantExit(0)
+}
+
+// commandLines are the arguments of all processes, each with a zero byte after it.
+func commandLines(t *testing.T) map[int][]byte {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	testkit.Must(t, err)
+	out := make(map[int][]byte)
+	for _, f := range files {
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		testkit.Must(t, err)
+		if line, err := os.ReadFile(f); err == nil { // otherwise it has ended
+			out[pid] = line
+		}
+	}
+	return out
+}
+
+func withArgument(t *testing.T, arg string) (pids []int) {
+	t.Helper()
+	for pid, line := range commandLines(t) {
+		if pid != os.Getpid() && slices.Contains(strings.Split(string(line), "\x00"), arg) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func waitGone(t *testing.T, pids []int) {
+	t.Helper()
+	for _, pid := range pids {
+		fd, err := unix.PidfdOpen(pid, 0)
+		if errors.Is(err, unix.ESRCH) {
+			continue
+		}
+		testkit.Must(t, err)
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(waitTimeout/time.Millisecond))
+		for errors.Is(err, unix.EINTR) {
+			n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(waitTimeout/time.Millisecond))
+		}
+		if err != nil || n == 0 {
+			t.Errorf("process %d still runs: %v", pid, err)
+		}
+		_ = unix.Close(fd)
+	}
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,9 +15,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sluice-dev/sluice/events"
-	"github.com/sluice-dev/sluice/schemas"
-
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/schemas"
 )
 
 // stranger is a plain NATS client, without Sluice's code.
@@ -39,6 +40,18 @@ func rejection(t *testing.T, m *nats.Msg) *schemas.Error {
 		t.Fatalf("answer = %s, want a rejection with an error", m.Data)
 	}
 	return r.Error
+}
+
+// queue sends a command over CMD and returns the answer.
+func queue(ctx context.Context, t *testing.T, js jetstream.JetStream, subject string, body []byte) *nats.Msg {
+	t.Helper()
+	inbox, err := js.Conn().SubscribeSync(js.Conn().NewInbox())
+	testkit.Must(t, err)
+	_, err = js.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: nats.Header{"Sluice-Inbox": {inbox.Subject}}, Data: body})
+	testkit.Must(t, err)
+	m, err := inbox.NextMsgWithContext(ctx)
+	testkit.Must(t, err)
+	return m
 }
 
 func badCommand(change func(map[string]any)) []byte {
@@ -102,16 +115,9 @@ func TestInvalidCommandsAreRejected(t *testing.T) {
 			testkit.Must(t, err)
 			check("rpc", m)
 
-			inbox, err := nc.SubscribeSync(nc.NewInbox())
-			testkit.Must(t, err)
-			ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
+			ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 			defer cancel()
-			_, err = js.PublishMsg(ctx, &nats.Msg{Subject: subjects.Command("default", "t1", tt.op), Header: nats.Header{"Sluice-Inbox": {inbox.Subject}}, Data: tt.body})
-			testkit.Must(t, err)
-			if m, err = inbox.NextMsgWithContext(ctx); err != nil {
-				t.Fatal(err)
-			}
-			check("CMD", m)
+			check("CMD", queue(ctx, t, js, subjects.Command("default", "t1", tt.op), tt.body))
 			// The answer comes first, then the dead letter, whose stream may have to be created.
 			for {
 				m, err := lastDeadLetter(ctx, js, subjects.DeadLetter("default", "t1"))
@@ -129,15 +135,9 @@ func TestInvalidCommandsAreRejected(t *testing.T) {
 		})
 	}
 	t.Run("an invalid thread id in the subject", func(t *testing.T) {
-		inbox, err := nc.SubscribeSync(nc.NewInbox())
-		testkit.Must(t, err)
-		ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
+		ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 		defer cancel()
-		_, err = js.PublishMsg(ctx, &nats.Msg{Subject: "sluice.v1.local.default.cmd.a$b.exec", Header: nats.Header{"Sluice-Inbox": {inbox.Subject}}, Data: badCommand(func(map[string]any) {})})
-		testkit.Must(t, err)
-		m, err := inbox.NextMsgWithContext(ctx)
-		testkit.Must(t, err)
-		e := rejection(t, m)
+		e := rejection(t, queue(ctx, t, js, "sluice.v1.local.default.cmd.a$b.exec", badCommand(func(map[string]any) {})))
 		testkit.Equal(t, "code", e.Code, schemas.CodeInvalidArgument)
 		testkit.Equal(t, "path", e.Details["path"], "thread")
 		c.good()
@@ -150,16 +150,12 @@ func TestInvalidCommandsAreRejected(t *testing.T) {
 		}
 		c.good()
 	})
-	if got := c.run("events"); !strings.Contains(got.stdout, "validation.failed") {
-		t.Errorf("events = %s, want a validation.failed", got.stdout)
-	}
+	c.run("events").check(t).printsPart("validation.failed")
 }
 
 // The command line rejects invalid arguments, some itself and some through the worker.
 func TestInvalidArgumentsAreRejected(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	for _, tt := range []struct {
 		name string
 		code schemas.Code
@@ -198,12 +194,7 @@ func TestFailureIsPrintedAsJSON(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	got := c.exec("--json", "--timeout", "-1s", "--", "true")
-	var body struct {
-		Error *schemas.Error `json:"error"`
-	}
-	if err := json.Unmarshal([]byte(got.stdout), &body); err != nil {
-		t.Fatalf("standard output is not JSON: %v: %s", err, got.stdout)
-	}
+	body := decode[struct{ Error *schemas.Error }](t, got.stdout)
 	if body.Error == nil {
 		t.Fatalf("standard output has no error: %s", got.stdout)
 	}
@@ -213,9 +204,7 @@ func TestFailureIsPrintedAsJSON(t *testing.T) {
 }
 
 func TestMissingCommandExits127(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	c.exec("--", "no-such-command").check(t).exits(127).reports("no-such-command")
 	r := c.exec("--json", "--", "./no/such/file").result(t)
 	testkit.Equal(t, "exit code", r.ExitCode, 127)
@@ -225,24 +214,18 @@ func TestMissingCommandExits127(t *testing.T) {
 }
 
 func TestUnexecutableCommandExits126(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	c.good()
 	file := filepath.Join(c.data, "workspaces", "default", "t1", "plain")
 	testkit.Must(t, os.WriteFile(file, []byte("text"), 0o600))
 	c.exec("--", "./plain").check(t).exits(126).reports("plain")
 	c.exec("--", "/").check(t).exits(126)
-	if got := c.exec("--", "echo", strings.Repeat("x", 200<<10)); got.code != 126 {
-		t.Errorf("an argument over the system's limit: exit code = %d, want 126: %s", got.code, got.stderr)
-	}
+	c.exec("--", "echo", strings.Repeat("x", 200<<10)).check(t).exits(126) // an argument over the system's limit
 	c.good()
 }
 
 func TestOutputNeedNotBeUTF8(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	const raw = "a\xff\xfe\x00\x80z"
 	args := []string{"--", "printf", `a\377\376\000\200z`}
 	c.exec(args...).check(t).exits(0).prints(raw)
@@ -256,32 +239,25 @@ func TestOutputNeedNotBeUTF8(t *testing.T) {
 }
 
 // bulk is how much an output test prints: 1 GiB takes minutes under the race detector.
-func bulk() int64 {
-	if os.Getenv("SLUICE_LONG") != "" {
-		return 1 << 30
-	}
-	return 64 << 20
+func bulk() int64 { return long[int64](1<<30, 64<<20) }
+
+// execBulk prints that much.
+func execBulk(flags ...string) []string {
+	return execArgs(append(flags, "--", "head", "-c", strconv.FormatInt(bulk(), 10), "/dev/zero")...)
 }
 
 func TestLargeOutputIsComplete(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
-	n := bulk()
-	count := &counter{}
-	null := c.null()
-	var stderr buffer
-	if code := c.runTo(null, count, &stderr, execArgs("--key", "bulk", "--", "head", "-c", formatInt(n), "/dev/zero")...); code != 0 || count.n != n {
-		t.Fatalf("exit code %d with %d bytes, want 0 with %d; standard error: %s", code, count.n, n, &stderr)
-	}
-	r := c.exec("--json", "--key", "bulk", "--", "head", "-c", formatInt(n), "/dev/zero").result(t)
-	testkit.Equal(t, "stdout_bytes", r.StdoutBytes, n)
+	c := newUp(t)
+	var count counter
+	c.runTo(c.null(), &count, execBulk("--key", "bulk")...).check(t).exits(0)
+	testkit.Equal(t, "bytes printed", count.n, bulk())
+	r := c.run(execBulk("--json", "--key", "bulk")...).result(t)
+	testkit.Equal(t, "stdout_bytes", r.StdoutBytes, bulk())
 	testkit.Equal(t, "stdout_truncated", r.StdoutTruncated, true)
 	testkit.Equal(t, "bytes of stdout in the result", int64(len(r.Stdout)), int64(schemas.DefaultOutputLimit))
 	c.good()
 }
 
-// counter counts what is written to it.
 type counter struct{ n int64 }
 
 // Write counts p.
@@ -290,55 +266,32 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// gate blocks writers until it is opened.
-type gate struct {
-	once   chan struct{}
-	opened chan struct{}
-	to     counter
-}
-
-// Write reports that a writer is there, and waits.
-func (g *gate) Write(p []byte) (int, error) {
-	select {
-	case g.once <- struct{}{}:
-	default:
-	}
-	<-g.opened
-	return g.to.Write(p)
-}
-
 // A follower that does not read blocks neither the process nor other followers, and misses nothing once it reads again.
 func TestSlowFollowerBlocksNothing(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
-	n := formatInt(bulk())
-	slow := &gate{once: make(chan struct{}, 1), opened: make(chan struct{})}
+	c := newUp(t)
+	slow, write := io.Pipe() // a write waits for a read
 	followed := make(chan outcome, 1)
 	null := c.null()
 	go func() {
-		var stderr buffer
-		followed <- outcome{code: c.runTo(null, slow, &stderr, execArgs("--key", "slow", "--", "head", "-c", n, "/dev/zero")...), stderr: stderr.String()}
+		followed <- c.runTo(null, write, execBulk("--key", "slow")...)
+		_ = write.Close()
 	}()
-	<-slow.once
+	_, err := io.ReadFull(slow, make([]byte, 1))
+	testkit.Must(t, err)
 	// The same key: this client reads at full speed and ends while the first one is blocked.
-	count := &counter{}
-	var stderr buffer
-	if code := c.runTo(null, count, &stderr, execArgs("--key", "slow", "--", "head", "-c", n, "/dev/zero")...); code != 0 || count.n != bulk() {
-		t.Errorf("fast client: exit code %d with %d bytes, want 0 with %d; standard error: %s", code, count.n, bulk(), &stderr)
-	}
+	var fast counter
+	c.runTo(null, &fast, execBulk("--key", "slow")...).check(t).exits(0)
+	testkit.Equal(t, "bytes of the fast client", fast.n, bulk())
 	c.good()
-	close(slow.opened)
-	if got := <-followed; got.code != 0 || slow.to.n != bulk() {
-		t.Errorf("slow client: exit code %d with %d bytes, want 0 with %d; standard error: %s", got.code, slow.to.n, bulk(), got.stderr)
-	}
+	rest, err := io.Copy(io.Discard, slow)
+	testkit.Must(t, err)
+	testkit.Equal(t, "bytes of the slow client", 1+rest, bulk())
+	(<-followed).check(t).exits(0)
 }
 
 // A follower is killed: the process continues, and the rest of its log can be read.
 func TestKilledFollowerAffectsNothing(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	x := c.spawn(execArgs("--key", "gone", "-n", "--", "bash", "-c", "echo one; read -r line < "+c.fifo("go")+"; echo two $line")...)
 	x.wantLine("one")
 	id := c.only()
@@ -354,17 +307,13 @@ func TestKilledFollowerAffectsNothing(t *testing.T) {
 // only is the id of the only process that runs.
 func (c *cli) only() string {
 	c.t.Helper()
-	var list []struct {
-		Process string `json:"process"`
-	}
 	got := c.run("process", "list", "--json")
-	if err := json.Unmarshal([]byte(got.stdout), &list); err != nil || len(list) != 1 {
-		c.t.Fatalf("%d processes run, want 1: %v: %s", len(list), err, got.stdout+got.stderr)
+	list := decode[[]struct{ Process string }](c.t, got.stdout)
+	if len(list) != 1 {
+		c.t.Fatalf("%d processes run, want 1: %s", len(list), got.stdout+got.stderr)
 	}
 	return list[0].Process
 }
-
-func formatInt(n int64) string { return strings.TrimSuffix(string(appendInt(nil, int(n))), "\n") }
 
 func lastDeadLetter(ctx context.Context, js jetstream.JetStream, subject string) (*jetstream.RawStreamMsg, error) {
 	dead, err := js.Stream(ctx, "sluice-local-DLQ")

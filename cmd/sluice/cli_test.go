@@ -8,11 +8,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"hash"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -57,33 +59,54 @@ func newCLI(t *testing.T) *cli {
 	return c
 }
 
+// newUp makes a cli on which `sluice up` runs, for a test that runs in parallel to others.
+func newUp(t *testing.T) *cli {
+	t.Helper()
+	t.Parallel()
+	c := newCLI(t)
+	c.up()
+	return c
+}
+
+// record is the part of a sandbox's record file that these tests read.
+type record struct {
+	PID       int    `json:"pid"`
+	Container string `json:"container"`
+}
+
+func (c *cli) recordFiles() (all []string) {
+	c.t.Helper()
+	for _, dir := range []string{"run", "run/j", "run/docker"} {
+		files, err := filepath.Glob(filepath.Join(c.data, dir, "kept", "*"))
+		testkit.Must(c.t, err)
+		all = append(all, files...)
+	}
+	return all
+}
+
+func (c *cli) records() (all []record) {
+	c.t.Helper()
+	for _, f := range c.recordFiles() {
+		var r record
+		if body, err := os.ReadFile(f); err == nil && json.Unmarshal(body, &r) == nil { // otherwise it was removed meanwhile
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
 // killSandboxes kills the sandboxes of workers that were killed and not started again: they would wait for ten minutes.
 func (c *cli) killSandboxes() {
-	for _, dir := range []string{"run", "run/j", "run/docker"} {
-		files, err := filepath.Glob(filepath.Join(c.data, dir, "kept", "*.json"))
-		if err != nil {
-			c.t.Error(err)
+	for _, r := range c.records() {
+		if r.PID > 0 {
+			_ = syscall.Kill(r.PID, syscall.SIGKILL) // it may have ended
 		}
-		for _, f := range files {
-			var r struct {
-				PID       int    `json:"pid"`
-				Container string `json:"container"`
-			}
-			body, err := os.ReadFile(f)
-			if err != nil || json.Unmarshal(body, &r) != nil {
-				continue // it was removed meanwhile
-			}
-			if r.PID > 0 {
-				_ = syscall.Kill(r.PID, syscall.SIGKILL) // it may have ended
-			}
-			if r.Container != "" {
-				_ = exec.Command("docker", "rm", "-f", r.Container).Run() // as above
-			}
+		if r.Container != "" {
+			_ = exec.Command("docker", "rm", "-f", r.Container).Run() // as above
 		}
 	}
 }
 
-// outcome is the exit code and the output of a command line.
 type outcome struct {
 	code           int
 	stdout, stderr string
@@ -104,18 +127,20 @@ func (c *cli) null() *os.File {
 	return f
 }
 
-// runFrom runs sluice in this process.
 func (c *cli) runFrom(stdin *os.File, args ...string) outcome {
-	var stdout, stderr buffer
-	code := c.runTo(stdin, &stdout, &stderr, args...)
-	return outcome{code, stdout.String(), stderr.String()}
+	var stdout buffer
+	got := c.runTo(stdin, &stdout, args...)
+	got.stdout = stdout.String()
+	return got
 }
 
-func (c *cli) runTo(stdin *os.File, stdout, stderr io.Writer, args ...string) int {
+// runTo runs sluice in this process. The outcome has no standard output.
+func (c *cli) runTo(stdin *os.File, stdout io.Writer, args ...string) outcome {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*waitTimeout)
 	defer cancel()
-	m := &Main{Args: c.args(args), Stdin: stdin, Stdout: stdout, Stderr: stderr, Getenv: c.getenv}
-	return m.Run(ctx)
+	var stderr buffer
+	m := &Main{Args: c.args(args), Stdin: stdin, Stdout: stdout, Stderr: &stderr, Getenv: c.getenv}
+	return outcome{code: m.Run(ctx), stderr: stderr.String()}
 }
 
 // args puts --data first: exec takes everything after its flags for the command.
@@ -149,14 +174,18 @@ func (c *cli) good() {
 	c.exec("--", "echo", word).check(c.t).exits(0).prints(word + "\n")
 }
 
+func decode[T any](t *testing.T, text string) (v T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v: %q", err, text)
+	}
+	return v
+}
+
 // result decodes the result that exec --json prints.
 func (o outcome) result(t *testing.T) *schemas.Result {
 	t.Helper()
-	var r schemas.Result
-	if err := json.Unmarshal([]byte(o.stdout), &r); err != nil {
-		t.Fatalf("no result on standard output: %v: %+v", err, o)
-	}
-	return &r
+	return decode[*schemas.Result](t, o.stdout)
 }
 
 // wantError checks that Sluice failed with a code, and that the message has these parts.
@@ -165,7 +194,6 @@ func (o outcome) wantError(t *testing.T, code schemas.Code, parts ...string) {
 	o.check(t).exits(schemas.ExitSluiceFailed).reports("sluice: " + string(code) + ": ").reports(parts...)
 }
 
-// check starts a chain of checks of an outcome.
 func (o outcome) check(t *testing.T) checks {
 	t.Helper()
 	return checks{t, o}
@@ -177,65 +205,54 @@ type checks struct {
 	got outcome
 }
 
-func (c checks) exits(code int) checks {
+func (c checks) that(ok bool, format string, args ...any) checks {
 	c.t.Helper()
-	if c.got.code != code {
-		c.t.Errorf("exit code = %d, want %d; standard error: %s", c.got.code, code, c.got.stderr)
+	if !ok {
+		c.t.Errorf(format+"; standard error: %s", append(args, c.got.stderr)...)
 	}
 	return c
 }
 
+func (c checks) exits(code int) checks {
+	c.t.Helper()
+	return c.that(c.got.code == code, "exit code = %d, want %d", c.got.code, code)
+}
+
 func (c checks) prints(stdout string) checks {
 	c.t.Helper()
-	if c.got.stdout != stdout {
-		c.t.Errorf("standard output = %q, want %q; standard error: %s", c.got.stdout, stdout, c.got.stderr)
-	}
-	return c
+	return c.that(c.got.stdout == stdout, "standard output = %q, want %q", c.got.stdout, stdout)
 }
 
 func (c checks) printsPart(parts ...string) checks {
 	c.t.Helper()
 	for _, p := range parts {
-		if !strings.Contains(c.got.stdout, p) {
-			c.t.Errorf("standard output = %q, want one with %q; standard error: %s", c.got.stdout, p, c.got.stderr)
-		}
+		c.that(strings.Contains(c.got.stdout, p), "standard output = %q, want one with %q", c.got.stdout, p)
 	}
 	return c
 }
 
-// printsMatch checks the standard output against a regular expression.
 func (c checks) printsMatch(pattern string) checks {
 	c.t.Helper()
-	if !regexp.MustCompile(pattern).MatchString(c.got.stdout) {
-		c.t.Errorf("standard output = %q, want one that matches %q; standard error: %s", c.got.stdout, pattern, c.got.stderr)
-	}
-	return c
+	matches := regexp.MustCompile(pattern).MatchString(c.got.stdout)
+	return c.that(matches, "standard output = %q, want one that matches %q", c.got.stdout, pattern)
 }
 
 func (c checks) omits(part string) checks {
 	c.t.Helper()
-	if strings.Contains(c.got.stdout, part) {
-		c.t.Errorf("standard output = %q, want one without %q", c.got.stdout, part)
-	}
-	return c
+	return c.that(!strings.Contains(c.got.stdout, part), "standard output = %q, want one without %q", c.got.stdout, part)
 }
 
 func (c checks) reports(parts ...string) checks {
 	c.t.Helper()
 	for _, p := range parts {
-		if !strings.Contains(c.got.stderr, p) {
-			c.t.Errorf("standard error = %q, want one with %q", c.got.stderr, p)
-		}
+		c.that(strings.Contains(c.got.stderr, p), "want a standard error with %q", p)
 	}
 	return c
 }
 
 func (c checks) reportsNothing() checks {
 	c.t.Helper()
-	if c.got.stderr != "" {
-		c.t.Errorf("standard error = %q, want none", c.got.stderr)
-	}
-	return c
+	return c.that(c.got.stderr == "", "want no standard error")
 }
 
 // unique is a word that occurs nowhere else.
@@ -291,23 +308,28 @@ func (b *buffer) await(text string, ended <-chan struct{}) bool {
 }
 
 // digest sums output up without keeping it.
-func digest() (w io.Writer, sum func() string) {
-	h := sha256.New()
-	return h, func() string { return hex.EncodeToString(h.Sum(nil)) }
+type digest struct{ hash.Hash }
+
+func newDigest() digest { return digest{sha256.New()} }
+
+// String is the SHA-256 of what was written so far, as sha256sum prints it.
+func (d digest) String() string { return hex.EncodeToString(d.Sum(nil)) }
+
+// count writes the output of `seq 1 n`.
+func (d digest) count(n int) {
+	var line []byte
+	for i := range n {
+		line = append(strconv.AppendInt(line[:0], int64(i+1), 10), '\n')
+		d.Write(line)
+	}
 }
 
-// seqDigest is the SHA-256 of `seq 1 5000000`, as sha256sum gives it.
-func seqDigest(t *testing.T, n int) string {
-	t.Helper()
-	h := sha256.New()
-	var line []byte
-	for i := 1; i <= n; i++ {
-		line = appendInt(line[:0], i)
-		if _, err := h.Write(line); err != nil {
-			t.Fatal(err)
-		}
+// long is the value for a test with SLUICE_LONG, or else the one for every run.
+func long[T any](with, without T) T {
+	if os.Getenv("SLUICE_LONG") != "" {
+		return with
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	return without
 }
 
 // fifo is a named pipe by which a test lets a process continue. Its path has no character that a shell interprets.

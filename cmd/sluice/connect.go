@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
 
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/cmd/internal/node"
@@ -17,11 +19,18 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
+// call is the action of a command that calls the server: f gets a client and the arguments.
+func (g *globals) call(f func(ctx context.Context, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		return g.with(cmd.Context(), func(ctx context.Context, c *client.Client) error { return f(ctx, c, args) })
+	}
+}
+
 // with connects, calls f and disconnects. Ctrl+C ends f and is no error.
-func (m *Main) with(ctx context.Context, g *globals, f func(context.Context, *client.Client) error) error {
+func (g *globals) with(ctx context.Context, f func(context.Context, *client.Client) error) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	c, err := m.connect(ctx, g, hostOptions{})
+	c, err := g.connect(ctx, hostOptions{})
 	if err != nil {
 		return err
 	}
@@ -29,7 +38,7 @@ func (m *Main) with(ctx context.Context, g *globals, f func(context.Context, *cl
 	if ctx.Err() != nil {
 		err = ignoreCanceled(err)
 	}
-	return errors.Join(err, c.close(ctx, m.notice))
+	return errors.Join(err, c.close(ctx))
 }
 
 // hostOptions are the options of a worker in this process, where no server is found.
@@ -46,66 +55,76 @@ type connection struct {
 }
 
 // connect connects to the server of --nats, to the process that holds the data folder, or to a host that it starts in this process.
-func (m *Main) connect(ctx context.Context, g *globals, own hostOptions) (*connection, error) {
+func (g *globals) connect(ctx context.Context, own hostOptions) (*connection, error) {
 	if g.nats != "" {
-		conn, err := events.Connect(events.Options{URL: g.nats, CredsFile: g.creds, Token: g.token, Cell: g.cell, Name: "sluice cli"})
-		if err != nil {
-			return nil, err
-		}
-		return newConnection(conn, g, nil)
+		return g.connectTo(g.server())
 	}
 	dir, err := openFolder(g.data)
 	if err != nil {
 		return nil, err
 	}
-	f := &hostFinder{ctx: ctx, folder: dir, cell: g.cell, own: own, templates: g.templates, progress: m.notice, getenv: m.Getenv}
-	conn, err := f.connect(g)
+	f := &hostFinder{globals: g, ctx: ctx, folder: dir, own: own}
+	c, err := f.connect()
 	if err != nil {
 		return nil, errors.Join(err, f.stop())
 	}
-	return newConnection(conn, g, f)
+	c.finder = f
+	return c, nil
 }
 
-func newConnection(conn *events.Conn, g *globals, f *hostFinder) (*connection, error) {
+// server is how to connect to the server of --nats.
+func (g *globals) server() *events.Options {
+	return &events.Options{URL: g.nats, CredsFile: g.creds, Token: g.token, Cell: g.cell, Name: "sluice cli"}
+}
+
+// serverAt is how to connect to the server of a `sluice up`.
+func (g *globals) serverAt(f *dataFolder, a address) *events.Options {
+	return &events.Options{URL: a.URL, Token: cmp.Or(g.token, f.storedToken()), Cell: g.cell, Name: "sluice cli"}
+}
+
+// serverBehind is how to connect to a server in another process, or in this one.
+func (g *globals) serverBehind(dial func() (net.Conn, error)) *events.Options {
+	return &events.Options{URL: "nats://sluice", Dial: dial, Cell: g.cell, Name: "sluice cli"}
+}
+
+func (g *globals) connectTo(server *events.Options) (*connection, error) {
+	conn, err := events.Connect(*server)
+	if err != nil {
+		return nil, err
+	}
 	c, err := client.New(conn, client.WithTenant(g.tenant))
 	if err != nil {
 		conn.Close()
-		if f != nil {
-			err = errors.Join(err, f.stop())
-		}
 		return nil, err
 	}
-	return &connection{client: c, conn: conn, finder: f}, nil
+	return &connection{client: c, conn: conn}, nil
 }
 
 // leaving reports what happens to a process when its caller exits before it.
 func (c *connection) leaving(process string) string {
-	if c.finder != nil && c.finder.hosting() {
+	if c.finder != nil && c.finder.current() != nil {
 		return "process " + process + " ran in this sluice and ends with it"
 	}
 	return "process " + process + " continues: `sluice logs -f " + process + "` follows it, `sluice process kill " + process + "` ends it"
 }
 
 // close closes the connection. A host in this process first waits for its guests, until ctx ends.
-func (c *connection) close(ctx context.Context, notice func(string)) error {
+func (c *connection) close(ctx context.Context) error {
 	c.conn.Close()
 	if c.finder == nil {
 		return nil
 	}
-	c.finder.waitForGuests(ctx, notice)
+	c.finder.waitForGuests(ctx)
 	return c.finder.stop()
 }
 
 // hostFinder finds the process that hosts a data folder, or makes this process the host. It does so again whenever the connection
 // breaks: when the host has ended, this process takes over its streams.
 type hostFinder struct {
-	ctx       context.Context
-	folder    *dataFolder
-	cell      string
-	own       hostOptions
-	templates string
-	progress  func(text string)
-	getenv    func(string) string
+	*globals
+	ctx    context.Context
+	folder *dataFolder
+	own    hostOptions
 
 	mu      sync.Mutex
 	host    *host
@@ -118,15 +137,14 @@ const (
 	findEvery   = 20 * time.Millisecond
 )
 
-// connect connects to the host.
-func (f *hostFinder) connect(g *globals) (*events.Conn, error) {
+func (f *hostFinder) connect() (*connection, error) {
 	deadline := time.Now().Add(findTimeout)
 	for {
-		o, err := f.find(g)
+		o, err := f.find()
 		if err == nil && o != nil {
-			var conn *events.Conn
-			if conn, err = events.Connect(*o); err == nil {
-				return conn, nil
+			var c *connection
+			if c, err = f.connectTo(o); err == nil {
+				return c, nil
 			}
 			// The address may be that of a process that is ending: try again.
 		}
@@ -145,7 +163,7 @@ func (f *hostFinder) connect(g *globals) (*events.Conn, error) {
 }
 
 // find returns how to connect to the host; nil while another process is starting.
-func (f *hostFinder) find(g *globals) (*events.Options, error) {
+func (f *hostFinder) find() (*events.Options, error) {
 	h, err := f.becomeHost()
 	if err != nil {
 		return nil, err
@@ -153,17 +171,12 @@ func (f *hostFinder) find(g *globals) (*events.Options, error) {
 	a, known := f.folder.readAddress()
 	switch {
 	case h != nil, known && a.URL == "":
-		return &events.Options{Cell: g.cell, Name: "sluice cli", URL: "nats://sluice", Dial: f.dial}, nil
+		return f.serverBehind(f.dial), nil
 	case known:
-		return g.serverAt(f.folder, a), nil
+		return f.serverAt(f.folder, a), nil
 	default:
 		return nil, nil
 	}
-}
-
-// serverAt returns how to connect to the server of a `sluice up`.
-func (g *globals) serverAt(f *dataFolder, a address) *events.Options {
-	return &events.Options{Cell: g.cell, Name: "sluice cli", URL: a.URL, Token: or(g.token, f.storedToken())}
 }
 
 // dial connects to the host's server, through its socket or in this process.
@@ -176,7 +189,7 @@ func (f *hostFinder) dial() (net.Conn, error) {
 		return h.server.InProcessConn()
 	}
 	if a, ok := f.folder.readAddress(); ok && a.Socket != "" {
-		return net.DialTimeout("unix", a.Socket, time.Second)
+		return a.dial()
 	}
 	return nil, fmt.Errorf("data folder %s: another sluice is starting", f.folder.path)
 }
@@ -224,28 +237,26 @@ func (f *hostFinder) config() (hostConfig, error) {
 		choice = node.Choice{} // only providers without isolation are left
 	}
 	return hostConfig{folder: f.folder, cell: f.cell, node: node.Config{
-		Worker: worker, Begin: f.folder.begin, Provider: choice.Default, Allowed: append(choice.Allowed, node.Unisolated()...), Limits: f.own.limits, Image: f.own.image, Progress: f.progress,
+		Worker: worker, Begin: f.folder.begin, Provider: choice.Default, Allowed: append(choice.Allowed, node.Unisolated()...), Limits: f.own.limits, Image: f.own.image, Progress: f.notice,
 		RunFolder: run, Workspaces: f.folder.join("workspaces"), Log: zerolog.Nop(),
 		// A process that still runs when this host ends was left by its user: it ends at once.
-		Grace: time.Millisecond, Templates: f.templates, Getenv: f.getenv,
+		Grace: time.Millisecond, Templates: f.templates, Getenv: f.Getenv,
 	}}, nil
 }
 
-// hosting reports whether this process is the host.
-func (f *hostFinder) hosting() bool {
+// current is the host in this process; nil where another process is the host.
+func (f *hostFinder) current() *host {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.host != nil
+	return f.host
 }
 
 // quietWait is how long a host waits for its guests before it prints a notice.
 const quietWait = 100 * time.Millisecond
 
 // waitForGuests waits for the commands that use the host in this process, until ctx ends.
-func (f *hostFinder) waitForGuests(ctx context.Context, notice func(string)) {
-	f.mu.Lock()
-	h := f.host
-	f.mu.Unlock()
+func (f *hostFinder) waitForGuests(ctx context.Context) {
+	h := f.current()
 	if h == nil || h.bridge == nil {
 		return
 	}
@@ -255,7 +266,7 @@ func (f *hostFinder) waitForGuests(ctx context.Context, notice func(string)) {
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	notice("other sluice commands use the server in this process: waiting for them (Ctrl+C exits at once and ends what they run)")
+	f.notice("other sluice commands use the server in this process: waiting for them (Ctrl+C exits at once and ends what they run)")
 	_ = h.bridge.wait(ctx) // after Ctrl+C they connect to another host, or become it
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -16,9 +15,8 @@ import (
 
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/events"
-	"github.com/sluice-dev/sluice/schemas"
-
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/schemas"
 )
 
 // recallTemplate has an agent that writes down each prompt and answers with all of them. It never answers a prompt with a colon: it
@@ -44,16 +42,11 @@ func newRecallFleet(t *testing.T) (f *fleet, store string) {
 	t.Helper()
 	store, templates := t.TempDir(), t.TempDir()
 	testkit.Must(t, os.WriteFile(filepath.Join(templates, "recall.yaml"), fmt.Appendf(nil, recallTemplate, store), 0o600))
-	return newFleetWith(t, map[string]string{"SLUICE_TEMPLATES": templates}, "w1", "w2"), store
+	return newFleet(t, map[string]string{"SLUICE_TEMPLATES": templates}, "w1", "w2"), store
 }
 
 // longRounds is how often a worker is killed, or frozen, during a conversation.
-func longRounds() int {
-	if os.Getenv("SLUICE_LONG") != "" {
-		return rounds()
-	}
-	return 1
-}
+func longRounds() int { return long(rounds(), 1) }
 
 // say sends a message, checks the answer, and waits for the end of its hooks.
 func (f *fleet) say(thread, template, prompt, want string) *schemas.Result {
@@ -73,33 +66,19 @@ func (f *fleet) hold(thread string) (process, owner, prompt string) {
 	prompt = "hold:" + unique()
 	x, err := f.client.MessageStream(f.ctx, client.Prompt{Thread: thread, Template: "recall", Text: prompt})
 	f.must(err)
-	defer x.Close()
-	for e, err := range x.Events(f.ctx) {
-		f.must(err)
-		if e.Chunk != nil {
-			break
-		}
-	}
-	s, err := f.client.SessionInfo(f.ctx, thread)
-	f.must(err)
-	return x.Process(), s.Owner, prompt
+	process, owner = f.printing(x, thread)
+	return process, owner, prompt
 }
 
-// history is a thread's messages, a line each.
-func (f *fleet) history(thread string) (out []string) {
-	f.t.Helper()
-	f.must(f.client.Messages(f.ctx, client.MessageQuery{Thread: thread}, func(m *schemas.Message) error {
-		out = append(out, fmt.Sprintf("%s %q", m.Role, m.Text))
-		return nil
-	}))
-	return out
-}
-
+// wantHistory checks a thread's messages, a line each.
 func (f *fleet) wantHistory(thread string, want ...string) {
 	f.t.Helper()
-	if got := f.history(thread); !slices.Equal(got, want) {
-		f.t.Errorf("history = %q, want %q", got, want)
-	}
+	var got []string
+	f.must(f.client.Messages(f.ctx, client.MessageQuery{Thread: thread}, func(m *schemas.Message) error {
+		got = append(got, fmt.Sprintf("%s %q", m.Role, m.Text))
+		return nil
+	}))
+	testkit.Equal(f.t, "history of "+thread, got, want)
 }
 
 // stored lists the files of a folder with their digests.
@@ -138,8 +117,7 @@ func TestAConversationGoesOnElsewhere(t *testing.T) {
 		f.say(thread, "", "three", "one\ntwo\nthree\n")
 		f.wantHistory(thread, `user "one"`, `agent "one\n"`, fmt.Sprintf("user %q", prompt), `user "two"`, `agent "one\ntwo\n"`,
 			`user "three"`, `agent "one\ntwo\nthree\n"`)
-		_, err = f.client.StopSession(f.ctx, thread)
-		f.must(err)
+		f.stopSession(thread)
 		f.start(owner)
 		// The killed worker finds its sandbox, which no session owns, and ends it.
 		waitGone(t, withArgument(t, prompt))
@@ -168,18 +146,14 @@ func TestAFrozenWorkerPushesNothing(t *testing.T) {
 			t.Fatalf("the store changed to\n%s\nfrom\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
 		}
 		f.wantOwner(f.say(thread, "", "three", "one\ntwo\nthree\n"), owner)
-		_, err := f.client.StopSession(f.ctx, thread)
-		f.must(err)
+		f.stopSession(thread)
 	}
 }
 
 // Many threads at once are created, run commands, answer messages and stop.
 func TestManyConversationsAtOnce(t *testing.T) {
-	threads, commands, messages := 12, 3, 2
-	if os.Getenv("SLUICE_LONG") != "" {
-		threads, commands, messages = 100, 20, 3
-	}
-	f := newFleet(t, "w1", "w2")
+	threads, commands, messages := long(100, 12), long(20, 3), long(3, 2)
+	f := newFleet(t, nil, "w1", "w2")
 	group, ctx := errgroup.WithContext(f.ctx)
 	live := func(thread string) error {
 		if _, created, err := f.client.CreateSession(ctx, client.SessionRequest{Thread: thread, Template: "echo-agent"}); err != nil || !created {
@@ -226,7 +200,6 @@ func TestManyConversationsAtOnce(t *testing.T) {
 	}
 }
 
-// checkEvents checks all events of a thread.
 func (f *fleet) checkEvents(thread string, commands, messages int) {
 	f.t.Helper()
 	f.awaitEvent(thread, "", schemas.TypeSessionTerminated)
@@ -289,29 +262,4 @@ func (f *fleet) checkEvents(thread string, commands, messages int) {
 		history = append(history, fmt.Sprintf("user %q", "hello "+thread), fmt.Sprintf("agent %q", fmt.Sprintf("(%d) hello %s\n", i+1, thread)))
 	}
 	f.wantHistory(thread, history...)
-}
-
-// awaitEvent waits for an event of a thread, and of one process unless it is empty.
-func (f *fleet) awaitEvent(thread, process string, typ schemas.EventType) *schemas.Event {
-	f.t.Helper()
-	feed, err := f.conn.Caller().FollowEvents(events.Filter{Thread: thread, Process: process}, 1)
-	f.must(err)
-	defer feed.Close()
-	f.must(f.conn.Flush(f.ctx))
-	var found *schemas.Event
-	look := func(ev *schemas.Event) error {
-		if ev.Type == typ {
-			found = ev
-			return errFound
-		}
-		return nil
-	}
-	err = feed.CatchUp(f.ctx, look)
-	for found == nil && err == nil {
-		err = feed.Next(f.ctx, look)
-	}
-	if !errors.Is(err, errFound) {
-		f.t.Fatalf("no %s event of thread %s came: %v", typ, thread, err)
-	}
-	return found
 }

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -93,6 +95,8 @@ type address struct {
 	PID int `json:"pid"`
 }
 
+func (a address) dial() (net.Conn, error) { return net.DialTimeout("unix", a.Socket, time.Second) }
+
 func (f *dataFolder) writeAddress(a address) error {
 	body, err := json.Marshal(a)
 	if err != nil {
@@ -130,16 +134,22 @@ func (f *dataFolder) write(name string, body []byte) error {
 	return nil
 }
 
-// text reads a file of the folder, or creates it with the text that fresh returns.
-func (f *dataFolder) text(name string, fresh func() string) (string, error) {
+// read reads a file of the folder; empty where there is none.
+func (f *dataFolder) read(name string) (string, error) {
 	body, err := os.ReadFile(f.join(name))
-	if err == nil && strings.TrimSpace(string(body)) != "" {
-		return strings.TrimSpace(string(body)), nil
-	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", schemas.Errorf(schemas.CodeUnavailable, "read %s: %w", name, err)
 	}
-	s := fresh()
+	return strings.TrimSpace(string(body)), nil
+}
+
+// text reads a file of the folder, or creates it with the text that fresh returns.
+func (f *dataFolder) text(name string, fresh func() string) (string, error) {
+	s, err := f.read(name)
+	if s != "" || err != nil {
+		return s, err
+	}
+	s = fresh()
 	return s, f.write(name, []byte(s+"\n"))
 }
 
@@ -148,11 +158,8 @@ func (f *dataFolder) token() (string, error) { return f.text("token", rand.Text)
 
 // storedToken is the token; empty where there is none.
 func (f *dataFolder) storedToken() string {
-	body, err := os.ReadFile(f.join("token"))
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(body))
+	token, _ := f.read("token") // the server rejects a connection without it
+	return token
 }
 
 // workerID is the id of this folder's worker.
@@ -167,11 +174,11 @@ const maxIncarnations = 16
 // begin records the next incarnation of this folder's worker and returns those before it, newest first; see [events.Lineage]. The
 // folder's lock shows that they have ended. A copy of the folder does not know the later ones of the original.
 func (f *dataFolder) begin(incarnation string) (earlier []string, err error) {
-	body, err := os.ReadFile(f.join("incarnations"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "read incarnations: %w", err)
+	text, err := f.read("incarnations")
+	if err != nil {
+		return nil, err
 	}
-	earlier = strings.Fields(string(body))
+	earlier = strings.Fields(text)
 	earlier = earlier[:min(len(earlier), maxIncarnations-1)]
 	return earlier, f.write("incarnations", []byte(incarnation+"\n"+strings.Join(earlier, "\n")+"\n"))
 }

@@ -12,9 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/sluice-dev/sluice/schemas"
-
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/schemas"
 )
 
 // Only the user can read what `sluice up` creates. A connection needs its token.
@@ -62,9 +61,7 @@ func TestServerRequiresToken(t *testing.T) {
 }
 
 func TestSecondUpOnFolderIsAConflict(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	c.run("up", "--provider", "local", "--listen", "127.0.0.1:0").wantError(t, schemas.CodeConflict, c.data, "--data")
 	c.run("worker", "--provider", "local", "--nats", "nats://127.0.0.1:1").wantError(t, schemas.CodeConflict, c.data)
 	c.good()
@@ -117,9 +114,7 @@ func TestDataFolderMayHaveLongPath(t *testing.T) {
 	defer func() { _ = os.RemoveAll(run) }()
 	host := c.spawn(execArgs("-n", "--", "bash", "-c", "echo ready; exec sleep 300")...)
 	host.line()
-	if guest := c.spawn(execArgs("-n", "--", "echo", "guest")...); guest.line() != "guest" {
-		t.Error("the guest did not print its line")
-	}
+	c.spawn(execArgs("-n", "--", "echo", "guest")...).wantLine("guest")
 	host.signal(syscall.SIGTERM)
 	host.wantExit(143)
 	c.up()

@@ -5,6 +5,6 @@
 //	logs, ps, session … ─► with ─┴─► connect ───┼─ sluice up is running:     its URL and token, from the data folder
 //	                                            └─ no server on the folder:  host (server and worker in this process)
 //	up ─────┐
-//	worker ─┴► setUpWorker ─► host (up: a server on loopback and a node), or node alone (worker: against --nats)
+//	worker ─┴► setUp ─► host (up: a server on loopback and a node), or node alone (worker: against --nats)
 //	sync, doctor, version, template check: need no server
 package main

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -13,7 +14,7 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func (m *Main) doctorCommand(g *globals) *cobra.Command {
+func doctorCommand(g *globals) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "doctor",
@@ -25,26 +26,10 @@ missing, and "!!" for something required. The exit code is 125 if something requ
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			findings := examine(cmd.Context(), g)
-			failed := false
-			t := m.table()
-			for _, f := range findings {
-				mark := "ok"
-				switch {
-				case !f.OK && f.Required:
-					mark, failed = "!!", true
-				case !f.OK:
-					mark = "--"
-				}
-				t.row(mark, f.Check, f.Found)
-			}
-			print := t.print
-			if asJSON {
-				print = func() error { return m.printJSON(findings) }
-			}
-			if err := print(); err != nil {
+			if err := printResult(g.Main, asJSON, findings, printFindings); err != nil {
 				return err
 			}
-			if failed {
+			if slices.ContainsFunc(findings, finding.failed) {
 				return exitCode(schemas.ExitSluiceFailed)
 			}
 			return nil
@@ -60,6 +45,23 @@ type finding struct {
 	OK       bool   `json:"ok"`
 	Required bool   `json:"required"`
 	Found    string `json:"found"`
+}
+
+func (f finding) failed() bool { return f.Required && !f.OK }
+
+func printFindings(m *Main, findings []finding) error {
+	t := m.table()
+	for _, f := range findings {
+		mark := "ok"
+		switch {
+		case f.failed():
+			mark = "!!"
+		case !f.OK:
+			mark = "--"
+		}
+		t.row(mark, f.Check, f.Found)
+	}
+	return t.print()
 }
 
 func examine(ctx context.Context, g *globals) []finding {

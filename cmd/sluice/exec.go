@@ -15,7 +15,7 @@ import (
 // defaultThread is the thread of commands that name none.
 const defaultThread = "default"
 
-func (m *Main) execCommand(g *globals) *cobra.Command {
+func execCommand(g *globals) *cobra.Command {
 	var (
 		req     client.Request
 		env     []string
@@ -45,29 +45,36 @@ those of the flags below; with a server they are the worker's.`,
 			}
 			req.Command, req.Args, req.Retry = args[0], args[1:], schemas.Retry(retry)
 			var err error
-			if req.Env, err = parseEnv(env, m.Getenv); err != nil {
+			if req.Env, err = parseEnv(env, g.Getenv); err != nil {
 				return err
 			}
-			if err := checkProvider(cmd.Context(), g, &req); err != nil {
+			if err := g.checkProvider(cmd.Context(), &req); err != nil {
 				return err
 			}
 			if _, err := limits.WithDefaults(); err != nil {
 				return err
 			}
 			if !noStdin {
-				req.Stdin = m.Stdin
+				req.Stdin = g.Stdin
 			}
-			return m.exec(cmd.Context(), g, req, limits, asJSON)
+			if warning := node.Warning(req.Provider); g.nats == "" && warning != "" {
+				g.notice("warning: " + warning)
+			}
+			p := &foreground{
+				globals: g, own: hostOptions{limits: limits, image: g.Getenv("SLUICE_IMAGE")}, json: asJSON, stdout: g.Stdout,
+				start: func(ctx context.Context, c *client.Client) (*client.Execution, error) { return c.ExecStream(ctx, req) },
+			}
+			return p.run(cmd.Context())
 		},
 	}
 	threadFlag(c, &req.Thread, defaultThread, "`THREAD` whose sandbox and workspace the command uses")
 	sessionFlag(c, &req.Session)
-	templateFlag(c, &req.Template, "", "`TEMPLATE` of the session that the command creates; default: the worker's")
-	providerFlag(c, &req.Provider, m.Getenv("SLUICE_PROVIDER"), "; default: the worker's (SLUICE_PROVIDER)")
+	c.Flags().StringVar(&req.Template, "template", "", "`TEMPLATE` of the session that the command creates; default: the worker's")
+	providerFlag(c, &req.Provider, g.Getenv("SLUICE_PROVIDER"), "; default: the worker's (SLUICE_PROVIDER)")
 	keyFlag(c, &req.Key)
 	graceFlag(c, &req.Grace, 0, ", at the timeout; default: SIGKILL at once")
 	jsonFlag(c, &asJSON, "the result as one JSON object instead of the output")
-	m.limitFlags(c, &limits)
+	g.limitFlags(c, &limits)
 	f := c.Flags()
 	f.SetInterspersed(false)
 	f.StringVar(&req.Image, "image", "", "`IMAGE` of the thread's container, pulled if it is missing; implies --provider "+node.ImageProvider())
@@ -80,7 +87,7 @@ those of the flags below; with a server they are the worker's.`,
 }
 
 // checkProvider fails before a host is started where no provider that isolates runs on this machine.
-func checkProvider(ctx context.Context, g *globals, req *client.Request) error {
+func (g *globals) checkProvider(ctx context.Context, req *client.Request) error {
 	if req.Image != "" && (req.Provider == "" || req.Provider == schemas.ProviderAuto) {
 		req.Provider = node.ImageProvider()
 	}
@@ -111,14 +118,4 @@ func parseEnv(list []string, getenv func(string) string) (map[string]string, err
 		out[k] = v
 	}
 	return out, nil
-}
-
-func (m *Main) exec(ctx context.Context, g *globals, req client.Request, limits sandbox.Limits, asJSON bool) error {
-	if warning := node.Warning(req.Provider); g.nats == "" && warning != "" {
-		m.notice("warning: " + warning)
-	}
-	return m.runForeground(ctx, g, foreground{
-		own: hostOptions{limits: limits, image: m.Getenv("SLUICE_IMAGE")}, json: asJSON, stdout: m.Stdout,
-		start: func(ctx context.Context, c *client.Client) (*client.Execution, error) { return c.ExecStream(ctx, req) },
-	})
 }

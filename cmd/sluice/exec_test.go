@@ -1,20 +1,18 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/sluice-dev/sluice/schemas"
-
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/sandbox/docker/dockertest"
+	"github.com/sluice-dev/sluice/schemas"
 )
 
 // The first command of the README.
@@ -44,37 +42,29 @@ func pipeFrom(t *testing.T, write func(w io.Writer) error) *os.File {
 }
 
 func TestStandardInputPassesThrough(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	const n = 32 << 20
-	h := sha256.New()
+	want, got := newDigest(), newDigest()
 	in := pipeFrom(t, func(w io.Writer) error {
 		block := make([]byte, 1<<20)
 		for i := range n / len(block) {
 			for j := range block {
 				block[j] = byte(i + j*j>>7)
 			}
-			h.Write(block)
+			want.Write(block)
 			if _, err := w.Write(block); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	out, sum := digest()
-	var stderr buffer
-	code := c.runTo(in, out, &stderr, execArgs("--", "cat")...)
-	if want := hex.EncodeToString(h.Sum(nil)); code != 0 || sum() != want {
-		t.Errorf("exit code %d with digest %s, want 0 with %s; standard error: %s", code, sum(), want, &stderr)
-	}
+	c.runTo(in, got, execArgs("--", "cat")...).check(t).exits(0)
+	testkit.Equal(t, "digest of the output", got.String(), want.String())
 	c.good()
 }
 
 func TestClosedStandardInputIsEmpty(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	closed, err := os.Open(os.DevNull)
 	testkit.Must(t, err)
 	_ = closed.Close()
@@ -90,11 +80,9 @@ func TestClosedStandardInputIsEmpty(t *testing.T) {
 
 // Input that a process does not read delays neither its end nor the next command.
 func TestProcessNeedNotReadItsInput(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	in := pipeFrom(t, func(w io.Writer) error {
-		_, err := io.Copy(w, io.LimitReader(zeros{}, 16<<20))
+		_, err := w.Write(make([]byte, 16<<20))
 		return err
 	})
 	c.runFrom(in, execArgs("--", "bash", "-c", "head -c 3 | wc -c; exit 2")...).check(t).exits(2).printsMatch(`^\s*3\n$`)
@@ -107,19 +95,8 @@ func TestProcessNeedNotReadItsInput(t *testing.T) {
 	c.good()
 }
 
-// zeros is an endless input of zero bytes.
-type zeros struct{}
-
-// Read fills p with zeros.
-func (zeros) Read(p []byte) (int, error) {
-	clear(p)
-	return len(p), nil
-}
-
 func TestNoStdinLeavesStandardInputUnread(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	in := pipeFrom(t, func(w io.Writer) error {
 		_, err := io.WriteString(w, "for the next one\n")
 		return err
@@ -132,9 +109,7 @@ func TestNoStdinLeavesStandardInputUnread(t *testing.T) {
 
 // A signal is forwarded once, to the process, whose exit code is the exit code.
 func TestSignalIsForwardedOnce(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	for _, tt := range []struct {
 		name, trap string
 		signal     syscall.Signal
@@ -145,11 +120,8 @@ func TestSignalIsForwardedOnce(t *testing.T) {
 			// To the whole group, as a terminal does: the process must not get it twice.
 			testkit.Must(t, syscall.Kill(-x.cmd.Process.Pid, tt.signal))
 			x.wantLine("caught 1")
-			if _, err := io.WriteString(x.stdin, "over\n"); err != nil {
-				t.Error(err)
-			}
-			code, out := x.wait()
-			outcome{code, out, x.stderr.String()}.check(t).exits(7).omits("caught")
+			x.write("over\n")
+			x.outcome().check(t).exits(7).omits("caught")
 		})
 	}
 	// A process without a handler ends with 128+n.
@@ -161,37 +133,28 @@ func TestSignalIsForwardedOnce(t *testing.T) {
 
 // A second Ctrl+C exits at once: the process continues.
 func TestSecondCtrlCExits(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	x := c.spawn(execArgs("-n", "--", "bash", "-c", "trap 'echo caught' INT; echo ready; read -r line < "+c.fifo("go")+"; read -r line < "+c.fifo("again")+"; echo $line")...)
 	x.line()
 	id := c.only()
 	x.signal(syscall.SIGINT)
 	x.wantLine("caught")
 	x.signal(syscall.SIGINT)
-	x.wantExit(130)
-	outcome{stderr: x.stderr.String()}.check(t).reports("continues", "sluice logs -f "+id)
-	if got := c.only(); got != id {
-		t.Errorf("process %s runs, want %s", got, id)
-	}
+	x.outcome().check(t).exits(130).reports("continues", "sluice logs -f "+id)
+	testkit.Equal(t, "process that runs", c.only(), id)
 	c.run("process", "kill", "--grace", "0s", id).check(t).exits(0)
 	c.run("logs", "-f", id).check(t).exits(0).prints("ready\ncaught\n")
 }
 
 func TestSignalExitsWith128PlusNumber(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	for sig, want := range map[string]int{"KILL": 137, "TERM": 143, "SEGV": 139, "USR1": 128 + int(syscall.SIGUSR1)} {
 		c.exec("--", "bash", "-c", "ulimit -c 0; kill -"+sig+" $$").check(t).exits(want)
 	}
 }
 
 func TestEnvAndDirAreTheCommands(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	c.env["MINE"] = "passed on"
 	c.exec("--env", "A=1=2", "-e", "EMPTY=", "-e", "MINE", "--", "bash", "-c", `echo "$A,$EMPTY,$MINE,${HOME:+home}"; env | grep -c ^NOTHERE`).check(t).prints("1=2,,passed on,home\n0\n")
 	c.exec("--", "mkdir", "-p", "a/b")
@@ -200,13 +163,10 @@ func TestEnvAndDirAreTheCommands(t *testing.T) {
 }
 
 func TestExecPrintsResultAsJSON(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	got := c.exec("--json", "--key", "k", "--", "bash", "-c", "echo '<out>'; echo err >&2; exit 3")
 	got.check(t).exits(3).printsPart(`"<out>\n"`)
-	var shape map[string]any
-	testkit.Must(t, json.Unmarshal([]byte(got.stdout), &shape))
+	shape := decode[map[string]any](t, got.stdout)
 	for _, field := range []string{"process", "thread", "success", "exit_code", "reason", "stdout", "stderr", "stdout_bytes", "stderr_bytes", "log", "command", "args", "timestamp", "duration_ms"} {
 		if _, ok := shape[field]; !ok {
 			t.Errorf("field %s is missing in %s", field, got.stdout)
@@ -242,9 +202,7 @@ func TestReaderThatLeavesEndsProcess(t *testing.T) {
 	l := c.spawn("logs", schemas.ProcessID("default", "t1", "log"))
 	l.line()
 	l.leave()
-	if code, _ := l.wait(); code != 128+int(syscall.SIGPIPE) || l.stderr.String() != "" {
-		t.Errorf("logs: exit code %d, want %d and no message: %s", code, 128+int(syscall.SIGPIPE), l.stderr)
-	}
+	l.outcome().check(t).exits(128 + int(syscall.SIGPIPE)).reportsNothing()
 	c.good()
 }
 
@@ -256,26 +214,54 @@ func TestCommandWaitsForWorker(t *testing.T) {
 	// Another cell on the same server.
 	c.env["SLUICE_NATS_TOKEN"] = s.token
 	x := c.spawn("--nats", s.url, "--cell", "other", "exec", "--provider", "local", "--", "true")
-	if code, _ := x.wait(); code != schemas.ExitSluiceFailed || !strings.Contains(x.stderr.String(), "sluice: unavailable: ") {
-		t.Errorf("exec in a cell without streams: exit code %d, want %d and unavailable: %s", code, schemas.ExitSluiceFailed, x.stderr)
-	}
+	x.outcome().wantError(t, schemas.CodeUnavailable)
 	worker := func() *spawned {
 		w := newCLI(t)
 		w.env["SLUICE_NATS_TOKEN"] = s.token
 		p := w.spawn("--nats", s.url, "--cell", "other", "worker", "--provider", "local")
-		if line := p.line(); !strings.Contains(line, "is up") {
-			t.Fatalf("%q", line)
-		}
+		p.awaitLine("is up")
 		return p
 	}
 	first := worker()
 	first.signal(syscall.SIGTERM)
 	first.wantExit(0)
 	x = c.spawn("--nats", s.url, "--cell", "other", "exec", "--provider", "local", "--", "bash", "-c", "read -r line; echo $line; exit 6")
-	if _, err := io.WriteString(x.stdin, "waited\n"); err != nil {
-		t.Fatal(err)
-	}
+	x.write("waited\n")
 	x.awaitStderr("is queued")
 	worker()
 	x.wantEnd(6, "waited\n")
+}
+
+// The command that fills a workspace keeps its exit code, the limit is reported, and files can be removed.
+func TestFullWorkspaceIsReported(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	full := []string{"--workspace-files", "3", "--thread", "full", "--"}
+	got := c.exec(append(full, "sh", "-c", "touch 1 2 3 4; exit 7")...)
+	got.check(t).exits(7).reports(string(schemas.CodeLimitExceeded)).reports("--workspace-files")
+	got = c.exec(append([]string{"--json"}, append(full, "touch", "5")...)...)
+	got.check(t).exits(0)
+	r := got.result(t)
+	testkit.Equal(t, "success", r.Success, true)
+	testkit.WantCode(t, r.Error, schemas.CodeLimitExceeded)
+	c.run("events", "--thread", "full").check(t).printsPart(string(schemas.TypeLimitExceeded))
+	got = c.exec(append(full, "rm", "1", "2", "3")...)
+	if got.check(t).exits(0); strings.Contains(got.stderr, string(schemas.CodeLimitExceeded)) {
+		t.Errorf("standard error = %q, want one without %s", got.stderr, schemas.CodeLimitExceeded)
+	}
+	c.run("exec", "--workspace-files", "-1", "--", "true").wantError(t, schemas.CodeInvalidArgument, "negative")
+}
+
+// The first command names the image of its thread's container, and the thread keeps it.
+func TestThreadKeepsItsImage(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	image := dockertest.Image(t)
+	c.run("exec", "--image", image, "--thread", "t", "--", "sh", "-c", "pwd; id -u").check(t).exits(0).printsMatch("^/workspace\n")
+	c.run("exec", "--image", "another:1", "--thread", "t", "--", "true").wantError(t, schemas.CodeConflict, image, "another:1", "another thread")
+	c.run("exec", "--provider", "local", "--thread", "t", "--", "true").wantError(t, schemas.CodeConflict, "docker")
+	c.run("exec", "--provider", "local", "--image", image, "--thread", "u", "--", "true").wantError(t, schemas.CodeInvalidArgument, "--provider docker")
+	c.run("exec", "--image", "a b", "--", "true").wantError(t, schemas.CodeInvalidArgument, "image")
+	testkit.Must(t, os.WriteFile(filepath.Join(c.data, "workspaces", "default", "t", "put"), []byte("from the host"), 0o600))
+	c.run("exec", "--image", image, "--thread", "t", "--", "sh", "-c", "echo >>put && cat put").check(t).exits(0).prints("from the host\n")
 }

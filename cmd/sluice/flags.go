@@ -17,12 +17,15 @@ func threadFlag(c *cobra.Command, thread *string, standard, usage string) {
 	c.Flags().StringVarP(thread, "thread", "t", standard, usage)
 }
 
-// needThread checks a --thread that is required.
-func needThread(thread string) error {
-	if thread == "" {
-		return schemas.Errorf(schemas.CodeInvalidArgument, "--thread is missing: name the thread; `sluice session list` shows those with a session")
+// requiredThreadFlag is --thread of the commands about one thread. It is checked before they run.
+func requiredThreadFlag(c *cobra.Command, thread *string, usage string) {
+	threadFlag(c, thread, "", usage+"; required")
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if *thread == "" {
+			return schemas.Errorf(schemas.CodeInvalidArgument, "--thread is missing: name the thread; `sluice session list` shows those with a session")
+		}
+		return schemas.CheckID("thread", *thread)
 	}
-	return schemas.CheckID("thread", thread)
 }
 
 func jsonFlag(c *cobra.Command, asJSON *bool, what string) {
@@ -43,10 +46,6 @@ func keyFlag(c *cobra.Command, key *string) {
 
 func sessionFlag(c *cobra.Command, session *string) {
 	c.Flags().StringVar(session, "session", "", "session `ID` that the thread must have, or else session_expired")
-}
-
-func templateFlag(c *cobra.Command, template *string, standard, usage string) {
-	c.Flags().StringVar(template, "template", standard, usage)
 }
 
 func providerFlag(c *cobra.Command, provider *string, standard, usage string) {

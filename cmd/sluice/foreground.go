@@ -13,24 +13,25 @@ import (
 
 // foreground is a process that the user waits for: a command, or the agent that answers a message.
 type foreground struct {
+	*globals
 	start  func(context.Context, *client.Client) (*client.Execution, error)
 	own    hostOptions
-	json   bool // print the result instead of the output
-	stdout io.Writer
+	json   bool      // print the result instead of the output
+	stdout io.Writer // of the process
 }
 
-// runForeground starts a process, prints its output, forwards signals to it, and exits with its exit code.
-func (m *Main) runForeground(ctx context.Context, g *globals, p foreground) error {
+// run starts the process, prints its output, forwards signals to it, and exits with its exit code.
+func (p *foreground) run(ctx context.Context) error {
 	interrupts, ctx := newInterrupts(ctx)
 	defer interrupts.stop()
-	c, err := m.connect(ctx, g, p.own)
+	c, err := p.connect(ctx, p.own)
 	if err != nil {
-		return m.failed(interrupts, err, p.json)
+		return p.failed(interrupts, err)
 	}
-	code, err := m.watch(ctx, c, interrupts, p)
-	err = errors.Join(err, c.close(ctx, m.notice))
+	code, err := p.watch(ctx, c, interrupts)
+	err = errors.Join(err, c.close(ctx))
 	if err != nil {
-		return m.failed(interrupts, err, p.json)
+		return p.failed(interrupts, err)
 	}
 	if code != 0 {
 		return exitCode(code)
@@ -40,20 +41,20 @@ func (m *Main) runForeground(ctx context.Context, g *globals, p foreground) erro
 
 // failed is the end of a process without a result: no message where the user interrupted it, else the error, with --json as JSON
 // too.
-func (m *Main) failed(i *interrupts, err error, asJSON bool) error {
+func (p *foreground) failed(i *interrupts, err error) error {
 	if sig := i.by(); sig != 0 {
 		return exitCode(schemas.ExitSignalBase + int(sig))
 	}
-	if asJSON {
+	if p.json {
 		type failure struct {
 			Error *schemas.Error `json:"error"`
 		}
-		err = errors.Join(err, m.printJSON(failure{schemas.AsError(err)}))
+		err = errors.Join(err, p.printJSON(failure{schemas.AsError(err)}))
 	}
 	return err
 }
 
-func (m *Main) watch(ctx context.Context, c *connection, interrupts *interrupts, p foreground) (int, error) {
+func (p *foreground) watch(ctx context.Context, c *connection, interrupts *interrupts) (int, error) {
 	interrupts.hold()
 	defer interrupts.release()
 	x, err := p.start(ctx, c.client)
@@ -62,28 +63,28 @@ func (m *Main) watch(ctx context.Context, c *connection, interrupts *interrupts,
 	}
 	defer x.Close()
 	if x.Queued() {
-		m.notice(fmt.Sprintf("no worker is free: process %s is queued and starts when a worker takes it", x.Process()))
+		p.notice(fmt.Sprintf("no worker is free: process %s is queued and starts when a worker takes it", x.Process()))
 	}
 	interrupts.forward(ctx, func(ctx context.Context, signal string) {
 		err := x.Signal(ctx, signal)
 		switch {
 		case err == nil, ctx.Err() != nil:
 		case x.Queued():
-			m.notice(fmt.Sprintf("process %s is still queued and cannot be signaled: Ctrl+C again exits, and the process stays queued", x.Process()))
+			p.notice(fmt.Sprintf("process %s is still queued and cannot be signaled: Ctrl+C again exits, and the process stays queued", x.Process()))
 		case !errors.Is(err, schemas.ErrNotFound): // not found: it has ended, and its result follows
-			m.printError(err)
+			p.printError(err)
 		}
 	})
-	out := newOutput(p.stdout, m.Stderr, p.json)
+	out := &output{json: p.json, streams: [2]stream{{name: schemas.Stdout, to: p.stdout}, {name: schemas.Stderr, to: p.Stderr}}}
 	for e, err := range x.Events(ctx) {
 		switch {
 		case err != nil:
 			if interrupts.by() != 0 {
-				m.notice(c.leaving(x.Process()))
+				p.notice(c.leaving(x.Process()))
 			}
 			return 0, err
 		case e.Result != nil:
-			return m.finish(e.Result, out)
+			return p.finish(e.Result, out)
 		case out.write(e.Chunk):
 			// The reader of the output has left, as head does. The process gets SIGPIPE, as it would in a pipe, and ends or
 			// continues; in both cases this program waits for its end.
@@ -97,7 +98,7 @@ func (m *Main) watch(ctx context.Context, c *connection, interrupts *interrupts,
 
 // finish prints what the output lacks and returns the exit code: the process's own, or 125 where it is 0 and the result has an
 // error.
-func (m *Main) finish(r *schemas.Result, out *output) (int, error) {
+func (p *foreground) finish(r *schemas.Result, out *output) (int, error) {
 	missing, err := out.complete(r)
 	if err != nil {
 		return 0, err
@@ -108,16 +109,16 @@ func (m *Main) finish(r *schemas.Result, out *output) (int, error) {
 		code = schemas.ExitSluiceFailed
 	}
 	if out.json {
-		return code, m.printJSON(r)
+		return code, p.printJSON(r)
 	}
 	switch {
 	case r.Error != nil:
-		m.printError(r.Error)
+		p.printError(r.Error)
 	case r.Reason == schemas.ReasonTimedOut:
-		m.notice(fmt.Sprintf("timed out after %s: all its processes were killed", time.Duration(r.DurationMS*float64(time.Millisecond)).Round(time.Millisecond)))
+		p.notice(fmt.Sprintf("timed out after %s: all its processes were killed", time.Duration(r.DurationMS*float64(time.Millisecond)).Round(time.Millisecond)))
 	}
 	if missing > 0 {
-		m.notice(fmt.Sprintf("%d bytes of output are missing: the log does not hold them, or no longer", missing))
+		p.notice(fmt.Sprintf("%d bytes of output are missing: the log does not hold them, or no longer", missing))
 	}
 	return code, nil
 }
@@ -134,10 +135,6 @@ type stream struct {
 	to       io.Writer
 	captured []byte
 	end      int64 // the offset after the last byte received
-}
-
-func newOutput(stdout, stderr io.Writer, json bool) *output {
-	return &output{json: json, streams: [2]stream{{name: schemas.Stdout, to: stdout}, {name: schemas.Stderr, to: stderr}}}
 }
 
 // write writes a chunk. It returns true once, when the reader of the output has left.

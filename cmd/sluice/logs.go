@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func (m *Main) logsCommand(g *globals) *cobra.Command {
+func logsCommand(g *globals) *cobra.Command {
 	var q client.LogQuery
 	var asJSON bool
 	c := &cobra.Command{
@@ -20,12 +20,10 @@ func (m *Main) logsCommand(g *globals) *cobra.Command {
   sluice logs -f p1q2w3…               # and the new output
   sluice logs -f --from 1234 p1q2w3…   # from a sequence on`,
 		Args: oneProcess,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: g.call(func(ctx context.Context, c *client.Client, args []string) error {
 			q.Process = args[0]
-			return m.with(cmd.Context(), g, func(ctx context.Context, c *client.Client) error {
-				return c.Logs(ctx, q, m.chunkPrinter(asJSON))
-			})
-		},
+			return c.Logs(ctx, q, chunkPrinter(g.Main, asJSON))
+		}),
 	}
 	threadFlag(c, &q.Thread, "", "`THREAD` of the process; default: found by the process id")
 	fromFlag(c, &q.From, "log")
@@ -43,7 +41,7 @@ type chunkLine struct {
 	Encoding schemas.Encoding `json:"encoding,omitempty"`
 }
 
-func (m *Main) chunkPrinter(asJSON bool) func(schemas.Chunk) error {
+func chunkPrinter(m *Main, asJSON bool) func(schemas.Chunk) error {
 	if asJSON {
 		print := jsonLines[chunkLine](m)
 		return func(k schemas.Chunk) error {
@@ -62,7 +60,7 @@ func (m *Main) chunkPrinter(asJSON bool) func(schemas.Chunk) error {
 	}
 }
 
-func (m *Main) eventsCommand(g *globals) *cobra.Command {
+func eventsCommand(g *globals) *cobra.Command {
 	var q client.EventQuery
 	var asJSON bool
 	c := &cobra.Command{
@@ -72,11 +70,9 @@ func (m *Main) eventsCommand(g *globals) *cobra.Command {
   sluice events -f --thread t1
   sluice events --json --process p1q2w3…`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return m.with(cmd.Context(), g, func(ctx context.Context, c *client.Client) error {
-				return c.Events(ctx, q, m.eventPrinter(asJSON))
-			})
-		},
+		RunE: g.call(func(ctx context.Context, c *client.Client, _ []string) error {
+			return c.Events(ctx, q, eventPrinter(g.Main, asJSON))
+		}),
 	}
 	threadFlag(c, &q.Thread, "", "only events of this `THREAD`")
 	fromFlag(c, &q.From, "event")
@@ -86,7 +82,7 @@ func (m *Main) eventsCommand(g *globals) *cobra.Command {
 	return c
 }
 
-func (m *Main) eventPrinter(asJSON bool) func(*schemas.Event) error {
+func eventPrinter(m *Main, asJSON bool) func(*schemas.Event) error {
 	if asJSON {
 		return jsonLines[*schemas.Event](m)
 	}

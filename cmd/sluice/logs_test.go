@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,26 +13,10 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// chunks decodes the output of `logs --json`.
-func chunks(t *testing.T, text string) []chunkLine {
-	t.Helper()
-	var out []chunkLine
-	for line := range strings.Lines(text) {
-		var k chunkLine
-		if err := json.Unmarshal([]byte(line), &k); err != nil {
-			t.Fatalf("%v: %q", err, line)
-		}
-		out = append(out, k)
-	}
-	return out
-}
-
 // `logs -f --from SEQ` resumes without loss or repetition: a follower that is killed after every few chunks, and started again from
 // the next sequence, reads the whole log.
 func TestFollowerResumesFromSequence(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	fifo := c.fifo("go")
 	x := c.spawn(execArgs("-n", "--", "bash", "-c",
 		"for i in $(seq 40); do echo out $i; echo err $i >&2; sleep 0.01; done; read -r line < "+fifo+"; for i in $(seq 41 80); do echo out $i; done; printf 'no newline'")...)
@@ -52,13 +35,11 @@ func TestFollowerResumesFromSequence(t *testing.T) {
 		for range 10 {
 			line, err := f.stdout.ReadString('\n')
 			if err != nil {
-				if code, _ := f.wait(); code != 0 {
-					t.Fatalf("logs -f: exit code %d, want 0: %s", code, f.stderr)
-				}
+				f.wantExit(0)
 				ended = true
 				break
 			}
-			k := chunks(t, line)[0]
+			k := decode[chunkLine](t, line)
 			if k.Seq < next {
 				t.Fatalf("sequence %d came twice, want %d or later", k.Seq, next)
 			}
@@ -82,9 +63,7 @@ func TestFollowerResumesFromSequence(t *testing.T) {
 		fmt.Fprintln(&want, "out", i)
 	}
 	want.WriteString("no newline")
-	if got.String() != want.String() {
-		t.Errorf("log = %q, want %q", got.String(), want.String())
-	}
+	testkit.Equal(t, "log", got.String(), want.String())
 	// Each stream goes to its own file descriptor.
 	plain := c.run("logs", "--thread", "t1", id)
 	plain.check(t).prints(want.String())
@@ -93,9 +72,7 @@ func TestFollowerResumesFromSequence(t *testing.T) {
 }
 
 func TestEventsListWhatHappened(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	follower := c.spawn("events", "-f", "--json", "--thread", "t1")
 	c.exec("--key", "k", "--", "bash", "-c", "exit 3")
 	id := schemas.ProcessID("default", "t1", "k")
@@ -106,10 +83,7 @@ func TestEventsListWhatHappened(t *testing.T) {
 			if !ok {
 				return types
 			}
-			var ev schemas.Event
-			if err := json.Unmarshal([]byte(line), &ev); err != nil {
-				t.Fatalf("%v: %q", err, line)
-			}
+			ev := decode[schemas.Event](t, line)
 			if ev.Seq <= last {
 				t.Errorf("event %s has sequence %d after %d", ev.Type, ev.Seq, last)
 			}
@@ -142,9 +116,7 @@ func TestEventsListWhatHappened(t *testing.T) {
 }
 
 func TestProcessesAreListedAndKilled(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	c.run("process", "list", "--json").check(t).prints("[]\n")
 	c.run("ps", "--json").check(t).prints("[]\n")
 	c.run("ps").check(t).exits(0).prints("").reports("no process runs", "process list --all")
@@ -159,9 +131,9 @@ func TestProcessesAreListedAndKilled(t *testing.T) {
 	c.run("process", "kill", id).check(t).exits(0)
 	x.wantEnd(8, "term\n")
 	c.run("process", "kill", id).wantError(t, schemas.CodeNotFound, id)
-	var list []client.ProcessInfo
-	if err := json.Unmarshal([]byte(c.run("process", "list", "--all", "--json").stdout), &list); err != nil || len(list) != 1 {
-		t.Fatalf("process list --all has %d processes (error: %v), want 1", len(list), err)
+	list := decode[[]client.ProcessInfo](t, c.run("process", "list", "--all", "--json").stdout)
+	if len(list) != 1 {
+		t.Fatalf("process list --all has %d processes, want 1", len(list))
 	}
 	p, exit := list[0], 8
 	testkit.Equal(t, "process, thread, command and state", []string{p.ID, p.Thread, p.Command, p.State}, []string{id, "t1", "bash", "exited"})

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func (m *Main) messageCommand(g *globals) *cobra.Command {
+func messageCommand(g *globals) *cobra.Command {
 	var p client.Prompt
 	var asJSON, raw bool
 	c := &cobra.Command{
@@ -30,29 +30,30 @@ The history is kept: "sluice messages --thread THREAD" prints it.`,
   git diff | sluice message --template claude-code --thread review -`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
-			if p.Text, err = m.prompt(args); err != nil {
+			if p.Text, err = g.prompt(args); err != nil {
 				return err
 			}
-			run := foreground{own: hostOptions{image: m.Getenv("SLUICE_IMAGE")}, json: asJSON, stdout: m.Stdout, start: func(ctx context.Context, c *client.Client) (*client.Execution, error) {
-				return c.MessageStream(ctx, p)
-			}}
-			if raw || asJSON {
-				return m.runForeground(cmd.Context(), g, run)
+			agent := &foreground{
+				globals: g, own: hostOptions{image: g.Getenv("SLUICE_IMAGE")}, json: asJSON, stdout: g.Stdout,
+				start: func(ctx context.Context, c *client.Client) (*client.Execution, error) { return c.MessageStream(ctx, p) },
 			}
-			r := answer.NewReader(m.Stdout, "")
-			run.stdout = r
-			err = m.runForeground(cmd.Context(), g, run)
+			if raw || asJSON {
+				return agent.run(cmd.Context())
+			}
+			r := answer.NewReader(g.Stdout, "")
+			agent.stdout = r
+			err = agent.run(cmd.Context())
 			_ = r.Close() // a failed write was handled by output.write
 			return err
 		},
 	}
 	threadFlag(c, &p.Thread, defaultThread, "`THREAD` whose agent answers")
 	sessionFlag(c, &p.Session)
-	templateFlag(c, &p.Template, m.Getenv("SLUICE_TEMPLATE"), "`TEMPLATE` of the session that the message creates (SLUICE_TEMPLATE)")
 	keyFlag(c, &p.Key)
 	jsonFlag(c, &asJSON, "the result as one JSON object instead of the answer")
 	f := c.Flags()
 	f.SetInterspersed(false)
+	f.StringVar(&p.Template, "template", g.Getenv("SLUICE_TEMPLATE"), "`TEMPLATE` of the session that the message creates (SLUICE_TEMPLATE)")
 	f.StringVar(&p.User, "user", "", "name of the `USER` in the history")
 	f.DurationVar(&p.Timeout, "timeout", 0, "kill the agent after `DURATION`, such as 5m; default: the template's")
 	f.BoolVar(&raw, "raw", false, "print the agent's output unchanged, with its JSON lines")
@@ -76,7 +77,7 @@ func (m *Main) prompt(args []string) (string, error) {
 	return string(text), nil
 }
 
-func (m *Main) messagesCommand(g *globals) *cobra.Command {
+func messagesCommand(g *globals) *cobra.Command {
 	var q client.MessageQuery
 	var asJSON bool
 	c := &cobra.Command{
@@ -86,23 +87,18 @@ func (m *Main) messagesCommand(g *globals) *cobra.Command {
   sluice messages --thread t1 -f               # and the new ones
   sluice messages --thread t1 --from 12 --json # from a sequence on`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needThread(q.Thread); err != nil {
-				return err
-			}
-			return m.with(cmd.Context(), g, func(ctx context.Context, c *client.Client) error {
-				return c.Messages(ctx, q, m.messagePrinter(asJSON))
-			})
-		},
+		RunE: g.call(func(ctx context.Context, c *client.Client, _ []string) error {
+			return c.Messages(ctx, q, messagePrinter(g.Main, asJSON))
+		}),
 	}
-	threadFlag(c, &q.Thread, "", "`THREAD` whose messages are printed; required")
+	requiredThreadFlag(c, &q.Thread, "`THREAD` whose messages are printed")
 	fromFlag(c, &q.From, "message")
 	followFlag(c, &q.Follow, "Ctrl+C")
 	jsonFlag(c, &asJSON, "each message as one JSON object")
 	return c
 }
 
-func (m *Main) messagePrinter(asJSON bool) func(*schemas.Message) error {
+func messagePrinter(m *Main, asJSON bool) func(*schemas.Message) error {
 	if asJSON {
 		return jsonLines[*schemas.Message](m)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,9 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-dev/sluice/schemas"
-
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/schemas"
 )
 
 // holdTemplates has an agent that prints a line and runs until it is interrupted, and one that prints JSON lines.
@@ -145,4 +145,30 @@ func TestMessagesAreFollowedAsTheyCome(t *testing.T) {
 	follower.signal(syscall.SIGINT)
 	follower.wantExit(0)
 	c.run("messages", "--thread", "t1", "--json").check(t).printsMatch(`^([^\n]+\n){4}$`).omits("\x1b")
+}
+
+func TestMessagesArePrintedAsTextAndJSON(t *testing.T) {
+	var out bytes.Buffer
+	m := &Main{Stdout: &out}
+	msg := &schemas.Message{
+		Seq: 12, Thread: "t1", Process: "p1", Role: schemas.RoleAgent, Template: "tpl", Text: "one\n13  10:00:00.000  user\x1b[2J\ntwo\n", Truncated: true,
+		Time: time.Unix(0, 0), Reason: schemas.ReasonExited, ExitCode: 3, Usage: &schemas.Usage{InputTokens: 5, OutputTokens: 6},
+	}
+	testkit.Must(t, messagePrinter(m, false)(msg))
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	for _, part := range []string{"12 ", "agent tpl", "exit code 3", "5 tokens in, 6 out", "sluice logs p1"} {
+		if !strings.Contains(lines[0], part) {
+			t.Errorf("header = %q, want one with %q", lines[0], part)
+		}
+	}
+	for _, l := range lines[1:] {
+		if !strings.HasPrefix(l, "    ") || strings.Contains(l, "\x1b") {
+			t.Errorf("line = %q, want it indented and without control characters", l)
+		}
+	}
+	out.Reset()
+	testkit.Must(t, messagePrinter(m, true)(msg))
+	if got := decode[schemas.Message](t, out.String()); got.Text != msg.Text || got.Seq != 12 {
+		t.Errorf("message = %s, want sequence 12 with the whole text", &out)
+	}
 }

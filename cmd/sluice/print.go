@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,6 +35,14 @@ func (m *Main) printJSON(v any) error {
 	return nil
 }
 
+// printResult prints v as JSON, or by text.
+func printResult[T any](m *Main, asJSON bool, v T, text func(*Main, T) error) error {
+	if asJSON {
+		return m.printJSON(v)
+	}
+	return text(m, v)
+}
+
 // jsonLines prints each value as one line of JSON.
 func jsonLines[T any](m *Main) func(T) error {
 	enc := json.NewEncoder(m.Stdout)
@@ -54,7 +63,7 @@ func (m *Main) table(header ...string) *table {
 
 func (t *table) row(cells ...string) {
 	for i, c := range cells {
-		cells[i] = or(oneLine(c), "-")
+		cells[i] = cmp.Or(oneLine(c), "-")
 	}
 	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
 }
@@ -80,14 +89,6 @@ func oneLine(s string) string {
 		}
 		return r
 	}, printable(s))
-}
-
-// or returns s, or other where s is empty.
-func or(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }
 
 // maxShownCommand is how many characters of a command a table shows.

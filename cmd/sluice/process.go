@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -10,96 +11,71 @@ import (
 	"github.com/sluice-dev/sluice/client"
 )
 
-func (m *Main) processCommand(g *globals) *cobra.Command {
-	c := &cobra.Command{
+func processCommand(g *globals) *cobra.Command {
+	return withCommands(&cobra.Command{
 		Use:   "process",
 		Short: "List and kill processes",
 		Example: `  sluice process list
   sluice process kill p1q2w3…`,
-		Args: cobra.ArbitraryArgs,
-		RunE: group,
-	}
-	c.AddCommand(m.processListCommand(g), m.processKillCommand(g))
-	return c
+	}, processListCommand(g), processKillCommand(g))
 }
 
-func (m *Main) processListCommand(g *globals) *cobra.Command {
-	var thread string
-	var asJSON, all bool
-	c := &cobra.Command{
+func processListCommand(g *globals) *cobra.Command {
+	var all bool
+	c := listProcesses(g, &all, &cobra.Command{
 		Use:   "list",
 		Short: "List the processes that run, or all on record",
 		Example: `  sluice process list
   sluice process list --all --thread t1 --json`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return m.listProcesses(cmd.Context(), g, thread, all, asJSON)
-		},
-	}
-	threadFlag(c, &thread, "", "only processes of this `THREAD`")
-	jsonFlag(c, &asJSON, "one JSON array")
+	})
 	c.Flags().BoolVarP(&all, "all", "a", false, "also list ended processes, as far back as events are kept")
 	return c
 }
 
 // psCommand is `process list` without the ended processes.
-func (m *Main) psCommand(g *globals) *cobra.Command {
-	var thread string
-	var asJSON bool
-	c := &cobra.Command{
+func psCommand(g *globals) *cobra.Command {
+	return listProcesses(g, new(bool), &cobra.Command{
 		Use:   "ps",
 		Short: "List the processes that run",
 		Example: `  sluice ps
   sluice ps --thread t1 --json`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return m.listProcesses(cmd.Context(), g, thread, false, asJSON)
-		},
-	}
+	})
+}
+
+// listProcesses makes c list the processes that run, or all processes on record.
+func listProcesses(g *globals, all *bool, c *cobra.Command) *cobra.Command {
+	var thread string
+	var asJSON bool
+	c.Args = noArgs
+	c.RunE = g.call(func(ctx context.Context, c *client.Client, _ []string) error {
+		list, err := c.Processes(ctx, thread)
+		if err != nil {
+			return err
+		}
+		if *all {
+			return printResult(g.Main, asJSON, list, printProcesses)
+		}
+		list = slices.DeleteFunc(list, func(p client.ProcessInfo) bool { return p.Ended != nil })
+		return printResult(g.Main, asJSON, list, printRunning)
+	})
 	threadFlag(c, &thread, "", "only processes of this `THREAD`")
 	jsonFlag(c, &asJSON, "one JSON array")
 	return c
 }
 
-func (m *Main) listProcesses(ctx context.Context, g *globals, thread string, all, asJSON bool) error {
-	return m.with(ctx, g, func(ctx context.Context, c *client.Client) error {
-		list, err := c.Processes(ctx, thread)
-		if err != nil {
-			return err
-		}
-		if !all {
-			list = running(list)
-		}
-		return m.printProcesses(list, asJSON, all)
-	})
-}
-
-func running(list []client.ProcessInfo) []client.ProcessInfo {
-	out := make([]client.ProcessInfo, 0, len(list))
-	for _, p := range list {
-		if p.Ended == nil {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-func (m *Main) printProcesses(list []client.ProcessInfo, asJSON, all bool) error {
-	if asJSON {
-		return m.printJSON(list)
-	}
-	if !all && len(list) == 0 {
+func printRunning(m *Main, list []client.ProcessInfo) error {
+	if len(list) == 0 {
 		m.notice("no process runs: `sluice process list --all` shows those that ended")
 		return nil
 	}
-	now := time.Now()
-	if !all {
-		t := m.table("PROCESS", "THREAD", "STATE", "AGE", "COMMAND")
-		for _, p := range list {
-			t.row(p.ID, p.Thread, p.State, age(p.Accepted, now), commandLine(p.Command, p.Args))
-		}
-		return t.print()
+	t, now := m.table("PROCESS", "THREAD", "STATE", "AGE", "COMMAND"), time.Now()
+	for _, p := range list {
+		t.row(p.ID, p.Thread, p.State, age(p.Accepted, now), commandLine(p.Command, p.Args))
 	}
+	return t.print()
+}
+
+func printProcesses(m *Main, list []client.ProcessInfo) error {
 	t := m.table("PROCESS", "THREAD", "STATE", "EXIT", "ACCEPTED", "COMMAND")
 	for _, p := range list {
 		exit := ""
@@ -111,7 +87,7 @@ func (m *Main) printProcesses(list []client.ProcessInfo, asJSON, all bool) error
 	return t.print()
 }
 
-func (m *Main) processKillCommand(g *globals) *cobra.Command {
+func processKillCommand(g *globals) *cobra.Command {
 	var thread, signal string
 	var grace time.Duration
 	c := &cobra.Command{
@@ -120,14 +96,12 @@ func (m *Main) processKillCommand(g *globals) *cobra.Command {
 		Example: `  sluice process kill p1q2w3…
   sluice process kill --signal SIGHUP p1q2w3…`,
 		Args: oneProcess,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return m.with(cmd.Context(), g, func(ctx context.Context, c *client.Client) error {
-				if signal != "" {
-					return c.Signal(ctx, thread, args[0], signal)
-				}
-				return c.Kill(ctx, thread, args[0], grace)
-			})
-		},
+		RunE: g.call(func(ctx context.Context, c *client.Client, args []string) error {
+			if signal != "" {
+				return c.Signal(ctx, thread, args[0], signal)
+			}
+			return c.Kill(ctx, thread, args[0], grace)
+		}),
 	}
 	threadFlag(c, &thread, "", "`THREAD` of the process; default: found by the process id")
 	graceFlag(c, &grace, 10*time.Second, "")

@@ -1,26 +1,26 @@
 package main
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox/docker/dockertest"
 	"github.com/sluice-dev/sluice/sandbox/jail"
 	"github.com/sluice-dev/sluice/schemas"
-
-	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
 // ordinaryUser is the user and group id of an account without rights.
@@ -29,10 +29,6 @@ const ordinaryUser = 54321
 // `sluice up` is killed with SIGKILL at random moments and started again: 2 times, or 50 with SLUICE_LONG. Every process ends with
 // its own exit code and all its output, none runs twice, and nothing is left behind.
 func TestEveryProcessSurvivesItsWorker(t *testing.T) {
-	rounds := 2
-	if os.Getenv("SLUICE_LONG") != "" {
-		rounds = 50
-	}
 	for _, v := range []struct {
 		name  string
 		flags func(t *testing.T, c *cli) []string
@@ -58,7 +54,7 @@ func TestEveryProcessSurvivesItsWorker(t *testing.T) {
 			c := newCLI(t)
 			flags := v.flags(t, c)
 			s := &survival{cli: c, up: append([]string{"up", "--listen", freeAddress(t)}, flags...), pids: make(map[int]bool)}
-			s.run(rounds)
+			s.run(long(50, 2))
 		})
 	}
 }
@@ -137,7 +133,8 @@ func (s *survival) run(rounds int) {
 		}
 	}
 	s.ranOnce(runs)
-	worker := s.worker()
+	worker, err := (&dataFolder{path: s.data}).read("worker-id")
+	testkit.Must(s.t, err)
 	up.signal(syscall.SIGTERM)
 	up.wantExit(0)
 	s.nothingLeft(worker)
@@ -147,39 +144,34 @@ func (s *survival) run(rounds int) {
 // that prints nothing after the worker was killed.
 func (s *survival) victims(round int) []*victim {
 	const lines, bursts, burst = 700_000, 40, 500
-	flood, slow := sha256.New(), sha256.New()
-	fmt.Fprintln(flood, "on")
-	fmt.Fprintln(slow, "on")
-	for i := range lines {
-		fmt.Fprintln(flood, i+1)
+	brief, flood, slow := newDigest(), newDigest(), newDigest()
+	for _, d := range []digest{brief, flood, slow} {
+		fmt.Fprintln(d, "on")
 	}
+	flood.count(lines)
 	for range bursts {
-		for i := range burst {
-			fmt.Fprintln(slow, i+1)
-		}
+		slow.count(burst)
 	}
 	name := func(kind string) string { return fmt.Sprintf("%s-%d", kind, round) }
-	brief := sha256.Sum256([]byte("on\n"))
 	return []*victim{
-		{key: name("flood"), script: fmt.Sprintf("echo on; sleep 0.1; seq 1 %d; exit %d", lines, 1+round%100), code: 1 + round%100, want: hex.EncodeToString(flood.Sum(nil))},
-		{key: name("slow"), script: fmt.Sprintf("echo on; i=0; while [ $i -lt %d ]; do seq 1 %d; sleep 0.02; i=$((i+1)); done; kill -9 $$", bursts, burst), code: 137, want: hex.EncodeToString(slow.Sum(nil))},
-		{key: name("brief"), script: "echo on; sleep 0.2; exit 5", code: 5, want: hex.EncodeToString(brief[:])},
+		{key: name("flood"), script: fmt.Sprintf("echo on; sleep 0.1; seq 1 %d; exit %d", lines, 1+round%100), code: 1 + round%100, want: flood.String()},
+		{key: name("slow"), script: fmt.Sprintf("echo on; i=0; while [ $i -lt %d ]; do seq 1 %d; sleep 0.02; i=$((i+1)); done; kill -9 $$", bursts, burst), code: 137, want: slow.String()},
+		{key: name("brief"), script: "echo on; sleep 0.2; exit 5", code: 5, want: brief.String()},
 	}
 }
 
-// begin starts a victim and reads its output.
 func (s *survival) begin(v *victim) {
 	v.client = s.spawn("exec", "--thread", "t1", "-n", "--key", v.key, "--", "sh", "-c", "echo "+v.key+" >>runs; "+v.script)
 	v.started, v.done = make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(v.done)
-		h := sha256.New()
+		h := newDigest()
 		if first, err := v.client.stdout.ReadString('\n'); err == nil {
 			_, _ = io.WriteString(h, first)
 			close(v.started)
 		}
 		_, _ = io.Copy(h, v.client.stdout) // the bytes before an error are checked
-		v.sum = hex.EncodeToString(h.Sum(nil))
+		v.sum = h.String()
 	}()
 }
 
@@ -195,9 +187,8 @@ func (s *survival) survived(round int, v *victim) {
 		s.t.Errorf("round %d: %s: exit code = %d, want %d; digest = %s, want %s; standard error: %s", round, v.key, v.client.code, v.code, v.sum, v.want, v.client.stderr)
 	}
 	logs := s.spawn("logs", schemas.ProcessID(schemas.DefaultTenant, "t1", v.key))
-	h := sha256.New()
-	_, err := io.Copy(h, logs.stdout)
-	if sum := hex.EncodeToString(h.Sum(nil)); err != nil || sum != v.want {
+	sum := newDigest()
+	if _, err := io.Copy(sum, logs.stdout); err != nil || sum.String() != v.want {
 		s.t.Errorf("round %d: digest of the log of %s = %s, want %s (error: %v)", round, v.key, sum, v.want, err)
 	}
 	logs.wantExit(0)
@@ -219,48 +210,21 @@ func (s *survival) ranOnce(want []string) {
 	}
 }
 
-// records lists the record files of sandboxes.
-func (s *survival) records() []string {
-	s.t.Helper()
-	var all []string
-	for _, dir := range []string{"run", "run/j", "run/docker"} {
-		files, err := filepath.Glob(filepath.Join(s.data, dir, "kept", "*"))
-		testkit.Must(s.t, err)
-		all = append(all, files...)
-	}
-	return all
-}
-
 // findSupervisors remembers the supervisors that run.
 func (s *survival) findSupervisors() {
 	s.t.Helper()
-	for _, path := range s.records() {
-		var r struct {
-			PID int `json:"pid"`
-		}
-		body, err := os.ReadFile(path)
-		if err == nil && json.Unmarshal(body, &r) == nil && r.PID > 0 {
+	for _, r := range s.records() {
+		if r.PID > 0 {
 			s.pids[r.PID] = true
 		}
 	}
 }
 
-func (s *survival) worker() string {
-	s.t.Helper()
-	id, err := os.ReadFile(filepath.Join(s.data, "worker-id"))
-	testkit.Must(s.t, err)
-	return strings.TrimSpace(string(id))
-}
-
 // nothingLeft checks that no process, container, mount, cgroup, socket or file of a sandbox is left.
 func (s *survival) nothingLeft(worker string) {
 	s.t.Helper()
-	for pid := range s.pids {
-		waitGone(s.t, []int{pid})
-	}
-	if left := s.records(); len(left) != 0 {
-		s.t.Errorf("records %v are left, want none", left)
-	}
+	waitGone(s.t, slices.Collect(maps.Keys(s.pids)))
+	testkit.Equal(s.t, "records left", s.recordFiles(), []string(nil))
 	for _, pattern := range []string{"run/*.sock", "run/j/*.sock", "run/docker/*.sock", "run/docker/*.ask", "workspaces/.pool/*"} {
 		if left, err := filepath.Glob(filepath.Join(s.data, pattern)); err != nil || len(left) != 0 {
 			s.t.Errorf("files %v are left (error: %v), want none", left, err)
@@ -282,15 +246,9 @@ func (s *survival) nothingLeft(worker string) {
 			s.t.Errorf("containers %s are left (error: %v), want none", left, err)
 		}
 	}
-	var procs sync.WaitGroup
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	testkit.Must(s.t, err)
-	for _, f := range files {
-		procs.Go(func() {
-			if line, err := os.ReadFile(f); err == nil && strings.Contains(string(line), s.data) {
-				s.t.Errorf("process %q is left", line)
-			}
-		})
+	for pid, args := range commandLines(s.t) {
+		if bytes.Contains(args, []byte(s.data)) {
+			s.t.Errorf("process %d is left: %q", pid, args)
+		}
 	}
-	procs.Wait()
 }

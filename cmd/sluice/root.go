@@ -1,17 +1,23 @@
 package main
 
 import (
+	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// globals are the flags of every command.
+// globals is the program with the flags of every command.
 type globals struct {
+	*Main
 	nats, creds, token string
 	data               string
 	cell, tenant       string
@@ -28,7 +34,7 @@ const (
 )
 
 func (m *Main) rootCommand() *cobra.Command {
-	g := &globals{}
+	g := &globals{Main: m}
 	root := &cobra.Command{
 		Use:   "sluice",
 		Short: "Run commands for agents and pipelines: in over NATS, isolated, durable and resumable out",
@@ -41,9 +47,8 @@ a server it starts what it needs in its own process.`,
   sluice status                          # show the server, its workers and its streams`,
 		Version: version, SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
-		Args:              cobra.ArbitraryArgs,
-		RunE:              group,
 	}
+	withCommands(root)
 	root.SetHelpFunc(m.help)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "%w: see `%s --help`", err, c.CommandPath())
@@ -52,8 +57,8 @@ a server it starts what it needs in its own process.`,
 	f.StringVar(&g.nats, "nats", m.Getenv("SLUICE_NATS_URL"), "NATS server `URL`; default: the `sluice up` of the data folder, or a server in this process (SLUICE_NATS_URL)")
 	f.StringVar(&g.creds, "creds", m.Getenv("SLUICE_NATS_CREDS"), "NATS credentials `FILE` (SLUICE_NATS_CREDS)")
 	f.StringVar(&g.data, "data", m.dataFolder(), "data `FOLDER` with streams, workspaces and token (SLUICE_DATA)")
-	f.StringVar(&g.cell, "cell", or(m.Getenv("SLUICE_CELL"), schemas.DefaultCell), "cell `NAME` (SLUICE_CELL)")
-	f.StringVar(&g.tenant, "tenant", or(m.Getenv("SLUICE_TENANT"), schemas.DefaultTenant), "tenant `NAME` (SLUICE_TENANT)")
+	f.StringVar(&g.cell, "cell", cmp.Or(m.Getenv("SLUICE_CELL"), schemas.DefaultCell), "cell `NAME` (SLUICE_CELL)")
+	f.StringVar(&g.tenant, "tenant", cmp.Or(m.Getenv("SLUICE_TENANT"), schemas.DefaultTenant), "tenant `NAME` (SLUICE_TENANT)")
 	f.StringVar(&g.templates, "templates", m.Getenv("SLUICE_TEMPLATES"), "template `FOLDER` of a worker that this command starts (SLUICE_TEMPLATES)")
 	// Every user of the machine can read the command line: the token comes from the environment only.
 	g.token = m.Getenv("SLUICE_NATS_TOKEN")
@@ -64,12 +69,19 @@ a server it starts what it needs in its own process.`,
 		}
 		root.AddCommand(commands...)
 	}
-	add(groupRun, "Run:", m.execCommand(g), m.messageCommand(g))
-	add(groupObserve, "Observe:", m.psCommand(g), m.logsCommand(g), m.eventsCommand(g), m.messagesCommand(g), m.statusCommand(g))
-	add(groupSessions, "Sessions, sandboxes and processes:", m.sessionCommand(g), m.sandboxCommand(g), m.processCommand(g), m.templateCommand(g))
-	add(groupData, "Data:", m.syncCommand())
-	add(groupOperate, "Operate:", m.upCommand(g), m.workerCommand(g), m.doctorCommand(g), m.versionCommand())
+	add(groupRun, "Run:", execCommand(g), messageCommand(g))
+	add(groupObserve, "Observe:", psCommand(g), logsCommand(g), eventsCommand(g), messagesCommand(g), statusCommand(g))
+	add(groupSessions, "Sessions, sandboxes and processes:", sessionCommand(g), sandboxCommand(g), processCommand(g), templateCommand(g))
+	add(groupData, "Data:", syncCommand(m))
+	add(groupOperate, "Operate:", upCommand(g), workerCommand(g), doctorCommand(g), versionCommand(m))
 	return root
+}
+
+// withCommands makes c a command that only has subcommands.
+func withCommands(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	c.Args, c.RunE = cobra.ArbitraryArgs, group
+	c.AddCommand(commands...)
+	return c
 }
 
 // group is the action of a command that only has subcommands: it prints the help.
@@ -85,7 +97,6 @@ func group(c *cobra.Command, args []string) error {
 	return schemas.Errorf(schemas.CodeInvalidArgument, "unknown command %q for `%s`: %ssee `%s --help`", args[0], c.CommandPath(), hint, c.CommandPath())
 }
 
-// noArgs rejects arguments.
 func noArgs(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -103,7 +114,6 @@ func exactArgs(n int, usage string) cobra.PositionalArgs {
 	}
 }
 
-// oneProcess requires the id of one process.
 func oneProcess(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "`%s` needs the id of a PROCESS: `sluice process list --all` shows them", c.CommandPath())
@@ -127,4 +137,63 @@ func (m *Main) dataFolder() string {
 		return filepath.Join(home, "Library", "Application Support", "sluice")
 	}
 	return filepath.Join(home, ".local", "share", "sluice")
+}
+
+// helpWidth is the most columns of a line of help.
+const helpWidth = 100
+
+// help prints a command's help. The global flags appear in the root command's help only, and its commands in groups.
+func (m *Main) help(c *cobra.Command, _ []string) {
+	w := tabwriter.NewWriter(m.Stdout, 0, 0, 3, ' ', 0)
+	defer func() { _ = w.Flush() }() // it fails when the reader of the output has left
+	section := func(title, body string) {
+		if body = strings.TrimRight(body, "\n"); body != "" {
+			fmt.Fprintf(w, "\n%s\n%s\n", title, body)
+		}
+	}
+	fmt.Fprintln(w, cmp.Or(c.Long, c.Short+"."))
+	usage := c.UseLine()
+	if c.HasAvailableSubCommands() {
+		usage = c.CommandPath() + " COMMAND [flags]"
+	}
+	section("Usage:", "  "+usage)
+	section("Examples:", c.Example)
+	if groups := c.Groups(); len(groups) > 0 {
+		for _, g := range groups {
+			section(g.Title, commandList(c, g.ID))
+		}
+	} else {
+		section("Commands:", commandList(c, ""))
+	}
+	if c.HasParent() {
+		section("Flags:", ownFlags(c).FlagUsagesWrapped(helpWidth))
+		fmt.Fprintln(w, "\nGlobal flags (--nats, --data, --tenant …): see `"+c.Root().Name()+" --help`.")
+	} else {
+		section("Global flags:", c.Flags().FlagUsagesWrapped(helpWidth))
+		fmt.Fprintf(w, "\n`%s COMMAND --help` shows the flags of a command.\n", c.Name())
+	}
+}
+
+func commandList(c *cobra.Command, group string) string {
+	var b strings.Builder
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() && sub.GroupID == group {
+			fmt.Fprintf(&b, "  %s\t%s\n", sub.Name(), sub.Short)
+		}
+	}
+	return b.String()
+}
+
+// ownFlags are a command's flags without the global ones and --help.
+func ownFlags(c *cobra.Command) *pflag.FlagSet {
+	own := pflag.NewFlagSet(c.Name(), pflag.ContinueOnError)
+	global := c.Root().PersistentFlags()
+	add := func(f *pflag.Flag) {
+		if global.Lookup(f.Name) != f && f.Name != "help" {
+			own.AddFlag(f)
+		}
+	}
+	c.LocalFlags().VisitAll(add)
+	c.InheritedFlags().VisitAll(add)
+	return own
 }

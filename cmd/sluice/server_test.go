@@ -7,8 +7,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -37,14 +37,10 @@ func (c *cli) up(flags ...string) *server {
 		_ = write.Close()
 		ended <- code
 	}()
-	stopped := -1
-	s.stop = func() int {
-		if stopped < 0 {
-			cancel()
-			stopped = <-ended
-		}
-		return stopped
-	}
+	s.stop = sync.OnceValue(func() int {
+		cancel()
+		return <-ended
+	})
 	c.t.Cleanup(func() {
 		if code := s.stop(); code != 0 {
 			c.t.Errorf("sluice up: exit code %d, want 0", code)
@@ -127,28 +123,15 @@ func (c *cli) spawn(args ...string) *spawned {
 	return s
 }
 
-// line reads a line of the standard output.
 func (s *spawned) line() string {
 	s.t.Helper()
-	type read struct {
-		line string
-		err  error
+	testkit.Must(s.t, s.read.SetReadDeadline(time.Now().Add(waitTimeout)))
+	line, err := s.stdout.ReadString('\n')
+	if err != nil {
+		s.t.Fatalf("no line on standard output within %s: %q, %v", waitTimeout, line, err)
 	}
-	got := make(chan read, 1)
-	go func() {
-		line, err := s.stdout.ReadString('\n')
-		got <- read{line, err}
-	}()
-	select {
-	case r := <-got:
-		if r.err != nil {
-			s.t.Fatalf("no line on standard output: %q, %v", r.line, r.err)
-		}
-		return strings.TrimSuffix(r.line, "\n")
-	case <-time.After(waitTimeout):
-		s.t.Fatalf("no line on standard output within %s", waitTimeout)
-		return ""
-	}
+	testkit.Must(s.t, s.read.SetReadDeadline(time.Time{}))
+	return strings.TrimSuffix(line, "\n")
 }
 
 // wait waits for the end, and returns the exit code and the rest of the standard output.
@@ -167,27 +150,42 @@ func (s *spawned) wait() (int, string) {
 	return s.code, <-rest
 }
 
-// wantExit waits for the end and checks the exit code.
 func (s *spawned) wantExit(code int) {
 	s.t.Helper()
-	if got, _ := s.wait(); got != code {
-		s.t.Errorf("exit code = %d, want %d; standard error: %s", got, code, s.stderr)
+	s.outcome().check(s.t).exits(code)
+}
+
+func (s *spawned) wantEnd(code int, rest string) {
+	s.t.Helper()
+	s.outcome().check(s.t).exits(code).prints(rest)
+}
+
+// outcome waits for the end. It has the rest of the standard output.
+func (s *spawned) outcome() outcome {
+	s.t.Helper()
+	code, rest := s.wait()
+	return outcome{code, rest, s.stderr.String()}
+}
+
+// awaitLine reads lines of the standard output until one has a text.
+func (s *spawned) awaitLine(text string) {
+	s.t.Helper()
+	for !strings.Contains(s.line(), text) {
+		continue
 	}
 }
 
-// wantEnd waits for the end and checks the exit code and the rest of the standard output.
-func (s *spawned) wantEnd(code int, rest string) {
-	s.t.Helper()
-	got, out := s.wait()
-	outcome{got, out, s.stderr.String()}.check(s.t).exits(code).prints(rest)
-}
-
-// wantLine reads a line of the standard output and checks it.
 func (s *spawned) wantLine(want string) {
 	s.t.Helper()
 	if got := s.line(); got != want {
 		s.t.Errorf("line = %q, want %q; standard error: %s", got, want, s.stderr)
 	}
+}
+
+func (s *spawned) write(text string) {
+	s.t.Helper()
+	_, err := io.WriteString(s.stdin, text)
+	testkit.Must(s.t, err)
 }
 
 // signal sends a signal to the process, not to its group.
@@ -204,8 +202,6 @@ func (s *spawned) kill() {
 	}
 	<-s.ended
 }
-
-func appendInt(b []byte, n int) []byte { return append(strconv.AppendInt(b, int64(n), 10), '\n') }
 
 // awaitStderr waits until the standard error holds a text.
 func (s *spawned) awaitStderr(text string) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -13,8 +14,8 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func (m *Main) sessionCommand(g *globals) *cobra.Command {
-	c := &cobra.Command{
+func sessionCommand(g *globals) *cobra.Command {
+	return withCommands(&cobra.Command{
 		Use:   "session",
 		Short: "Create, list and end sessions",
 		Long: `Create, list and end sessions. A session is a thread's claim on a sandbox and a workspace. A thread
@@ -24,14 +25,10 @@ workspace stays on the worker until "delete" removes it.`,
 		Example: `  sluice session create --thread t1 --user ann --tag team=blue
   sluice session list --tag team=blue
   sluice session stop --thread t1`,
-		Args: cobra.ArbitraryArgs,
-		RunE: group,
-	}
-	c.AddCommand(m.sessionCreateCommand(g), m.sessionGetCommand(g), m.sessionListCommand(g), m.sessionRenewCommand(g), m.sessionStopCommand(g, false), m.sessionStopCommand(g, true))
-	return c
+	}, sessionCreateCommand(g), sessionGetCommand(g), sessionListCommand(g), sessionRenewCommand(g), sessionStopCommand(g, false), sessionStopCommand(g, true))
 }
 
-func (m *Main) sessionCreateCommand(g *globals) *cobra.Command {
+func sessionCreateCommand(g *globals) *cobra.Command {
 	var req client.SessionRequest
 	var tags []string
 	var asJSON bool
@@ -43,13 +40,10 @@ func (m *Main) sessionCreateCommand(g *globals) *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if err = needThread(req.Thread); err == nil {
-				req.Tags, err = parseTags(tags)
-			}
-			if err != nil {
+			if req.Tags, err = parseTags(tags); err != nil {
 				return err
 			}
-			return m.with(cmd.Context(), g, func(ctx context.Context, c *client.Client) error {
+			return g.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				_, created, err := c.CreateSession(ctx, req)
 				if err != nil {
 					return err
@@ -59,20 +53,20 @@ func (m *Main) sessionCreateCommand(g *globals) *cobra.Command {
 					return err
 				}
 				if asJSON {
-					return m.printJSON(struct {
+					return g.printJSON(struct {
 						Created bool             `json:"created"`
 						Session *schemas.Session `json:"session"`
 					}{created, s})
 				}
 				if !created {
-					m.notice("thread " + req.Thread + " has a session already: the flags for a new one were ignored")
+					g.notice("thread " + req.Thread + " has a session already: the flags for a new one were ignored")
 				}
-				return m.printSession(s)
+				return printSession(g.Main, s)
 			})
 		},
 	}
-	requiredThreadFlag(c, &req.Thread)
-	templateFlag(c, &req.Template, "", "`TEMPLATE` of the session; default: the worker's")
+	requiredThreadFlag(c, &req.Thread, sessionThread)
+	c.Flags().StringVar(&req.Template, "template", "", "`TEMPLATE` of the session; default: the worker's")
 	providerFlag(c, &req.Provider, "", "; default: the template's")
 	idleTimeoutFlag(c, &req.IdleTimeout, 0, "; default: the template's")
 	jsonFlag(c, &asJSON, "one JSON object")
@@ -84,10 +78,8 @@ func (m *Main) sessionCreateCommand(g *globals) *cobra.Command {
 	return c
 }
 
-// requiredThreadFlag is --thread of the commands that are about one thread. needThread checks it.
-func requiredThreadFlag(c *cobra.Command, thread *string) {
-	threadFlag(c, thread, "", "`THREAD` of the session; required")
-}
+// sessionThread is the usage of --thread of the commands about one session.
+const sessionThread = "`THREAD` of the session"
 
 // parseTags reads NAME=VALUE.
 func parseTags(tags []string) (map[string]string, error) {
@@ -105,7 +97,7 @@ func parseTags(tags []string) (map[string]string, error) {
 	return out, nil
 }
 
-func (m *Main) sessionGetCommand(g *globals) *cobra.Command {
+func sessionGetCommand(g *globals) *cobra.Command {
 	var thread string
 	var asJSON bool
 	c := &cobra.Command{
@@ -114,28 +106,20 @@ func (m *Main) sessionGetCommand(g *globals) *cobra.Command {
 		Example: `  sluice session get --thread t1
   sluice session get --thread t1 --json`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needThread(thread); err != nil {
+		RunE: g.call(func(ctx context.Context, c *client.Client, _ []string) error {
+			s, err := c.SessionInfo(ctx, thread)
+			if err != nil {
 				return err
 			}
-			return m.with(cmd.Context(), g, func(ctx context.Context, c *client.Client) error {
-				s, err := c.SessionInfo(ctx, thread)
-				if err != nil {
-					return err
-				}
-				if asJSON {
-					return m.printJSON(s)
-				}
-				return m.printSession(s)
-			})
-		},
+			return printResult(g.Main, asJSON, s, printSession)
+		}),
 	}
-	requiredThreadFlag(c, &thread)
+	requiredThreadFlag(c, &thread, sessionThread)
 	jsonFlag(c, &asJSON, "one JSON object")
 	return c
 }
 
-func (m *Main) sessionListCommand(g *globals) *cobra.Command {
+func sessionListCommand(g *globals) *cobra.Command {
 	var q client.SessionQuery
 	var state string
 	var tags []string
@@ -158,22 +142,19 @@ func (m *Main) sessionListCommand(g *globals) *cobra.Command {
 			if q.Limit < 1 {
 				return schemas.Errorf(schemas.CodeInvalidArgument, "--limit is %d: it must be at least 1", q.Limit)
 			}
-			return m.with(cmd.Context(), g, func(ctx context.Context, c *client.Client) error {
+			return g.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				list, err := c.Sessions(ctx, q)
 				if err != nil {
 					return err
 				}
-				if asJSON {
-					return m.printJSON(list)
+				if len(list) == q.Limit && !asJSON {
+					defer g.notice(fmt.Sprintf("the list stops at %d sessions: there may be more, raise --limit", q.Limit))
 				}
-				if len(list) == q.Limit {
-					defer m.notice(fmt.Sprintf("the list stops at %d sessions: there may be more, raise --limit", q.Limit))
-				}
-				return m.printSessions(list)
+				return printResult(g.Main, asJSON, list, printSessions)
 			})
 		},
 	}
-	templateFlag(c, &q.Template, "", "only sessions of this `TEMPLATE`")
+	c.Flags().StringVar(&q.Template, "template", "", "only sessions of this `TEMPLATE`")
 	jsonFlag(c, &asJSON, "one JSON array")
 	f := c.Flags()
 	f.StringVar(&q.User, "user", "", "only sessions of this `USER`")
@@ -183,7 +164,7 @@ func (m *Main) sessionListCommand(g *globals) *cobra.Command {
 	return c
 }
 
-func (m *Main) sessionRenewCommand(g *globals) *cobra.Command {
+func sessionRenewCommand(g *globals) *cobra.Command {
 	var thread string
 	var idle time.Duration
 	var asJSON bool
@@ -193,30 +174,22 @@ func (m *Main) sessionRenewCommand(g *globals) *cobra.Command {
 		Example: `  sluice session renew --thread t1
   sluice session renew --thread t1 --idle-timeout 2h`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needThread(thread); err != nil {
+		RunE: g.call(func(ctx context.Context, c *client.Client, _ []string) error {
+			s, err := c.RenewSession(ctx, thread, idle)
+			if err != nil {
 				return err
 			}
-			return m.with(cmd.Context(), g, func(ctx context.Context, c *client.Client) error {
-				s, err := c.RenewSession(ctx, thread, idle)
-				if err != nil {
-					return err
-				}
-				if asJSON {
-					return m.printJSON(s)
-				}
-				return m.printSession(s)
-			})
-		},
+			return printResult(g.Main, asJSON, s, printSession)
+		}),
 	}
-	requiredThreadFlag(c, &thread)
+	requiredThreadFlag(c, &thread, sessionThread)
 	idleTimeoutFlag(c, &idle, 0, "; default: unchanged")
 	jsonFlag(c, &asJSON, "one JSON object")
 	return c
 }
 
 // sessionStopCommand is stop, or delete where remove is set.
-func (m *Main) sessionStopCommand(g *globals, remove bool) *cobra.Command {
+func sessionStopCommand(g *globals, remove bool) *cobra.Command {
 	var thread string
 	var grace time.Duration
 	var snapshot, missingOK, asJSON bool
@@ -236,9 +209,6 @@ The workspace stays on the worker, and the thread's next command creates a new s
 		stop = (*client.Client).DeleteSession
 	}
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := needThread(thread); err != nil {
-			return err
-		}
 		if grace < 0 {
 			return schemas.Errorf(schemas.CodeInvalidArgument, "--grace is %s: it must not be negative", grace)
 		}
@@ -252,24 +222,24 @@ The workspace stays on the worker, and the thread's next command creates a new s
 		if missingOK {
 			opts = append(opts, client.StopMissingOK())
 		}
-		return m.with(cmd.Context(), g, func(ctx context.Context, c *client.Client) error {
+		return g.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 			s, err := stop(c, ctx, thread, opts...)
 			switch {
 			case err != nil:
 				return err
 			case asJSON && s == nil:
-				return m.printJSON(struct{}{})
+				return g.printJSON(struct{}{})
 			case asJSON:
-				return m.printJSON(s)
+				return g.printJSON(s)
 			case s == nil:
-				m.notice("thread " + thread + " has no session")
+				g.notice("thread " + thread + " has no session")
 			default:
-				fmt.Fprintf(m.Stdout, "session %s of thread %s has ended\n", oneLine(s.ID), oneLine(s.Thread))
+				fmt.Fprintf(g.Stdout, "session %s of thread %s has ended\n", oneLine(s.ID), oneLine(s.Thread))
 			}
 			return nil
 		})
 	}
-	requiredThreadFlag(c, &thread)
+	requiredThreadFlag(c, &thread, sessionThread)
 	graceFlag(c, &grace, 10*time.Second, "; default: the template's")
 	jsonFlag(c, &asJSON, "one JSON object")
 	c.Flags().BoolVar(&snapshot, "snapshot", false, "push the workspace first; the session stays if the push fails")
@@ -282,10 +252,10 @@ func sessionState(s *schemas.Session) string {
 	if s.Parked {
 		return "parked"
 	}
-	return or(string(s.State), "new")
+	return cmp.Or(string(s.State), "new")
 }
 
-func (m *Main) printSessions(list []schemas.Session) error {
+func printSessions(m *Main, list []schemas.Session) error {
 	t := m.table("THREAD", "SESSION", "STATE", "TEMPLATE", "PROVIDER", "USER", "LAST ACTIVITY", "EXPIRES", "TAGS")
 	for _, s := range list {
 		t.row(s.Thread, s.ID, sessionState(&s), s.Template, s.Provider, s.User, localTime(s.LastActivity), localTime(s.Expires), tagList(s.Tags))
@@ -293,7 +263,7 @@ func (m *Main) printSessions(list []schemas.Session) error {
 	return t.print()
 }
 
-func (m *Main) printSession(s *schemas.Session) error {
+func printSession(m *Main, s *schemas.Session) error {
 	t := m.table()
 	for _, f := range [][2]string{
 		{"thread", s.Thread}, {"session", s.ID}, {"state", sessionState(s)}, {"sandbox", s.Sandbox}, {"template", s.Template}, {"provider", s.Provider},
@@ -306,10 +276,76 @@ func (m *Main) printSession(s *schemas.Session) error {
 }
 
 func tagList(tags map[string]string) string {
-	out := make([]string, 0, len(tags))
+	var out []string
 	for name, value := range tags {
 		out = append(out, name+"="+value)
 	}
 	slices.Sort(out)
 	return strings.Join(out, ",")
+}
+
+func sandboxCommand(g *globals) *cobra.Command {
+	return withCommands(&cobra.Command{Use: "sandbox", Short: "List sandboxes", Example: `  sluice sandbox list`}, sandboxListCommand(g))
+}
+
+// sandboxLine is a sandbox as --json prints it: a part of its session.
+type sandboxLine struct {
+	Thread   string               `json:"thread"`
+	Session  string               `json:"session"`
+	Sandbox  string               `json:"sandbox"`
+	Provider string               `json:"provider"`
+	Image    string               `json:"image,omitempty"`
+	State    schemas.SandboxState `json:"state"`
+	Worker   string               `json:"worker"`
+	Created  time.Time            `json:"created"`
+}
+
+func sandboxListCommand(g *globals) *cobra.Command {
+	var all, asJSON bool
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List the sandboxes of sessions",
+		Long: `List the newest sandbox of each session: those that are starting or running, or with --all also
+those that ended, as the sandbox of a parked session did. AGE is the session's.`,
+		Example: `  sluice sandbox list
+  sluice sandbox list --all --json`,
+		Args: noArgs,
+		RunE: g.call(func(ctx context.Context, c *client.Client, _ []string) error {
+			sessions, err := c.Sessions(ctx, client.SessionQuery{Limit: maxSandboxes})
+			if err != nil {
+				return err
+			}
+			return printResult(g.Main, asJSON, sandboxes(sessions, all), printSandboxes)
+		}),
+	}
+	c.Flags().BoolVarP(&all, "all", "a", false, "also list sandboxes that ended")
+	jsonFlag(c, &asJSON, "one JSON array")
+	return c
+}
+
+const maxSandboxes = 100_000
+
+// sandboxes are the sandboxes of sessions that have started one.
+func sandboxes(sessions []schemas.Session, all bool) []sandboxLine {
+	out := []sandboxLine{}
+	for _, s := range sessions {
+		if s.Sandbox != "" && (all || !s.State.Final()) {
+			out = append(out, sandboxLine{
+				Thread: s.Thread, Session: s.ID, Sandbox: s.Sandbox, Provider: s.Provider, Image: s.Image, State: s.State, Worker: s.Owner, Created: s.Created,
+			})
+		}
+	}
+	return out
+}
+
+func printSandboxes(m *Main, list []sandboxLine) error {
+	if len(list) == 0 {
+		m.notice("no sandbox runs: the next command of a thread starts one")
+		return nil
+	}
+	t, now := m.table("THREAD", "SESSION", "SANDBOX", "PROVIDER", "IMAGE", "STATE", "WORKER", "AGE"), time.Now()
+	for _, s := range list {
+		t.row(s.Thread, s.Session, s.Sandbox, s.Provider, s.Image, string(s.State), s.Worker, age(s.Created, now))
+	}
+	return t.print()
 }

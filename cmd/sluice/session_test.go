@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"testing"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
@@ -12,12 +11,11 @@ func TestSessionCommands(t *testing.T) {
 	c := newCLI(t)
 	c.up()
 	got := c.run("session", "create", "--thread", "t1", "--user", "ann", "--tag", "team=blue", "--idle-timeout", "10m", "--start", "--json")
-	var made struct {
+	got.check(t).exits(0)
+	made := decode[struct {
 		Created bool
 		Session schemas.Session
-	}
-	got.check(t).exits(0)
-	testkit.Must(t, json.Unmarshal([]byte(got.stdout), &made))
+	}](t, got.stdout)
 	testkit.Equal(t, "created", made.Created, true)
 	testkit.Equal(t, "user", made.Session.User, "ann")
 	testkit.Equal(t, "idle_timeout_ms", made.Session.IdleTimeoutMS, int64(600_000))

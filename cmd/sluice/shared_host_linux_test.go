@@ -55,10 +55,7 @@ func TestGuestTakesOverFromKilledHost(t *testing.T) {
 	host.kill()
 	c.release("host", "over")
 	c.release("guest", "on")
-	code, rest := guest.wait()
-	if code != 4 || rest != "on\n" {
-		t.Errorf("guest: exit code %d, output %q, want 4 and %q; standard error: %s", code, rest, "on\n", guest.stderr)
-	}
+	guest.wantEnd(4, "on\n")
 	// The same key returns the result of the killed host's process.
 	c.exec("--key", "host", "-n", "--", "bash", "-c", "echo host; read -r line < "+filepath.Join(c.data, "host")+"; echo $line; exit 3").check(t).exits(3).prints("host\nover\n")
 	c.good()
@@ -74,8 +71,7 @@ func TestFiveExecsShareADataFolder(t *testing.T) {
 		for i := range got {
 			all.Go(func() {
 				x := c.spawn("exec", "--provider", "local", "--thread", fmt.Sprint("t", i), "-n", "--", "bash", "-c", fmt.Sprintf("seq 1 %d; exit %d", i+1, i+10))
-				got[i].code, got[i].stdout = x.wait()
-				got[i].stderr = x.stderr.String()
+				got[i] = x.outcome()
 			})
 		}
 		all.Wait()
@@ -101,8 +97,6 @@ func TestInterruptedHostKillsItsProcess(t *testing.T) {
 		t.Errorf("exit code = %d, want 128 plus SIGTERM or SIGINT", code)
 	}
 	waitGone(t, tree)
-	if !strings.Contains(host.stderr.String(), "ends with it") {
-		t.Errorf("standard error = %q, want one with %q", host.stderr, "ends with it")
-	}
+	host.outcome().check(t).reports("ends with it")
 	c.good()
 }

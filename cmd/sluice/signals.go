@@ -17,33 +17,6 @@ func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, stop
 }
 
-// onHangup sends on reload at each SIGHUP, until end is called.
-func onHangup() (reload <-chan struct{}, end func()) {
-	signals, out, ended := make(chan os.Signal, 1), make(chan struct{}), make(chan struct{})
-	signal.Notify(signals, unix.SIGHUP)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-ended:
-				return
-			case <-signals:
-			}
-			select {
-			case out <- struct{}{}:
-			case <-ended:
-				return
-			}
-		}
-	}()
-	return out, func() {
-		signal.Stop(signals)
-		close(ended)
-		<-done
-	}
-}
-
 // interrupts forwards signals of this program to the process it runs. While a process runs, the first signal is forwarded and the
 // second one ends this program. Before and after, the first signal ends it.
 type interrupts struct {

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -11,12 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluice-dev/sluice/client"
-	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func (m *Main) statusCommand(g *globals) *cobra.Command {
+func statusCommand(g *globals) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "status",
@@ -35,10 +33,7 @@ how many sessions, sandboxes and processes there are. It starts no server: witho
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return m.printJSON(s)
-			}
-			return m.printStatus(s)
+			return printResult(g.Main, asJSON, s, printStatus)
 		},
 	}
 	jsonFlag(c, &asJSON, "one JSON object")
@@ -51,8 +46,7 @@ const statusTimeout = 15 * time.Second
 // serverStatus reads the status of the server that --nats names, or of the one that runs on the data folder. Errors: unavailable
 // where there is none.
 func serverStatus(ctx context.Context, g *globals) (*schemas.Status, error) {
-	o := &events.Options{URL: g.nats, CredsFile: g.creds, Token: g.token, Cell: g.cell, Name: "sluice cli"}
-	url := ""
+	o, url := g.server(), ""
 	if g.nats == "" {
 		dir := &dataFolder{path: g.data}
 		a, known := dir.readAddress()
@@ -63,23 +57,19 @@ func serverStatus(ctx context.Context, g *globals) (*schemas.Status, error) {
 			o = g.serverAt(dir, a)
 		default:
 			url = "unix://" + a.Socket
-			o.URL, o.Dial = "nats://sluice", func() (net.Conn, error) { return net.DialTimeout("unix", a.Socket, time.Second) }
+			o = g.serverBehind(a.dial)
 		}
 	}
-	conn, err := events.Connect(*o)
+	c, err := g.connectTo(o)
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
-	c, err := client.New(conn, client.WithTenant(g.tenant))
+	defer c.conn.Close()
+	s, err := c.client.Status(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s, err := c.Status(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s.Server.URL = publicURL(or(url, s.Server.URL))
+	s.Server.URL = publicURL(cmp.Or(url, s.Server.URL))
 	return s, nil
 }
 
@@ -96,7 +86,7 @@ func publicURL(urls string) string {
 	return strings.Join(parts, ",")
 }
 
-func (m *Main) printStatus(s *schemas.Status) error {
+func printStatus(m *Main, s *schemas.Status) error {
 	t := m.table()
 	t.row("server", fmt.Sprintf("%s, NATS %s, round trip %.1f ms", s.Server.URL, s.Server.Version, s.Server.RTTMS))
 	t.row("cell", s.Cell+", tenant "+s.Tenant)
@@ -145,7 +135,7 @@ type buildInfo struct {
 	Arch    string `json:"arch"`
 }
 
-func (m *Main) versionCommand() *cobra.Command {
+func versionCommand(m *Main) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "version",
@@ -154,16 +144,16 @@ func (m *Main) versionCommand() *cobra.Command {
   sluice version --json`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			v := thisBuild()
-			if asJSON {
-				return m.printJSON(v)
-			}
-			fmt.Fprintf(m.Stdout, "sluice %s, commit %s, %s, %s/%s\n", v.Version, or(v.Commit, "unknown"), v.Go, v.OS, v.Arch)
-			return nil
+			return printResult(m, asJSON, thisBuild(), printBuild)
 		},
 	}
 	jsonFlag(c, &asJSON, "one JSON object")
 	return c
+}
+
+func printBuild(m *Main, v buildInfo) error {
+	_, err := fmt.Fprintf(m.Stdout, "sluice %s, commit %s, %s, %s/%s\n", v.Version, cmp.Or(v.Commit, "unknown"), v.Go, v.OS, v.Arch)
+	return err
 }
 
 func thisBuild() buildInfo {

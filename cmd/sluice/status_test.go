@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
 	"regexp"
 	"runtime"
@@ -26,8 +25,7 @@ func TestStatusShowsServerStreamsAndWorkers(t *testing.T) {
 	x.wantLine("ready")
 	c.exec("--key", "k", "--", "true")
 	c.run("status").check(t).exits(0).reportsNothing().printsPart(s.url, "cell ", "1 running", "STREAM", "-EVT", "WORKER", "alive", "local").omits(s.token)
-	var got schemas.Status
-	testkit.Must(t, json.Unmarshal([]byte(c.run("status", "--json").stdout), &got))
+	got := decode[schemas.Status](t, c.run("status", "--json").stdout)
 	testkit.Equal(t, "server URL", got.Server.URL, s.url)
 	testkit.Equal(t, "cell and tenant", []string{got.Cell, got.Tenant}, []string{schemas.DefaultCell, schemas.DefaultTenant})
 	testkit.Equal(t, "sessions, sandboxes and processes", []int{got.Sessions, got.Sandboxes, got.Processes}, []int{1, 1, 1})
@@ -74,21 +72,16 @@ func TestPublicURLHasNoCredentials(t *testing.T) {
 }
 
 func TestSandboxList(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.up()
+	c := newUp(t)
 	c.run("sandbox", "list").check(t).exits(0).prints("").reports("no sandbox runs")
 	c.run("sandbox", "list", "--json").check(t).exits(0).prints("[]\n")
 	c.run("session", "create", "--thread", "idle").check(t).exits(0)
 	c.exec("--", "true").check(t).exits(0)
-	var session schemas.Session
-	testkit.Must(t, json.Unmarshal([]byte(c.run("session", "get", "--thread", "t1", "--json").stdout), &session))
+	session := decode[schemas.Session](t, c.run("session", "get", "--thread", "t1", "--json").stdout)
 	c.run("sandbox", "list").check(t).exits(0).omits("idle").
 		printsMatch(`^THREAD +SESSION +SANDBOX +PROVIDER +IMAGE +STATE +WORKER +AGE\n`).
 		printsMatch(`(?m)^t1 +` + session.ID + ` +` + session.Sandbox + ` +local +- +running +` + session.Owner + ` +\d+s$`)
-	var list []sandboxLine
-	testkit.Must(t, json.Unmarshal([]byte(c.run("sandbox", "list", "--json").stdout), &list))
-	testkit.Equal(t, "sandboxes", list, []sandboxLine{{
+	testkit.Equal(t, "sandboxes", decode[[]sandboxLine](t, c.run("sandbox", "list", "--json").stdout), []sandboxLine{{
 		Thread: "t1", Session: session.ID, Sandbox: session.Sandbox, Provider: schemas.ProviderLocal, State: schemas.SandboxRunning, Worker: session.Owner, Created: session.Created,
 	}})
 	c.run("session", "stop", "--thread", "t1").check(t).exits(0)
@@ -112,8 +105,7 @@ func TestSandboxesOmitsThoseThatEnded(t *testing.T) {
 func TestVersion(t *testing.T) {
 	c := newCLI(t)
 	c.run("version").check(t).exits(0).printsMatch(`^sluice ` + regexp.QuoteMeta(version) + `, commit \S+, go\S+, \w+/\w+\n$`)
-	var got buildInfo
-	testkit.Must(t, json.Unmarshal([]byte(c.run("version", "--json").stdout), &got))
+	got := decode[buildInfo](t, c.run("version", "--json").stdout)
 	testkit.Equal(t, "version, go, os and arch", []string{got.Version, got.Go, got.OS, got.Arch}, []string{version, runtime.Version(), runtime.GOOS, runtime.GOARCH})
 	c.run("version", "x").wantError(t, schemas.CodeInvalidArgument, "no arguments")
 }

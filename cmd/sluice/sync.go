@@ -3,11 +3,17 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
+	"strconv"
+	"sync"
 	"time"
 
+	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/sluice-dev/sluice/cmd/internal/workspace"
 	"github.com/sluice-dev/sluice/schemas"
@@ -17,8 +23,8 @@ import (
 	"github.com/sluice-dev/sluice/syncer/state"
 )
 
-// syncFlags are the flags of every sync command.
 type syncFlags struct {
+	*Main
 	endpoint, region, profile string
 	layout, onConflict        string
 	ignore                    []string
@@ -29,8 +35,8 @@ type syncFlags struct {
 }
 
 // syncCommand is `sluice sync` and its subcommands. They need no server.
-func (m *Main) syncCommand() *cobra.Command {
-	f := &syncFlags{}
+func syncCommand(m *Main) *cobra.Command {
+	f := &syncFlags{Main: m}
 	c := &cobra.Command{
 		Use:   "sync",
 		Short: "Sync a folder with S3 or another folder, by checksum",
@@ -41,8 +47,6 @@ sync is a conflict: nothing is changed until you choose a side. Credentials and 
 of the AWS SDK: AWS_ACCESS_KEY_ID, AWS_PROFILE, ~/.aws and so on. No Sluice server is needed.`,
 		Example: `  sluice sync push ./work s3://bucket/work
   sluice sync pull ./copy s3://bucket/work`,
-		Args: cobra.ArbitraryArgs,
-		RunE: group,
 	}
 	flags := c.PersistentFlags()
 	flags.StringVar(&f.endpoint, "endpoint", "", "`URL` of an S3 server other than AWS")
@@ -56,25 +60,24 @@ of the AWS SDK: AWS_ACCESS_KEY_ID, AWS_PROFILE, ~/.aws and so on. No Sluice serv
 	flags.BoolVar(&f.single, "single-writer", false, "allow stores without conditional writes: this is the only writer")
 	flags.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no progress")
-	c.AddCommand(m.syncPushCommand(f), m.syncPullCommand(f), m.syncStatusCommand(f), m.syncVersionsCommand(f), m.syncRestoreCommand(f))
-	return c
+	return withCommands(c, syncPushCommand(f), syncPullCommand(f), syncStatusCommand(f), syncVersionsCommand(f), syncRestoreCommand(f))
 }
 
-func (m *Main) syncPushCommand(f *syncFlags) *cobra.Command {
+func syncPushCommand(f *syncFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "push DIR URL",
 		Short:   "Store the changes of a folder",
 		Example: `  sluice sync push ./work s3://bucket/work --endpoint http://127.0.0.1:7070`,
 		Args:    exactArgs(2, "DIR and URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return m.sync(cmd.Context(), f, args, func(ctx context.Context, s *syncer.Syncer) (*syncer.Report, error) { return s.Push(ctx) })
+			return f.run(cmd.Context(), args, (*syncer.Syncer).Push)
 		},
 	}
 	retentionFlags(c, f)
 	return c
 }
 
-func (m *Main) syncPullCommand(f *syncFlags) *cobra.Command {
+func syncPullCommand(f *syncFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:     "pull DIR URL",
 		Short:   "Bring the stored changes into a folder",
@@ -84,12 +87,12 @@ func (m *Main) syncPullCommand(f *syncFlags) *cobra.Command {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return schemas.Errorf(schemas.CodeInvalidArgument, "sync: create the folder to pull into: %w", err)
 			}
-			return m.sync(cmd.Context(), f, args, func(ctx context.Context, s *syncer.Syncer) (*syncer.Report, error) { return s.Pull(ctx) })
+			return f.run(cmd.Context(), args, (*syncer.Syncer).Pull)
 		},
 	}
 }
 
-func (m *Main) syncRestoreCommand(f *syncFlags) *cobra.Command {
+func syncRestoreCommand(f *syncFlags) *cobra.Command {
 	var at string
 	c := &cobra.Command{
 		Use:   "restore DIR URL --at TIME|VERSION",
@@ -101,7 +104,7 @@ func (m *Main) syncRestoreCommand(f *syncFlags) *cobra.Command {
 			if at == "" {
 				return schemas.Errorf(schemas.CodeInvalidArgument, "sync: --at is missing: name a version or a time; `sluice sync versions URL` lists the versions")
 			}
-			return m.sync(cmd.Context(), f, args, func(ctx context.Context, s *syncer.Syncer) (*syncer.Report, error) {
+			return f.run(cmd.Context(), args, func(s *syncer.Syncer, ctx context.Context) (*syncer.Report, error) {
 				return s.Restore(ctx, at)
 			})
 		},
@@ -110,29 +113,26 @@ func (m *Main) syncRestoreCommand(f *syncFlags) *cobra.Command {
 	return c
 }
 
-func (m *Main) syncStatusCommand(f *syncFlags) *cobra.Command {
+func syncStatusCommand(f *syncFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:     "status DIR URL",
 		Short:   "Show what a push and a pull would do",
 		Example: `  sluice sync status ./work s3://bucket/work --json`,
 		Args:    exactArgs(2, "DIR and URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return m.withSyncer(cmd.Context(), f, args[0], args[1], func(ctx context.Context, s *syncer.Syncer, progress *syncProgress) error {
+			return f.withSyncer(cmd.Context(), args[0], args[1], func(ctx context.Context, s *syncer.Syncer, progress *syncProgress) error {
 				st, err := s.Status(ctx)
 				progress.finish()
 				if err != nil {
-					return m.interrupted(ctx, err)
+					return f.interrupted(ctx, err)
 				}
-				if f.asJSON {
-					return m.printJSON(st)
-				}
-				return m.printSyncStatus(st)
+				return printResult(f.Main, f.asJSON, st, printSyncStatus)
 			})
 		},
 	}
 }
 
-func (m *Main) syncVersionsCommand(f *syncFlags) *cobra.Command {
+func syncVersionsCommand(f *syncFlags) *cobra.Command {
 	var prune bool
 	c := &cobra.Command{
 		Use:   "versions URL",
@@ -141,32 +141,32 @@ func (m *Main) syncVersionsCommand(f *syncFlags) *cobra.Command {
   sluice sync versions s3://bucket/work --prune --keep 10 --keep-for 720h`,
 		Args: exactArgs(1, "one URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return m.withSyncer(cmd.Context(), f, ".", args[0], func(ctx context.Context, s *syncer.Syncer, _ *syncProgress) error {
+			return f.withSyncer(cmd.Context(), ".", args[0], func(ctx context.Context, s *syncer.Syncer, _ *syncProgress) error {
 				var removed *syncer.Collected
 				if prune {
 					collected, err := s.Collect(ctx)
 					if err != nil {
-						return m.interrupted(ctx, err)
+						return f.interrupted(ctx, err)
 					}
 					removed = &collected
 				}
 				versions, err := s.Versions(ctx)
 				if err != nil {
-					return m.interrupted(ctx, err)
+					return f.interrupted(ctx, err)
 				}
-				if f.asJSON {
-					return m.printJSON(struct {
-						Versions []syncer.Version  `json:"versions"`
-						Removed  *syncer.Collected `json:"removed,omitempty"`
-					}{versions, removed})
-				}
-				return m.printVersions(versions, removed)
+				return printResult(f.Main, f.asJSON, versionList{versions, removed}, printVersions)
 			})
 		},
 	}
 	c.Flags().BoolVar(&prune, "prune", false, "first remove versions that --keep and --keep-for do not keep, and unused content")
 	retentionFlags(c, f)
 	return c
+}
+
+// versionList is what `sluice sync versions --json` prints.
+type versionList struct {
+	Versions []syncer.Version  `json:"versions"`
+	Removed  *syncer.Collected `json:"removed,omitempty"`
 }
 
 func retentionFlags(c *cobra.Command, f *syncFlags) {
@@ -176,7 +176,7 @@ func retentionFlags(c *cobra.Command, f *syncFlags) {
 }
 
 // withSyncer calls fn with a syncer for a folder and a location. Ctrl+C ends its context, and a second one ends the program.
-func (m *Main) withSyncer(ctx context.Context, f *syncFlags, dir, url string, fn func(context.Context, *syncer.Syncer, *syncProgress) error) (err error) {
+func (f *syncFlags) withSyncer(ctx context.Context, dir, url string, fn func(context.Context, *syncer.Syncer, *syncProgress) error) (err error) {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	location, err := new(workspace.Locations).Open(ctx, url, workspace.Options{Endpoint: f.endpoint, Region: f.region, Profile: f.profile})
@@ -184,13 +184,13 @@ func (m *Main) withSyncer(ctx context.Context, f *syncFlags, dir, url string, fn
 		return err
 	}
 	defer func() { err = errors.Join(err, location.Close()) }()
-	progress := newSyncProgress(m.Stderr, f.quiet || f.asJSON)
+	progress := newSyncProgress(f.Stderr, f.quiet || f.asJSON)
 	s, err := syncer.New(syncer.Config{
 		Root: dir, Store: objectstore.Retry(location.Store, objectstore.RetryPolicy{}), Remote: location.Name,
 		Layout: state.Layout(f.layout), OnConflict: plan.OnConflict(f.onConflict), Verify: f.verify, Ignore: f.ignore,
 		OutsideLinks: f.outsideLinks, SingleWriter: f.single, Progress: progress.show,
 		Retention:  syncer.Retention{Keep: f.keep, Age: f.keepFor, Grace: f.keepReplaced},
-		StaleAfter: time.Duration(m.positive("SANDBOX_SYNC_STALE_THRESHOLD")) * time.Second,
+		StaleAfter: time.Duration(f.positive("SANDBOX_SYNC_STALE_THRESHOLD")) * time.Second,
 	})
 	if err != nil {
 		return err
@@ -198,31 +198,163 @@ func (m *Main) withSyncer(ctx context.Context, f *syncFlags, dir, url string, fn
 	return fn(ctx, s, progress)
 }
 
-// sync runs one operation and prints its report.
-func (m *Main) sync(ctx context.Context, f *syncFlags, args []string, op func(context.Context, *syncer.Syncer) (*syncer.Report, error)) error {
-	return m.withSyncer(ctx, f, args[0], args[1], func(ctx context.Context, s *syncer.Syncer, progress *syncProgress) error {
-		report, err := op(ctx, s)
+// run runs one operation and prints its report.
+func (f *syncFlags) run(ctx context.Context, args []string, op func(*syncer.Syncer, context.Context) (*syncer.Report, error)) error {
+	return f.withSyncer(ctx, args[0], args[1], func(ctx context.Context, s *syncer.Syncer, progress *syncProgress) error {
+		report, err := op(s, ctx)
 		progress.finish()
 		if err != nil {
-			err = m.interrupted(ctx, err)
+			err = f.interrupted(ctx, err)
 		}
 		if f.asJSON {
 			out := struct {
 				*syncer.Report
 				Error *schemas.Error `json:"error,omitempty"`
 			}{report, schemas.AsError(err)}
-			return errors.Join(m.printJSON(out), err)
+			return errors.Join(f.printJSON(out), err)
 		}
-		m.printReport(report, err)
+		printReport(f.Main, report, err)
 		return err
 	})
 }
 
 // interrupted is err, or exit code 130 where the user interrupted the operation.
-func (m *Main) interrupted(ctx context.Context, err error) error {
+func (f *syncFlags) interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	m.notice("interrupted: the folder and the store are consistent; run the command again to continue")
+	f.notice("interrupted: the folder and the store are consistent; run the command again to continue")
 	return exitCode(schemas.ExitSignalBase + int(unix.SIGINT))
+}
+
+// syncProgress shows progress: a bar on a terminal, and elsewhere a line now and then.
+type syncProgress struct {
+	out   io.Writer
+	quiet bool
+	tty   bool
+
+	mu    sync.Mutex
+	phase string
+	bar   *progressbar.ProgressBar
+	last  time.Time
+}
+
+// progressEvery is the time between two lines of progress where there is no terminal.
+const progressEvery = 5 * time.Second
+
+func newSyncProgress(out io.Writer, quiet bool) *syncProgress {
+	p := &syncProgress{out: out, quiet: quiet, last: time.Now()}
+	if f, ok := out.(*os.File); ok {
+		p.tty = term.IsTerminal(int(f.Fd()))
+	}
+	return p
+}
+
+func (p *syncProgress) show(now syncer.Progress) {
+	if p.quiet || now.FilesTotal == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.tty {
+		if time.Since(p.last) >= progressEvery {
+			p.last = time.Now()
+			fmt.Fprintf(p.out, "%s: %d of %d files, %s of %s\n", now.Phase, now.Files, now.FilesTotal, byteSize(now.Bytes), byteSize(now.BytesTotal))
+		}
+		return
+	}
+	if p.bar == nil || p.phase != now.Phase {
+		p.phase = now.Phase
+		p.bar = progressbar.NewOptions64(max(now.BytesTotal, 1),
+			progressbar.OptionSetWriter(p.out), progressbar.OptionSetDescription(now.Phase), progressbar.OptionShowBytes(true),
+			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionFullWidth())
+	}
+	_ = p.bar.Set64(min(now.Bytes, max(now.BytesTotal, 1))) // a bar that cannot be drawn does not fail the sync
+}
+
+func (p *syncProgress) finish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bar != nil {
+		_ = p.bar.Clear() // as above
+	}
+}
+
+func printReport(m *Main, r *syncer.Report, failed error) {
+	for _, c := range r.Conflicts {
+		kept := "not settled"
+		if c.Kept != "" {
+			kept = "kept " + c.Kept
+		}
+		fmt.Fprintf(m.Stdout, "conflict  %s (local %s, remote %s): %s\n", strconv.Quote(c.Path), c.Local, c.Remote, kept)
+	}
+	for _, s := range r.Skipped {
+		fmt.Fprintf(m.Stdout, "skipped   %s: %s\n", strconv.Quote(s.Path), s.Reason)
+	}
+	for _, p := range r.Unsteady {
+		fmt.Fprintf(m.Stdout, "unsteady  %s: it changed while it was read; stored as last read\n", strconv.Quote(p))
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintln(m.Stdout, "note     ", n)
+	}
+	took := time.Duration(r.DurationMS) * time.Millisecond
+	switch {
+	case failed != nil: // the error is printed after this
+	case !r.Changed:
+		fmt.Fprintf(m.Stdout, "in sync: %d files, %s\n", r.Files, took)
+	default:
+		fmt.Fprintf(m.Stdout, "version %s: %d files, %d uploaded, %d downloaded, %d deleted, %s sent, %s read, %s\n",
+			r.Version, r.Files, r.Uploaded, r.Downloaded, r.Deleted, byteSize(r.BytesSent), byteSize(r.BytesRead), took)
+	}
+}
+
+func printSyncStatus(m *Main, st *syncer.Status) error {
+	t := m.table()
+	for _, list := range []struct {
+		name    string
+		changes []syncer.Change
+	}{{"push", st.Push}, {"pull", st.Pull}} {
+		for _, c := range list.changes {
+			t.row(list.name, c.What, c.Kind, strconv.Quote(c.Path))
+		}
+	}
+	for _, c := range st.Conflicts {
+		t.row("conflict", "local "+c.Local, "remote "+c.Remote, strconv.Quote(c.Path))
+	}
+	for _, s := range st.Skipped {
+		t.row("skipped", "", s.Reason, strconv.Quote(s.Path))
+	}
+	if err := t.print(); err != nil {
+		return err
+	}
+	for _, n := range st.Notes {
+		fmt.Fprintln(m.Stdout, "note     ", n)
+	}
+	synced := "never synced"
+	if !st.SyncedAt.IsZero() {
+		synced = "last synced " + st.SyncedAt.Local().Format(time.RFC3339)
+	}
+	if st.Stale {
+		synced += ", stale"
+	}
+	fmt.Fprintf(m.Stdout, "%d to push, %d to pull, %d conflicts; %s\n", len(st.Push), len(st.Pull), len(st.Conflicts), synced)
+	return nil
+}
+
+func printVersions(m *Main, l versionList) error {
+	t := m.table("VERSION", "TIME", "STATE")
+	for _, v := range l.Versions {
+		state := ""
+		if v.Current {
+			state = "current"
+		}
+		t.row(v.ID, v.Time.Local().Format(time.RFC3339), state)
+	}
+	if err := t.print(); err != nil {
+		return err
+	}
+	if l.Removed != nil {
+		fmt.Fprintf(m.Stdout, "removed %d versions and %d objects, %s\n", l.Removed.Versions, l.Removed.Objects, byteSize(l.Removed.Bytes))
+	}
+	return nil
 }

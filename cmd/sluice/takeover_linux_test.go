@@ -15,18 +15,12 @@ import (
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/events/embedded"
-	"github.com/sluice-dev/sluice/schemas"
-
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/schemas"
 )
 
 // rounds is how often a worker is killed, or frozen.
-func rounds() int {
-	if os.Getenv("SLUICE_LONG") != "" {
-		return 30
-	}
-	return 2
-}
+func rounds() int { return long(30, 2) }
 
 // fleet is a NATS server, with workers in their own processes.
 type fleet struct {
@@ -41,10 +35,8 @@ type fleet struct {
 
 const fleetToken = "fleet"
 
-func newFleet(t *testing.T, names ...string) *fleet { return newFleetWith(t, nil, names...) }
-
-// newFleetWith makes a fleet whose workers have these environment variables.
-func newFleetWith(t *testing.T, env map[string]string, names ...string) *fleet {
+// newFleet makes a fleet whose workers have these environment variables.
+func newFleet(t *testing.T, env map[string]string, names ...string) *fleet {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rounds())*waitTimeout)
 	t.Cleanup(cancel)
@@ -73,13 +65,10 @@ func (f *fleet) must(err error) {
 	testkit.Must(f.t, err)
 }
 
-// start starts a worker and waits until it is up.
 func (f *fleet) start(name string) {
 	f.t.Helper()
 	w := f.homes[name].spawn("worker", "--nats", f.server.URL(), "--provider", "local", "--lease", "2s", "--partitions", "1", "--grace", "100ms", "--log-format", "json")
-	if line := w.line(); !strings.Contains(line, "is up") {
-		f.t.Fatal(line)
-	}
+	w.awaitLine("is up")
 	f.workers[name] = w
 }
 
@@ -89,6 +78,13 @@ func (f *fleet) runTicker(thread string) (process, owner, arg string) {
 	arg = unique()
 	x, err := f.client.ExecStream(f.ctx, client.Request{Thread: thread, Command: "sh", Args: []string{"-c", "while :; do echo tick; sleep 0.02; done", arg}})
 	f.must(err)
+	process, owner = f.printing(x, thread)
+	return process, owner, arg
+}
+
+// printing waits for the first output of a process, and returns the process and its owner.
+func (f *fleet) printing(x *client.Execution, thread string) (process, owner string) {
+	f.t.Helper()
 	defer x.Close()
 	for e, err := range x.Events(f.ctx) {
 		f.must(err)
@@ -96,9 +92,28 @@ func (f *fleet) runTicker(thread string) (process, owner, arg string) {
 			break
 		}
 	}
+	return x.Process(), f.session(thread).Owner
+}
+
+func (f *fleet) session(thread string) *schemas.Session {
+	f.t.Helper()
 	s, err := f.client.SessionInfo(f.ctx, thread)
 	f.must(err)
-	return x.Process(), s.Owner, arg
+	return s
+}
+
+func (f *fleet) stopSession(thread string) {
+	f.t.Helper()
+	_, err := f.client.StopSession(f.ctx, thread)
+	f.must(err)
+}
+
+func (f *fleet) echo(thread string) *schemas.Result {
+	f.t.Helper()
+	r, err := f.client.Exec(f.ctx, client.Request{Thread: thread, Command: "echo", Args: []string{"on"}})
+	f.must(err)
+	testkit.Equal(f.t, "standard output", r.Stdout, "on\n")
+	return r
 }
 
 // wantOwner checks that another worker than before ran a process, after one change of owner.
@@ -115,44 +130,51 @@ func (f *fleet) wantOwner(r *schemas.Result, before string) {
 // takeOver runs a command in a thread whose owner does not answer, and checks that another worker ran it.
 func (f *fleet) takeOver(thread, before string) {
 	f.t.Helper()
-	r, err := f.client.Exec(f.ctx, client.Request{Thread: thread, Command: "echo", Args: []string{"on"}})
-	f.must(err)
-	testkit.Equal(f.t, "standard output", r.Stdout, "on\n")
-	f.wantOwner(r, before)
+	f.wantOwner(f.echo(thread), before)
 }
 
-// awaitLost waits for the lost record of a process.
+// awaitLost waits for the last record of a process, which must report it as lost.
 func (f *fleet) awaitLost(thread, process string) *schemas.Event {
 	f.t.Helper()
-	feed, err := f.conn.Caller().FollowEvents(events.Filter{Thread: thread, Process: process}, 1)
-	f.must(err)
-	defer feed.Close()
-	f.must(f.conn.Flush(f.ctx))
-	var lost *schemas.Event
-	look := func(ev *schemas.Event) error {
-		if ev.Type.Terminal() {
-			lost = ev
-			return errFound
-		}
-		return nil
-	}
-	if err := feed.CatchUp(f.ctx, look); err != nil && !errors.Is(err, errFound) {
-		f.t.Fatal(err)
-	}
-	for lost == nil {
-		if err := feed.Next(f.ctx, look); err != nil && !errors.Is(err, errFound) {
-			f.t.Fatal(err)
-		}
-	}
+	lost := f.await(thread, process, schemas.EventType.Terminal)
 	if lost.Type != schemas.TypeProcessLost {
 		f.t.Fatalf("last record of process %s = %s: %s, want %s", process, lost.Type, lost.Data, schemas.TypeProcessLost)
 	}
 	return lost
 }
 
+// awaitEvent waits for an event of a thread, and of one process unless it is empty.
+func (f *fleet) awaitEvent(thread, process string, want schemas.EventType) {
+	f.t.Helper()
+	f.await(thread, process, func(typ schemas.EventType) bool { return typ == want })
+}
+
 var errFound = errors.New("found")
 
-// chunks counts the chunks of a process in the log.
+// await waits for an event of a wanted type.
+func (f *fleet) await(thread, process string, wanted func(schemas.EventType) bool) (found *schemas.Event) {
+	f.t.Helper()
+	feed, err := f.conn.Caller().FollowEvents(events.Filter{Thread: thread, Process: process}, 1)
+	f.must(err)
+	defer feed.Close()
+	f.must(f.conn.Flush(f.ctx))
+	look := func(ev *schemas.Event) error {
+		if wanted(ev.Type) {
+			found = ev
+			return errFound
+		}
+		return nil
+	}
+	err = feed.CatchUp(f.ctx, look)
+	for found == nil && err == nil {
+		err = feed.Next(f.ctx, look)
+	}
+	if !errors.Is(err, errFound) {
+		f.t.Fatalf("the event of thread %s did not come: %v", thread, err)
+	}
+	return found
+}
+
 func (f *fleet) chunks(thread, process string) (n int) {
 	f.t.Helper()
 	err := f.client.Logs(f.ctx, client.LogQuery{Process: process, Thread: thread}, func(schemas.Chunk) error {
@@ -182,24 +204,21 @@ func (s *spawned) freeze() {
 }
 
 func TestAKilledWorkersThreadsGoOnElsewhere(t *testing.T) {
-	f := newFleet(t, "w1", "w2")
+	f := newFleet(t, nil, "w1", "w2")
 	for round := range rounds() {
 		thread := fmt.Sprint("kill-", round)
 		process, owner, _ := f.runTicker(thread)
-		before, err := f.client.SessionInfo(f.ctx, thread)
-		f.must(err)
+		before := f.session(thread)
 		f.workers[owner].kill()
 		f.takeOver(thread, owner)
 		f.awaitLost(thread, process)
-		after, err := f.client.SessionInfo(f.ctx, thread)
-		f.must(err)
+		after := f.session(thread)
 		testkit.Equal(t, "session id", after.ID, before.ID)
 		testkit.Equal(t, "epoch", after.Epoch, uint64(2))
 		if after.Owner == owner {
 			t.Fatalf("owner = %s, which was killed", after.Owner)
 		}
-		_, err = f.client.StopSession(f.ctx, thread)
-		f.must(err)
+		f.stopSession(thread)
 		f.start(owner)
 	}
 }
@@ -234,7 +253,7 @@ func (f *fleet) wantSilent(thread, worker string, from uint64) {
 }
 
 func TestAFrozenWorkerThatWakesIsFenced(t *testing.T) {
-	f := newFleet(t, "w1", "w2")
+	f := newFleet(t, nil, "w1", "w2")
 	for round := range rounds() {
 		thread := fmt.Sprint("freeze-", round)
 		process, owner, arg := f.runTicker(thread)
@@ -255,11 +274,8 @@ func TestAFrozenWorkerThatWakesIsFenced(t *testing.T) {
 			t.Fatalf("%d chunks were stored after the loss was recorded", n-stored)
 		}
 		f.wantSilent(thread, owner, last)
-		r, err := f.client.Exec(f.ctx, client.Request{Thread: thread, Command: "echo", Args: []string{"again"}})
-		f.must(err)
-		f.wantOwner(r, owner)
-		_, err = f.client.StopSession(f.ctx, thread)
-		f.must(err)
+		f.takeOver(thread, owner)
+		f.stopSession(thread)
 	}
 }
 
@@ -267,15 +283,13 @@ const waitsForLease = "waiting for the lease to expire"
 
 // Promises 16: the second of two workers with one id is refused, and the first one keeps its lease.
 func TestSecondWorkerWithOneIDIsRefused(t *testing.T) {
-	f := newFleet(t, "w1")
+	f := newFleet(t, nil, "w1")
 	process, _, _ := f.runTicker("t1")
 	second := newCLI(t)
 	second.env["WORKER_ID"], second.env["SLUICE_NATS_TOKEN"] = "w1", fleetToken
 	got := second.run("worker", "--nats", f.server.URL(), "--provider", "local", "--lease", "2s", "--partitions", "1", "--log-format", "json")
 	got.wantError(t, schemas.CodeConflict, "worker id w1 is in use", "WORKER_ID")
-	r, err := f.client.Exec(f.ctx, client.Request{Thread: "t1", Command: "echo", Args: []string{"on"}})
-	f.must(err)
-	testkit.Equal(t, "epoch", r.Epoch, uint64(1))
+	testkit.Equal(t, "epoch", f.echo("t1").Epoch, uint64(1))
 	last, err := f.conn.Caller().Last(f.ctx, schemas.DefaultTenant, "t1", process)
 	f.must(err)
 	testkit.Equal(t, "last record of the running process", last.Type, schemas.TypeProcessStarted)
@@ -286,7 +300,7 @@ func TestSecondWorkerWithOneIDIsRefused(t *testing.T) {
 
 // Promises 16: a killed worker takes its own lease over at once; another one with its id waits until the lease has expired.
 func TestKilledWorkerRestartsAtOnce(t *testing.T) {
-	f := newFleet(t, "w1")
+	f := newFleet(t, nil, "w1")
 	for range rounds() {
 		f.workers["w1"].kill()
 		f.start("w1")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,8 +13,8 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func (m *Main) templateCommand(g *globals) *cobra.Command {
-	c := &cobra.Command{
+func templateCommand(g *globals) *cobra.Command {
+	return withCommands(&cobra.Command{
 		Use:   "template",
 		Short: "List, show and check templates, the recipes of sessions",
 		Long: `List, show and check templates, the recipes of sessions. With a server, the templates are those of
@@ -22,14 +23,10 @@ those of --templates.`,
 		Example: `  sluice template list
   sluice template show echo-agent > mine.yaml
   sluice template check mine.yaml && kill -HUP $(pgrep -x sluice)`,
-		Args: cobra.ArbitraryArgs,
-		RunE: group,
-	}
-	c.AddCommand(m.templateListCommand(g), m.templateShowCommand(g), m.templateCheckCommand())
-	return c
+	}, templateListCommand(g), templateShowCommand(g), templateCheckCommand(g.Main))
 }
 
-func (m *Main) templateListCommand(g *globals) *cobra.Command {
+func templateListCommand(g *globals) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "list",
@@ -38,29 +35,30 @@ func (m *Main) templateListCommand(g *globals) *cobra.Command {
   sluice template list --json | jq -r '.[].name'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			list, err := m.templates(cmd.Context(), g)
+			list, err := g.listTemplates(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return m.printJSON(list)
-			}
-			out := m.table("TEMPLATE", "PROVIDER", "NETWORK", "AGENT", "DESCRIPTION")
-			for _, t := range list {
-				agent := ""
-				if t.Agent != nil && len(t.Agent.Command) > 0 {
-					agent = t.Agent.Command[0]
-				}
-				out.row(t.Name, or(t.Provider, schemas.ProviderAuto), or(string(t.Network), string(schemas.NetworkNone)), agent, t.Description)
-			}
-			return out.print()
+			return printResult(g.Main, asJSON, list, printTemplates)
 		},
 	}
 	jsonFlag(c, &asJSON, "one JSON array")
 	return c
 }
 
-func (m *Main) templateShowCommand(g *globals) *cobra.Command {
+func printTemplates(m *Main, list []*schemas.Template) error {
+	out := m.table("TEMPLATE", "PROVIDER", "NETWORK", "AGENT", "DESCRIPTION")
+	for _, t := range list {
+		agent := ""
+		if t.Agent != nil && len(t.Agent.Command) > 0 {
+			agent = t.Agent.Command[0]
+		}
+		out.row(t.Name, cmp.Or(t.Provider, schemas.ProviderAuto), string(cmp.Or(t.Network, schemas.NetworkNone)), agent, t.Description)
+	}
+	return out.print()
+}
+
+func templateShowCommand(g *globals) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:     "show NAME",
@@ -68,23 +66,14 @@ func (m *Main) templateShowCommand(g *globals) *cobra.Command {
 		Example: `  sluice template show echo-agent > mine.yaml`,
 		Args:    exactArgs(1, "the NAME of one template"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			list, err := m.templates(cmd.Context(), g)
+			list, err := g.listTemplates(cmd.Context())
 			if err != nil {
 				return err
 			}
 			for _, t := range list {
-				if t.Name != args[0] {
-					continue
+				if t.Name == args[0] {
+					return printResult(g.Main, asJSON, t, printTemplate)
 				}
-				if asJSON {
-					return m.printJSON(t)
-				}
-				body, err := template.YAML(t)
-				if err != nil {
-					return err
-				}
-				_, err = fmt.Fprint(m.Stdout, printable(string(body)))
-				return err
 			}
 			return schemas.Errorf(schemas.CodeNotFound, "template %q does not exist: `sluice template list` shows the templates", args[0])
 		},
@@ -93,7 +82,16 @@ func (m *Main) templateShowCommand(g *globals) *cobra.Command {
 	return c
 }
 
-func (m *Main) templateCheckCommand() *cobra.Command {
+func printTemplate(m *Main, t *schemas.Template) error {
+	body, err := template.YAML(t)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprint(m.Stdout, printable(string(body)))
+	return err
+}
+
+func templateCheckCommand(m *Main) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE…",
 		Short: "Check template files, without a server",
@@ -122,8 +120,8 @@ exit code is 1 if there is any problem. No server is needed.`,
 	}
 }
 
-// templates are those of the server's workers, or, without a server, those that a worker here would have. It starts no worker.
-func (m *Main) templates(ctx context.Context, g *globals) (list []*schemas.Template, err error) {
+// listTemplates lists those of the server's workers, or, without a server, those that a worker here would have. It starts no worker.
+func (g *globals) listTemplates(ctx context.Context) (list []*schemas.Template, err error) {
 	_, running := (&dataFolder{path: g.data}).readAddress()
 	if g.nats == "" && !running {
 		s, err := template.New(g.templates)
@@ -132,7 +130,7 @@ func (m *Main) templates(ctx context.Context, g *globals) (list []*schemas.Templ
 		}
 		return s.List(), nil
 	}
-	err = m.with(ctx, g, func(ctx context.Context, c *client.Client) error {
+	err = g.with(ctx, func(ctx context.Context, c *client.Client) error {
 		list, err = c.Templates(ctx)
 		return err
 	})

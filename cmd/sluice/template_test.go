@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"io"
 	"net/http"
 	"os"
@@ -11,12 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-dev/sluice/schemas"
-
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/schemas"
 )
 
-// templates makes a folder with a template file.
 func (c *cli) templates(body string) (folder, file string) {
 	c.t.Helper()
 	folder = c.t.TempDir()
@@ -54,8 +51,7 @@ func TestTemplatesAreListedAndShown(t *testing.T) {
 	c.env["SLUICE_TEMPLATES"] = folder
 	got := c.run("template", "list")
 	got.check(t).exits(0).printsPart("TEMPLATE", "default ", "echo-agent ", "claude-code ", "of this place")
-	var list []schemas.Template
-	testkit.Must(t, json.Unmarshal([]byte(c.run("template", "list", "--json").stdout), &list))
+	list := decode[[]schemas.Template](t, c.run("template", "list", "--json").stdout)
 	if len(list) < 8 {
 		t.Errorf("%d templates, want at least 8", len(list))
 	}

@@ -1,17 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/cmd/internal/node"
 	"github.com/sluice-dev/sluice/events"
@@ -22,6 +26,7 @@ import (
 
 // workerFlags are the flags that up and worker share.
 type workerFlags struct {
+	*globals
 	provider  string
 	image     string
 	limits    sandbox.Limits
@@ -35,13 +40,14 @@ type workerFlags struct {
 	logLevel  string
 }
 
-func (m *Main) addWorkerFlags(c *cobra.Command, w *workerFlags) {
-	providerFlag(c, &w.provider, or(m.Getenv("SLUICE_PROVIDER"), schemas.ProviderAuto), " (SLUICE_PROVIDER)")
-	m.limitFlags(c, &w.limits)
+func (w *workerFlags) addTo(c *cobra.Command) {
+	providerFlag(c, &w.provider, cmp.Or(w.Getenv("SLUICE_PROVIDER"), schemas.ProviderAuto), " (SLUICE_PROVIDER)")
+	w.limitFlags(c, &w.limits)
 	graceFlag(c, &w.grace, 10*time.Second, ", for processes that run at shutdown")
-	idleTimeoutFlag(c, &w.idle, m.sessionTimeout(), " (SESSION_TIMEOUT_MINUTES)")
+	idle := time.Duration(cmp.Or(w.positive("SESSION_TIMEOUT_MINUTES"), 30)) * time.Minute
+	idleTimeoutFlag(c, &w.idle, idle, " (SESSION_TIMEOUT_MINUTES)")
 	f := c.Flags()
-	f.StringVar(&w.image, "image", m.Getenv("SLUICE_IMAGE"), "default `IMAGE` of containers, with provider "+node.ImageProvider()+" (SLUICE_IMAGE)")
+	f.StringVar(&w.image, "image", w.Getenv("SLUICE_IMAGE"), "default `IMAGE` of containers, with provider "+node.ImageProvider()+" (SLUICE_IMAGE)")
 	f.IntVar(&w.pool, "pool", 0, "number `N` of containers kept ready, with provider "+node.ImageProvider())
 	f.IntVar(&w.processes, "max-processes", 256, "most processes `N` that run at once; further commands are refused")
 	f.BoolVar(&w.private, "private-hooks", false, "allow HTTP hooks to reach loopback and private addresses")
@@ -50,29 +56,22 @@ func (m *Main) addWorkerFlags(c *cobra.Command, w *workerFlags) {
 	f.StringVar(&w.logLevel, "log-level", "info", "log `LEVEL`: debug, info, warn or error")
 }
 
-func (m *Main) sessionTimeout() time.Duration {
-	if minutes := m.positive("SESSION_TIMEOUT_MINUTES"); minutes > 0 {
-		return time.Duration(minutes) * time.Minute
-	}
-	return 30 * time.Minute
-}
-
-func (m *Main) logger(w *workerFlags) (zerolog.Logger, error) {
+func (w *workerFlags) logger() (zerolog.Logger, error) {
 	level, err := zerolog.ParseLevel(w.logLevel)
 	if err != nil {
 		return zerolog.Nop(), schemas.Errorf(schemas.CodeInvalidArgument, "unknown --log-level %q: use debug, info, warn or error", w.logLevel)
 	}
 	text := w.logFormat == "text"
 	if w.logFormat == "auto" {
-		if f, ok := m.Stderr.(*os.File); ok {
+		if f, ok := w.Stderr.(*os.File); ok {
 			info, err := f.Stat()
 			text = err == nil && info.Mode()&os.ModeCharDevice != 0
 		}
 	}
 	if text {
-		return zerolog.New(zerolog.ConsoleWriter{Out: m.Stderr, TimeFormat: time.TimeOnly}).Level(level).With().Timestamp().Logger(), nil
+		return zerolog.New(zerolog.ConsoleWriter{Out: w.Stderr, TimeFormat: time.TimeOnly}).Level(level).With().Timestamp().Logger(), nil
 	}
-	return zerolog.New(m.Stderr).Level(level).With().Timestamp().Logger(), nil
+	return zerolog.New(w.Stderr).Level(level).With().Timestamp().Logger(), nil
 }
 
 // nodeConfig checks the flags and chooses the providers.
@@ -103,49 +102,50 @@ type workerSetup struct {
 	undo    []func()
 }
 
-// setUpWorker checks the flags, locks the data folder, and starts the metrics and the reload at SIGHUP. The caller calls close.
-func (m *Main) setUpWorker(ctx context.Context, g *globals, w *workerFlags) (_ *workerSetup, err error) {
+// setUp checks the flags, locks the data folder, and starts the metrics and the reload at SIGHUP. The caller calls close.
+func (w *workerFlags) setUp(ctx context.Context) (_ *workerSetup, err error) {
 	s := &workerSetup{}
 	defer func() {
 		if err != nil {
 			s.close()
 		}
 	}()
-	log, err := m.logger(w)
+	log, err := w.logger()
 	if err != nil {
 		return nil, err
 	}
 	if s.node, err = w.nodeConfig(ctx); err != nil {
 		return nil, err
 	}
-	if s.folder, err = openFolder(g.data); err != nil {
+	if s.folder, err = openFolder(w.data); err != nil {
 		return nil, err
 	}
 	if s.lock, err = s.folder.mustLock(); err != nil {
 		return nil, err
 	}
 	s.undo = append(s.undo, s.lock.release)
-	if s.node.Worker, err = m.workerID(s.folder); err != nil {
+	if s.node.Worker, err = w.workerID(s.folder); err != nil {
 		return nil, err
 	}
 	s.node.Begin = s.folder.begin
 	if s.node.RunFolder, err = s.folder.runFolder(); err != nil {
 		return nil, err
 	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, unix.SIGHUP)
+	s.node.Reload, s.undo = hangups, append(s.undo, func() { signal.Stop(hangups) })
 	var end func()
-	s.node.Reload, end = onHangup()
-	s.undo = append(s.undo, end)
 	if s.node.Metrics, s.metrics, end, err = serveMetrics(ctx, w.metrics); err != nil {
 		return nil, err
 	}
 	s.undo = append(s.undo, end)
-	s.node.Templates, s.node.Workspaces, s.node.Getenv, s.node.Log = g.templates, s.folder.join("workspaces"), m.Getenv, log.With().Str("worker", s.node.Worker).Logger()
+	s.node.Templates, s.node.Workspaces, s.node.Getenv, s.node.Log = w.templates, s.folder.join("workspaces"), w.Getenv, log.With().Str("worker", s.node.Worker).Logger()
 	return s, nil
 }
 
 func (s *workerSetup) close() {
-	for i := len(s.undo) - 1; i >= 0; i-- {
-		s.undo[i]()
+	for _, f := range slices.Backward(s.undo) {
+		f()
 	}
 }
 
@@ -159,15 +159,15 @@ func (s *workerSetup) suffix() string {
 }
 
 // workerID is WORKER_ID, or the data folder's id.
-func (m *Main) workerID(dir *dataFolder) (string, error) {
-	if id := m.Getenv("WORKER_ID"); id != "" {
+func (w *workerFlags) workerID(dir *dataFolder) (string, error) {
+	if id := w.Getenv("WORKER_ID"); id != "" {
 		return id, schemas.CheckID("WORKER_ID", id)
 	}
 	return dir.workerID()
 }
 
-func (m *Main) upCommand(g *globals) *cobra.Command {
-	var w workerFlags
+func upCommand(g *globals) *cobra.Command {
+	w := &workerFlags{globals: g}
 	var listen, durability string
 	c := &cobra.Command{
 		Use:   "up",
@@ -182,26 +182,26 @@ exits at once.`,
   sluice up --listen 127.0.0.1:4333 --durability fsync`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return m.up(cmd.Context(), g, &w, listen, embedded.Durability(durability))
+			return w.up(cmd.Context(), listen, embedded.Durability(durability))
 		},
 	}
-	m.addWorkerFlags(c, &w)
+	w.addTo(c)
 	c.Flags().StringVar(&listen, "listen", "127.0.0.1:4222", "`ADDRESS` of the NATS server; port 0 picks a free one")
 	c.Flags().StringVar(&durability, "durability", string(embedded.DurabilityInterval), "durability `MODE`: interval (a power failure loses at most 100 ms) or fsync (nothing)")
 	return c
 }
 
-func (m *Main) up(ctx context.Context, g *globals, w *workerFlags, listen string, durability embedded.Durability) error {
+func (w *workerFlags) up(ctx context.Context, listen string, durability embedded.Durability) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	restoreGC := delayGC()
 	defer restoreGC()
-	s, err := m.setUpWorker(ctx, g, w)
+	s, err := w.setUp(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	h, err := startHost(ctx, s.lock, hostConfig{folder: s.folder, listen: listen, durability: durability, node: s.node, cell: g.cell})
+	h, err := startHost(ctx, s.lock, hostConfig{folder: s.folder, listen: listen, durability: durability, node: s.node, cell: w.cell})
 	if err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (m *Main) up(ctx context.Context, g *globals, w *workerFlags, listen string
 	if err := h.announce(); err != nil {
 		return errors.Join(err, h.stop())
 	}
-	fmt.Fprintf(m.Stdout, "sluice is up: %s, token in %s, %s\n", h.server.URL(), s.folder.join("token"), s.suffix())
+	fmt.Fprintf(w.Stdout, "sluice is up: %s, token in %s, %s\n", h.server.URL(), s.folder.join("token"), s.suffix())
 	restoreGC()
 	select {
 	case <-ctx.Done():
@@ -241,8 +241,8 @@ func ignoreCanceled(err error) error {
 	return err
 }
 
-func (m *Main) workerCommand(g *globals) *cobra.Command {
-	var w workerFlags
+func workerCommand(g *globals) *cobra.Command {
+	w := &workerFlags{globals: g}
 	var topology events.Topology
 	c := &cobra.Command{
 		Use:     "worker",
@@ -251,37 +251,39 @@ func (m *Main) workerCommand(g *globals) *cobra.Command {
 		Example: `  sluice worker --nats nats://nats.example:4222 --creds worker.creds`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return m.worker(cmd.Context(), g, &w, topology)
+			return w.worker(cmd.Context(), topology)
 		},
 	}
-	m.addWorkerFlags(c, &w)
+	w.addTo(c)
 	c.Flags().IntVar(&topology.Partitions, "partitions", 4, "number `N` of partitions of the command queue; equal for all workers of a cell")
 	c.Flags().IntVar(&topology.Replicas, "replicas", 1, "number `N` of replicas of each stream; 3 in a cluster")
 	c.Flags().DurationVar(&topology.LeaseTTL, "lease", 10*time.Second, "worker lease TTL `DURATION`; equal for all workers of a cell")
 	return c
 }
 
-func (m *Main) worker(ctx context.Context, g *globals, w *workerFlags, topology events.Topology) error {
+func (w *workerFlags) worker(ctx context.Context, topology events.Topology) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	if strings.TrimSpace(g.nats) == "" {
+	if strings.TrimSpace(w.nats) == "" {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "--nats is missing: name the NATS server, or use `sluice up`, which brings one")
 	}
 	if topology.LeaseTTL < time.Second {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "--lease is %s: it must be at least 1s", topology.LeaseTTL)
 	}
-	s, err := m.setUpWorker(ctx, g, w)
+	s, err := w.setUp(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.close()
 	s.node.Topology = topology
-	conn, err := events.Connect(events.Options{URL: g.nats, CredsFile: g.creds, Token: g.token, Cell: g.cell, Name: "worker " + s.node.Worker, Wait: true})
+	server := w.server()
+	server.Name, server.Wait = "worker "+s.node.Worker, true
+	conn, err := events.Connect(*server)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	return ignoreCanceled(node.New(s.node, conn).Run(ctx, func() {
-		fmt.Fprintf(m.Stdout, "worker %s is up: %s, %s\n", s.node.Worker, publicURL(conn.ServerURL()), s.suffix())
+		fmt.Fprintf(w.Stdout, "worker %s is up: %s, %s\n", s.node.Worker, publicURL(conn.ServerURL()), s.suffix())
 	}))
 }

@@ -81,12 +81,18 @@ func (m *Membership) Start(ctx context.Context) (stop func() error, err error) {
 	if err := m.Worker.Recover(ctx); err != nil {
 		return nil, err
 	}
+	return Background(ctx, m.Run)
+}
+
+// Background calls run in the background, and returns when run has called ready. The context of run ends with stop, not with ctx. stop
+// waits for run and returns its error. Errors: that of a run that ends before it has called ready.
+func Background(ctx context.Context, run func(ctx context.Context, ready func()) error) (stop func() error, err error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ready, ended := make(chan struct{}), make(chan struct{})
 	var ran error
 	go func() {
 		defer close(ended)
-		ran = m.Run(ctx, func() { close(ready) })
+		ran = run(ctx, func() { close(ready) })
 	}()
 	stop = func() error {
 		cancel()

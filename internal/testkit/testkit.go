@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,6 +67,14 @@ func Equal(tb testing.TB, what string, got, want any, opts ...cmp.Option) {
 	tb.Helper()
 	if diff := cmp.Diff(want, got, opts...); diff != "" {
 		tb.Errorf("%s differs (-want +got):\n%s", what, diff)
+	}
+}
+
+// Contains fails the test unless got contains part. what names the value.
+func Contains(tb testing.TB, what, got, part string) {
+	tb.Helper()
+	if !strings.Contains(got, part) {
+		tb.Errorf("%s = %q, want one with %q", what, got, part)
 	}
 }
 

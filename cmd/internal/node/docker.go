@@ -21,21 +21,19 @@ type maintainer interface {
 
 // maintain runs the background work of the providers until ctx ends. wait ends it and waits for it.
 func (n *Node) maintain(ctx context.Context, providers map[string]sandbox.Provider) (wait func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var all sync.WaitGroup
-	for name, p := range providers {
-		if m, ok := p.(maintainer); ok {
-			all.Go(func() {
-				if err := m.Run(ctx); err != nil && ctx.Err() == nil {
-					n.cfg.Log.Warn().Err(err).Str("provider", name).Msg("provider maintenance stopped")
-				}
-			})
+	return background(ctx, func(ctx context.Context) {
+		var all sync.WaitGroup
+		for name, p := range providers {
+			if m, ok := p.(maintainer); ok {
+				all.Go(func() {
+					if err := m.Run(ctx); err != nil && ctx.Err() == nil {
+						n.cfg.Log.Warn().Err(err).Str("provider", name).Msg("provider maintenance stopped")
+					}
+				})
+			}
 		}
-	}
-	return func() {
-		cancel()
 		all.Wait()
-	}
+	})
 }
 
 // pooled is a pool and the provider whose containers it keeps ready.
@@ -85,7 +83,6 @@ func (n *Node) newDocker() (sandbox.Provider, error) {
 	return &pooled{Pool: p, containers: containers}, nil
 }
 
-// poolStats converts a pool's counts for the metrics.
 func poolStats(p *pool.Pool) func() observe.PoolStats {
 	return func() observe.PoolStats {
 		s := p.Stats()
@@ -109,7 +106,6 @@ type pullReporter struct {
 	reported time.Time
 }
 
-// update takes one message of the engine.
 func (r *pullReporter) update(p docker.Progress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

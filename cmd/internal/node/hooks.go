@@ -17,47 +17,33 @@ func (n *Node) makeHooks() (*events.EventBuffer, error) {
 	buffer := n.conn.Worker().NewEventBuffer(func(ev *schemas.Event, err error) {
 		n.cfg.Log.Warn().Err(err).Str("type", string(ev.Type)).Str("thread", ev.Thread).Msg("event not stored")
 	})
+	record := func(ctx context.Context, ev *schemas.Event) {
+		n.observer.Event(ev)
+		buffer.Record(ctx, ev)
+	}
+	secret := func(ref schemas.SecretRef) (string, error) { return template.Secret(ref, n.cfg.Getenv) }
 	var err error
 	n.hooks, err = hooks.New(hooks.Config{
-		Worker: n.cfg.Worker, Record: n.observed(buffer.Record), Log: n.cfg.Log,
+		Worker: n.cfg.Worker, Record: record, Log: n.cfg.Log,
 		Workspace: workspace.New(workspace.Config{Fence: n.fence}),
-		Messages:  n.conn.Worker().Messages, Sessions: sessions{n}, Asker: n.conn.Worker(), Secret: n.readSecret, Private: n.cfg.PrivateHooks, Hooks: n.cfg.Hooks,
+		Messages:  n.conn.Worker().Messages, Sessions: sessions{n}, Asker: n.conn.Worker(), Secret: secret, Private: n.cfg.PrivateHooks, Hooks: n.cfg.Hooks,
 	})
 	return buffer, err
 }
 
-// observed counts each event in the metrics before it is recorded.
-func (n *Node) observed(record func(context.Context, *schemas.Event)) func(context.Context, *schemas.Event) {
-	return func(ctx context.Context, ev *schemas.Event) {
-		n.observer.Event(ev)
-		record(ctx, ev)
-	}
-}
-
 // runHooks retries failed hooks and records events until ctx ends. wait ends both and waits for them.
 func (n *Node) runHooks(ctx context.Context, buffer *events.EventBuffer) (wait func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	retried, recorded := make(chan struct{}), make(chan struct{})
-	// The buffer ends last: it also records the events of the shutdown.
-	recordCtx, endRecords := context.WithCancel(context.WithoutCancel(ctx))
-	go func() {
-		defer close(retried)
-		_ = n.hooks.Retry(ctx) // it ends with ctx only
-	}()
-	go func() {
-		defer close(recorded)
-		_ = buffer.Run(recordCtx) // it ends with its context only
-	}()
+	// The buffer ends last: it also records the events of the shutdown. Both end with their context only.
+	endRecords := background(context.WithoutCancel(ctx), func(ctx context.Context) { _ = buffer.Run(ctx) })
+	endRetries := background(ctx, func(ctx context.Context) { _ = n.hooks.Retry(ctx) })
 	return func() {
-		cancel()
-		<-retried
+		endRetries()
 		closeCtx, stop := context.WithTimeout(context.WithoutCancel(ctx), hookCloseTimeout)
 		defer stop()
 		if err := n.hooks.Close(closeCtx); err != nil {
 			n.cfg.Log.Warn().Err(err).Msg("hooks still running at shutdown")
 		}
 		endRecords()
-		<-recorded
 	}
 }
 
@@ -88,9 +74,4 @@ func (s sessions) ChangeSession(ctx context.Context, c schemas.Conversation, cha
 		return schemas.Errorf(schemas.CodeUnavailable, "session %s cannot be changed: the worker has not started yet", c.Session)
 	}
 	return w.Amend(ctx, c.Tenant, c.Thread, c.Session, change)
-}
-
-// readSecret reads a secret that a template names. Its errors name the place, never the value.
-func (n *Node) readSecret(ref schemas.SecretRef) (string, error) {
-	return template.Secret(ref, n.cfg.Getenv)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/events/embedded"
 	"github.com/sluice-dev/sluice/hooks"
+	"github.com/sluice-dev/sluice/internal/membership"
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -60,17 +61,10 @@ func (c *cell) worker(id, yaml string) (_ *hooks.Chains, stop func()) {
 		Worker: id, Provider: schemas.ProviderLocal, Allowed: []string{schemas.ProviderLocal}, RunFolder: filepath.Join(dir, "run"), Workspaces: filepath.Join(dir, "ws"),
 		Grace: 100 * time.Millisecond, Log: zerolog.Nop(), PrivateHooks: true, Templates: templates,
 	}, c.conn)
-	ctx, cancel := context.WithCancel(c.ctx)
-	ready, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- n.Run(ctx, func() { close(ready) }) }()
-	select {
-	case <-ready:
-	case err := <-ended:
-		c.t.Fatal(err)
-	}
+	end, err := membership.Background(c.ctx, n.Run)
+	testkit.Must(c.t, err)
 	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+		if err := end(); err != nil && !errors.Is(err, context.Canceled) {
 			c.t.Error(err)
 		}
 	})
@@ -88,20 +82,26 @@ func (c *cell) types() (out []string) {
 	return out
 }
 
-func (c *cell) messages() (out []*schemas.Message) {
+func (c *cell) messages() (texts []string) {
 	c.t.Helper()
 	_, err := c.conn.Caller().Messages(c.ctx, schemas.DefaultTenant, "t1", 1, func(m *schemas.Message) error {
-		out = append(out, m)
+		texts = append(texts, m.Text)
 		return nil
 	})
 	testkit.Must(c.t, err)
-	return out
+	return texts
 }
 
 func TestHooksSaveAndPushConversation(t *testing.T) {
 	c := newCell(t)
 	cl, err := client.New(c.conn)
 	testkit.Must(t, err)
+	session := func() *schemas.Session {
+		t.Helper()
+		info, err := cl.SessionInfo(c.ctx, "t1")
+		testkit.Must(t, err)
+		return info
+	}
 	sh := func(script string) string {
 		t.Helper()
 		r, err := cl.Exec(c.ctx, client.Request{Thread: "t1", Command: "sh", Args: []string{"-c", script}})
@@ -115,8 +115,7 @@ func TestHooksSaveAndPushConversation(t *testing.T) {
 	yaml := "name: default\nsync: {location: '" + tpl.Sync.Location + "'}\nagent: {command: [agent]}\n"
 	first, stop := c.worker("w1", yaml)
 	sh("echo one > a")
-	info, err := cl.SessionInfo(c.ctx, "t1")
-	testkit.Must(t, err)
+	info := session()
 	current := schemas.Conversation{Tenant: info.Tenant, Thread: "t1", Template: "default", Session: info.ID, Epoch: info.Epoch}
 	run := func(chains *hooks.Chains, d schemas.HookData, dir string) {
 		t.Helper()
@@ -132,8 +131,7 @@ func TestHooksSaveAndPushConversation(t *testing.T) {
 	run(first, schemas.HookData{Phase: schemas.PhaseMessage, Occasion: "p1", Message: prompt}, info.Workspace)
 	finish := schemas.HookData{Phase: schemas.PhaseStreamFinish, Occasion: "p1", Message: answer, Usage: &schemas.Usage{InputTokens: 1}}
 	run(first, finish, info.Workspace)
-	info, err = cl.SessionInfo(c.ctx, "t1")
-	testkit.Must(t, err)
+	info = session()
 	testkit.Equal(t, "messages and input tokens of the session", []int64{info.Messages, info.Usage.InputTokens}, []int64{1, 1})
 	if info.Version == "" {
 		t.Error("the session has no version of its workspace")
@@ -154,15 +152,10 @@ func TestHooksSaveAndPushConversation(t *testing.T) {
 	second, _ := c.worker("w2", yaml)
 	testkit.Equal(t, "workspace on the second worker", sh("cat a b"), "one\ntwo\n")
 	old := current
-	info, err = cl.SessionInfo(c.ctx, "t1")
-	testkit.Must(t, err)
+	info = session()
 	current.Session, current.Epoch = info.ID, info.Epoch
 	run(second, finish, info.Workspace)
-	var texts []string
-	for _, m := range c.messages() {
-		texts = append(texts, m.Text)
-	}
-	testkit.Equal(t, "messages", texts, []string{"hello", "hi"})
+	testkit.Equal(t, "messages", c.messages(), []string{"hello", "hi"})
 
 	// A worker that lost the thread and does not know it pushes nothing.
 	stale := c.t.TempDir()
@@ -197,9 +190,7 @@ func TestRequestHookAsksOverNATS(t *testing.T) {
 		testkit.Must(t, err)
 	}
 	answer("mine.ok", func(m *nats.Msg) {
-		if want := `"occasion":"mine.ok"`; !strings.Contains(string(m.Data), want) {
-			t.Errorf("request = %s, want one with %s", m.Data, want)
-		}
+		testkit.Contains(t, "request", string(m.Data), `"occasion":"mine.ok"`)
 		_ = m.Respond(nil)
 	})
 	answer("mine.no", func(m *nats.Msg) { _ = m.Respond([]byte(`{"code":"policy_denied","message":"not today"}`)) })
@@ -210,7 +201,5 @@ func TestRequestHookAsksOverNATS(t *testing.T) {
 	testkit.WantCode(t, ask("mine.never", 50), schemas.CodeDeadlineExceeded)
 	err := ask("mine.nobody", 0)
 	testkit.WantCode(t, err, schemas.CodeUnavailable)
-	if want := "no responder on mine.nobody"; !strings.Contains(err.Error(), want) {
-		t.Errorf("error = %q, want one with %q", err, want)
-	}
+	testkit.Contains(t, "error", err.Error(), "no responder on mine.nobody")
 }

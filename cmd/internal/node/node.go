@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,8 +54,8 @@ type Config struct {
 	Hooks map[string]any
 	// Templates is a folder of templates. Default: only the built-in templates.
 	Templates string
-	// Reload reloads the folder of templates at each value. Default: never.
-	Reload <-chan struct{}
+	// Reload reloads the folder of templates at each signal. Default: never.
+	Reload <-chan os.Signal
 	// Getenv reads the environment variables that templates name as secrets. Default: none is set.
 	Getenv func(string) string
 	// Metrics is the registry of the worker's metrics. Default: a private one.
@@ -133,6 +134,20 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 	}
 }
 
+// background runs f until ctx ends or wait is called. wait ends it and waits for it.
+func background(ctx context.Context, f func(ctx context.Context)) (wait func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
 func (n *Node) closeAll(providers map[string]sandbox.Provider) {
 	for name, p := range providers {
 		if err := p.Close(); err != nil {
@@ -155,8 +170,9 @@ func (n *Node) leaveAll(providers map[string]sandbox.Provider) {
 // incarnation joins the cell and runs the worker until ctx ends or its lease is lost.
 func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Provider, ready func()) error {
 	n.observer.Reset()
+	secrets := func(t *schemas.Template) (map[string]string, error) { return template.Secrets(t, n.cfg.Getenv) }
 	member, err := membership.Join(ctx, n.conn, processor.Config{
-		Worker: n.cfg.Worker, Templates: n.templates, Policy: n.observer.Policy(policy.New()), Hooks: n.hooks, Secrets: n.secrets,
+		Worker: n.cfg.Worker, Templates: n.templates, Policy: n.observer.Policy(policy.New()), Hooks: n.hooks, Secrets: secrets,
 		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
 		ImageProvider: imageProvider(providers), Image: n.cfg.Image, Limits: n.cfg.Limits,
 		MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, Log: n.cfg.Log,

@@ -36,7 +36,6 @@ type provider struct {
 	make func(*Node) (sandbox.Provider, error)
 }
 
-// providerTable has a row for each provider.
 func providerTable() []provider {
 	return []provider{
 		{name: schemas.ProviderJail, check: checkJail, make: (*Node).newJail},

@@ -1,7 +1,7 @@
 package node
 
 import (
-	"strings"
+	"slices"
 	"testing"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
@@ -22,9 +22,7 @@ func TestProviderTableNamesProviders(t *testing.T) {
 	}
 	_, err := Choose(t.Context(), "moon")
 	testkit.WantCode(t, err, schemas.CodeInvalidArgument)
-	if want := `unknown provider "moon": use jail, docker or local`; err.Error() != want {
-		t.Errorf("error = %q, want %q", err, want)
-	}
+	testkit.Equal(t, "error", err.Error(), `unknown provider "moon": use jail, docker or local`)
 }
 
 func TestAutoIsNeverLocal(t *testing.T) {
@@ -37,13 +35,9 @@ func TestAutoIsNeverLocal(t *testing.T) {
 	}
 	if err != nil {
 		testkit.WantCode(t, err, schemas.CodeUnavailable)
-		if want := "--provider local"; !strings.Contains(err.Error(), want) {
-			t.Errorf("error = %q, want one with %q", err, want)
-		}
+		testkit.Contains(t, "error", err.Error(), "--provider local")
 	}
-	for _, name := range choice.Allowed {
-		if name == schemas.ProviderLocal {
-			t.Errorf("auto allows %v, want none that does not isolate", choice.Allowed)
-		}
+	if slices.Contains(choice.Allowed, schemas.ProviderLocal) {
+		t.Errorf("auto allows %v, want none that does not isolate", choice.Allowed)
 	}
 }

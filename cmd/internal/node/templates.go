@@ -22,10 +22,7 @@ const publishRetry = 5 * time.Second
 // publishTemplates writes this worker's templates to KV for callers to read, and reads the folder again at each Reload. It starts
 // once the worker accepts commands, to keep the start short, and runs until ctx ends. wait ends it and waits for it.
 func (n *Node) publishTemplates(ctx context.Context, accepts <-chan struct{}) (wait func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	return background(ctx, func(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
@@ -46,11 +43,7 @@ func (n *Node) publishTemplates(ctx context.Context, accepts <-chan struct{}) (w
 				retry.Reset(publishRetry)
 			}
 		}
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
+	})
 }
 
 // reloadTemplates reads the folder again. Each problem is logged with its line; with any problem the templates stay as they were.
@@ -68,11 +61,6 @@ func (n *Node) reloadTemplates() {
 	default:
 		n.cfg.Log.Info().Int("templates", len(n.templates.List())).Msg("templates_reloaded")
 	}
-}
-
-// secrets reads a template's secrets from this worker's environment and files.
-func (n *Node) secrets(t *schemas.Template) (map[string]string, error) {
-	return template.Secrets(t, n.cfg.Getenv)
 }
 
 // roster adds the names of the templates to the worker's registration.

@@ -43,6 +43,20 @@ func read(t testing.TB, dir, name string) string {
 	return string(text)
 }
 
+func push(t *testing.T, sync schemas.TemplateSync, dir string) *schemas.SyncReport {
+	t.Helper()
+	report, err := New(Config{}).Push(testkit.Context(t), call(sync, dir))
+	testkit.Must(t, err)
+	return report
+}
+
+func pull(t *testing.T, sync schemas.TemplateSync, dir string) *schemas.SyncReport {
+	t.Helper()
+	report, err := New(Config{}).Pull(testkit.Context(t), call(sync, dir))
+	testkit.Must(t, err)
+	return report
+}
+
 // eachLocation runs a test with each kind of location.
 func eachLocation(t *testing.T, test func(t *testing.T, sync schemas.TemplateSync)) {
 	t.Run("folder", func(t *testing.T) {
@@ -65,39 +79,31 @@ func eachLocation(t *testing.T, test func(t *testing.T, sync schemas.TemplateSyn
 
 func TestWorkspaceIsPulledByAnotherWorker(t *testing.T) {
 	eachLocation(t, func(t *testing.T, sync schemas.TemplateSync) {
-		ctx := testkit.Context(t)
 		first, second := t.TempDir(), t.TempDir()
 		write(t, first, "a", "one")
-		pushed, err := New(Config{}).Push(ctx, call(sync, first))
-		testkit.Must(t, err)
+		pushed := push(t, sync, first)
 		testkit.Equal(t, "files and bytes pushed", []int64{pushed.Files, pushed.Bytes}, []int64{1, 3})
-		if want := "default/tpl/t1"; !strings.Contains(pushed.Location, want) {
-			t.Errorf("location = %q, want one with %q", pushed.Location, want)
-		}
+		testkit.Contains(t, "location", pushed.Location, "default/tpl/t1")
 		if _, err := time.Parse("20060102T150405.000000Z", strings.SplitN(pushed.Version, "-", 2)[0]); err != nil {
 			t.Errorf("version = %q, want a time and a suffix: %v", pushed.Version, err)
 		}
-		again, err := New(Config{}).Push(ctx, call(sync, first))
-		testkit.Must(t, err)
+		again := push(t, sync, first)
 		if again.Version != "" || again.Files != 0 {
 			t.Errorf("push without a change stored version %q with %d files, want none", again.Version, again.Files)
 		}
-		pulled, err := New(Config{}).Pull(ctx, call(sync, second))
-		testkit.Must(t, err)
+		pulled := pull(t, sync, second)
 		testkit.Equal(t, "version pulled", pulled.Version, pushed.Version)
 		testkit.Equal(t, "files pulled", pulled.Files, int64(1))
 		testkit.Equal(t, "a", read(t, second, "a"), "one")
 
 		write(t, first, "a", "of the first")
 		write(t, second, "a", "of the second")
-		_, err = New(Config{}).Push(ctx, call(sync, first))
-		testkit.Must(t, err)
-		report, err := New(Config{}).Push(ctx, call(sync, second))
+		push(t, sync, first)
+		report, err := New(Config{}).Push(testkit.Context(t), call(sync, second))
 		testkit.WantCode(t, err, schemas.CodeConflict)
 		testkit.Equal(t, "conflicts", report.Conflicts, []string{"a"})
 		sync.OnConflict = "local"
-		report, err = New(Config{}).Push(ctx, call(sync, second))
-		testkit.Must(t, err)
+		report = push(t, sync, second)
 		testkit.Equal(t, "conflicts settled", report.Conflicts, []string{"a"})
 		if report.Version == "" {
 			t.Error("a push that settles a conflict stored no version")
@@ -108,22 +114,19 @@ func TestWorkspaceIsPulledByAnotherWorker(t *testing.T) {
 func TestFencedPushChangesNothing(t *testing.T) {
 	for _, layout := range []string{"packed", "plain"} {
 		t.Run(layout, func(t *testing.T) {
-			ctx := testkit.Context(t)
 			store := t.TempDir()
 			sync := schemas.TemplateSync{Location: "file://" + store + "/{thread}", Layout: layout}
 			dir := t.TempDir()
 			write(t, dir, "a", "one")
-			_, err := New(Config{}).Push(ctx, call(sync, dir))
-			testkit.Must(t, err)
+			push(t, sync, dir)
 			write(t, dir, "a", "two, by a worker that lost the session")
 			stale := New(Config{Fence: func(_ context.Context, c schemas.Conversation) error {
 				return schemas.Errorf(schemas.CodeLost, "another worker owns thread %s", c.Thread)
 			}})
-			_, err = stale.Push(ctx, call(sync, dir))
+			_, err := stale.Push(testkit.Context(t), call(sync, dir))
 			testkit.WantCode(t, err, schemas.CodeLost)
 			pulled := t.TempDir()
-			_, err = New(Config{}).Pull(ctx, call(sync, pulled))
-			testkit.Must(t, err)
+			pull(t, sync, pulled)
 			testkit.Equal(t, "a", read(t, pulled, "a"), "one")
 		})
 	}
@@ -174,17 +177,14 @@ func TestPullGivesFilesToTheFoldersOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("giving files away needs root: sudo -E go test ./cmd/internal/workspace")
 	}
-	ctx := testkit.Context(t)
 	sync := schemas.TemplateSync{Location: "file://" + t.TempDir() + "/{thread}"}
 	from, to := t.TempDir(), t.TempDir()
 	testkit.Must(t, os.Mkdir(filepath.Join(from, "d"), 0o755))
 	write(t, from, "d/a", "x")
 	testkit.Must(t, os.Symlink("/etc/passwd", filepath.Join(from, "out")))
-	_, err := New(Config{}).Push(ctx, call(sync, from))
-	testkit.Must(t, err)
+	push(t, sync, from)
 	testkit.Must(t, os.Chown(to, 12345, 12345))
-	_, err = New(Config{}).Pull(ctx, call(sync, to))
-	testkit.Must(t, err)
+	pull(t, sync, to)
 	root, err := os.OpenRoot(to)
 	testkit.Must(t, err)
 	defer root.Close()
