@@ -102,7 +102,8 @@ func recoverDir(dir string) error {
 	}
 	for _, e := range entries {
 		err := os.Remove(filepath.Join(dir, e.Name()))
-		if err != nil && !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.EEXIST) {
+		// A pool that is still closing removes its members' folders too.
+		if err != nil && !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.EEXIST) && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
