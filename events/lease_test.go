@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -165,16 +166,29 @@ func TestKilledWorkersLeaseIsTakenOver(t *testing.T) {
 				held <- l
 			}()
 		}
-		stop := runLease(t, <-held)
-		for range 7 {
+		ctx, cancel := context.WithCancel(t.Context())
+		var holder *Lease
+		var all sync.WaitGroup
+		for range cap(held) {
 			select {
 			case err := <-refused:
 				testkit.WantCode(t, err, schemas.CodeConflict)
-			case <-held:
-				t.Fatal("a second worker took the lease: its holder did not renew it in time")
+			case l := <-held:
+				// On a starved machine a holder may be late with its renewal, and lose the lease.
+				if holder != nil && holder.Holds() {
+					t.Error("two workers hold the lease")
+				}
+				holder = l
+				all.Go(func() {
+					if err := l.Run(ctx, func(context.Context) {}); err != nil && schemas.CodeOf(err) != schemas.CodeLost {
+						t.Errorf("the lease ended with %v, want it released or lost", err)
+					}
+				})
 			}
 		}
-		stop()
+		testkit.Equal(t, "one of them holds the lease", holder != nil, true)
+		cancel()
+		all.Wait()
 	})
 	t.Run("not while the start is canceled", func(t *testing.T) {
 		killed("w4")
