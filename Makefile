@@ -2,6 +2,9 @@
 
 GO       ?= go
 FUZZTIME ?= 20s
+# Each seed of `make chaos` runs this long, on one server and on three: CHAOS_SECONDS=600 CHAOS_SEEDS="1 2 3" make chaos
+CHAOS_SECONDS ?= 60
+CHAOS_SEEDS   ?= 1 2 3
 RCLONE   := v1.75.1
 TARGETS  := linux/amd64 linux/arm64 darwin/arm64
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -46,10 +49,14 @@ bench-sync: ## measure sync against rclone, and against s5cmd with S5CMD=path, i
 	$(MAKE) --no-print-directory build
 	cd syncer/e2e && $(GO) run ./bench -sluice $(CURDIR)/bin/sluice -rclone $(CURDIR)/.tools/bin/rclone -s5cmd "$(S5CMD)"
 
-chaos: ## the long tests: kills at random moments, many writers, faulty stores
+chaos: ## the long tests: kills at random moments, many writers, faulty stores; then cells under attack, by seed (Linux)
 	SLUICE_LONG=1 $(GO) test -count=1 -timeout 60m -run '^(TestEveryProcessSurvivesItsWorker|TestAKilledWorkers.*|TestAFrozenWorker.*|TestAConversationGoesOnElsewhere|TestAFullDiskUnder.*|TestConformance|TestMany.*)$$' ./cmd/sluice ./sandbox/pool ./processor
 	SLUICE_CHAOS=1 $(GO) test -count=1 -timeout 60m ./syncer
 	cd syncer/e2e && SLUICE_CHAOS=1 $(GO) test -count=1 -timeout 60m ./...
+	$(GO) build -o bin/ ./cmd/sluice ./cmd/chaos
+	@failed=; for servers in 1 3; do for seed in $(CHAOS_SEEDS); do \
+		bin/chaos -sluice bin/sluice -servers $$servers -seed $$seed -duration $(CHAOS_SECONDS)s || failed="$$failed $$servers/$$seed"; \
+	done; done; if [ -n "$$failed" ]; then echo "chaos: violations with servers/seed:$$failed"; exit 1; fi
 
 fuzz: ## run each fuzz test for FUZZTIME (20s)
 	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | grep -v node_modules | while IFS=: read -r file name; do \
