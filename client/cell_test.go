@@ -30,6 +30,8 @@ type cell struct {
 	server *embedded.Server
 	dir    string
 	undo   []func()
+
+	topology events.Topology
 }
 
 // start starts a cell. The examples use it too, without a testing.T.
@@ -38,7 +40,7 @@ func start() (*cell, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cell{dir: dir, undo: []func(){func() { _ = os.RemoveAll(dir) }}}
+	c := &cell{dir: dir, topology: events.Topology{Partitions: 1}.Fit(2 << 30), undo: []func(){func() { _ = os.RemoveAll(dir) }}}
 	if c.server, err = embedded.Start(embedded.Config{Dir: filepath.Join(dir, "nats"), StoreBytes: 16 << 30}); err != nil {
 		c.close()
 		return nil, err
@@ -60,7 +62,7 @@ func (c *cell) conn() (*events.Conn, error) {
 		return nil, err
 	}
 	c.undo = append(c.undo, conn.Close)
-	return conn, conn.Ensure(context.Background(), events.Topology{Partitions: 1}.Fit(2<<30))
+	return conn, conn.Ensure(context.Background(), c.topology)
 }
 
 // worker runs a worker until the cell closes.
@@ -138,6 +140,12 @@ func newCaller(t *testing.T, workers ...string) *caller {
 	for _, id := range workers {
 		testkit.Must(t, cell.worker(id))
 	}
+	return callerOf(t, cell)
+}
+
+// callerOf returns a client of a cell.
+func callerOf(t *testing.T, cell *cell) *caller {
+	t.Helper()
 	conn, err := cell.conn()
 	testkit.Must(t, err)
 	cl, err := client.New(conn)

@@ -3,7 +3,6 @@ package client
 import (
 	"cmp"
 	"context"
-	"errors"
 	"io"
 	"time"
 
@@ -133,43 +132,4 @@ func resultError(r *schemas.Result) error {
 	default:
 		return nil
 	}
-}
-
-// complete reads from the log the output that the record had no room for.
-func (c *Client) complete(ctx context.Context, ref schemas.ProcessRef, r *schemas.Result, limit int64) error {
-	if r.Log == nil {
-		return nil
-	}
-	for _, s := range []schemas.Stream{schemas.Stdout, schemas.Stderr} {
-		recorded, err := r.Output(s)
-		if err != nil {
-			return err
-		}
-		total := r.StdoutBytes
-		if s == schemas.Stderr {
-			total = r.StderrBytes
-		}
-		want := min(limit, total)
-		if int64(len(recorded)) >= want {
-			continue
-		}
-		full := make([]byte, 0, want)
-		_, err = c.caller.ReadLog(ctx, ref, s, r.Log.FirstSeq, r.Log.LastSeq, func(k schemas.Chunk) error {
-			if k.Offset != int64(len(full)) {
-				return io.EOF // the log has a hole: keep what there is
-			}
-			full = append(full, k.Data[:min(int64(len(k.Data)), want-int64(len(full)))]...)
-			if int64(len(full)) == want {
-				return io.EOF
-			}
-			return nil
-		})
-		if err != nil && !errors.Is(err, io.EOF) {
-			return err
-		}
-		if len(full) > len(recorded) {
-			r.SetOutput(s, full, total)
-		}
-	}
-	return nil
 }

@@ -162,7 +162,7 @@ func (x *Execution) yieldAll(ctx context.Context, yield func(ExecEvent) bool) er
 		}
 		<-ended
 	}()
-	verified := false
+	verified, composed := false, newComposer(x.limit)
 	emit := func(k schemas.Chunk) error {
 		if !verified {
 			if err := x.verifyOutput(ctx); err != nil {
@@ -170,6 +170,7 @@ func (x *Execution) yieldAll(ctx context.Context, yield func(ExecEvent) bool) er
 			}
 			verified = true
 		}
+		composed.add(&k)
 		if !yield(ExecEvent{Chunk: &k}) {
 			return errBreak
 		}
@@ -196,6 +197,9 @@ func (x *Execution) yieldAll(ctx context.Context, yield func(ExecEvent) bool) er
 				}
 			}
 			if err := x.follower.Finish(ctx, result, emit); err != nil {
+				return err
+			}
+			if err := composed.finish(result, schemas.Streams()...); err != nil {
 				return err
 			}
 			if err := resultError(result); err != nil {

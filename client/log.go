@@ -18,18 +18,62 @@ type LogQuery struct {
 	From uint64
 	// Follow continues with new output until the process has ended.
 	Follow bool
+	// Gap is called with output that is missing, before the output that follows it. Default: gaps show in the offsets of chunks only.
+	Gap func(schemas.LogGap) error
+}
+
+// gaps passes chunks on, and reports those that are missing between them.
+type gaps struct {
+	coverage
+	query LogQuery
+}
+
+func (g *gaps) report(gap *schemas.LogGap) error {
+	// A reader that begins later does not know what came before its first chunk.
+	if gap == nil || g.query.Gap == nil || (gap.From == 0 && g.query.From > 1) {
+		return nil
+	}
+	return g.query.Gap(*gap)
+}
+
+func (g *gaps) before(fn func(schemas.Chunk) error) func(schemas.Chunk) error {
+	return func(k schemas.Chunk) error {
+		gap, _ := g.see(&k)
+		if err := g.report(gap); err != nil {
+			return err
+		}
+		return fn(k)
+	}
+}
+
+// after reports what is missing at the end of a process that has ended.
+func (g *gaps) after(r *schemas.Result) error {
+	for _, s := range schemas.Streams() {
+		if err := g.report(missing(s, g.of(s).end, printed(r, s))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Logs passes the output of a process to fn in order. An error of fn ends it. Without Follow it ends with what is stored now.
-// Errors: fn's, not_found, invalid_argument, unavailable.
+// Errors: fn's, those of the query's Gap, not_found, invalid_argument, unavailable.
 func (c *Client) Logs(ctx context.Context, q LogQuery, fn func(schemas.Chunk) error) error {
 	ref, last, err := c.locate(ctx, q.Thread, q.Process)
 	if err != nil {
 		return err
 	}
+	g := &gaps{query: q}
+	fn = g.before(fn)
 	if !q.Follow || last.Type.Terminal() {
-		_, err := c.caller.ReadLog(ctx, ref, "", q.From, 0, fn)
-		return err
+		if _, err := c.caller.ReadLog(ctx, ref, "", q.From, 0, fn); err != nil || !last.Type.Terminal() {
+			return err
+		}
+		var r schemas.Result
+		if err := last.Decode(&r); err != nil {
+			return err
+		}
+		return g.after(&r)
 	}
 	f, err := c.caller.FollowLog(ref, q.From)
 	if err != nil {
@@ -63,7 +107,10 @@ func (c *Client) Logs(ctx context.Context, q LogQuery, fn func(schemas.Chunk) er
 		default:
 			select {
 			case r := <-ended:
-				return f.Finish(ctx, r, fn)
+				if err := f.Finish(ctx, r, fn); err != nil {
+					return err
+				}
+				return g.after(r)
 			default:
 				return err
 			}

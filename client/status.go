@@ -9,7 +9,7 @@ import (
 // Status reads the state of the server, the cell's streams and workers, and counts the tenant's sessions and running processes.
 // Errors: unavailable, not_found where no worker has set up the cell yet.
 func (c *Client) Status(ctx context.Context) (*schemas.Status, error) {
-	s, err := c.caller.Status(ctx)
+	s, err := c.caller.Status(ctx, c.tenant)
 	if err != nil {
 		return nil, err
 	}

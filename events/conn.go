@@ -49,6 +49,8 @@ type Conn struct {
 	inbox  *inbox
 
 	topology Topology                    // set by Ensure
+	room     *eventRoom                  // in EVT
+	budget   *logBudget                  // of LOG
 	messages atomic.Bool                 // the stream MSG exists
 	dlq      atomic.Bool                 // the stream DLQ exists
 	lease    atomic.Pointer[Lease]       // nil on a connection of a caller
@@ -75,7 +77,7 @@ func Connect(o Options) (*Conn, error) {
 		return nil, err
 	}
 	c := &Conn{
-		subjects: NewSubjects(o.Cell), names: namesOf(o.Cell), topology: Topology{}.withDefaults(),
+		subjects: NewSubjects(o.Cell), names: namesOf(o.Cell), topology: Topology{}.withDefaults(), room: newEventRoom(), budget: newLogBudget(),
 		buckets: make(map[string]jetstream.KeyValue), dispatchers: make(map[int]jetstream.Consumer),
 	}
 	var err error

@@ -50,6 +50,30 @@ const (
 	statusEndOfBatch = "204"
 )
 
+// leaderNext returns the sequence of the first message at or after seq on a subject, by the leader of the stream; 0 for none. A
+// direct read may be answered by a replica that lags behind. Errors: unavailable, deadline_exceeded, internal.
+func (c *Conn) leaderNext(ctx context.Context, stream, subject string, seq uint64) (uint64, error) {
+	body, err := json.Marshal(directRequest{Seq: seq, NextBy: subject})
+	if err != nil {
+		return 0, schemas.Errorf(schemas.CodeInternal, "encode a read of %s: %w", stream, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	m, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
+	if err != nil {
+		return 0, wrap(err, "read "+stream)
+	}
+	var answer struct {
+		Message struct {
+			Seq uint64 `json:"seq"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		return 0, schemas.Errorf(schemas.CodeInternal, "read %s: %w", stream, err)
+	}
+	return answer.Message.Seq, nil // 0 with an error, such as that there is none
+}
+
 func directSubject(stream string) string { return "$JS.API.DIRECT.GET." + stream }
 
 // directLast reads the newest message on a subject, which may have wildcards. It returns nil when there is none. Errors:

@@ -69,7 +69,7 @@ func (b *EventBuffer) send() {
 	defer b.mu.Unlock()
 	for _, ev := range b.pending {
 		s := sentEvent{ev: ev}
-		if m, err := b.conn.eventMsg(ev); err == nil {
+		if m, err := b.conn.eventMsg(ev); err == nil && b.conn.room.admit(ev, m, false) == nil {
 			if s.future, err = b.conn.js.PublishMsgAsync(m, jetstream.WithMsgID(ev.ID)); err != nil {
 				s.future = nil
 			}

@@ -405,7 +405,7 @@ func TestOutputIsResumed(t *testing.T) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.stored[s] = end
-	})
+	}, nil)
 	testkit.Must(t, o.print(schemas.Stdout, noise(3, 200<<10)))
 	result := o.close()
 	if l := result.Log; l.FirstSeq != first.FirstSeq || l.LastSeq <= first.LastSeq || l.Chunks <= first.Chunks {
@@ -416,7 +416,7 @@ func TestOutputIsResumed(t *testing.T) {
 	h.want(schemas.Stderr, o.data[schemas.Stderr])
 
 	// Without new output the range stays.
-	rng, err := c.Resume(r, result.Log, nil).Close()
+	rng, err := c.Resume(r, result.Log, nil, nil).Close()
 	testkit.Must(t, err)
 	testkit.Equal(t, "range without new output", rng, result.Log)
 	rng, err = c.Replay(testkit.Context(t), ref("t", "other"), func(schemas.Chunk) error { return nil })

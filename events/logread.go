@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -9,17 +10,38 @@ import (
 // Bounds of one batch of a log. They are larger than those of other reads because the reader waits for a round trip after each
 // batch. The unread part of a batch waits in memory.
 const (
+	logBatchFirst = 16 // a reader of a result may need no more; each further batch is four times as large
 	logBatch      = 192
 	logBatchBytes = 24 << 20
 	logAhead      = 16 // chunks received before the reader asks for them
 )
 
 // ReadLog passes the stored output of a process at or after a sequence of LOG to fn, in order. An empty stream means both; upTo is
-// the last sequence to read, 0 for all. A chunk that a fault made the writer store twice is passed once. It returns the sequence
-// after the last one read. Errors: fn's, ctx's, unavailable, deadline_exceeded.
+// the last sequence to read, 0 for all. A chunk that a fault made the writer store twice is passed once. With upTo it waits for a
+// replica that lags behind. It returns the sequence after the last one read. Errors: fn's, ctx's, unavailable, deadline_exceeded.
 func (r *Reader) ReadLog(ctx context.Context, ref schemas.ProcessRef, stream schemas.Stream, from, upTo uint64, fn func(schemas.Chunk) error) (next uint64, err error) {
-	return r.conn.readLog(ctx, r.conn.subjects.Log(ref.Tenant, ref.Thread, ref.Process, stream), from, upTo, make(positions), fn)
+	subject, delivered, begin := r.conn.subjects.Log(ref.Tenant, ref.Thread, ref.Process, stream), make(positions), time.Now()
+	for {
+		next, err = r.conn.readLog(ctx, subject, from, upTo, delivered, fn)
+		if err != nil || next > upTo || time.Since(begin) > lagTimeout {
+			return next, err
+		}
+		stored, err := r.conn.leaderNext(ctx, r.conn.names.log, subject, next)
+		if err != nil || stored == 0 || stored > upTo {
+			return next, err
+		}
+		if err := sleep(ctx, lagWait); err != nil {
+			return next, err
+		}
+		from = next
+	}
 }
+
+// How long a read waits for a replica that lags behind, and the time between two tries.
+const (
+	lagTimeout = 5 * time.Second
+	lagWait    = 20 * time.Millisecond
+)
 
 func (c *Conn) readLog(ctx context.Context, subject string, from, upTo uint64, delivered positions, fn func(schemas.Chunk) error) (next uint64, err error) {
 	next = max(from, 1)
@@ -60,9 +82,9 @@ func (c *Conn) fetchLog(ctx context.Context, subject string, seq, upTo uint64, a
 		return err
 	}
 	defer r.close()
-	enough := false
-	for more := true; more && !enough; {
-		more, err = r.batch(ctx, directRequest{Seq: seq, NextBy: subject, Batch: logBatch, MaxBytes: logBatchBytes}, func(m storedMsg) error {
+	enough, size := false, logBatchFirst
+	for more := true; more && !enough; size = min(4*size, logBatch) {
+		more, err = r.batch(ctx, directRequest{Seq: seq, NextBy: subject, Batch: size, MaxBytes: logBatchBytes}, func(m storedMsg) error {
 			if enough = enough || (upTo > 0 && m.seq > upTo); enough {
 				return nil
 			}

@@ -24,11 +24,15 @@ func (l *Logs) Open(ref schemas.ProcessRef, onStored func(schemas.Stream, int64)
 }
 
 // Resume is Open for a process whose output was stored in part by an earlier worker. after is what [Logs.Replay] returned, nil for
-// nothing. The ref must have the epoch under which the process was started, so that readers see one output.
-func (l *Logs) Resume(ref schemas.ProcessRef, after *schemas.LogRange, onStored func(schemas.Stream, int64)) *LogWriter {
+// nothing. The ref must have the epoch under which the process was started, so that readers see one output. onDropped is called with
+// the bytes of a stream that were dropped because LOG has more of the process than its budget; it may be nil.
+func (l *Logs) Resume(ref schemas.ProcessRef, after *schemas.LogRange, onStored func(schemas.Stream, int64), onDropped func(stream schemas.Stream, from, to int64)) *LogWriter {
 	w := l.Open(ref, onStored)
+	w.onDropped = onDropped
 	if after != nil {
 		w.rng, w.number = *after, after.Chunks
+		w.output.dropped = [2]int64{after.StdoutFrom, after.StderrFrom}
+		w.output.told = w.output.dropped
 	}
 	return w
 }
@@ -39,6 +43,7 @@ func (l *Logs) Resume(ref schemas.ProcessRef, after *schemas.LogRange, onStored 
 // ctx's, unavailable, deadline_exceeded.
 func (l *Logs) Replay(ctx context.Context, ref schemas.ProcessRef, fn func(schemas.Chunk) error) (*schemas.LogRange, error) {
 	var rng *schemas.LogRange
+	from := make(map[schemas.Stream]int64, 2)
 	_, err := l.conn.readLog(ctx, l.conn.subjects.Log(ref.Tenant, ref.Thread, ref.Process, ""), 1, 0, make(positions), func(k schemas.Chunk) error {
 		if k.Epoch != ref.Epoch {
 			return nil
@@ -47,6 +52,10 @@ func (l *Logs) Replay(ctx context.Context, ref schemas.ProcessRef, fn func(schem
 			rng = &schemas.LogRange{FirstSeq: k.Seq}
 		}
 		rng.LastSeq, rng.Chunks = max(rng.LastSeq, k.Seq), max(rng.Chunks, k.Number)
+		if _, ok := from[k.Stream]; !ok {
+			from[k.Stream] = k.Offset
+			rng.StdoutFrom, rng.StderrFrom = from[schemas.Stdout], from[schemas.Stderr]
+		}
 		return fn(k)
 	})
 	if err != nil {

@@ -32,7 +32,9 @@ type LogWriter struct {
 	conn     *Conn
 	ref      schemas.ProcessRef
 	onStored func(schemas.Stream, int64)
-	retryFor time.Duration // storeTimeout; tests shorten it
+	// onDropped is called when the process's own oldest output was dropped; nil for never.
+	onDropped func(stream schemas.Stream, from, to int64)
+	retryFor  time.Duration // storeTimeout; tests shorten it
 
 	// slots bounds the unacked chunks. send takes a slot before mu, and settle returns it, so that a writer that waits for a slot
 	// never holds the lock that settle needs.
@@ -41,7 +43,8 @@ type LogWriter struct {
 	unsettled atomic.Int32
 	settled   chan struct{}
 	spare     chan []byte      // buffers of stored chunks, for reuse
-	rng       schemas.LogRange // owned by settle until settled is closed
+	rng       schemas.LogRange // it and output are owned by settle until settled is closed
+	output    outputParts
 
 	mu         sync.Mutex // held to publish, so that chunks stay in order
 	pending    *outChunk  // not full yet
@@ -243,6 +246,7 @@ func (w *LogWriter) done(k *outChunk, seq uint64) {
 	}
 	w.rng.LastSeq = max(w.rng.LastSeq, seq)
 	w.rng.Chunks++
+	w.hold(k, seq)
 	w.onStored(k.stream, k.offset+int64(len(k.data)))
 }
 
@@ -262,6 +266,8 @@ func (w *LogWriter) Close() (*schemas.LogRange, error) {
 	w.timers.Wait() // a callback that runs already finds nothing to send
 	close(w.inFlight)
 	<-w.settled
+	w.tellDropped(0)
+	w.tellDropped(1)
 	return w.stored(), w.failed
 }
 

@@ -42,15 +42,22 @@ func (c *Conn) eventMsg(ev *schemas.Event) (*nats.Msg, error) {
 }
 
 // Append writes the next record of a process: after is the sequence of the record before it, 0 for the first. It returns the new
-// record's sequence. Errors: conflict when another record was written first, limit_exceeded when the stream is full, unavailable
-// and deadline_exceeded when the outcome is unknown, lost without the lease.
-func (r *Records) Append(ctx context.Context, ev *schemas.Event, after uint64) (uint64, error) {
+// record's sequence. A process is accepted only if EVT has room for its end. Errors: conflict when another record was written first,
+// limit_exceeded when the stream is full, unavailable and deadline_exceeded when the outcome is unknown, lost without the lease.
+func (r *Records) Append(ctx context.Context, ev *schemas.Event, after uint64) (seq uint64, err error) {
+	defer func() { r.conn.room.settle(ev, err) }()
 	m, err := r.conn.eventMsg(ev)
 	if err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
+	if err := r.conn.room.admit(ev, m, after == 0); err != nil {
+		if last, readErr := r.Last(ctx, ev.Tenant, ev.Thread, ev.Process); after == 0 && readErr == nil {
+			return 0, schemas.Errorf(schemas.CodeConflict, "process %s has the record %s", ev.Process, last.Type) // it answers a repeated command
+		}
+		return 0, err
+	}
 	ack, err := r.conn.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequenceForSubject(after, r.conn.subjects.Record(ev.Tenant, ev.Thread, ev.Process)))
 	if err == nil {
 		return ack.Sequence, nil
@@ -64,6 +71,9 @@ func (r *Records) Append(ctx context.Context, ev *schemas.Event, after uint64) (
 func (r *Records) AppendAsync(ev *schemas.Event, after uint64) (wait func(context.Context) (uint64, error), err error) {
 	m, err := r.conn.eventMsg(ev)
 	if err != nil {
+		return nil, err
+	}
+	if err := r.conn.room.admit(ev, m, after == 0); err != nil {
 		return nil, err
 	}
 	future, err := r.conn.js.PublishMsgAsync(m, jetstream.WithExpectLastSequenceForSubject(after, r.conn.subjects.Record(ev.Tenant, ev.Thread, ev.Process)))
@@ -110,6 +120,9 @@ func (r *Records) Publish(ctx context.Context, ev *schemas.Event) error {
 
 func (c *Conn) publish(ctx context.Context, ev *schemas.Event) error {
 	m, err := c.eventMsg(ev)
+	if err == nil {
+		err = c.room.admit(ev, m, false)
+	}
 	if err != nil {
 		return err
 	}

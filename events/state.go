@@ -9,12 +9,13 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// The state bucket holds three kinds of keys. A bucket for each would cost another stream: time at every start, and work every
+// The state bucket holds four kinds of keys. A bucket for each would cost another stream: time at every start, and work every
 // 100 ms on an idle server.
 const (
 	sessionPrefix  = "session."
 	workerPrefix   = "worker."
 	templatePrefix = "template."
+	usagePrefix    = "logusage."
 )
 
 // Batches of a list, in keys.

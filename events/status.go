@@ -12,7 +12,7 @@ import (
 
 // Status reads the state of the server, the cell's streams and its workers. Sessions and processes are not filled in. Errors:
 // unavailable where JetStream is not reachable, not_found where no worker has set up the cell yet.
-func (r *Reader) Status(ctx context.Context) (*schemas.Status, error) {
+func (r *Reader) Status(ctx context.Context, tenant string) (*schemas.Status, error) {
 	c := r.conn
 	rtt, err := c.nc.RTT()
 	if err != nil {
@@ -31,6 +31,11 @@ func (r *Reader) Status(ctx context.Context) (*schemas.Status, error) {
 			return nil, wrap(err, "read the state of stream "+name)
 		}
 		info := stream.CachedInfo()
+		if name == c.names.log {
+			if s.Log, err = c.logStatus(ctx, tenant, info); err != nil {
+				return nil, err
+			}
+		}
 		s.Streams = append(s.Streams, schemas.StreamStatus{
 			Name: name, Messages: info.State.Msgs, Bytes: info.State.Bytes,
 			MaxBytes: max(info.Config.MaxBytes, 0), MaxAgeMS: info.Config.MaxAge.Milliseconds(),

@@ -25,9 +25,13 @@ type Topology struct {
 	CommandAge, EventAge, LogAge time.Duration
 	// MessageAge is how long MSG keeps the messages of conversations. Default 0: forever.
 	MessageAge time.Duration
-	// CommandBytes, EventBytes, LogBytes, MessageBytes and DeadBytes bound each stream. Default 256 MiB, 1 GiB, 8 GiB, 1 GiB,
-	// 64 MiB. A full CMD rejects new commands, which is the back-pressure; the other streams drop their oldest messages.
+	// CommandBytes, EventBytes, LogBytes, MessageBytes and DeadBytes bound each stream. Default 256 MiB, 2 GiB, 8 GiB, 1 GiB,
+	// 64 MiB. A full CMD rejects new commands, which is the back-pressure. When EVT is nearly full, workers accept no commands. The
+	// other streams drop their oldest messages.
 	CommandBytes, EventBytes, LogBytes, MessageBytes, DeadBytes int64
+	// LogProcessBytes and LogTenantBytes bound what LOG holds of one process and of one tenant. Beyond it their own oldest output is
+	// dropped. Default a sixteenth, 512 MiB, and half, 4 GiB, of LogBytes.
+	LogProcessBytes, LogTenantBytes int64
 	// LeaseTTL is the time to live of a worker's lease. Default 10 s.
 	LeaseTTL time.Duration
 }
@@ -40,10 +44,14 @@ func (t Topology) withDefaults() Topology {
 	t.LogAge = cmp.Or(t.LogAge, 24*time.Hour)
 	t.LeaseTTL = cmp.Or(t.LeaseTTL, 10*time.Second)
 	t.CommandBytes = cmp.Or(t.CommandBytes, 256<<20)
-	t.EventBytes = cmp.Or(t.EventBytes, 1<<30)
+	t.EventBytes = cmp.Or(t.EventBytes, 2<<30)
 	t.LogBytes = cmp.Or(t.LogBytes, 8<<30)
 	t.MessageBytes = cmp.Or(t.MessageBytes, 1<<30)
 	t.DeadBytes = cmp.Or(t.DeadBytes, 64<<20)
+	if t.LogBytes > 0 {
+		t.LogProcessBytes = cmp.Or(t.LogProcessBytes, t.LogBytes/16)
+		t.LogTenantBytes = cmp.Or(t.LogTenantBytes, t.LogBytes/2)
+	}
 	return t
 }
 
@@ -62,7 +70,7 @@ func (t Topology) Fit(bytes int64) Topology {
 	if bytes >= sum {
 		return t
 	}
-	for _, v := range []*int64{&t.CommandBytes, &t.EventBytes, &t.LogBytes, &t.MessageBytes, &t.DeadBytes} {
+	for _, v := range []*int64{&t.CommandBytes, &t.EventBytes, &t.LogBytes, &t.MessageBytes, &t.DeadBytes, &t.LogProcessBytes, &t.LogTenantBytes} {
 		*v = max(int64(float64(*v)*float64(bytes)/float64(sum)), 1<<20)
 	}
 	return t
@@ -88,6 +96,7 @@ func namesOf(cell string) names {
 func (c *Conn) Ensure(ctx context.Context, t Topology) error {
 	t = t.withDefaults()
 	c.topology = t
+	c.budget.set(t)
 	// Create first in an account without streams, else update first.
 	account, err := c.js.AccountInfo(ctx)
 	if err != nil {
@@ -98,8 +107,15 @@ func (c *Conn) Ensure(ctx context.Context, t Topology) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, cfg := range c.streamConfigs(t) {
 		group.Go(func() error {
-			if err := c.ensureStream(ctx, cfg, fresh); err != nil || cfg.Name != c.names.cmd {
+			s, err := c.ensureStream(ctx, cfg, fresh)
+			if err != nil {
 				return wrap(err, "create stream "+cfg.Name)
+			}
+			if cfg.Name == c.names.evt {
+				c.room.update(s.CachedInfo(), 0)
+			}
+			if cfg.Name != c.names.cmd {
+				return nil
 			}
 			for p := range t.Partitions {
 				group.Go(func() error { return c.ensureDispatcher(ctx, p) })
@@ -161,15 +177,18 @@ func (c *Conn) streamConfigs(t Topology) []jetstream.StreamConfig {
 		},
 		{
 			Name: c.names.evt, Description: "process records and lifecycle events",
-			Subjects: []string{c.subjects.AllEvents()}, Discard: jetstream.DiscardOld,
+			Subjects: []string{c.subjects.AllEvents()}, Discard: jetstream.DiscardNew, // see eventRoom
 			MaxAge: t.EventAge, MaxBytes: t.EventBytes,
-			Storage: jetstream.FileStorage, Replicas: t.Replicas, AllowDirect: true, Duplicates: time.Minute,
+			Storage: jetstream.FileStorage, Replicas: t.Replicas, AllowDirect: true, Duplicates: min(time.Minute, t.EventAge),
 			RePublish: &jetstream.RePublish{Source: evtFrom, Destination: evtTo},
 		},
 		{
 			Name: c.names.log, Description: "output of processes",
 			Subjects: []string{c.subjects.AllLogs()}, Discard: jetstream.DiscardOld,
 			MaxAge: t.LogAge, MaxBytes: t.LogBytes,
+			Metadata: map[string]string{
+				metaProcessBytes: strconv.FormatInt(t.LogProcessBytes, 10), metaTenantBytes: strconv.FormatInt(t.LogTenantBytes, 10),
+			},
 			Storage: jetstream.FileStorage, Replicas: t.Replicas, AllowDirect: true, Duplicates: time.Second,
 			RePublish: &jetstream.RePublish{Source: logFrom, Destination: logTo},
 		},
@@ -186,24 +205,24 @@ func (c *Conn) bucketConfigs(t Topology) []jetstream.KeyValueConfig {
 
 // ensureStream updates before it creates, unless fresh says that nothing exists: for a create request the server counts an existing
 // stream a second time, so one that fills more than half of the store would not fit.
-func (c *Conn) ensureStream(ctx context.Context, cfg jetstream.StreamConfig, fresh bool) error {
+func (c *Conn) ensureStream(ctx context.Context, cfg jetstream.StreamConfig, fresh bool) (jetstream.Stream, error) {
 	if fresh {
-		if _, err := c.js.CreateStream(ctx, cfg); err == nil {
-			return nil
+		if s, err := c.js.CreateStream(ctx, cfg); err == nil {
+			return s, nil
 		}
 	}
-	_, err := c.js.UpdateStream(ctx, cfg)
+	s, err := c.js.UpdateStream(ctx, cfg)
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return err
+		return s, err
 	}
-	if _, err = c.js.CreateStream(ctx, cfg); err == nil {
-		return nil
+	if s, err = c.js.CreateStream(ctx, cfg); err == nil {
+		return s, nil
 	}
 	// Another worker may have created it in between.
-	if _, again := c.js.UpdateStream(ctx, cfg); !errors.Is(again, jetstream.ErrStreamNotFound) {
-		return again
+	if s, again := c.js.UpdateStream(ctx, cfg); !errors.Is(again, jetstream.ErrStreamNotFound) {
+		return s, again
 	}
-	return err
+	return nil, err
 }
 
 // ensureBucket creates or updates a bucket and keeps it open.
@@ -230,7 +249,7 @@ func (c *Conn) needStream(ctx context.Context, exists *atomic.Bool, cfg jetstrea
 	if exists.Load() {
 		return nil
 	}
-	if err := c.ensureStream(ctx, cfg, false); err != nil {
+	if _, err := c.ensureStream(ctx, cfg, false); err != nil {
 		return wrap(err, "create stream "+cfg.Name)
 	}
 	exists.Store(true)

@@ -155,6 +155,9 @@ func (s Subjects) Log(tenant, thread, process string, stream schemas.Stream) str
 	return s.join(tenant, "log", thread, process, orAny(string(stream)))
 }
 
+// TenantLogs selects the output of a tenant.
+func (s Subjects) TenantLogs(tenant string) string { return s.join(tenant, "log", ">") }
+
 // AllLogs is the subject of the stream LOG.
 func (s Subjects) AllLogs() string { return s.join("*", "log", ">") }
 

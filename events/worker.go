@@ -69,6 +69,8 @@ type Incarnation struct {
 	ID       string
 	Lease    *Lease
 	Listener *Listener
+
+	conn *Conn
 }
 
 // Lineage is what a worker keeps of its incarnations where it alone can: it shows that an earlier incarnation has ended.
@@ -94,7 +96,8 @@ func (w *Worker) NewIncarnation(ctx context.Context, worker string, lineage Line
 	if err != nil {
 		return nil, err
 	}
-	return &Incarnation{ID: id, Lease: lease, Listener: w.NewListener(worker)}, nil
+	w.conn.room.reset()
+	return &Incarnation{ID: id, Lease: lease, Listener: w.NewListener(worker), conn: w.conn}, nil
 }
 
 // Run runs the lease, the listener and the worker until ctx ends or one of them fails. It calls ready when commands are accepted,
@@ -112,6 +115,14 @@ func (i *Incarnation) Run(ctx context.Context, r Runner, ready func(), onRegiste
 		return err
 	})
 	group.Go(func() error { return i.Listener.Run(ctx, r, ready) })
+	group.Go(func() error {
+		i.conn.watchRoom(leaseCtx) // until the last record is written
+		return nil
+	})
+	group.Go(func() error {
+		i.conn.watchLog(leaseCtx, i.Lease.worker)
+		return nil
+	})
 	group.Go(func() error {
 		defer endLease()
 		return r.Run(ctx)

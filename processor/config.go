@@ -63,14 +63,12 @@ type Config struct {
 	Roster        Roster
 	History       History
 	// OpenOutput starts to store a process's output, or continues after what is stored of it; it calls stored with the offset up
-	// to which a stream is stored.
-	OpenOutput func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) Output
+	// to which a stream is stored, and dropped with what of it was dropped again.
+	OpenOutput func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64), dropped func(stream schemas.Stream, from, to int64)) Output
 	// Replay reads what is stored of a process's output, each stream in order, and returns its range.
 	Replay func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error)
 	// Answer sends an event to a caller's inbox.
 	Answer func(inbox string, ev *schemas.Event) error
-	// MaxRecord is the largest size of a record, in bytes.
-	MaxRecord int64
 	// LeaseHeld reports, by this machine's own clock, whether the worker's lease has not lapsed. Once false it stays false.
 	// Default: it is held until Fence.
 	LeaseHeld func() bool
@@ -153,8 +151,6 @@ func (c Config) Validate() error {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "incarnation: missing")
 	case c.Records == nil, c.Sessions == nil, c.Subscriptions == nil, c.Roster == nil, c.History == nil, c.OpenOutput == nil, c.Replay == nil, c.Answer == nil:
 		return schemas.Errorf(schemas.CodeInvalidArgument, "a required part of the worker's configuration is missing: set Records, Sessions, Subscriptions, Roster, History, OpenOutput, Replay and Answer")
-	case c.MaxRecord < 64<<10:
-		return schemas.Errorf(schemas.CodeInvalidArgument, "max_record: %d bytes are too few for a result: set at least %d", c.MaxRecord, 64<<10)
 	case !filepath.IsAbs(c.Workspaces):
 		return schemas.Errorf(schemas.CodeInvalidArgument, "workspaces: %q is not an absolute path", c.Workspaces)
 	}

@@ -48,9 +48,9 @@ func TestUnstorableOutputEndsTheProcessWithAnError(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		c, w := newRig(t, func(cfg *processor.Config) {
 			open := cfg.OpenOutput
-			cfg.OpenOutput = func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) processor.Output {
+			cfg.OpenOutput = func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64), dropped func(schemas.Stream, int64, int64)) processor.Output {
 				if p.Process != processOf(command("flood", schemas.Exec{})) {
-					return open(p, after, stored)
+					return open(p, after, stored, dropped)
 				}
 				return &smallStore{room: 100, stored: stored, late: late}
 			}
@@ -63,6 +63,10 @@ func TestUnstorableOutputEndsTheProcessWithAnError(t *testing.T) {
 		wantFields(t, r, failed(schemas.CodeLimitExceeded))
 		if !late && (r.Reason != schemas.ReasonKilled || r.StdoutBytes == 0 || r.Stdout == "") {
 			t.Fatalf("reason = %s with %d bytes of output, %q kept; want killed with some", r.Reason, r.StdoutBytes, r.Stdout)
+		}
+		// Promises 14: it ended by itself with 0, and yet it is no success.
+		if late && (r.Reason != schemas.ReasonExited || r.ExitCode != 0 || r.Success || len(r.Gaps) != 1) {
+			t.Fatalf("reason %s, exit code %d, success %v, gaps %v; want exited, 0, no success and one gap", r.Reason, r.ExitCode, r.Success, r.Gaps)
 		}
 		var gap schemas.LogGap
 		c.must(c.await(func(ev *schemas.Event) bool { return ev.Type == schemas.TypeLogGap }).Decode(&gap))

@@ -168,7 +168,6 @@ func TestConfigIsValidated(t *testing.T) {
 		"worker":      func(c *processor.Config) { c.Worker = "no id" },
 		"incarnation": func(c *processor.Config) { c.Incarnation = "" },
 		"part":        func(c *processor.Config) { c.Records = nil },
-		"max_record":  func(c *processor.Config) { c.MaxRecord = 1 },
 		"workspaces":  func(c *processor.Config) { c.Workspaces = "relative" },
 		"provider":    func(c *processor.Config) { c.DefaultProvider = "none" },
 	} {

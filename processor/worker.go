@@ -43,7 +43,7 @@ func New(cfg Config) (*Worker, error) {
 		Publisher: w.publisher, Background: w.background, Timeouts: cfg.timeouts, Sessions: w.sessions,
 		NewTurn: conversations.NewMessage,
 		Records: cfg.Records, History: cfg.History, OpenOutput: cfg.OpenOutput, Replay: cfg.Replay, Policy: cfg.Policy,
-		MaxRecord: cfg.MaxRecord, MaxProcesses: cfg.MaxProcesses, MaxAttempts: cfg.MaxAttempts,
+		MaxProcesses: cfg.MaxProcesses, MaxAttempts: cfg.MaxAttempts,
 	})
 	w.recovery = &recovery.Recovery{
 		Publisher: w.publisher, Background: w.background, Sessions: w.sessions, Runs: w.runs,

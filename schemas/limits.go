@@ -22,6 +22,8 @@ const (
 	DefaultOutputLimit int64 = 1 << 20
 	// MaxOutputLimit is the most that a caller may ask a result to keep of each stream, in bytes.
 	MaxOutputLimit int64 = 64 << 20
+	// MaxRecordOutput is the most of each stream that the record of an end has, in bytes of its JSON. The log has the rest.
+	MaxRecordOutput = 4 << 10
 	// MaxPromptBytes is the longest prompt, and the longest text of a stored message, in bytes. The rest of the command and of
 	// the message's record still fit into a NATS message.
 	MaxPromptBytes = 512 << 10

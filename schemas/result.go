@@ -23,7 +23,7 @@ type Result struct {
 	// Process and Thread identify the process. When the command could not be decoded, Process is empty and Thread is the subject's.
 	Process string `json:"process"`
 	Thread  string `json:"thread"`
-	// Success says that the process ended by itself with exit code 0.
+	// Success says that the process ended by itself with exit code 0, and that all its output was stored.
 	Success bool `json:"success"`
 	// ExitCode is the exit code as a shell shows it: the process's own; 128+n after signal n; 124 after a timeout; 127 when the
 	// command was not found; 126 when it could not run; 125 when Sluice failed.
@@ -32,7 +32,8 @@ type Result struct {
 	Reason Reason `json:"reason"`
 	// Signal is the number of the signal that ended it; 0 for none.
 	Signal int `json:"signal,omitempty"`
-	// Stdout and Stderr are the start of the output, up to the command's output_limit and what fits into the record.
+	// Stdout and Stderr are the start of the output, up to the command's output_limit. A record has at most [MaxRecordOutput] bytes of
+	// each; a client reads the rest from the log.
 	Stdout string `json:"stdout"`
 	Stderr string `json:"stderr"`
 	// StdoutEncoding and StderrEncoding are "base64" for output that is not valid UTF-8.
@@ -41,11 +42,14 @@ type Result struct {
 	// StdoutBytes and StderrBytes are the number of bytes that the process printed.
 	StdoutBytes int64 `json:"stdout_bytes"`
 	StderrBytes int64 `json:"stderr_bytes"`
-	// StdoutTruncated and StderrTruncated say that the output here is cut. The log has all of it.
+	// StdoutTruncated and StderrTruncated say that the output here is cut. The log has the rest, but for Gaps.
 	StdoutTruncated bool `json:"stdout_truncated,omitempty"`
 	StderrTruncated bool `json:"stderr_truncated,omitempty"`
 	// Log is where the log has the whole output; absent when nothing was printed.
 	Log *LogRange `json:"log,omitempty"`
+	// Gaps is output that is missing from the log. A record has what could not be stored, a client's result also what the client
+	// looked for and did not find.
+	Gaps []LogGap `json:"gaps,omitempty"`
 	// Command and Args are those of the command. Arguments beyond [MaxShownArgs] bytes in total are cut; ArgsTruncated says so.
 	Command       string   `json:"command"`
 	Args          []string `json:"args,omitempty"`
@@ -82,6 +86,10 @@ type LogRange struct {
 	LastSeq  uint64 `json:"last_seq"`
 	// Chunks is the number of the process's chunks.
 	Chunks int64 `json:"chunks"`
+	// StdoutFrom and StderrFrom are the offsets of the first byte of each stream that the log had when the process ended. It had
+	// dropped what was before: the process printed more than its budget.
+	StdoutFrom int64 `json:"stdout_from,omitempty"`
+	StderrFrom int64 `json:"stderr_from,omitempty"`
 }
 
 // EncodeOutput returns p as a JSON string can hold it.

@@ -9,6 +9,8 @@ type Status struct {
 	Tenant string `json:"tenant"`
 	// Streams are the cell's streams and buckets that exist.
 	Streams []StreamStatus `json:"streams"`
+	// Log is what LOG holds of the tenant.
+	Log *LogStatus `json:"log,omitempty"`
 	// Workers are the cell's registered workers.
 	Workers []WorkerStatus `json:"workers"`
 	// Sessions counts the tenant's sessions, one a thread; Sandboxes those whose sandbox starts or runs.
@@ -39,6 +41,15 @@ type StreamStatus struct {
 	MaxBytes int64 `json:"max_bytes,omitempty"`
 	// MaxAgeMS is how long it keeps a message, in milliseconds; 0 for ever.
 	MaxAgeMS int64 `json:"max_age_ms,omitempty"`
+}
+
+// LogStatus is how much output LOG holds, and how much it may. Beyond a bound the oldest output of the process or tenant is dropped.
+type LogStatus struct {
+	// MaxProcessBytes and MaxTenantBytes bound what LOG holds of one process and of one tenant; 0 for no bound.
+	MaxProcessBytes int64 `json:"max_process_bytes,omitempty"`
+	MaxTenantBytes  int64 `json:"max_tenant_bytes,omitempty"`
+	// TenantBytes is what it holds of this tenant, by the last reports of the workers.
+	TenantBytes int64 `json:"tenant_bytes"`
 }
 
 // WorkerStatus is a registered worker.

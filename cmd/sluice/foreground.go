@@ -125,16 +125,16 @@ func (p *foreground) finish(r *schemas.Result, out *output) (int, error) {
 
 // output writes a process's output and counts it.
 type output struct {
-	json    bool // capture the beginning for the result instead of writing it
+	json    bool // the result has the output
 	streams [2]stream
+	missing int64
 	broken  bool
 }
 
 type stream struct {
-	name     schemas.Stream
-	to       io.Writer
-	captured []byte
-	end      int64 // the offset after the last byte received
+	name schemas.Stream
+	to   io.Writer
+	end  int64 // the offset after the last byte received
 }
 
 // write writes a chunk. It returns true once, when the reader of the output has left.
@@ -143,14 +143,13 @@ func (o *output) write(k *schemas.Chunk) (readerLeft bool) {
 	if k.Stream == schemas.Stderr {
 		s = &o.streams[1]
 	}
+	o.missing += max(0, k.Offset-s.end)
 	s.end = k.End()
 	return o.pass(s, k.Data)
 }
 
 func (o *output) pass(s *stream, p []byte) (readerLeft bool) {
 	if o.json {
-		room := max(int(schemas.DefaultOutputLimit)-len(s.captured), 0)
-		s.captured = append(s.captured, p[:min(room, len(p))]...)
 		return false
 	}
 	_, err := s.to.Write(p)
@@ -161,8 +160,8 @@ func (o *output) pass(s *stream, p []byte) (readerLeft bool) {
 	return true
 }
 
-// complete writes output that is in the result and did not come from the log: the log may have been full, or have dropped it by
-// age. It returns how many bytes are still missing.
+// complete writes output that is in the result and did not come from the log: the log may have been full, or have dropped it. It
+// returns how many bytes are missing.
 func (o *output) complete(r *schemas.Result) (missing int64, err error) {
 	for i := range o.streams {
 		s := &o.streams[i]
@@ -178,10 +177,7 @@ func (o *output) complete(r *schemas.Result) (missing int64, err error) {
 			o.pass(s, recorded[s.end:])
 			s.end = n
 		}
-		missing += max(0, total-s.end)
-		if o.json && len(s.captured) > len(recorded) {
-			r.SetOutput(s.name, s.captured, total) // more than the record had room for
-		}
+		o.missing += max(0, total-s.end)
 	}
-	return missing, nil
+	return o.missing, nil
 }

@@ -22,13 +22,14 @@ func logsCommand(g *globals) *cobra.Command {
 		Args: oneProcess,
 		RunE: g.call(func(ctx context.Context, c *client.Client, args []string) error {
 			q.Process = args[0]
+			q.Gap = gapPrinter(g.Main, asJSON)
 			return c.Logs(ctx, q, chunkPrinter(g.Main, asJSON))
 		}),
 	}
 	threadFlag(c, &q.Thread, "", "`THREAD` of the process; default: found by the process id")
 	fromFlag(c, &q.From, "log")
 	followFlag(c, &q.Follow, "the process ends")
-	jsonFlag(c, &asJSON, "each chunk as one JSON object")
+	jsonFlag(c, &asJSON, "each chunk and gap as one JSON object")
 	return c
 }
 
@@ -57,6 +58,22 @@ func chunkPrinter(m *Main, asJSON bool) func(schemas.Chunk) error {
 		}
 		_, err := to.Write(k.Data)
 		return err
+	}
+}
+
+// gapLine is missing output as --json prints it.
+type gapLine struct {
+	Gap schemas.LogGap `json:"gap"`
+}
+
+func gapPrinter(m *Main, asJSON bool) func(schemas.LogGap) error {
+	if asJSON {
+		print := jsonLines[gapLine](m)
+		return func(g schemas.LogGap) error { return print(gapLine{g}) }
+	}
+	return func(g schemas.LogGap) error {
+		m.notice(fmt.Sprintf("bytes %d to %d of %s are missing: %s", g.From, g.To, g.Stream, g.Reason))
+		return nil
 	}
 }
 
@@ -124,6 +141,11 @@ func eventDetail(ev *schemas.Event) string {
 		var msg schemas.Message
 		if ev.Decode(&msg) == nil {
 			return fmt.Sprintf("%s  message %d: %s", msg.Process, msg.Seq, messageHeader(&msg))
+		}
+	case schemas.TypeLogGap:
+		var g schemas.LogGap
+		if ev.Decode(&g) == nil {
+			return fmt.Sprintf("%s  bytes %d to %d of %s: %s", ev.Process, g.From, g.To, g.Stream, g.Reason)
 		}
 	case schemas.TypeValidationFailed, schemas.TypeLimitExceeded:
 		var e schemas.Error

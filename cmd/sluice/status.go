@@ -92,6 +92,9 @@ func printStatus(m *Main, s *schemas.Status) error {
 	t.row("cell", s.Cell+", tenant "+s.Tenant)
 	t.row("sessions", fmt.Sprintf("%d, %d with a sandbox", s.Sessions, s.Sandboxes))
 	t.row("processes", fmt.Sprintf("%d running", s.Processes))
+	if s.Log != nil {
+		t.row("output", fmt.Sprintf("%s kept, at most %s, and %s of a process", byteSize(s.Log.TenantBytes), byteSize(s.Log.MaxTenantBytes), byteSize(s.Log.MaxProcessBytes)))
+	}
 	if err := t.print(); err != nil {
 		return err
 	}

@@ -31,6 +31,7 @@ type workerFlags struct {
 	image     string
 	limits    sandbox.Limits
 	pool      int
+	topology  events.Topology
 	processes int
 	grace     time.Duration
 	idle      time.Duration
@@ -50,6 +51,10 @@ func (w *workerFlags) addTo(c *cobra.Command) {
 	f.StringVar(&w.image, "image", w.Getenv("SLUICE_IMAGE"), "default `IMAGE` of containers, with provider "+node.ImageProvider()+" (SLUICE_IMAGE)")
 	f.IntVar(&w.pool, "pool", 0, "number `N` of containers kept ready, with provider "+node.ImageProvider())
 	f.IntVar(&w.processes, "max-processes", 256, "most processes `N` that run at once; further commands are refused")
+	f.Int64Var(&w.topology.EventBytes, "event-bytes", 0, "most bytes `N` of the stream of records; default 2 GiB, less on a small disk")
+	f.Int64Var(&w.topology.LogBytes, "log-bytes", 0, "most bytes `N` of the stream of output; default 8 GiB, less on a small disk")
+	f.Int64Var(&w.topology.LogProcessBytes, "log-process-bytes", 0, "most bytes `N` of output kept of one process; default a sixteenth of --log-bytes")
+	f.Int64Var(&w.topology.LogTenantBytes, "log-tenant-bytes", 0, "most bytes `N` of output kept of one tenant; default half of --log-bytes")
 	f.BoolVar(&w.private, "private-hooks", false, "allow HTTP hooks to reach loopback and private addresses")
 	f.StringVar(&w.metrics, "metrics", "", "`ADDRESS` that serves Prometheus metrics at /metrics, HOST:PORT or a port of loopback; default: none")
 	f.StringVar(&w.logFormat, "log-format", "auto", "log `FORMAT`: json, text, or auto, which is text on a terminal")
@@ -87,8 +92,11 @@ func (w *workerFlags) nodeConfig(ctx context.Context) (node.Config, error) {
 	if w.processes < 1 {
 		return node.Config{}, schemas.Errorf(schemas.CodeInvalidArgument, "--max-processes is %d: it must be at least 1", w.processes)
 	}
+	if t := w.topology; min(t.EventBytes, t.LogBytes, t.LogProcessBytes, t.LogTenantBytes) < 0 {
+		return node.Config{}, schemas.Errorf(schemas.CodeInvalidArgument, "--event-bytes, --log-bytes, --log-process-bytes and --log-tenant-bytes must not be negative")
+	}
 	return node.Config{
-		Provider: choice.Default, Allowed: choice.Allowed, Image: w.image, Limits: limits, PoolSize: w.pool,
+		Topology: w.topology, Provider: choice.Default, Allowed: choice.Allowed, Image: w.image, Limits: limits, PoolSize: w.pool,
 		Processes: w.processes, Grace: w.grace, Idle: w.idle, PrivateHooks: w.private,
 	}, nil
 }
@@ -243,7 +251,6 @@ func ignoreCanceled(err error) error {
 
 func workerCommand(g *globals) *cobra.Command {
 	w := &workerFlags{globals: g}
-	var topology events.Topology
 	c := &cobra.Command{
 		Use:     "worker",
 		Short:   "Run a worker against a NATS server",
@@ -251,31 +258,30 @@ func workerCommand(g *globals) *cobra.Command {
 		Example: `  sluice worker --nats nats://nats.example:4222 --creds worker.creds`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return w.worker(cmd.Context(), topology)
+			return w.worker(cmd.Context())
 		},
 	}
 	w.addTo(c)
-	c.Flags().IntVar(&topology.Partitions, "partitions", 4, "number `N` of partitions of the command queue; equal for all workers of a cell")
-	c.Flags().IntVar(&topology.Replicas, "replicas", 1, "number `N` of replicas of each stream; 3 in a cluster")
-	c.Flags().DurationVar(&topology.LeaseTTL, "lease", 10*time.Second, "worker lease TTL `DURATION`; equal for all workers of a cell")
+	c.Flags().IntVar(&w.topology.Partitions, "partitions", 4, "number `N` of partitions of the command queue; equal for all workers of a cell")
+	c.Flags().IntVar(&w.topology.Replicas, "replicas", 1, "number `N` of replicas of each stream; 3 in a cluster")
+	c.Flags().DurationVar(&w.topology.LeaseTTL, "lease", 10*time.Second, "worker lease TTL `DURATION`; equal for all workers of a cell")
 	return c
 }
 
-func (w *workerFlags) worker(ctx context.Context, topology events.Topology) error {
+func (w *workerFlags) worker(ctx context.Context) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	if strings.TrimSpace(w.nats) == "" {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "--nats is missing: name the NATS server, or use `sluice up`, which brings one")
 	}
-	if topology.LeaseTTL < time.Second {
-		return schemas.Errorf(schemas.CodeInvalidArgument, "--lease is %s: it must be at least 1s", topology.LeaseTTL)
+	if w.topology.LeaseTTL < time.Second {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "--lease is %s: it must be at least 1s", w.topology.LeaseTTL)
 	}
 	s, err := w.setUp(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	s.node.Topology = topology
 	server := w.server()
 	server.Name, server.Wait = "worker "+s.node.Worker, true
 	conn, err := events.Connect(*server)

@@ -39,9 +39,9 @@ func Join(ctx context.Context, conn *events.Conn, cfg processor.Config, begin fu
 	}
 	cfg.Incarnation, cfg.LeaseHeld, cfg.Subscriptions = incarnation.ID, incarnation.Lease.Holds, incarnation.Listener
 	cfg.Records, cfg.Sessions, cfg.Roster, cfg.History = w.Records, w.Sessions, w.Roster, history{w.Records, w.Logs}
-	cfg.Answer, cfg.MaxRecord = w.Answer, conn.MaxPayload()
-	cfg.OpenOutput = func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) processor.Output {
-		return w.Logs.Resume(p, after, stored)
+	cfg.Answer = w.Answer
+	cfg.OpenOutput = func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64), dropped func(stream schemas.Stream, from, to int64)) processor.Output {
+		return w.Logs.Resume(p, after, stored, dropped)
 	}
 	cfg.Replay = func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error) {
 		return w.Logs.Replay(ctx, p, func(k schemas.Chunk) error {

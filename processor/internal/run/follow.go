@@ -17,8 +17,7 @@ import (
 
 // follower takes running processes to their end: it writes their input, stores their output, and fills in how they ended.
 type follower struct {
-	maxRecord  int64
-	openOutput func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) Output
+	openOutput func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64), dropped func(stream schemas.Stream, from, to int64)) Output
 	replayLog  func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error)
 	publisher  *publisher.Publisher
 	background *work.Background
@@ -43,15 +42,21 @@ func (f *follower) follow(run *Run, proc sandbox.Process, recorded recording, ou
 		run.log(f.publisher.Log.Warn().Err(err)).Msg("started not recorded")
 	}
 	fill(result, exit)
-	result.SetOutput(schemas.Stdout, out.stdout.kept, exit.Stdout)
-	result.SetOutput(schemas.Stderr, out.stderr.kept, exit.Stderr)
+	setOutput(result, schemas.Stdout, out.stdout.kept, exit.Stdout)
+	setOutput(result, schemas.Stderr, out.stderr.kept, exit.Stderr)
 	if exit.Limit != nil {
 		result.Error = schemas.AsError(exit.Limit)
 	}
 	if outputErr != nil {
-		f.recorder.reportGap(run, schemas.Stdout, out.stdout.stored.Load(), exit.Stdout, outputErr.Error())
-		f.recorder.reportGap(run, schemas.Stderr, out.stderr.stored.Load(), exit.Stderr, outputErr.Error())
+		f.recorder.reportGap(run, result, schemas.Stdout, out.stdout.stored.Load(), exit.Stdout, outputErr.Error())
+		f.recorder.reportGap(run, result, schemas.Stderr, out.stderr.stored.Load(), exit.Stderr, outputErr.Error())
 		result.Error = schemas.Errorf(schemas.CodeOf(outputErr), "output of process %s could not be stored, and it was killed: %w", run.process, outputErr)
+	}
+	if outputErr != nil || len(result.Gaps) > 0 {
+		result.Success = false // whatever the process made of it
+		if result.Error == nil {
+			result.Error = schemas.Errorf(schemas.CodeUnavailable, "a part of the output of process %s is missing: %s", run.process, result.Gaps[0].Reason)
+		}
 	}
 	return nil
 }
@@ -79,9 +84,9 @@ type streamCapture struct {
 	stored atomic.Int64 // bytes that are in the log
 }
 
-// newCapture is empty. Output that no record has room for would only fill the memory.
+// newCapture is empty. Output that no record has would only fill the memory.
 func (f *follower) newCapture(run *Run) *capture {
-	out, limit := &capture{}, min(run.exec.Limit(), f.maxRecord)
+	out, limit := &capture{}, min(run.exec.Limit(), schemas.MaxRecordOutput)
 	out.stdout.limit, out.stderr.limit = limit, limit
 	return out
 }
@@ -114,6 +119,9 @@ func (f *follower) pump(run *Run, proc sandbox.Process, out *capture, after *sch
 		stored := &out.of(stream).stored
 		stored.Store(max(stored.Load(), offset))
 		ack(stream, offset)
+	}, func(stream schemas.Stream, from, to int64) {
+		const reason = "the process printed more than the log holds of one process"
+		f.recorder.reportGap(run, new(schemas.Result), stream, from, to, reason)
 	})
 	var failed error
 	for {
@@ -153,7 +161,7 @@ func (f *follower) pump(run *Run, proc sandbox.Process, out *capture, after *sch
 // resume goes on with a process's output from where the log ends, and follows it to its end. An error is lost. When started
 // is not on record yet, it is recorded now.
 func (f *follower) resume(run *Run, sb sandbox.Attached, started bool, result *schemas.Result) error {
-	proc, out, after, err := f.catchUp(run, sb)
+	proc, out, after, err := f.catchUp(run, sb, result)
 	if err != nil {
 		return schemas.Errorf(schemas.CodeLost, "process %s ran on while its worker was away, and then its sandbox ended: %w", run.process, err)
 	}
@@ -168,7 +176,7 @@ func (f *follower) resume(run *Run, sb sandbox.Attached, started bool, result *s
 
 // catchUp rebuilds from the log what this worker would know had it run the process from the start, and takes the process over from
 // there.
-func (f *follower) catchUp(run *Run, sb sandbox.Attached) (sandbox.Process, *capture, *schemas.LogRange, error) {
+func (f *follower) catchUp(run *Run, sb sandbox.Attached, result *schemas.Result) (sandbox.Process, *capture, *schemas.LogRange, error) {
 	h, err := f.held(run, sb)
 	if err != nil {
 		return nil, nil, nil, err
@@ -198,8 +206,8 @@ func (f *follower) catchUp(run *Run, sb sandbox.Attached) (sandbox.Process, *cap
 	}
 	// Output that neither the log nor the sandbox has was dropped when it could not be stored, or is too old.
 	const reason = "neither the log nor the sandbox has it"
-	f.recorder.reportGap(run, schemas.Stdout, out.stdout.read, h.Stdout, reason)
-	f.recorder.reportGap(run, schemas.Stderr, out.stderr.read, h.Stderr, reason)
+	f.recorder.reportGap(run, result, schemas.Stdout, out.stdout.read, h.Stdout, reason)
+	f.recorder.reportGap(run, result, schemas.Stderr, out.stderr.read, h.Stderr, reason)
 	out.stdout.stored.Store(out.stdout.read)
 	out.stderr.stored.Store(out.stderr.read)
 	proc, err := sb.Resume(f.background.Context(), run.process, out.stdout.read, out.stderr.read)

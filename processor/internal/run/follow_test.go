@@ -16,16 +16,16 @@ import (
 
 func TestCaptureOfAGigabyteHoldsTheLimit(t *testing.T) {
 	piece := make([]byte, 256<<10)
-	f := &follower{maxRecord: schemas.MaxOutputLimit}
+	f := &follower{}
 	out := f.newCapture(&Run{exec: &schemas.Exec{}})
 	for i := range int64(4096) {
 		out.of(schemas.Stdout).add(i*int64(len(piece)), piece)
 	}
-	if got := int64(len(out.stdout.kept)); got != schemas.DefaultOutputLimit {
-		t.Errorf("kept %d bytes, want %d", got, schemas.DefaultOutputLimit)
+	if got := len(out.stdout.kept); got != schemas.MaxRecordOutput {
+		t.Errorf("kept %d bytes, want %d", got, schemas.MaxRecordOutput)
 	}
-	if got := int64(cap(out.stdout.kept)); got > 2*schemas.DefaultOutputLimit {
-		t.Errorf("%d bytes are allocated, want at most %d", got, 2*schemas.DefaultOutputLimit)
+	if got := cap(out.stdout.kept); got > 2*schemas.MaxRecordOutput {
+		t.Errorf("%d bytes are allocated, want at most %d", got, 2*schemas.MaxRecordOutput)
 	}
 	if out.stderr.kept != nil {
 		t.Errorf("kept %d bytes of stderr, want none", len(out.stderr.kept))
@@ -71,8 +71,10 @@ func TestFencedWorkerStoresNoOutput(t *testing.T) {
 	var log writes
 	p := (&publisher.Publisher{Worker: "w", LeaseHeld: func() bool { return false }})
 	f := New(Config{
-		Publisher: p, Background: work.NewBackground(), MaxRecord: 1 << 20,
-		OpenOutput: func(schemas.ProcessRef, *schemas.LogRange, func(schemas.Stream, int64)) Output { return &log },
+		Publisher: p, Background: work.NewBackground(),
+		OpenOutput: func(schemas.ProcessRef, *schemas.LogRange, func(schemas.Stream, int64), func(schemas.Stream, int64, int64)) Output {
+			return &log
+		},
 	}).follower
 	proc, run := &printer{}, &Run{thread: &session.Thread{}, exec: &schemas.Exec{}}
 	run.started(proc)

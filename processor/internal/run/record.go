@@ -23,7 +23,6 @@ func (rs *Runs) finish(run *Run, result *schemas.Result, err error) {
 	if result.Error != nil && result.Error.Code == schemas.CodeLimitExceeded {
 		rs.publisher.Publish(rs.background.Context(), rs.recorder.event(run, schemas.TypeLimitExceeded, result.Error))
 	}
-	fit(result, rs.cfg.MaxRecord)
 	ev := rs.recorder.event(run, typ, result)
 	end, err := rs.recorder.recordEnd(run, ev, result)
 	if end == nil && !rs.publisher.Fenced() {
@@ -72,31 +71,24 @@ func fillError(result *schemas.Result, err error, started bool) schemas.EventTyp
 	return schemas.TypeProcessRejected
 }
 
-// fit cuts the output in a result until its record has at most limit bytes. The size of output as a JSON string is known only
-// after encoding: a control character takes six bytes.
-func fit(r *schemas.Result, limit int64) {
-	const (
-		envelope = 4 << 10 // the event around the result, and the message's headers
-		rest     = 64 << 10
-		swelling = 6 // a control character becomes \u0000
-	)
-	if int64(len(r.Stdout)+len(r.Stderr)) <= (limit-envelope-rest)/swelling {
-		return // it fits whatever it holds: most results need no encoding here
-	}
+// swelling is how much output may grow as JSON: a control character takes six bytes.
+const swelling = 6
+
+// setOutput sets the beginning of a stream's output, cut until its JSON has at most [schemas.MaxRecordOutput] bytes.
+func setOutput(r *schemas.Result, stream schemas.Stream, kept []byte, total int64) {
 	for {
-		body, err := json.Marshal(r)
-		if err != nil || int64(len(body)) <= limit-envelope {
+		r.SetOutput(stream, kept, total)
+		text := r.Stdout
+		if stream == schemas.Stderr {
+			text = r.Stderr
+		}
+		if len(text) <= schemas.MaxRecordOutput/swelling {
+			return // most results need no encoding here
+		}
+		if body, err := json.Marshal(text); err != nil || len(body) <= schemas.MaxRecordOutput+len(`""`) {
 			return
 		}
-		stream, kept, total := schemas.Stdout, r.Stdout, r.StdoutBytes
-		if len(r.Stderr) > len(r.Stdout) {
-			stream, kept, total = schemas.Stderr, r.Stderr, r.StderrBytes
-		}
-		p, err := r.Output(stream)
-		if err != nil || len(kept) == 0 {
-			return
-		}
-		r.SetOutput(stream, p[:len(p)*3/4], total)
+		kept = kept[:len(kept)*3/4]
 	}
 }
 

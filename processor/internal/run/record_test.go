@@ -40,52 +40,43 @@ func printed(r *rand.Rand, n int) []byte {
 	return p
 }
 
-func TestFitKeepsRecordsUnderTheLimit(t *testing.T) {
+// Promises 10: the record of an end is small whatever the process printed, and EVT keeps room for it.
+func TestEndRecordsAreSmall(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 10 {
-		limit := int64(64<<10 + r.IntN(256<<10))
-		out, err := printed(r, r.IntN(150<<10)), printed(r, r.IntN(150<<10))
+	for range 100 {
+		all := map[schemas.Stream][]byte{schemas.Stdout: printed(r, r.IntN(8<<10)), schemas.Stderr: printed(r, r.IntN(8<<10))}
 		more := int64(r.IntN(3)) * 1000
-		res := &schemas.Result{
-			Process: strings.Repeat("p", 26), Thread: strings.Repeat("t", 128), Command: strings.Repeat("\x01", schemas.MaxPathBytes),
-			Args: []string{strings.Repeat("\x02", 3000)}, Error: schemas.Errorf(schemas.CodeLost, "%s", strings.Repeat("<", 1000)),
+		res := &schemas.Result{Process: strings.Repeat("p", 26), Thread: strings.Repeat("t", 128), Command: "true"}
+		for _, s := range schemas.Streams() {
+			setOutput(res, s, all[s], int64(len(all[s]))+more)
 		}
-		res.SetOutput(schemas.Stdout, out, int64(len(out))+more)
-		res.SetOutput(schemas.Stderr, err, int64(len(err)))
-		fit(res, limit)
 		p := (&publisher.Publisher{Worker: strings.Repeat("w", 128)})
 		body, jerr := json.Marshal(p.Event(schemas.TypeProcessExited, strings.Repeat("x", 128), res.Thread, "s", res.Process, res))
-		if jerr != nil || int64(len(body)) > limit {
+		if limit := 2*schemas.MaxRecordOutput + 2<<10; jerr != nil || len(body) > limit {
 			t.Fatalf("record of %d bytes, error %v; want at most %d", len(body), jerr, limit)
 		}
-		for _, s := range []struct {
-			of        schemas.Stream
-			all       []byte
-			total     int64
-			gotTotal  int64
-			truncated bool
-		}{
-			{schemas.Stdout, out, int64(len(out)) + more, res.StdoutBytes, res.StdoutTruncated},
-			{schemas.Stderr, err, int64(len(err)), res.StderrBytes, res.StderrTruncated},
-		} {
-			kept, derr := res.Output(s.of)
-			if derr != nil || !strings.HasPrefix(string(s.all), string(kept)) {
-				t.Fatalf("%s in the result is not the beginning of the output, error %v", s.of, derr)
+		for _, s := range schemas.Streams() {
+			kept, derr := res.Output(s)
+			if derr != nil || !strings.HasPrefix(string(all[s]), string(kept)) || (len(kept) < schemas.MaxRecordOutput/8 && len(kept) < len(all[s])-3) {
+				t.Fatalf("%s: %d bytes kept of %d, error %v; want the beginning of the output", s, len(kept), len(all[s]), derr)
 			}
-			if s.gotTotal != s.total || s.truncated != (int64(len(kept)) < s.total) {
-				t.Fatalf("%s: total %d, truncated %v, with %d kept; want total %d", s.of, s.gotTotal, s.truncated, len(kept), s.total)
+			total, truncated := res.StdoutBytes, res.StdoutTruncated
+			if s == schemas.Stderr {
+				total, truncated = res.StderrBytes, res.StderrTruncated
 			}
-			if utf8.Valid(s.all) && !utf8.Valid(kept) {
-				t.Fatalf("%s was cut inside a character, want whole characters", s.of)
+			if want := int64(len(all[s])) + more; total != want || truncated != (int64(len(kept)) < want) {
+				t.Fatalf("%s: total %d, truncated %v, with %d kept; want total %d", s, total, truncated, len(kept), want)
+			}
+			if utf8.Valid(all[s]) && !utf8.Valid(kept) {
+				t.Fatalf("%s was cut inside a character, want whole characters", s)
 			}
 		}
 	}
 }
 
-func TestFitKeepsOutputThatFits(t *testing.T) {
+func TestOutputThatFitsIsInTheRecord(t *testing.T) {
 	res := &schemas.Result{}
-	res.SetOutput(schemas.Stdout, []byte("hello"), 5)
-	fit(res, 64<<10)
+	setOutput(res, schemas.Stdout, []byte("hello"), 5)
 	if res.Stdout != "hello" || res.StdoutTruncated {
 		t.Fatalf("stdout = %q, truncated %v; want %q and false", res.Stdout, res.StdoutTruncated, "hello")
 	}

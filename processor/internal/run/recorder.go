@@ -74,10 +74,11 @@ func (rec *recorder) recordStart(run *Run, proc sandbox.Process, sandboxID strin
 	return func(context.Context) (uint64, error) { return 0, err }
 }
 
-// reportGap reports output that is missing from the log, if any is.
-func (rec *recorder) reportGap(run *Run, stream schemas.Stream, from, to int64, reason string) {
+// reportGap reports output that is missing from the log, if any is, in the result too.
+func (rec *recorder) reportGap(run *Run, result *schemas.Result, stream schemas.Stream, from, to int64, reason string) {
 	if from < to {
 		gap := schemas.LogGap{Stream: stream, From: from, To: to, Reason: reason}
+		result.Gaps = append(result.Gaps, gap)
 		rec.publisher.Publish(rec.background.Context(), rec.event(run, schemas.TypeLogGap, gap))
 	}
 }
@@ -103,6 +104,8 @@ func (rec *recorder) recordEnd(run *Run, ev *schemas.Event, result *schemas.Resu
 		case errors.Is(err, schemas.ErrConflict):
 			last, readErr := rec.last(run)
 			switch {
+			case errors.Is(readErr, schemas.ErrNotFound):
+				run.seq = 0 // its earlier records have expired: its end begins them anew
 			case readErr != nil:
 				return err
 			case last.Type.Terminal():

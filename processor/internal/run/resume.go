@@ -19,6 +19,14 @@ func (rs *Runs) Resume(ctx context.Context, t *session.Thread, sb sandbox.Attach
 		return nil, err
 	}
 	if f.unknown {
+		if h.Ended {
+			return discard, nil
+		}
+		// Its records have expired. They begin anew with its end, which fails if this read was of a replica that lags behind.
+		expired := rs.recorder.event(&Run{thread: t, process: h.ID}, schemas.TypeProcessStarted, schemas.Started{Epoch: t.Session.Epoch})
+		if _, err := rs.RecordLost(ctx, expired); err != nil {
+			return nil, schemas.Errorf(schemas.CodeUnavailable, "record the end of process %s, whose records have expired: %w", h.ID, err)
+		}
 		return discard, nil
 	}
 	f.ended, f.foreign = last.Type.Terminal(), last.Source != rs.publisher.Worker || epochOf(last) >= t.Session.Epoch

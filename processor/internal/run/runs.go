@@ -71,11 +71,10 @@ type Config struct {
 
 	Records    Records
 	History    History
-	OpenOutput func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64)) Output
+	OpenOutput func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64), dropped func(stream schemas.Stream, from, to int64)) Output
 	Replay     func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error)
 	Policy     Policy // nil: everything is allowed
 
-	MaxRecord    int64
 	MaxProcesses int
 	MaxAttempts  int
 }
@@ -110,7 +109,7 @@ func New(cfg Config) *Runs {
 		publisher: cfg.Publisher, background: cfg.Background, sawSeq: rs.SawSeq,
 	}
 	rs.follower = &follower{
-		maxRecord: cfg.MaxRecord, openOutput: cfg.OpenOutput, replayLog: cfg.Replay,
+		openOutput: cfg.OpenOutput, replayLog: cfg.Replay,
 		publisher: cfg.Publisher, background: cfg.Background, recorder: rs.recorder,
 	}
 	return rs

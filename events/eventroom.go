@@ -1,0 +1,127 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Room in EVT, which drops nothing before its age. See docs/adr/0023.
+const (
+	// reservedShare of EVT is for the records of processes that have been accepted, half of it also for other events.
+	reservedShare = 8
+	// endBytes bounds what the end of a process needs beside its command, which the first record has too.
+	endBytes = 2*schemas.MaxRecordOutput + 8<<10
+	// messageBytes bounds what EVT stores of an event beside its subject and body.
+	messageBytes = 256
+	// roomCheck is the least time between two reads of the state of EVT.
+	roomCheck = time.Second
+)
+
+// eventRoom knows how full EVT is: by its state at the last read, and by what this connection has stored since. A process is
+// accepted only if EVT has room for its end, and for those of all processes that this connection has accepted.
+type eventRoom struct {
+	wake chan struct{} // a read of the state is due
+
+	mu       sync.Mutex
+	max      int64 // 0 for no bound
+	age      time.Duration
+	used     int64            // at the last read
+	since    int64            // stored since
+	promised map[string]int64 // by process: what its further records may need
+	sum      int64            // of promised
+}
+
+func newEventRoom() *eventRoom {
+	return &eventRoom{wake: make(chan struct{}, 1), promised: make(map[string]int64)}
+}
+
+// update notes the state of EVT. since is what this connection had stored when the read began.
+func (r *eventRoom) update(info *jetstream.StreamInfo, since int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.max, r.age, r.used = max(info.Config.MaxBytes, 0), info.Config.MaxAge, int64(info.State.Bytes)
+	r.since -= since
+}
+
+// admit counts an event that is about to be stored. Errors: limit_exceeded when the event would take the room of those that EVT
+// must be able to store.
+func (r *eventRoom) admit(ev *schemas.Event, m *nats.Msg, first bool) error {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	size := int64(len(m.Subject)+len(m.Data)) + messageBytes
+	key := processKey(ev)
+	var promise, reserved int64
+	switch {
+	case ev.Type == schemas.TypeProcessAccepted:
+		promise, reserved = 2*size+endBytes, r.max/reservedShare
+	case ev.Type == schemas.TypeProcessRejected && first: // of a process that was not accepted
+		reserved = r.max / reservedShare
+	case !ev.Type.OfProcess():
+		reserved = r.max / reservedShare / 2
+	}
+	if r.max > 0 && reserved > 0 && r.used+r.since+r.sum+size+promise+reserved > r.max {
+		return schemas.Errorf(schemas.CodeLimitExceeded, "the stream EVT holds %d of %d MiB, and the rest is for the ends of processes that run: wait until older records expire, after %s, or enlarge EVT by --event-bytes",
+			(r.used+r.since)>>20, r.max>>20, r.age)
+	}
+	r.since += size
+	if promise > 0 {
+		r.sum += promise - r.promised[key]
+		r.promised[key] = promise
+	}
+	return nil
+}
+
+// settle releases what was promised to a process that was not accepted, or whose end is on record.
+func (r *eventRoom) settle(ev *schemas.Event, err error) {
+	refused := ev.Type == schemas.TypeProcessAccepted && err != nil
+	ended := ev.Type.Terminal() && (err == nil || errors.Is(err, schemas.ErrConflict))
+	if !refused && !ended {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := processKey(ev)
+	r.sum -= r.promised[key]
+	delete(r.promised, key)
+}
+
+// reset forgets the processes of an earlier incarnation of the worker. Those that go on have room in the reserve.
+func (r *eventRoom) reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.promised)
+	r.sum = 0
+}
+
+func processKey(ev *schemas.Event) string { return ev.Tenant + "." + ev.Thread + "." + ev.Process }
+
+// watchRoom reads the state of EVT while this connection stores events, until ctx ends.
+func (c *Conn) watchRoom(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.room.wake:
+		}
+		c.room.mu.Lock()
+		since := c.room.since
+		c.room.mu.Unlock()
+		if s, err := c.js.Stream(ctx, c.names.evt); err == nil { // else the next read has it
+			c.room.update(s.CachedInfo(), since)
+		}
+		if sleep(ctx, roomCheck) != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package processor_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Promises 10: a process may run for longer than EVT keeps its records. Its end is on record and its callers get it, and a command
+// with its key gets it too.
+func TestEndAfterItsRecordsHaveExpired(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1")
+	e := sh("echo on; cat")
+	e.StdinOpen = true
+	cmd := command("k", e)
+	call := c.send(cmd)
+	c.output(processOf(cmd), "on")
+	c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
+
+	c.expire(processOf(cmd))
+	c.must(w.feed(processOf(cmd), 0, "", true))
+	r := c.end(call)
+	wantFields(t, r, schemas.Result{Reason: schemas.ReasonExited, Success: true, Stdout: "on\n"})
+	c.wantRecords(r.Process, schemas.TypeProcessExited)
+	wantFields(t, c.exec(cmd), schemas.Result{Stdout: "on\n", Timestamp: r.Timestamp})
+}
+
+// expire lets the records of a process of thread t expire.
+func (c *cell) expire(process string) {
+	c.t.Helper()
+	topology := events.Topology{Partitions: 1}.Fit(2 << 30)
+	short := topology
+	short.EventAge = 200 * time.Millisecond
+	c.must(c.conn.Ensure(c.ctx, short))
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_, err := c.conn.Last(c.ctx, schemas.DefaultTenant, "t", process)
+		if errors.Is(err, schemas.ErrNotFound) {
+			break
+		}
+		c.must(err)
+		<-tick.C
+	}
+	c.must(c.conn.Ensure(c.ctx, topology))
+}
+
+// Promises 10: a worker restarts, and a process of it runs whose records have expired. It is ended, and that is on record.
+func TestRestartEndsAProcessWhoseRecordsHaveExpired(t *testing.T) {
+	c := newCell(t)
+	dead := c.worker("w1", hasty)
+	cmd := command("k", sh("echo on; exec sleep 300"))
+	c.send(cmd)
+	c.output(processOf(cmd), "on")
+	c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
+	dead.crash()
+	c.expire(processOf(cmd))
+	c.again(dead)
+	c.wantRecords(processOf(cmd), schemas.TypeProcessLost)
+	last, err := c.conn.Last(c.ctx, schemas.DefaultTenant, "t", processOf(cmd))
+	c.must(err)
+	wantFields(t, c.result(last), schemas.Result{Reason: schemas.ReasonLost, StdoutBytes: 3, Error: coded(schemas.CodeLost)})
+}
+
+// Promises 10: what a process prints does not fill EVT.
+func TestRecordsOfLongOutputAreSmall(t *testing.T) {
+	c := newCell(t)
+	c.worker("w1")
+	r := c.exec(command("k", sh("yes | head -c 2000000; yes err | head -c 2000000 >&2")))
+	last, err := c.conn.Last(c.ctx, schemas.DefaultTenant, "t", r.Process)
+	c.must(err)
+	if limit := 2*schemas.MaxRecordOutput + 2<<10; len(last.Data) > limit {
+		t.Errorf("the record of the end has %d bytes, want at most %d", len(last.Data), limit)
+	}
+	equal(t, "bytes of stdout", r.StdoutBytes, 2000000)
+	equal(t, "stdout truncated", r.StdoutTruncated, true)
+	if !strings.HasPrefix(r.Stdout, "y\ny\n") || !strings.HasPrefix(r.Stderr, "err\n") || r.Log == nil {
+		t.Errorf("stdout begins with %.10q, stderr with %.10q, range %+v: want the beginnings, and a range", r.Stdout, r.Stderr, r.Log)
+	}
+}
+
+// Promises 10: while EVT is nearly full, a command is refused with limit_exceeded and a queued one waits. Nothing that was recorded is
+// dropped for them.
+func TestCommandsAreRefusedWhileEventsAreNearlyFull(t *testing.T) {
+	c := newCell(t)
+	w := c.worker("w1")
+	topology := events.Topology{Partitions: 1}.Fit(2 << 30)
+	narrow := topology
+	narrow.EventBytes = 1 << 20
+	c.must(c.conn.Ensure(c.ctx, narrow))
+	first := command("k0", schemas.Exec{Command: "true"})
+	ran := 0
+	for r := c.exec(first); r.Error == nil; r = c.exec(command(fmt.Sprint("k", ran), schemas.Exec{Command: "true"})) {
+		if ran++; ran > 2000 {
+			t.Fatal("EVT takes records for ever")
+		}
+	}
+	refused := command("refused", schemas.Exec{Command: "true"})
+	wantFields(t, c.exec(refused), schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeLimitExceeded)})
+	wantFields(t, c.exec(first), schemas.Result{Success: true})
+	c.wantRecords(processOf(first), schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)
+	v, _ := w.deliver(refused, true, 1)
+	equal(t, "action", v.Action, schemas.ActionRetry)
+
+	c.must(c.conn.Ensure(c.ctx, topology))
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		v, answers := w.deliver(refused, true, 1)
+		if v.Action == schemas.ActionDone {
+			wantFields(t, c.terminal(answers), schemas.Result{Success: true})
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-c.ctx.Done():
+			t.Fatal("a queued command does not run although EVT has room again")
+		}
+	}
+}
