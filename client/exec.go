@@ -96,7 +96,7 @@ func (c *Client) exec(ctx context.Context, cmd *schemas.Command, stdin io.Reader
 	}
 	var result *schemas.Result
 	if err = x.send(ctx, stdin); err == nil {
-		result, err = x.end(ctx)
+		result, err = x.end(ctx, func(*schemas.Error) {})
 	}
 	x.Close()
 	if err != nil {

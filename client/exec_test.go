@@ -53,12 +53,28 @@ func TestExecReturnsResultsAndErrors(t *testing.T) {
 		"another command with the key":  {keyed, schemas.CodeConflict},
 		"a command of 10 MiB":           {client.Request{Thread: "t", Command: "true", Args: []string{large}}, schemas.CodeTooLarge},
 		"another provider in a session": {client.Request{Thread: "t", Command: "true", Provider: "docker"}, schemas.CodeConflict},
-		"a provider that is not allowed": {
-			client.Request{Thread: "new", Command: "true", Provider: "docker"}, schemas.CodePermissionDenied,
-		},
 	} {
 		d.wantCode(name, errorOf(d.Exec(d.ctx, k.req)), k.code)
 	}
+}
+
+// Promises 3: the client of a command that no live worker serves is told what is missing, and the command waits.
+func TestClientIsToldWhatIsMissing(t *testing.T) {
+	d := newCaller(t, "w1")
+	x, err := d.ExecStream(d.ctx, client.Request{Thread: "new", Command: "true", Provider: "docker"})
+	d.must(err)
+	defer x.Close()
+	d.equal("queued", x.Queued(), true)
+	for e, err := range x.Events(d.ctx) {
+		d.must(err)
+		if e.Waiting == nil {
+			t.Fatalf("event = %+v, want what is missing", e)
+		}
+		d.wantCode("what is missing", e.Waiting, schemas.CodePermissionDenied)
+		d.equal("the message names the provider", strings.Contains(e.Waiting.Message, "docker"), true)
+		break
+	}
+	d.equal("queued", x.Queued(), true)
 }
 
 func TestExecReadsLargeOutputFromTheLog(t *testing.T) {

@@ -15,8 +15,10 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// ExecEvent is output of a command, or its end.
+// ExecEvent is output of a command, its end, or what it waits for.
 type ExecEvent struct {
+	// Waiting is what no live worker has, for a command that waits in the queue; nil in all other events.
+	Waiting *schemas.Error
 	// Chunk is a piece of output; nil in the last event. Logs continues after its Seq.
 	Chunk *schemas.Chunk
 	// Result is set in the last event.
@@ -111,12 +113,20 @@ func (x *Execution) Close() {
 	x.call.Close()
 }
 
-// end waits for the end of the process.
-func (x *Execution) end(ctx context.Context) (*schemas.Result, error) {
+// end waits for the end of the process. It calls waiting with what no live worker has.
+func (x *Execution) end(ctx context.Context, waiting func(*schemas.Error)) (*schemas.Result, error) {
 	for {
 		ev, err := x.call.Next(ctx)
 		if err != nil {
 			return nil, err
+		}
+		if ev.Type == schemas.TypeCommandWaiting {
+			var why schemas.Error
+			if err := ev.Decode(&why); err != nil {
+				return nil, err
+			}
+			waiting(&why)
+			continue
 		}
 		x.queued.Store(false)
 		if ev.Type.Terminal() {
@@ -144,7 +154,7 @@ const liveDepth = 16
 func (x *Execution) yieldAll(ctx context.Context, yield func(ExecEvent) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	followCtx, stopFollowing := context.WithCancel(ctx)
-	chunks, ended := make(chan schemas.Chunk, liveDepth), make(chan struct{})
+	chunks, ended, waits := make(chan schemas.Chunk, liveDepth), make(chan struct{}), make(chan *schemas.Error)
 	var result *schemas.Result
 	var followErr, endErr error // set before chunks and ended are closed
 	go func() {
@@ -153,7 +163,12 @@ func (x *Execution) yieldAll(ctx context.Context, yield func(ExecEvent) bool) er
 	}()
 	go func() {
 		defer close(ended)
-		result, endErr = x.end(ctx)
+		result, endErr = x.end(ctx, func(why *schemas.Error) {
+			select {
+			case waits <- why:
+			case <-ctx.Done():
+			}
+		})
 	}()
 	defer func() {
 		cancel()
@@ -178,6 +193,10 @@ func (x *Execution) yieldAll(ctx context.Context, yield func(ExecEvent) bool) er
 	}
 	for {
 		select {
+		case why := <-waits:
+			if !yield(ExecEvent{Waiting: why}) {
+				return errBreak
+			}
 		case k, ok := <-chunks:
 			if !ok {
 				return followErr

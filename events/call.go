@@ -171,9 +171,9 @@ func (k *Call) runsAfter(ev *schemas.Event) bool {
 	}
 }
 
-// note takes an answer from the inbox. A rejection does not say whose process has this id.
+// note takes an answer from the inbox. A rejection does not say whose process has this id, and a command that waits has no process.
 func (k *Call) note(ev *schemas.Event) {
-	if ev.Type != schemas.TypeProcessRejected {
+	if ev.Type != schemas.TypeProcessRejected && ev.Type != schemas.TypeCommandWaiting {
 		k.owned.Store(true)
 	}
 }
@@ -226,7 +226,8 @@ func (k *Call) Close() {
 	}
 }
 
-// Next returns the next event of the process: its acceptance, then its end, which is the last one. It may return an event twice.
+// Next returns the next event of the process: its acceptance, then its end, which is the last one. A queued command that no live worker
+// serves has the event command.waiting before. Next may return an event twice.
 // Errors: ctx's, unavailable, conflict when the key belongs to another command.
 func (k *Call) Next(ctx context.Context) (*schemas.Event, error) {
 	if ev := k.first; ev != nil {
@@ -263,7 +264,7 @@ func (k *Call) Next(ctx context.Context) (*schemas.Event, error) {
 }
 
 func (k *Call) deliver(ev *schemas.Event) (*schemas.Event, error) {
-	k.queued.Store(false)
+	k.queued.Store(ev.Type == schemas.TypeCommandWaiting)
 	return ev, nil
 }
 
@@ -368,7 +369,8 @@ func (k *Call) watchNext(ctx context.Context) (*schemas.Event, error) {
 	}
 }
 
-// inboxDepth is how many undelivered answers one call may have. A command has two, and a third when it was forwarded.
+// inboxDepth is how many undelivered answers one call may have. A command has two, a third when it was forwarded, and one each time
+// that what it waits for changes.
 const inboxDepth = 16
 
 // inbox receives the answers to all calls of a connection on one wildcard subscription. A subscription per call would change the

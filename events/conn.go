@@ -59,6 +59,7 @@ type Conn struct {
 	openMu      sync.Mutex
 	buckets     map[string]jetstream.KeyValue
 	dispatchers map[int]jetstream.Consumer // created by Ensure, not yet used by a Listener
+	cmd         jetstream.Stream           // nil until it is needed
 }
 
 // Caller returns what a caller uses: it sends commands, controls processes, and reads.

@@ -12,39 +12,6 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// dispatch handles a durable command.
-func (l *Listener) dispatch(ctx context.Context, m jetstream.Msg) {
-	d := l.decode(m.Subject(), m.Data(), m.Headers())
-	d.Durable = true
-	d.Attempt = 1
-	if meta, err := m.Metadata(); err == nil {
-		d.Attempt, d.Sent = int(min(meta.NumDelivered, 1<<20)), meta.Timestamp
-	}
-	handler, handlerCtx := l.target()
-	v := handler.HandleCommand(handlerCtx, d)
-	if v.Action == schemas.ActionForward {
-		v = l.forward(ctx, v.To, d, m.Data())
-	}
-	// A lost ack leads to another delivery, which the process's record answers.
-	switch v.Action {
-	case schemas.ActionRetry:
-		_ = m.NakWithDelay(retryDelay)
-	case schemas.ActionDead:
-		reason := v.Reason
-		if reason == nil {
-			reason = schemas.Errorf(schemas.CodeInternal, "the worker gave no reason")
-		}
-		reason = shorten(reason)
-		if err := l.deadLetter(handlerCtx, d, m, reason); err != nil {
-			_ = m.NakWithDelay(retryDelay)
-			return
-		}
-		_ = m.TermWithReason(reason.Message)
-	default:
-		_ = m.Ack()
-	}
-}
-
 // decode decodes and validates a command. Its thread and op must be those of the subject, since permissions are given on subjects.
 func (l *Listener) decode(subject string, body []byte, header nats.Header) schemas.Delivery {
 	var d schemas.Delivery
@@ -83,7 +50,7 @@ func shorten(e *schemas.Error) *schemas.Error {
 }
 
 // deadLetter stores a command that can never be accepted, with the reason, before it is removed from CMD.
-func (l *Listener) deadLetter(ctx context.Context, d schemas.Delivery, m jetstream.Msg, reason *schemas.Error) error {
+func (l *Listener) deadLetter(ctx context.Context, d schemas.Delivery, body []byte, reason *schemas.Error) error {
 	c, thread, tenant := l.conn, d.Thread, d.Tenant
 	if !schemas.ValidID(thread) {
 		thread = noProcess
@@ -97,7 +64,7 @@ func (l *Listener) deadLetter(ctx context.Context, d schemas.Delivery, m jetstre
 		return err
 	}
 	_, err := c.js.PublishMsg(ctx, &nats.Msg{
-		Subject: c.subjects.DeadLetter(tenant, thread), Data: m.Data(),
+		Subject: c.subjects.DeadLetter(tenant, thread), Data: body,
 		Header: nats.Header{headerReason: {reason.Message}, headerInbox: {d.Inbox}},
 	})
 	if errors.Is(err, jetstream.ErrNoStreamResponse) {
@@ -131,8 +98,11 @@ func (l *Listener) handlePlace(m *nats.Msg) {
 	}
 	handler, ctx := l.target()
 	reply := handler.HandlePlace(ctx, tenant, *req)
-	if reply.Error == nil && reply.Worker != l.worker {
+	switch {
+	case reply.Error == nil && reply.Worker != l.worker:
 		reply = l.forwardPlace(ctx, tenant, *req, reply)
+	case reply.Error != nil && isDeclined(reply.Error):
+		reply = l.offerPlace(ctx, tenant, *req, reply)
 	}
 	l.replyPlace(m, reply)
 }

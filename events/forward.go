@@ -14,13 +14,15 @@ import (
 // forwardTimeout bounds the wait for the owner that a durable command is forwarded to.
 const forwardTimeout = 5 * time.Second
 
-// verdicts are the answers to a forwarded command.
-var verdicts = map[schemas.Action]string{schemas.ActionDone: "done", schemas.ActionRetry: "retry", schemas.ActionDead: "dead"}
+// verdicts are the answers to a forwarded command. An earlier version takes one that it does not know for retry.
+var verdicts = map[schemas.Action]string{
+	schemas.ActionDone: "done", schemas.ActionRetry: "retry", schemas.ActionDead: "dead", schemas.ActionFull: "full", schemas.ActionDecline: "decline",
+}
 
-// forward sends a durable command to the worker that owns its thread, and returns that worker's verdict. Without an answer the
-// command is delivered again, and its record answers if the owner accepted it.
-func (l *Listener) forward(ctx context.Context, to string, d schemas.Delivery, body []byte) schemas.Verdict {
-	retry := schemas.Verdict{Action: schemas.ActionRetry, To: to}
+// forward sends a durable command to another worker, and returns that worker's verdict. With an error the verdict is to retry: its
+// record answers the command if the worker accepted it.
+func (l *Listener) forward(ctx context.Context, to string, d schemas.Delivery, body []byte) (schemas.Verdict, error) {
+	v := schemas.Verdict{Action: schemas.ActionRetry, To: to}
 	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
 	reply, err := l.conn.nc.RequestMsgWithContext(ctx, &nats.Msg{
@@ -28,27 +30,31 @@ func (l *Listener) forward(ctx context.Context, to string, d schemas.Delivery, b
 		Header: nats.Header{headerInbox: {d.Inbox}, headerAttempt: {strconv.Itoa(d.Attempt)}, headerSent: {d.Sent.UTC().Format(time.RFC3339Nano)}},
 	})
 	if err != nil {
-		return retry
+		return v, err
 	}
-	switch reply.Header.Get(headerVerdict) {
-	case verdicts[schemas.ActionDone]:
-		return schemas.Verdict{Action: schemas.ActionDone}
-	case verdicts[schemas.ActionDead]:
-		v := schemas.Verdict{Action: schemas.ActionDead, Reason: &schemas.Error{}}
+	name := reply.Header.Get(headerVerdict)
+	for action, known := range verdicts {
+		if name == known {
+			v.Action = action
+		}
+	}
+	if (v.Action == schemas.ActionDead || v.Action == schemas.ActionDecline) && len(reply.Data) > 0 {
+		v.Reason = new(schemas.Error)
 		if json.Unmarshal(reply.Data, v.Reason) != nil {
 			v.Reason = nil
 		}
-		return v
-	default:
-		return retry
 	}
+	return v, nil
 }
 
 // handleForward handles what another worker passes on because this one owns the thread by KV.
 func (l *Listener) handleForward(m *nats.Msg) {
 	tenant, _, op, _ := l.conn.subjects.ParseCommand(m.Subject)
-	if op == placeVerb {
+	switch op {
+	case placeVerb:
 		l.handleForwardedPlace(m, tenant)
+		return
+	case roomVerb: // its own report
 		return
 	}
 	d := l.decode(m.Subject, m.Data, m.Header)
@@ -59,7 +65,11 @@ func (l *Listener) handleForward(m *nats.Msg) {
 	}
 	d.Sent, _ = time.Parse(time.RFC3339Nano, m.Header.Get(headerSent)) // without it the command counts as new
 	handler, ctx := l.target()
-	l.replyVerdict(d.Tenant, m, handler.HandleCommand(ctx, d))
+	v := handler.HandleCommand(ctx, d)
+	l.replyVerdict(d.Tenant, m, v)
+	if v.Action == schemas.ActionFull {
+		l.owe()
+	}
 }
 
 // replyVerdict answers a forwarded command. If the answer is lost, the command is delivered again, and its record answers.
@@ -68,11 +78,7 @@ func (l *Listener) replyVerdict(tenant string, m *nats.Msg, v schemas.Verdict) {
 	if !ok { // another worker owns the thread by now: the next delivery finds it
 		name = verdicts[schemas.ActionRetry]
 	}
-	var body []byte
-	if v.Reason != nil {
-		body, _ = json.Marshal(shorten(v.Reason)) // it holds only strings
-	}
-	l.respond(tenant, m, nats.Header{headerVerdict: {name}}, body)
+	l.respond(tenant, m, nats.Header{headerVerdict: {name}}, encodeVerdict(v))
 }
 
 // forwardPlace passes a request to take a thread on to the thread's owner, and returns the owner's reply, or found when the owner

@@ -3,10 +3,8 @@ package events
 import (
 	"context"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -26,18 +24,16 @@ type Handler interface {
 	HandleSession(ctx context.Context, req schemas.SessionControl, done func(schemas.SessionReply))
 	// HandlePlace takes a thread, or returns its owner.
 	HandlePlace(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply
+	// Room returns how many more commands the worker has room for now. It calls Listener.Freed each time that there is more.
+	Room() int
 }
 
-// Settings of the durable path.
+// Settings of a listener.
 const (
-	pinTTL       = time.Second      // after it, another worker is pinned: the queue waits so long for a worker that was killed
-	ackWait      = 10 * time.Second // after it, a command of a dead worker is delivered again
-	retryDelay   = 500 * time.Millisecond
-	dispatchName = "dispatch-"
-	pinGroup     = "workers"
-	placeVerb    = "place"
-	maxPlaces    = 1024 // concurrent placements in one worker: each is a goroutine that waits for KV or for a sandbox
-	maxForwards  = 1024 // the same for what other workers pass on: a command for each partition, and placements
+	placeVerb   = "place"
+	roomVerb    = "room"
+	maxPlaces   = 1024 // concurrent placements in one worker: each is a goroutine that waits for KV or for a sandbox
+	maxForwards = 1024 // the same for what other workers pass on: commands and placements
 )
 
 // Listener receives the commands of a worker: those of the durable stream, those that callers send to the threads it is subscribed
@@ -50,6 +46,10 @@ type Listener struct {
 	conn    *Conn
 	worker  string
 	refused atomic.Uint64
+	wanted  atomic.Bool // a command waits for room in this worker
+	owing   atomic.Bool // another worker waits for a report of room
+
+	dispatcher *dispatcher // set by Run
 
 	mu      sync.Mutex
 	handler Handler
@@ -78,6 +78,7 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 	}
 
 	group, ctx := errgroup.WithContext(ctx)
+	l.dispatcher = newDispatcher(ctx, l)
 	places, forwards := make(gate, maxPlaces), make(gate, maxForwards)
 	place, err := l.conn.nc.QueueSubscribe(l.conn.subjects.AnyAPI(placeVerb), "workers", func(m *nats.Msg) {
 		if !places.enter(func() { l.handlePlace(m) }) {
@@ -101,6 +102,11 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 	}
 	defer forwards.close()
 	defer func() { _ = forward.Drain() }() // a dropped command would keep its sender waiting
+	room, err := l.conn.nc.Subscribe(l.conn.subjects.Room("*"), l.handleRoom)
+	if err != nil {
+		return wrap(err, "subscribe to reports of room")
+	}
+	defer func() { _ = room.Unsubscribe() }()
 	consumers, err := l.consumeAll(ctx)
 	if err == nil {
 		err = l.conn.Flush(ctx)
@@ -110,9 +116,12 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 		return err
 	}
 	ready()
-	for p, cc := range consumers {
-		group.Go(func() error { return l.keepConsuming(ctx, p, cc) })
+	l.owe() // commands may wait for room in a new worker
+	for n, cc := range consumers {
+		group.Go(func() error { return l.dispatcher.partitions[n].keepConsuming(ctx, cc) })
 	}
+	group.Go(func() error { return l.dispatcher.run(ctx) })
+	defer l.dispatcher.close(ctx)
 	return group.Wait()
 }
 
@@ -187,59 +196,14 @@ func (l *Listener) Unsubscribe(tenant, thread string) {
 
 // consumeAll starts to consume every partition. The consumers returned with an error have to be drained as well.
 func (l *Listener) consumeAll(ctx context.Context) ([]jetstream.ConsumeContext, error) {
-	all := make([]jetstream.ConsumeContext, l.conn.topology.Partitions)
+	all := make([]jetstream.ConsumeContext, len(l.dispatcher.partitions))
 	var group errgroup.Group
-	for p := range all {
+	for n, p := range l.dispatcher.partitions {
 		group.Go(func() (err error) {
-			all[p], err = l.consume(ctx, p)
+			all[n], err = p.consume(ctx)
 			return err
 		})
 	}
 	err := group.Wait()
 	return slices.DeleteFunc(all, func(c jetstream.ConsumeContext) bool { return c == nil }), err
-}
-
-// consume consumes one partition of CMD. A command is acked when it is accepted, so a long run blocks nothing.
-func (l *Listener) consume(ctx context.Context, partition int) (jetstream.ConsumeContext, error) {
-	operation := "consume commands of partition " + strconv.Itoa(partition)
-	cons, err := l.conn.dispatcher(ctx, partition)
-	if err != nil {
-		return nil, wrap(err, operation)
-	}
-	cc, err := cons.Consume(func(m jetstream.Msg) { l.dispatch(ctx, m) },
-		jetstream.PullPriorityGroup(pinGroup), jetstream.PullMaxMessages(1),
-		// The library retries after a missed heartbeat or a change of the leader.
-		jetstream.ConsumeErrHandler(func(jetstream.ConsumeContext, error) {}))
-	return cc, wrap(err, operation)
-}
-
-// keepConsuming consumes again when a consumer ends, such as one that was deleted or lost with the files of its stream.
-func (l *Listener) keepConsuming(ctx context.Context, partition int, cc jetstream.ConsumeContext) error {
-	for {
-		if cc != nil {
-			select {
-			case <-ctx.Done():
-				drainAll([]jetstream.ConsumeContext{cc})
-				return nil
-			case <-cc.Closed():
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(retryDelay):
-		}
-		cc, _ = l.consume(ctx, partition) // nil on an error: the next turn tries again
-	}
-}
-
-// drainAll stops consumers. A command that one has received is still handled, if only to be returned at once: otherwise it would
-// wait for ackWait.
-func drainAll(consumers []jetstream.ConsumeContext) {
-	for _, c := range consumers {
-		c.Drain()
-	}
-	for _, c := range consumers {
-		<-c.Closed()
-	}
 }

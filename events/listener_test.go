@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -28,6 +29,8 @@ type fakeWorker struct {
 	onCommand func(*fakeWorker, schemas.Delivery) schemas.Verdict
 	// onControl returns the outcome of a control message; nil returns success.
 	onControl func(schemas.Control) error
+	// room is what Room returns; nil for 1.
+	room *atomic.Int64
 
 	received chan schemas.Delivery
 }
@@ -60,6 +63,13 @@ func (w *fakeWorker) HandleSession(_ context.Context, _ schemas.SessionControl, 
 	done(schemas.SessionReply{})
 }
 
+func (w *fakeWorker) Room() int {
+	if w.room == nil {
+		return 1
+	}
+	return int(w.room.Load())
+}
+
 func (w *fakeWorker) HandlePlace(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply {
 	if w.onPlace != nil {
 		return w.onPlace(w, req.Thread)
@@ -73,7 +83,12 @@ func (w *fakeWorker) HandlePlace(ctx context.Context, tenant string, req schemas
 // startWorker starts a worker on a new connection; stop ends it.
 func startWorker(t *testing.T, n *node, id string, configure func(*fakeWorker)) (w *fakeWorker, stop func()) {
 	t.Helper()
-	c := n.connect()
+	return startWorkerOn(t, n.connect(), id, configure)
+}
+
+// startWorkerOn is startWorker on a connection.
+func startWorkerOn(t *testing.T, c *peer, id string, configure func(*fakeWorker)) (w *fakeWorker, stop func()) {
+	t.Helper()
 	w = &fakeWorker{id: id, conn: c, listener: c.NewListener(id), received: make(chan schemas.Delivery, 4096)}
 	if configure != nil {
 		configure(w)

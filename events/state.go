@@ -103,6 +103,20 @@ func (c *Conn) listWorkers(ctx context.Context) ([]schemas.WorkerInfo, error) {
 	return out, err
 }
 
+// liveLeases returns the ids of the workers whose lease has not expired.
+func (c *Conn) liveLeases(ctx context.Context) (map[string]bool, error) {
+	prefix := "$KV." + c.names.leases + "."
+	msgs, _, err := c.directGet(ctx, "KV_"+c.names.leases, directRequest{Seq: 1, NextBy: prefix + "*", Batch: documentBatch})
+	if err != nil {
+		return nil, wrap(err, "list leases")
+	}
+	live := make(map[string]bool, len(msgs))
+	for i := range msgs {
+		live[msgs[i].subject[len(prefix):]] = len(msgs[i].data) > 0 // a deleted key is empty
+	}
+	return live, nil
+}
+
 // storedTemplates returns the encoded templates by name.
 func (c *Conn) storedTemplates(ctx context.Context) (map[string][]byte, error) {
 	out := make(map[string][]byte)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -96,6 +97,10 @@ func namesOf(cell string) names {
 func (c *Conn) Ensure(ctx context.Context, t Topology) error {
 	t = t.withDefaults()
 	c.topology = t
+	// A server without the reset of a consumer would deliver nothing after a change of the dispatcher; see partition.
+	if version := c.nc.ConnectedServerVersion(); isBefore(version, 2, 14) {
+		return schemas.Errorf(schemas.CodeUnavailable, "NATS server %s has version %s: Sluice needs 2.14 or later", c.ServerURL(), version)
+	}
 	c.budget.set(t)
 	// Create first in an account without streams, else update first.
 	account, err := c.js.AccountInfo(ctx)
@@ -129,6 +134,15 @@ func (c *Conn) Ensure(ctx context.Context, t Topology) error {
 	return group.Wait()
 }
 
+// isBefore reports whether a version is earlier. One in another form is not.
+func isBefore(version string, major, minor int) bool {
+	var a, b int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &a, &b); n < 2 {
+		return false
+	}
+	return a < major || a == major && b < minor
+}
+
 // ensureDispatcher creates the consumer of one partition of CMD and keeps it for the Listener.
 func (c *Conn) ensureDispatcher(ctx context.Context, partition int) error {
 	cons, err := c.js.CreateOrUpdateConsumer(ctx, c.names.cmd, c.dispatcherConfig(partition))
@@ -153,12 +167,27 @@ func (c *Conn) dispatcher(ctx context.Context, partition int) (jetstream.Consume
 	return c.js.CreateOrUpdateConsumer(ctx, c.names.cmd, c.dispatcherConfig(partition))
 }
 
-// dispatcherConfig keeps the commands of a thread in order: one unacked command at a time, and one pinned worker.
+// commands returns the stream CMD. Errors: those of nats.go.
+func (c *Conn) commands(ctx context.Context) (jetstream.Stream, error) {
+	c.openMu.Lock()
+	defer c.openMu.Unlock()
+	if c.cmd == nil {
+		s, err := c.js.Stream(ctx, c.names.cmd)
+		if err != nil {
+			return nil, err
+		}
+		c.cmd = s
+	}
+	return c.cmd, nil
+}
+
+// dispatcherConfig has one worker at a time receive all commands of a partition; see dispatcher for their order. An unacked command
+// holds up no other one, so their number has no bound but that of CMD.
 func (c *Conn) dispatcherConfig(partition int) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable:       dispatchName + strconv.Itoa(partition),
 		FilterSubject: c.subjects.PartitionCommands(partition),
-		AckPolicy:     jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: 1, MaxDeliver: -1,
+		AckPolicy:     jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: -1, MaxDeliver: -1,
 		PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{pinGroup}, PinnedTTL: pinTTL,
 	}
 }

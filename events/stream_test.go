@@ -139,3 +139,9 @@ func TestConnectReturnsTheCause(t *testing.T) {
 		t.Errorf("the error cannot be encoded: %v", err)
 	}
 }
+
+func TestEarlierServersAreRefused(t *testing.T) {
+	for version, want := range map[string]bool{"2.13.9": true, "1.99.0": true, "2.14.0": false, "2.15.2": false, "3.0.1": false, "": false, "dev": false} {
+		testkit.Equal(t, version, isBefore(version, 2, 14), want)
+	}
+}

@@ -95,6 +95,11 @@ func (s Subjects) Forward(tenant, worker, thread, op string) string {
 // WorkerForwards is the subscription of a worker for what other workers pass on to it, for every tenant.
 func (s Subjects) WorkerForwards(worker string) string { return s.join("*", "fwd", worker, "*", "*") }
 
+// Room is the subject of a worker's report of room, to all workers.
+func (s Subjects) Room(worker string) string {
+	return s.Forward(noProcess, worker, noProcess, roomVerb)
+}
+
 // Control is the subject of a control message; see [Verb].
 func (s Subjects) Control(tenant, thread, process string, verb Verb) string {
 	return s.join(tenant, "ctl", thread, process, string(verb))
@@ -219,7 +224,7 @@ const (
 	headerInbox    = "Sluice-Inbox"   // the inbox for a command's events: JetStream uses the reply subject for its own ack
 	headerSent     = "Sluice-Sent"    // when CMD stored a forwarded command
 	headerAttempt  = "Sluice-Attempt" // how often a forwarded command was delivered, from 1
-	headerVerdict  = "Sluice-Verdict" // what the owner made of a forwarded command: done, retry or dead
+	headerVerdict  = "Sluice-Verdict" // what a worker made of a forwarded command: done, retry, dead, full or decline
 	headerType     = "Sluice-Type"    // the type of an event, so that a reader can skip it without decoding
 	headerWorker   = "Sluice-Worker"  // the worker that published an event
 	headerReason   = "Sluice-Reason"  // why a command is a dead letter

@@ -69,6 +69,11 @@ type Config struct {
 	Replay func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error)
 	// Answer sends an event to a caller's inbox.
 	Answer func(inbox string, ev *schemas.Event) error
+	// Alone says that the cell never has another worker: a command that this one cannot serve is rejected. Default: it waits for one
+	// that can.
+	Alone bool
+	// Freed is called each time that the worker has room for one more process. Default: nothing is called.
+	Freed func()
 	// LeaseHeld reports, by this machine's own clock, whether the worker's lease has not lapsed. Once false it stays false.
 	// Default: it is held until Fence.
 	LeaseHeld func() bool
@@ -101,9 +106,9 @@ type Config struct {
 	// StopGrace is the time between SIGTERM and SIGKILL when the worker shuts down, and at the end of a session whose template
 	// sets none. Default 10 s.
 	StopGrace time.Duration
-	// MaxAttempts is how often a durable command is delivered before it becomes a dead letter. A full worker declines it too, and
-	// so does one that finds the lease of the thread's owner not lapsed yet: the bound must outlast both. Default 2,400, which is
-	// 20 minutes at two deliveries a second.
+	// MaxAttempts is how often a durable command may fail to be accepted before it becomes a dead letter; to wait for room, or for a
+	// worker that serves it, is no failure. A worker that finds the lease of the thread's owner not lapsed yet fails: the bound must
+	// outlast that. Default 2,400, which is 20 minutes at two attempts a second.
 	MaxAttempts int
 	// SweepEvery is the interval between two searches for idle sessions and dead workers. Default 5 s.
 	SweepEvery time.Duration
@@ -133,6 +138,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.OrphansEvery == 0 {
 		c.OrphansEvery = time.Minute
+	}
+	if c.Freed == nil {
+		c.Freed = func() {}
 	}
 	if c.LeaseHeld == nil {
 		c.LeaseHeld = func() bool { return true }

@@ -199,13 +199,13 @@ func TestForwardedCommandWaitsForAFullOwner(t *testing.T) {
 func TestRefusedDurableCommandEndsOnRecord(t *testing.T) {
 	c, w := newRig(t)
 	message := &schemas.Command{SpecVersion: schemas.Version, Op: schemas.OpMessage, Thread: "m", Key: "agent", Message: &schemas.MessageRequest{Prompt: "hi"}}
-	provider, template, session := command("provider", sh(":")), command("template", sh(":")), command("session", sh(":"))
-	provider.Provider, template.Template, session.Session = "docker", "none", "gone"
+	image, session := command("image", sh(":")), command("session", sh(":"))
+	image.Provider, image.Image, session.Session = "local", "debian", "gone"
 	for _, k := range []struct {
 		cmd  *schemas.Command
 		code schemas.Code
 	}{
-		{provider, schemas.CodePermissionDenied}, {template, schemas.CodeNotFound},
+		{image, schemas.CodeInvalidArgument},
 		{session, schemas.CodeSessionExpired}, {message, schemas.CodeInvalidArgument},
 	} {
 		for attempt := range 2 { // the second time its record answers
@@ -278,12 +278,12 @@ func (w *watched) LeaseAlive(ctx context.Context, worker string) (bool, error) {
 func TestFinalRefusalFollowsARejectionThatMayPass(t *testing.T) {
 	c, w := newRig(t)
 	cmd := command("k", sh("true"))
-	cmd.Template = "none"
+	cmd.Session = "gone"
 	old := w.Publisher().Event(schemas.TypeProcessRejected, schemas.DefaultTenant, cmd.Thread, "", processOf(cmd), &schemas.Result{
 		Process: processOf(cmd), Thread: cmd.Thread, Reason: schemas.ReasonRejected, Fingerprint: cmd.Fingerprint(),
 		Error: schemas.Errorf(schemas.CodeUnavailable, "the store is away"),
 	})
 	c.must(errorOf(w.conn.Append(c.ctx, old, 0)))
-	w.wantAnswer(cmd, true, 1, schemas.ActionDone, schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeNotFound)})
+	w.wantAnswer(cmd, true, 1, schemas.ActionDone, schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeSessionExpired)})
 	c.wantRecords(processOf(cmd), schemas.TypeProcessRejected, schemas.TypeProcessRejected)
 }

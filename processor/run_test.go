@@ -139,7 +139,7 @@ func TestFullWorkerRefusesFastAndDeclinesDurableCommands(t *testing.T) {
 	w.wantAnswer(command("k2", sh(":")), false, 1, schemas.ActionDone, refused)
 	// A worker that is full for minutes must not make the waiting commands dead letters.
 	v, answers := w.deliver(command("k2", sh(":")), true, 500)
-	equal(t, "action", v.Action, schemas.ActionRetry)
+	wantFields(t, v, schemas.Verdict{Action: schemas.ActionFull, To: "w1"})
 	equal(t, "answers", len(answers), 0)
 	// A process that runs already takes no more room.
 	v, _ = w.deliver(running, false, 1)

@@ -83,13 +83,21 @@ func TestProviderMustBeOfferedAndFitTheSession(t *testing.T) {
 			cmd := command(fmt.Sprint("k", k.thread, k.provider, durable, k.code), sh(":"))
 			cmd.Thread, cmd.Provider = k.thread, k.provider
 			v, answers := w.deliver(cmd, durable, 1)
-			r := c.terminal(answers)
-			want := schemas.ActionDone
-			if durable && k.code == schemas.CodeUnavailable {
-				want = schemas.ActionDead // Promises 2: it may pass, so it is no record
+			if declined := k.code == schemas.CodeUnavailable || k.code == schemas.CodePermissionDenied; declined && durable {
+				// Promises 3: another worker may offer it.
+				wantFields(t, v, schemas.Verdict{Action: schemas.ActionDecline, Reason: coded(k.code)})
+				equal(t, "answers to a command that another worker may serve", len(answers), 0)
+				continue
+			} else if declined { // its caller queues it
+				r := c.terminal(answers)
+				if v.Action != schemas.ActionRetry || r.Error == nil || r.Error.Code != schemas.CodeUnavailable || r.Error.Details[schemas.DetailDeclined] == "" {
+					t.Errorf("provider %q: action %v, error %v; want one that declines", k.provider, v.Action, r.Error)
+				}
+				continue
 			}
-			if v.Action != want || (k.code == "") != r.Success || (k.code != "" && (r.Error == nil || r.Error.Code != k.code)) {
-				t.Errorf("provider %q, durable %v: action %v, success %v, error %v; want action %v and code %q", k.provider, durable, v.Action, r.Success, r.Error, want, k.code)
+			r := c.terminal(answers)
+			if v.Action != schemas.ActionDone || (k.code == "") != r.Success || (k.code != "" && (r.Error == nil || r.Error.Code != k.code)) {
+				t.Errorf("provider %q, durable %v: action %v, success %v, error %v; want code %q", k.provider, durable, v.Action, r.Success, r.Error, k.code)
 			}
 		}
 	}

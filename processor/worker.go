@@ -35,7 +35,7 @@ func New(cfg Config) (*Worker, error) {
 		Publisher: w.publisher, Background: w.background, Timeouts: cfg.timeouts,
 		Store: cfg.Sessions, Subscriptions: cfg.Subscriptions, LeaseAlive: cfg.Roster.LeaseAlive,
 		Template: cfg.template, Hooks: cfg.Hooks, Secrets: cfg.Secrets,
-		Providers: cfg.Providers, DefaultProvider: cfg.DefaultProvider, ImageProvider: cfg.ImageProvider, Image: cfg.Image,
+		Alone: cfg.Alone, Providers: cfg.Providers, DefaultProvider: cfg.DefaultProvider, ImageProvider: cfg.ImageProvider, Image: cfg.Image,
 		Limits: cfg.Limits, Workspaces: cfg.Workspaces, IdleTimeout: cfg.IdleTimeout, StopGrace: cfg.StopGrace,
 	})
 	conversations := conversation.New(w.sessions, w.publisher, w.background)
@@ -43,7 +43,7 @@ func New(cfg Config) (*Worker, error) {
 		Publisher: w.publisher, Background: w.background, Timeouts: cfg.timeouts, Sessions: w.sessions,
 		NewTurn: conversations.NewMessage,
 		Records: cfg.Records, History: cfg.History, OpenOutput: cfg.OpenOutput, Replay: cfg.Replay, Policy: cfg.Policy,
-		MaxProcesses: cfg.MaxProcesses, MaxAttempts: cfg.MaxAttempts,
+		MaxProcesses: cfg.MaxProcesses, MaxAttempts: cfg.MaxAttempts, Freed: cfg.Freed,
 	})
 	w.recovery = &recovery.Recovery{
 		Publisher: w.publisher, Background: w.background, Sessions: w.sessions, Runs: w.runs,
@@ -151,6 +151,9 @@ func (w *Worker) shutdown() {
 func (w *Worker) HandleCommand(ctx context.Context, d schemas.Delivery) schemas.Verdict {
 	return w.runs.HandleCommand(ctx, &d)
 }
+
+// Room returns how many more commands the worker has room for now.
+func (w *Worker) Room() int { return w.runs.Room() }
 
 // HandleControl signals a running process, kills it or writes to its standard input, and calls done, once, with the outcome.
 func (w *Worker) HandleControl(_ context.Context, ctl schemas.Control, done func(error)) {

@@ -72,6 +72,9 @@ func (c Code) Retryable() bool {
 // the command, so it stays queued.
 const DetailDeclined = "declined"
 
+// DeclinedUnserved is the value of DetailDeclined when the worker lacks what the command asks for: a provider or a template.
+const DeclinedUnserved = "unserved"
+
 // Codes lists every code.
 func Codes() []Code {
 	return []Code{

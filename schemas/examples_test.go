@@ -130,7 +130,7 @@ func dataOf(typ schemas.EventType) any {
 		return new(schemas.SyncReport)
 	case schemas.TypeLogGap:
 		return new(schemas.LogGap)
-	case schemas.TypeValidationFailed, schemas.TypeLimitExceeded:
+	case schemas.TypeValidationFailed, schemas.TypeLimitExceeded, schemas.TypeCommandWaiting:
 		return new(schemas.Error)
 	default:
 		return nil

@@ -46,9 +46,10 @@ func (d *Delivery) SetCommand(c *Command) {
 // Verdict says what to do with a delivery.
 type Verdict struct {
 	Action Action
-	// To is the worker to forward to, for ActionForward.
+	// To is the worker to forward to, for ActionForward. For ActionFull it is the worker that owns the thread, empty when no worker
+	// does.
 	To string
-	// Reason is why the command is a dead letter, for ActionDead.
+	// Reason is why the command is a dead letter, for ActionDead, or what the worker lacks, for ActionDecline.
 	Reason *Error
 }
 
@@ -61,4 +62,6 @@ const (
 	ActionRetry                 // deliver it again, later or to another worker
 	ActionForward               // send it to the thread's owner
 	ActionDead                  // no worker can ever accept it: store it as a dead letter
+	ActionFull                  // no room now: deliver it again when there is, or to another worker if no worker owns the thread
+	ActionDecline               // this worker cannot serve it and no worker owns the thread: offer it to others
 )

@@ -37,6 +37,7 @@ func figures() []figure {
 		{"exec.latency.tcp", 2.8, true, latency(overTCP)},
 		{"exec.rate.inprocess", 0.75, false, rate(inProcess)},
 		{"exec.rate.tcp", 0.55, false, rate(overTCP)},
+		{"queue.rate", 0.7, false, with((*bench).stage, queueRate)},
 		{"log.live.inprocess", 0.15, false, live(inProcess)},
 		{"log.live.tcp", 0.09, false, live(overTCP)},
 		{"log.durable", 0.4, false, durable(inProcess)},

@@ -175,7 +175,7 @@ func TestInvalidArgumentsAreRejected(t *testing.T) {
 		{"a reserved environment variable", schemas.CodeInvalidArgument, "SLUICE_", execArgs("--env", "SLUICE_PROCESS=x", "--", "true")},
 		{"an environment variable without a name", schemas.CodeInvalidArgument, "--env", execArgs("--env", "=x", "--", "true")},
 		{"an unknown retry", schemas.CodeInvalidArgument, "exec.retry", execArgs("--retry", "often", "--", "true")},
-		{"an unknown provider", schemas.CodePermissionDenied, "moon", []string{"exec", "--provider", "moon", "--thread", "t9", "--", "true"}},
+		{"an unknown provider", schemas.CodeInvalidArgument, "moon", []string{"exec", "--provider", "moon", "--thread", "t9", "--", "true"}},
 		{"a key that is too long", schemas.CodeInvalidArgument, "key", execArgs("--key", strings.Repeat("k", 300), "--", "true")},
 		{"logs of an unknown process", schemas.CodeNotFound, "nothere", []string{"logs", "nothere"}},
 		{"logs of an invalid id", schemas.CodeInvalidArgument, "process", []string{"logs", "a/b"}},

@@ -240,7 +240,7 @@ func (f *hostFinder) config() (hostConfig, error) {
 		Worker: worker, Begin: f.folder.begin, Provider: choice.Default, Allowed: append(choice.Allowed, node.Unisolated()...), Limits: f.own.limits, Image: f.own.image, Progress: f.notice,
 		RunFolder: run, Workspaces: f.folder.join("workspaces"), Log: zerolog.Nop(),
 		// A process that still runs when this host ends was left by its user: it ends at once.
-		Grace: time.Millisecond, Templates: f.templates, Getenv: f.Getenv,
+		Alone: true, Grace: time.Millisecond, Templates: f.templates, Getenv: f.Getenv,
 	}}, nil
 }
 

@@ -91,8 +91,9 @@ func (g *globals) checkProvider(ctx context.Context, req *client.Request) error 
 	if req.Image != "" && (req.Provider == "" || req.Provider == schemas.ProviderAuto) {
 		req.Provider = node.ImageProvider()
 	}
-	if g.nats != "" {
-		return nil
+	// With an unknown name it would wait for a worker that has such a provider.
+	if err := node.CheckName(req.Provider); err != nil || g.nats != "" {
+		return err
 	}
 	if a, ok := (&dataFolder{path: g.data}).readAddress(); ok && a.URL != "" {
 		return nil // a server is running: its worker decides

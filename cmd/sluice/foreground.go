@@ -76,6 +76,7 @@ func (p *foreground) watch(ctx context.Context, c *connection, interrupts *inter
 		}
 	})
 	out := &output{json: p.json, streams: [2]stream{{name: schemas.Stdout, to: p.stdout}, {name: schemas.Stderr, to: p.Stderr}}}
+	waiting := ""
 	for e, err := range x.Events(ctx) {
 		switch {
 		case err != nil:
@@ -83,6 +84,11 @@ func (p *foreground) watch(ctx context.Context, c *connection, interrupts *inter
 				p.notice(c.leaving(x.Process()))
 			}
 			return 0, err
+		case e.Waiting != nil:
+			if e.Waiting.Message != waiting {
+				waiting = e.Waiting.Message
+				p.notice(waiting)
+			}
 		case e.Result != nil:
 			return p.finish(e.Result, out)
 		case out.write(e.Chunk):

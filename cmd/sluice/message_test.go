@@ -89,7 +89,9 @@ func TestInvalidMessageIsRejected(t *testing.T) {
 	c.message("echo-agent", "--timeout", "-1s", "hi").wantError(t, schemas.CodeInvalidArgument, "timeout")
 	c.message("echo-agent", "--session", "other", "hi").wantError(t, schemas.CodeSessionExpired, "t1")
 	c.message("holder", "hi").wantError(t, schemas.CodeConflict, "holder", "echo-agent")
-	c.run("message", "--thread", "t2", "--template", "none", "hi").wantError(t, schemas.CodeNotFound, `"none"`)
+	waiting := c.spawn("message", "--thread", "t2", "--template", "none", "hi") // another worker may have the template
+	waiting.awaitStderr(`unknown template "none"`)
+	waiting.kill()
 	c.run("message", "--thread", "a.b", "hi").wantError(t, schemas.CodeInvalidArgument, "a.b")
 	c.run("message", "--thread", "t3", "hi").wantError(t, schemas.CodeInvalidArgument, "t3", "no agent", "sluice template list")
 	c.run("message", "--thread", "t3", "--json", "hi").check(t).exits(schemas.ExitSluiceFailed).printsPart(`"code": "invalid_argument"`)

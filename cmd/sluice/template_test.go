@@ -106,7 +106,11 @@ func TestUpReloadsTemplatesAndServesMetrics(t *testing.T) {
 	up.signal(syscall.SIGHUP)
 	up.awaitStderr(`"file":"` + file + `","line":2,"field":"nettwork"`)
 	up.awaitStderr("templates not reloaded")
-	c.run("exec", "--thread", "c", "--template", "third", "--", "true").wantError(t, schemas.CodeNotFound, "third")
+	// Promises 3: a command that no live worker serves waits, and its user is told why.
+	waiting := c.spawn("exec", "--thread", "waiting", "--template", "third", "--", "true")
+	waiting.awaitStderr(`no live worker can run the command, which waits in the queue: unknown template "third"`)
+	waiting.signal(syscall.SIGINT)
+	waiting.signal(syscall.SIGINT)
 	c.run("exec", "--thread", "c", "--template", "second", "--", "false").check(t).exits(1)
 
 	body := scrape(t, metrics)

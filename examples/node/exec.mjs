@@ -34,7 +34,10 @@ const tail = nc.subscribe(subject("tail", thread, proc, "*"), { callback: (_, m)
 let event = await send();
 // A rejection with details.declined is a late answer to rpc: the command is queued by then.
 const ended = (e) => ["process.exited", "process.lost", "process.rejected"].includes(e?.type) && !e.data.error?.details?.declined;
-while (!ended(event)) event = parse(await events.next());
+while (!ended(event)) {
+  if (event?.type === "command.waiting") console.error(`sluice: ${event.data.message}`); // it is queued, and no worker can run it yet
+  event = parse(await events.next());
+}
 const result = event.data;
 tail.unsubscribe();
 
@@ -62,10 +65,11 @@ async function send() {
   await jetstream(nc).publish(subject("cmd", thread, what.op), body, { headers: h });
 }
 
-/** Requests a worker for the thread. Returns false if there is none. */
+/** Requests a worker for the thread. Returns false if none takes it now. */
 async function place() {
   try {
     const reply = (await nc.request(subject("api", "place"), JSON.stringify({ thread, provider, template }), { timeout: 10_000 })).json();
+    if (reply.error?.details?.declined) return false; // another worker may take it
     if (reply.error) throw new Error(`${reply.error.message} (${reply.error.code})`);
     return true;
   } catch (err) {

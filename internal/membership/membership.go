@@ -39,6 +39,7 @@ func Join(ctx context.Context, conn *events.Conn, cfg processor.Config, begin fu
 	}
 	cfg.Incarnation, cfg.LeaseHeld, cfg.Subscriptions = incarnation.ID, incarnation.Lease.Holds, incarnation.Listener
 	cfg.Records, cfg.Sessions, cfg.Roster, cfg.History = w.Records, w.Sessions, w.Roster, history{w.Records, w.Logs}
+	cfg.Freed = incarnation.Listener.Freed
 	cfg.Answer = w.Answer
 	cfg.OpenOutput = func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64), dropped func(stream schemas.Stream, from, to int64)) processor.Output {
 		return w.Logs.Resume(p, after, stored, dropped)

@@ -48,6 +48,8 @@ type Config struct {
 	// Processes, Grace and Idle are processor.Config's MaxProcesses, StopGrace and IdleTimeout, with its defaults.
 	Processes   int
 	Grace, Idle time.Duration
+	// Alone is processor.Config's.
+	Alone bool
 	// PrivateHooks lets HTTP hooks reach loopback and private addresses. Default: only public addresses, and only by HTTPS.
 	PrivateHooks bool
 	// Hooks are further Go hooks by name. Default: only the built-in hooks.
@@ -175,7 +177,7 @@ func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Pro
 		Worker: n.cfg.Worker, Templates: n.templates, Policy: n.observer.Policy(policy.New()), Hooks: n.hooks, Secrets: secrets,
 		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
 		ImageProvider: imageProvider(providers), Image: n.cfg.Image, Limits: n.cfg.Limits,
-		MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, Log: n.cfg.Log,
+		Alone: n.cfg.Alone, MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, Log: n.cfg.Log,
 	}, n.cfg.Begin, func(c *processor.Config) {
 		c.Records, c.Roster = n.observer.Records(c.Records), roster{c.Roster, n.templates}
 	})

@@ -95,6 +95,15 @@ func row(name string) (provider, error) {
 	return provider{}, schemas.Errorf(schemas.CodeInvalidArgument, "unknown provider %q: use %s", name, oneOf(rowNames()))
 }
 
+// CheckName checks the name of a provider; auto and an empty name are the worker's choice. Errors: invalid_argument.
+func CheckName(name string) error {
+	if name == "" || name == schemas.ProviderAuto {
+		return nil
+	}
+	_, err := row(name)
+	return err
+}
+
 // Choice is which providers a worker offers.
 type Choice struct {
 	// Default is for commands that name no provider. Empty: such commands are refused.

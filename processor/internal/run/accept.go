@@ -27,15 +27,19 @@ func (rs *Runs) HandleCommand(ctx context.Context, d *schemas.Delivery) schemas.
 // facts are what decide knows of a command.
 type facts struct {
 	admission
-	thread *session.Thread
-	owner  string
-	run    *Run           // the running process of the same id
-	why    *schemas.Error // why it cannot run here
+	thread   *session.Thread
+	owner    string
+	run      *Run           // the running process of the same id
+	why      *schemas.Error // why it cannot run here
+	reserved bool           // a place is reserved for it
 }
 
 // decide is HandleCommand for a caller that holds the key of the command.
 func (rs *Runs) decide(ctx context.Context, d *schemas.Delivery) schemas.Verdict {
 	f := rs.gatherFacts(ctx, d)
+	if f.reserved {
+		defer rs.unreserve()
+	}
 	switch s := admit(f.admission); s {
 	case stepRun:
 		return rs.accept(ctx, d, f.thread, 0)
@@ -45,8 +49,8 @@ func (rs *Runs) decide(ctx context.Context, d *schemas.Delivery) schemas.Verdict
 			return verdict(s, "", nil)
 		}
 		return rs.decide(ctx, d) // it has ended since: its record answers
-	case stepForward:
-		return verdict(s, f.owner, nil)
+	case stepForward, stepWait, stepPass:
+		return verdict(s, f.owner, f.why)
 	case stepReject:
 		if f.why == nil {
 			f.why = schemas.Errorf(schemas.CodeUnavailable, "delivered %d times and never accepted", d.Attempt)
@@ -99,9 +103,14 @@ func (rs *Runs) gatherFacts(ctx context.Context, d *schemas.Delivery) facts {
 		Placement: session.Placement{Provider: d.Command.Provider, Image: d.Command.Image}, Template: d.Command.Template, Session: d.Command.Session,
 	}
 	var err error
-	if f.thread = rs.sessions.Find(d.Tenant, d.Thread); f.thread != nil {
-		err = want.Fits(&f.thread.Session)
-	} else {
+	switch f.thread = rs.sessions.Find(d.Tenant, d.Thread); {
+	case f.thread != nil:
+		f.owner, err = rs.publisher.Worker, want.Fits(&f.thread.Session)
+	case d.Durable && !rs.reserve(): // a thread that it claims could not go to a worker with room
+		f.full = true
+		return rs.whenFull(ctx, d, f)
+	default:
+		f.reserved = d.Durable
 		var claim session.Claim
 		claim, err = rs.sessions.Claim(ctx, d.Tenant, d.Thread, want)
 		f.thread, f.owner = claim.Thread, claim.Owner
@@ -111,8 +120,11 @@ func (rs *Runs) gatherFacts(ctx context.Context, d *schemas.Delivery) facts {
 		f.foreign = true
 		return f
 	case err == nil:
-	case schemas.CodeOf(err).Final(), session.NeedsProvider(err):
+	case session.Unserved(err):
 		f.unserved, f.why = true, schemas.AsError(err)
+		return f
+	case schemas.CodeOf(err).Final():
+		f.refused, f.why = true, schemas.AsError(err)
 		return f
 	default:
 		f.unknown, f.why = true, schemas.AsError(err)
@@ -120,7 +132,7 @@ func (rs *Runs) gatherFacts(ctx context.Context, d *schemas.Delivery) facts {
 	}
 	switch {
 	case d.Command.Message != nil && f.thread.Template.Agent == nil:
-		f.unserved = true
+		f.refused = true
 		f.why = schemas.Errorf(schemas.CodeInvalidArgument,
 			"template: thread %s has a session of template %s, which has no agent: stop that session, or use another thread, with a template that has one (see `sluice template list`)", d.Thread, cmp.Or(f.thread.Session.Template, session.DefaultTemplate)).With("path", "template")
 		return f
@@ -134,6 +146,15 @@ func (rs *Runs) gatherFacts(ctx context.Context, d *schemas.Delivery) facts {
 	if f.full {
 		f.why = rs.unavailable(d, admission{full: true})
 	}
+	return f
+}
+
+// whenFull is gatherFacts for the thread of a durable command that this worker has not claimed and has no room for.
+func (rs *Runs) whenFull(ctx context.Context, d *schemas.Delivery, f facts) facts {
+	var err error
+	f.owner, err = rs.sessions.Owner(ctx, d.Tenant, d.Thread)
+	f.unknown, f.foreign = err != nil, f.owner != "" && f.owner != rs.publisher.Worker
+	f.why = schemas.AsError(err)
 	return f
 }
 
@@ -151,6 +172,9 @@ func (rs *Runs) unavailable(d *schemas.Delivery, a admission) *schemas.Error {
 
 // refuse answers a command that does not run. A declined durable one gets no answer: it is delivered again.
 func (rs *Runs) refuse(d *schemas.Delivery, s step, why *schemas.Error) schemas.Verdict {
+	if s == stepWait {
+		return verdict(s, rs.publisher.Worker, why)
+	}
 	if s == stepDecline {
 		if d.Durable {
 			return verdict(s, "", why)

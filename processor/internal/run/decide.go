@@ -11,6 +11,8 @@ const (
 	stepRefuse               // not accepted, final for this sending: answer why; a durable one gets it on record
 	stepDecline              // not now, not here: a caller falls back to CMD, a durable command comes again
 	stepForward              // another worker owns the thread
+	stepWait                 // no room for a durable command: it runs when there is, or elsewhere when no worker owns the thread
+	stepPass                 // this worker lacks what a durable command asks for: another may have it
 	stepAttach               // it runs here already: its end is sent to this caller too
 	stepReplay               // it has ended: its stored result is the answer
 	stepConflict             // the key belongs to another command: a durable one is a dead letter
@@ -25,7 +27,8 @@ type admission struct {
 	worn     bool // it was delivered too often
 	leaving  bool // this worker is shutting down or has lost its lease
 	foreign  bool // another live worker owns the thread
-	unserved bool // no provider here can serve it, or the thread's session is not the one it asks for
+	refused  bool // the thread's session is not the one it asks for, or no worker can serve it
+	unserved bool // this worker lacks its provider or its template
 	denied   bool // the policy of the thread's template refuses it
 	full     bool // no room for another process
 	unknown  bool // the thread's owner could not be determined
@@ -47,9 +50,11 @@ func admit(a admission) step {
 		{a.unknown, stepDecline},
 		{a.foreign && a.durable, stepForward},
 		{a.foreign, stepDecline},
-		{a.unserved, stepRefuse},
+		{a.refused, stepRefuse},
+		{a.unserved && a.durable, stepPass},
+		{a.unserved, stepDecline},
 		{a.denied, stepReject},
-		{a.full && a.durable, stepDecline},
+		{a.full && a.durable, stepWait},
 		{a.full, stepRefuse},
 	}
 	for _, r := range rows {
@@ -105,6 +110,10 @@ func verdict(s step, owner string, why *schemas.Error) schemas.Verdict {
 		return schemas.Verdict{Action: schemas.ActionRetry}
 	case stepForward:
 		return schemas.Verdict{Action: schemas.ActionForward, To: owner}
+	case stepWait:
+		return schemas.Verdict{Action: schemas.ActionFull, To: owner, Reason: why}
+	case stepPass:
+		return schemas.Verdict{Action: schemas.ActionDecline, Reason: why}
 	default:
 		return schemas.Verdict{Action: schemas.ActionDone}
 	}

@@ -10,10 +10,10 @@ import (
 func bit(n, i int) bool { return n>>i&1 == 1 }
 
 func TestAdmitEveryCombination(t *testing.T) {
-	for n := range 1 << 11 {
+	for n := range 1 << 12 {
 		a := admission{
 			invalid: bit(n, 0), durable: bit(n, 1), worn: bit(n, 2), leaving: bit(n, 3), foreign: bit(n, 4),
-			unserved: bit(n, 5), full: bit(n, 6), unknown: bit(n, 7), running: bit(n, 8), same: bit(n, 9), denied: bit(n, 10),
+			unserved: bit(n, 5), full: bit(n, 6), unknown: bit(n, 7), running: bit(n, 8), same: bit(n, 9), denied: bit(n, 10), refused: bit(n, 11),
 		}
 		s := admit(a)
 		v := verdict(s, "other", nil)
@@ -26,7 +26,9 @@ func TestAdmitEveryCombination(t *testing.T) {
 			{"a worker that is leaving starts nothing", a.leaving && (s == stepRun || s == stepAttach)},
 			{"a full worker starts nothing", a.full && s == stepRun},
 			{"a command of another worker's thread does not run here", a.foreign && s == stepRun},
-			{"a command that cannot be served does not run", a.unserved && s == stepRun},
+			{"a command that cannot be served does not run", (a.unserved || a.refused) && s == stepRun},
+			{"a durable command that another worker may serve gets no record", a.unserved && !a.refused && s == stepRefuse},
+			{"only a command that is refused for good, or finds no room on the direct path, is refused", s == stepRefuse && !a.refused && (a.durable || !a.full)},
 			{"a command of a thread with an unknown owner does not run", a.unknown && s == stepRun},
 			{"a running process does not run again", a.running && s == stepRun},
 			{"only the same command attaches", s == stepAttach && (!a.running || !a.same)},
@@ -34,7 +36,8 @@ func TestAdmitEveryCombination(t *testing.T) {
 			{"only an invalid, a denied, or a worn durable command is a dead letter", s == stepReject && !a.invalid && !a.denied && (!a.durable || !a.worn)},
 			{"a denied command does not run", a.denied && s == stepRun},
 			{"a full worker does not lose a durable command", a.durable && !a.worn && !a.invalid && a.full && !a.running && !a.leaving &&
-				!a.unserved && !a.denied && v.Action != schemas.ActionRetry && v.Action != schemas.ActionForward},
+				!a.unserved && !a.refused && !a.denied && v.Action != schemas.ActionRetry && v.Action != schemas.ActionForward && v.Action != schemas.ActionFull},
+			{"to wait for room or for another worker is for a durable command", !a.durable && (s == stepWait || s == stepPass)},
 			{"admit returns no step of a collision", s == stepReplay || s == stepLose || s == stepRerun},
 		}
 		for _, r := range rules {
@@ -87,7 +90,7 @@ func TestVerdictOfEveryStep(t *testing.T) {
 	want := map[step]schemas.Action{
 		stepRun: schemas.ActionDone, stepReject: schemas.ActionDead, stepRefuse: schemas.ActionDone, stepDecline: schemas.ActionRetry,
 		stepForward: schemas.ActionForward, stepAttach: schemas.ActionDone, stepReplay: schemas.ActionDone,
-		stepConflict: schemas.ActionDead, stepLose: schemas.ActionDone, stepRerun: schemas.ActionDone,
+		stepWait: schemas.ActionFull, stepPass: schemas.ActionDecline, stepConflict: schemas.ActionDead, stepLose: schemas.ActionDone, stepRerun: schemas.ActionDone,
 	}
 	for s, action := range want {
 		v := verdict(s, "other", why)

@@ -74,6 +74,7 @@ type Config struct {
 	OpenOutput func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64), dropped func(stream schemas.Stream, from, to int64)) Output
 	Replay     func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error)
 	Policy     Policy // nil: everything is allowed
+	Freed      func() // called each time that there is room for one more process
 
 	MaxProcesses int
 	MaxAttempts  int
@@ -93,6 +94,7 @@ type Runs struct {
 	newestSeq   uint64          // of EVT, that this worker knows of
 	recoverFrom uint64          // the first sequence of the oldest process whose end could not be recorded; math.MaxUint64 for none
 	leaving     bool
+	reserved    int // places for durable commands whose thread is being claimed
 
 	decisions work.KeyedMutex // by key: one decision at a time
 	ending    sync.WaitGroup  // runs, and what follows them
@@ -164,6 +166,36 @@ func (rs *Runs) leave(run *Run) {
 	delete(rs.runs, key(run.thread.Tenant, run.process))
 	rs.mu.Unlock()
 	run.thread.Leave(run)
+	rs.cfg.Freed()
+}
+
+// Room returns how many more processes there is room for.
+func (rs *Runs) Room() int {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.leaving {
+		return 0
+	}
+	return max(rs.cfg.MaxProcesses-len(rs.runs)-rs.reserved, 0)
+}
+
+// reserve keeps a place for a durable command while its thread is claimed. It reports false when there is no room.
+func (rs *Runs) reserve() bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if len(rs.runs)+rs.reserved >= rs.cfg.MaxProcesses {
+		return false
+	}
+	rs.reserved++
+	return true
+}
+
+// unreserve ends what reserve began: the command has its place, or needs none.
+func (rs *Runs) unreserve() {
+	rs.mu.Lock()
+	rs.reserved--
+	rs.mu.Unlock()
+	rs.cfg.Freed()
 }
 
 // Leave accepts no more commands.

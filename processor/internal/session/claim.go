@@ -106,6 +106,23 @@ func (ss *Sessions) Claim(ctx context.Context, tenant, id string, want Request) 
 	return claim, nil
 }
 
+// Owner returns the worker that owns a thread, empty when no live one does. Errors: unavailable.
+func (ss *Sessions) Owner(ctx context.Context, tenant, id string) (string, error) {
+	s, _, err := ss.cfg.Store.Session(ctx, tenant, id)
+	switch {
+	case errors.Is(err, schemas.ErrNotFound):
+		return "", nil
+	case err != nil:
+		return "", err
+	case s.Owner == ss.publisher.Worker:
+		return s.Owner, nil
+	}
+	if alive, err := ss.cfg.LeaseAlive(ctx, s.Owner); err != nil || !alive {
+		return "", err
+	}
+	return s.Owner, nil
+}
+
 // add makes the thread this worker's. It reports false after Leave: HandOver would miss the thread. The session in KV is then the
 // next owner's as soon as the lease ends.
 func (ss *Sessions) add(t *Thread) bool {
@@ -158,7 +175,7 @@ func (ss *Sessions) tryClaim(ctx context.Context, tenant, id string, want *Reque
 	if _, err := ss.resolve(Placement{s.Provider, s.Image}); err != nil {
 		return Claim{}, err
 	}
-	template, err := ss.cfg.Template(s.Template)
+	template, err := ss.template(s.Template)
 	if err != nil {
 		return Claim{}, err
 	}
@@ -185,7 +202,7 @@ func (ss *Sessions) newSession(tenant, thread string, want *Request, now time.Ti
 	case want.Existing:
 		return nil, schemas.Errorf(schemas.CodeNotFound, "thread %s has no session: it never had one, or it has ended", thread)
 	}
-	template, err := ss.cfg.Template(want.Template)
+	template, err := ss.template(want.Template)
 	if err != nil {
 		return nil, err
 	}

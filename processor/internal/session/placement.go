@@ -13,10 +13,20 @@ type Placement struct {
 	Image    string
 }
 
-// resolve fills in what a request leaves to the worker. Errors: unavailable when the worker has no default provider,
-// permission_denied when it does not offer the one that is asked for, invalid_argument for an image that the provider cannot use.
+// unserved marks an error with which this worker declines what another worker may serve.
+func (ss *Sessions) unserved(err *schemas.Error) *schemas.Error {
+	if ss.cfg.Alone {
+		return err
+	}
+	return err.With(schemas.DetailDeclined, schemas.DeclinedUnserved)
+}
+
+// resolve fills in what a request leaves to the worker. Errors that another worker may not have, see unserved: unavailable when the
+// worker has no default provider, permission_denied when it does not offer the one that is asked for, invalid_argument when its default
+// provider uses no images. Invalid_argument for the image of a provider that never uses one.
 func (ss *Sessions) resolve(p Placement) (Placement, error) {
 	cfg, worker := &ss.cfg, ss.publisher.Worker
+	named := p.Provider != "" && p.Provider != schemas.ProviderAuto
 	if p.Provider == "" || p.Provider == schemas.ProviderAuto {
 		p.Provider = cfg.DefaultProvider
 		if p.Image != "" && cfg.ImageProvider != "" {
@@ -25,24 +35,37 @@ func (ss *Sessions) resolve(p Placement) (Placement, error) {
 	}
 	switch {
 	case p.Provider == "":
-		return p, schemas.Errorf(schemas.CodeUnavailable, "worker %s has no provider that isolates: ask for --provider local (it isolates nothing), or see `sluice doctor`", worker).With("path", pathProvider)
+		return p, ss.unserved(schemas.Errorf(schemas.CodeUnavailable, "worker %s has no provider that isolates: ask for --provider local (it isolates nothing), or see `sluice doctor`", worker).With("path", pathProvider))
 	case cfg.Providers[p.Provider] == nil:
-		return p, schemas.Errorf(schemas.CodePermissionDenied, "worker %s does not offer provider %q: start it with --provider %s, or see `sluice doctor`", worker, p.Provider, p.Provider)
+		return p, ss.unserved(schemas.Errorf(schemas.CodePermissionDenied, "worker %s does not offer provider %q: start it with --provider %s, or see `sluice doctor`", worker, p.Provider, p.Provider).With("path", pathProvider))
 	case p.Image != "" && p.Provider != cfg.ImageProvider:
-		return p, schemas.Errorf(schemas.CodeInvalidArgument, "image: provider %s of worker %s creates no sandboxes from images: ask for --provider docker, or name no image", p.Provider, worker).With("path", "image")
+		err := schemas.Errorf(schemas.CodeInvalidArgument, "image: provider %s of worker %s creates no sandboxes from images: ask for --provider docker, or name no image", p.Provider, worker).With("path", "image")
+		if !named {
+			err = ss.unserved(err)
+		}
+		return p, err
 	case p.Image == "" && p.Provider == cfg.ImageProvider:
 		p.Image = cfg.Image
 	}
 	return p, nil
 }
 
-// pathProvider is the detail "path" of the error of a command that names no provider, at a worker without a default one.
+// pathProvider is the detail "path" of an error about the provider.
 const pathProvider = "provider"
 
-// NeedsProvider reports that a claim failed because the worker has no default provider. No other unavailable error is the command's.
-func NeedsProvider(err error) bool {
+// Unserved reports that a claim failed because of what this worker lacks: another worker may serve the command.
+func Unserved(err error) bool {
 	e, ok := errors.AsType[*schemas.Error](err)
-	return ok && e.Code == schemas.CodeUnavailable && e.Details["path"] == pathProvider
+	return ok && e.Details[schemas.DetailDeclined] == schemas.DeclinedUnserved
+}
+
+// template returns a template. Errors: not_found, which another worker may not have.
+func (ss *Sessions) template(name string) (*schemas.Template, error) {
+	t, err := ss.cfg.Template(name)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return nil, ss.unserved(schemas.AsError(err))
+	}
+	return t, err
 }
 
 // fits returns nil when a session's sandbox has this placement. Errors: conflict.

@@ -55,6 +55,7 @@ type Config struct {
 	Hooks    Hooks // nil: none run
 	Secrets  func(t *schemas.Template) (map[string]string, error)
 
+	Alone           bool // no other worker can serve what this one cannot
 	Providers       map[string]sandbox.Provider
 	DefaultProvider string
 	ImageProvider   string

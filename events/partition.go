@@ -1,0 +1,144 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Settings of the consumers of CMD.
+const (
+	dispatchName = "dispatch-"
+	pinGroup     = "workers"
+	// pullExpiry is how long a pull request lives: each new one keeps the pin. It is the least that nats.go takes.
+	pullExpiry = time.Second
+	// pinTTL is the time without a pull request after which another worker is pinned: the queue waits so long for a worker that
+	// was killed.
+	pinTTL = 1500 * time.Millisecond
+	// ackWait is the time after which a command that a dead worker did not even begin to hold is delivered again; see holds.
+	ackWait = time.Second
+	// pullMessages and pullBytes bound what is on its way to a worker. nats.go drops messages above 64 MB.
+	pullMessages, pullBytes = 500, 16 << 20
+	// resetPause is how long deliveries from before a reset are ignored. A reset whose first delivery was lost is repeated after it.
+	resetPause = time.Second
+)
+
+// partition receives the commands of one partition of CMD while its consumer is pinned to this worker.
+type partition struct {
+	listener *Listener
+	number   int
+
+	mu sync.Mutex
+	// next is the consumer's number of the next delivery; 0 when deliveries were missed.
+	next  uint64
+	reset time.Time // the last one
+
+	holds // guarded by the dispatcher's lock
+}
+
+// consume starts to consume the partition.
+func (p *partition) consume(ctx context.Context) (jetstream.ConsumeContext, error) {
+	operation := "consume commands of partition " + strconv.Itoa(p.number)
+	cons, err := p.listener.conn.dispatcher(ctx, p.number)
+	if err != nil {
+		return nil, wrap(err, operation)
+	}
+	cc, err := cons.Consume(func(m jetstream.Msg) { p.receive(ctx, m) },
+		jetstream.PullPriorityGroup(pinGroup), jetstream.PullExpiry(pullExpiry), jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes),
+		// The library retries after a missed heartbeat or a change of the leader.
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+			if errors.Is(err, jetstream.ErrPinIDMismatch) {
+				p.unpinned()
+			}
+		}))
+	return cc, wrap(err, operation)
+}
+
+// keepConsuming consumes again when a consumer ends, such as one that was deleted or lost with the files of its stream.
+func (p *partition) keepConsuming(ctx context.Context, cc jetstream.ConsumeContext) error {
+	for {
+		if cc != nil {
+			select {
+			case <-ctx.Done():
+				drainAll([]jetstream.ConsumeContext{cc})
+				return nil
+			case <-cc.Closed():
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(retryDelay):
+		}
+		cc, _ = p.consume(ctx) // nil on an error: the next turn tries again
+	}
+}
+
+// drainAll stops consumers. What one has received by then is returned at once.
+func drainAll(consumers []jetstream.ConsumeContext) {
+	for _, c := range consumers {
+		c.Drain()
+	}
+	for _, c := range consumers {
+		<-c.Closed()
+	}
+}
+
+// receive takes a command, unless deliveries before it were missed.
+func (p *partition) receive(ctx context.Context, m jetstream.Msg) {
+	meta, err := m.Metadata()
+	if err != nil || !p.follows(ctx, meta.Sequence.Consumer) {
+		return
+	}
+	p.listener.dispatcher.add(p, m, meta)
+}
+
+// follows reports whether a delivery is the one after the last. Any other has come after deliveries that this worker did not see:
+// another worker was pinned, or the connection broke. The consumer is then reset. It delivers every unacked command again, in order
+// and from number 1, so no command is dispatched before an earlier one of its thread.
+func (p *partition) follows(ctx context.Context, number uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if number == 1 || number == p.next {
+		p.next = number + 1
+		return true
+	}
+	p.next = 0
+	if time.Since(p.reset) < resetPause {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	conn := p.listener.conn
+	if _, err := conn.js.ResetConsumer(ctx, conn.names.cmd, dispatchName+strconv.Itoa(p.number)); err == nil {
+		p.reset = time.Now()
+	}
+	// After an error, the next delivery tries again: this one comes again after ackWait.
+	return false
+}
+
+// unpinned gives up what waits here: another worker is pinned, and gets it.
+func (p *partition) unpinned() {
+	p.mu.Lock()
+	p.next = 0
+	p.mu.Unlock()
+	p.listener.dispatcher.forget(p)
+}
+
+// unpin lets another worker be pinned at once. It does nothing for a worker that has received nothing.
+func (p *partition) unpin(ctx context.Context) {
+	p.mu.Lock()
+	pinned := p.next > 0
+	p.mu.Unlock()
+	if !pinned {
+		return
+	}
+	// After an error, the pin expires.
+	if s, err := p.listener.conn.commands(ctx); err == nil {
+		_ = s.UnpinConsumer(ctx, dispatchName+strconv.Itoa(p.number), pinGroup)
+	}
+}
