@@ -184,6 +184,12 @@ func (c *Conn) MaxPayload() int64 {
 	return 1 << 20 // the default of NATS, used until the server has sent its limit
 }
 
+// Closed reports whether the connection is closed for good: by Close, or because the server refuses the credentials.
+func (c *Conn) Closed() bool { return c.nc.IsClosed() }
+
+// LeaseTTL returns the time to live of a worker's lease in this cell.
+func (c *Conn) LeaseTTL() time.Duration { return c.topology.LeaseTTL }
+
 // ServerURL returns the URL of the connected server, without credentials, for people to read. It is empty while disconnected.
 func (c *Conn) ServerURL() string { return c.nc.ConnectedUrlRedacted() }
 

@@ -115,6 +115,14 @@ func (l *Lease) Holds() bool {
 	return l.check()
 }
 
+// held returns nil while the lease holds, and for no lease. Errors: lost.
+func (l *Lease) held() error {
+	if l != nil && !l.Holds() {
+		return schemas.LeaseLost(l.worker)
+	}
+	return nil
+}
+
 // extend restarts the TTL at this time, unless the lease has expired.
 func (l *Lease) extend(renewed time.Time) bool {
 	l.mu.Lock()
@@ -132,8 +140,8 @@ func (l *Lease) until() time.Time {
 }
 
 // Run renews the lease three times per TTL until ctx ends, and then releases it. It calls onRenewed after each renewal. It returns
-// a lost error as soon as another incarnation has the lease or it cannot be renewed in time: other workers may then take over what
-// this one ran, and it must publish nothing more.
+// a lost error as soon as the lease cannot be renewed in time: other workers may then take over what this one ran, and it must publish
+// nothing more. The error is also a conflict when another incarnation has the lease.
 func (l *Lease) Run(ctx context.Context, onRenewed func(context.Context)) error {
 	tick := time.NewTicker(l.ttl / 3)
 	defer tick.Stop()
@@ -150,9 +158,16 @@ func (l *Lease) Run(ctx context.Context, onRenewed func(context.Context)) error 
 			onRenewed(ctx)
 		case ctx.Err() != nil:
 		case errors.Is(err, schemas.ErrConflict), !l.Holds():
+			l.expire()
 			return fmt.Errorf("%w: %w", schemas.LeaseLost(l.worker), err)
 		}
 	}
+}
+
+func (l *Lease) expire() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.expired = true
 }
 
 func (l *Lease) renew(ctx context.Context) error {
@@ -165,10 +180,16 @@ func (l *Lease) renew(ctx context.Context) error {
 	defer cancel()
 	rev, err := l.kv.Update(ctx, l.worker, []byte(l.incarnation), l.revision)
 	if errors.Is(wrap(err, ""), schemas.ErrConflict) {
-		// The ack of an earlier renewal may be lost. The key then holds this incarnation under a newer revision.
-		if e, getErr := l.kv.Get(ctx, l.worker); getErr == nil && string(e.Value()) == l.incarnation && e.Revision() > l.revision {
-			// The time of that write is unknown, but it is not before the last renewal. Only the next write restarts the TTL.
-			l.revision = e.Revision()
+		holder, revision, readErr := l.conn.leaseHolder(ctx, l.worker)
+		switch {
+		case readErr != nil:
+			err = readErr
+		case holder == "": // a server that was frozen may miss it for a moment: the next renewal finds out
+			err = schemas.Errorf(schemas.CodeUnavailable, "the lease is missing")
+		case holder == l.incarnation:
+			// The ack of an earlier renewal was lost. The time of that write is unknown, but it is not before the last renewal. Only the
+			// next write restarts the TTL.
+			l.revision = revision
 			rev, err = l.kv.Update(ctx, l.worker, []byte(l.incarnation), l.revision)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 type Handler interface {
 	// HandleCommand accepts, answers or rejects a command. The commands of one thread arrive one at a time, in order.
 	HandleCommand(ctx context.Context, d schemas.Delivery) schemas.Verdict
-	// HandleControl handles a control message and calls done once with the outcome, now or later.
+	// HandleControl handles a control message and calls done at most once with the outcome, now or later.
 	HandleControl(ctx context.Context, ctl schemas.Control, done func(error))
 	// HandleSession handles a request about a session and calls done at most once, now or later.
 	HandleSession(ctx context.Context, req schemas.SessionControl, done func(schemas.SessionReply))
@@ -101,7 +101,7 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 		return wrap(err, "subscribe to forwarded commands")
 	}
 	defer forwards.close()
-	defer func() { _ = forward.Drain() }() // a dropped command would keep its sender waiting
+	defer func() { l.end(forward) }()
 	room, err := l.conn.nc.Subscribe(l.conn.subjects.Room("*"), l.handleRoom)
 	if err != nil {
 		return wrap(err, "subscribe to reports of room")
@@ -112,7 +112,7 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 		err = l.conn.Flush(ctx)
 	}
 	if err != nil {
-		drainAll(consumers)
+		l.endConsumers(consumers)
 		return err
 	}
 	ready()
@@ -141,7 +141,10 @@ func (l *Listener) Subscribe(ctx context.Context, tenant, thread string) error {
 		l.mu.Unlock()
 		return nil
 	}
-	err := l.subscribe(threadName{tenant, thread})
+	err := l.conn.leased() // after abandon nothing is added
+	if err == nil {
+		err = l.subscribe(threadName{tenant, thread})
+	}
 	l.mu.Unlock()
 	if err == nil {
 		// Outside the lock, and also when the thread is subscribed already: a concurrent call may not have flushed yet.
@@ -187,11 +190,33 @@ func (l *Listener) Unsubscribe(tenant, thread string) {
 	defer l.mu.Unlock()
 	delete(l.waiting, name)
 	for _, sub := range l.subs[name] {
-		if sub != nil {
-			_ = sub.Drain() // on failure it ends with the connection
-		}
+		l.end(sub)
 	}
 	delete(l.subs, name)
+}
+
+// end ends a subscription. While the lease holds, what has arrived is still handled: a dropped command would keep its sender waiting.
+// Without the lease there is no connection to wait for, perhaps, and it must not subscribe again. On failure a subscription ends with
+// the connection.
+func (l *Listener) end(sub *nats.Subscription) {
+	if l.conn.leased() == nil {
+		_ = sub.Drain()
+		return
+	}
+	_ = sub.Unsubscribe()
+}
+
+// abandon ends the subscriptions to threads: the lease is lost, and the next incarnation subscribes to them.
+func (l *Listener) abandon() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, subs := range l.subs {
+		for _, sub := range subs {
+			l.end(sub)
+		}
+		delete(l.subs, name)
+	}
+	clear(l.waiting)
 }
 
 // consumeAll starts to consume every partition. The consumers returned with an error have to be drained as well.
@@ -206,4 +231,20 @@ func (l *Listener) consumeAll(ctx context.Context) ([]jetstream.ConsumeContext, 
 	}
 	err := group.Wait()
 	return slices.DeleteFunc(all, func(c jetstream.ConsumeContext) bool { return c == nil }), err
+}
+
+// endConsumers stops consumers. While the lease holds, what one has received is still returned at once: otherwise it would wait for
+// ackWait.
+func (l *Listener) endConsumers(consumers []jetstream.ConsumeContext) {
+	held := l.conn.leased() == nil
+	for _, c := range consumers {
+		if held {
+			c.Drain()
+		} else {
+			c.Stop()
+		}
+	}
+	for _, c := range consumers {
+		<-c.Closed()
+	}
 }

@@ -67,6 +67,9 @@ func (w *LogWriter) resend(chunks []*outChunk) error {
 // From the first missing chunk on it stores all again, even those that LOG has: there they follow a hole, and a reader takes the
 // copies that follow each other.
 func (w *LogWriter) resendOnce(chunks []*outChunk) ([]*outChunk, error) {
+	if err := w.lease.held(); err != nil {
+		return chunks, err // before the read, which would wait for NATS
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
 	defer cancel()
 	last, have, err := w.inLog(ctx)
@@ -74,7 +77,7 @@ func (w *LogWriter) resendOnce(chunks []*outChunk) ([]*outChunk, error) {
 		return chunks, err
 	}
 	for len(chunks) > 0 {
-		seq, ok := have[chunks[0].number]
+		seq, ok := have[chunks[0].place()]
 		if !ok {
 			break
 		}
@@ -94,15 +97,26 @@ func (w *LogWriter) resendOnce(chunks []*outChunk) ([]*outChunk, error) {
 	return nil, nil
 }
 
-// inLog returns the sequence of the process's newest chunk in LOG, 0 for none, and the sequences by number of the chunks after the
-// last one known to be stored.
-func (w *LogWriter) inLog(ctx context.Context) (last uint64, have map[int64]uint64, err error) {
+// place is what identifies a chunk among those of a run. A number alone does not: an earlier incarnation may have sent another chunk
+// under it, which arrived after the log was read.
+type place struct {
+	number int64
+	stream schemas.Stream
+	offset int64
+	size   int
+}
+
+func (k *outChunk) place() place { return place{k.number, k.stream, k.offset, len(k.data)} }
+
+// inLog returns the sequence of the process's newest chunk in LOG, 0 for none, and the sequences of the chunks after the last one
+// known to be stored.
+func (w *LogWriter) inLog(ctx context.Context) (last uint64, have map[place]uint64, err error) {
 	all := w.conn.subjects.Log(w.ref.Tenant, w.ref.Thread, w.ref.Process, "")
 	newest, err := w.conn.directLast(ctx, w.conn.names.log, all)
 	if err != nil || newest == nil {
 		return 0, nil, err
 	}
-	have = make(map[int64]uint64)
+	have = make(map[place]uint64)
 	for from := w.rng.LastSeq + 1; from <= newest.seq; {
 		msgs, _, err := w.conn.directGet(ctx, w.conn.names.log, directRequest{Seq: from, NextBy: all, Batch: readBatch, MaxBytes: readBatchBytes})
 		if err != nil || len(msgs) == 0 {
@@ -111,8 +125,9 @@ func (w *LogWriter) inLog(ctx context.Context) (last uint64, have map[int64]uint
 		for _, m := range msgs {
 			from = m.seq + 1
 			k, ok := w.conn.subjects.decodeChunk(m.seq, m.subject, m.header, m.data)
-			if ok && k.Epoch == w.ref.Epoch && have[k.Number] == 0 {
-				have[k.Number] = k.Seq
+			at := place{k.Number, k.Stream, k.Offset, len(k.Data)}
+			if ok && k.Epoch == w.ref.Epoch && have[at] == 0 {
+				have[at] = k.Seq
 			}
 		}
 	}

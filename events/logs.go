@@ -20,7 +20,7 @@ func (l *Logs) Open(ref schemas.ProcessRef, onStored func(schemas.Stream, int64)
 	if onStored == nil {
 		onStored = func(schemas.Stream, int64) {}
 	}
-	return &LogWriter{conn: l.conn, ref: ref, onStored: onStored, retryFor: storeTimeout}
+	return &LogWriter{conn: l.conn, lease: l.conn.lease.Load(), ref: ref, onStored: onStored, retryFor: storeTimeout}
 }
 
 // Resume is Open for a process whose output was stored in part by an earlier worker. after is what [Logs.Replay] returned, nil for

@@ -30,6 +30,7 @@ var errHeld = errors.New("held until the earlier chunks are stored")
 // the first piece after a pause at once, for interactive use. One goroutine writes.
 type LogWriter struct {
 	conn     *Conn
+	lease    *Lease // it stores nothing under a later one; nil for none
 	ref      schemas.ProcessRef
 	onStored func(schemas.Stream, int64)
 	// onDropped is called when the process's own oldest output was dropped; nil for never.
@@ -209,7 +210,7 @@ func (w *LogWriter) send() {
 }
 
 func (w *LogWriter) publish(k *outChunk, more ...jetstream.PublishOpt) (jetstream.PubAckFuture, error) {
-	if err := w.conn.leased(); err != nil {
+	if err := w.lease.held(); err != nil {
 		return nil, err
 	}
 	m := &nats.Msg{

@@ -18,12 +18,7 @@ const publishTimeout = 5 * time.Second
 type Records struct{ conn *Conn }
 
 // leased checks that this connection may publish as a worker; without a lease it may. Errors: lost.
-func (c *Conn) leased() error {
-	if l := c.lease.Load(); l != nil && !l.Holds() {
-		return schemas.LeaseLost(l.worker)
-	}
-	return nil
-}
+func (c *Conn) leased() error { return c.lease.Load().held() }
 
 // eventMsg is an event as EVT stores it. Errors: lost without the lease.
 func (c *Conn) eventMsg(ev *schemas.Event) (*nats.Msg, error) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -28,13 +29,23 @@ func (r *Roster) Register(ctx context.Context, w schemas.WorkerInfo) error {
 	return wrap(err, "register worker "+w.ID)
 }
 
-// Unregister deletes the entry of a worker that owns nothing any more. Errors: unavailable.
-func (r *Roster) Unregister(ctx context.Context, worker string) error {
-	kv, err := r.conn.stateBucket(ctx)
+// Unregister deletes the entry of a worker's incarnation that owns nothing any more. It leaves the entry of another incarnation, which
+// says where the recovery of that one has to start. Errors: conflict when the entry changes meanwhile, unavailable.
+func (r *Roster) Unregister(ctx context.Context, w schemas.WorkerInfo) error {
+	c, operation := r.conn, "unregister worker "+w.ID
+	kv, err := c.stateBucket(ctx)
 	if err != nil {
 		return err
 	}
-	return wrap(kv.Delete(ctx, workerPrefix+worker), "unregister worker "+worker)
+	m, err := c.leaderLast(ctx, kvStream(c.names.state), kvSubject(c.names.state, workerPrefix+w.ID))
+	if err != nil || kvDeleted(m) {
+		return wrap(err, operation)
+	}
+	var found schemas.WorkerInfo
+	if json.Unmarshal(m.data, &found) != nil || found.Incarnation != w.Incarnation {
+		return nil
+	}
+	return wrap(kv.Delete(ctx, workerPrefix+w.ID, jetstream.LastRevision(m.seq)), operation)
 }
 
 // Workers is [Reader.Workers].
@@ -42,17 +53,24 @@ func (r *Roster) Workers(ctx context.Context) ([]schemas.WorkerInfo, error) {
 	return r.conn.listWorkers(ctx)
 }
 
-// LeaseAlive reports whether a worker's lease has not expired. Errors: unavailable.
+// LeaseAlive reports whether a worker's lease has not expired. No read shows that: a server that was frozen may answer before it knows
+// of the renewals since. So false is confirmed by a write, which only a leader with a majority can do: a delete marker in place of what
+// was read. It expires as a lease does, and keeps no worker from acquiring the lease. Errors: unavailable, deadline_exceeded; the worker
+// must not be declared dead then.
 func (r *Roster) LeaseAlive(ctx context.Context, worker string) (bool, error) {
-	kv, err := r.conn.bucket(ctx, r.conn.names.leases)
-	if err != nil {
-		return false, err
+	c, operation := r.conn, "read the lease of worker "+worker
+	holder, last, err := c.leaseHolder(ctx, worker)
+	if err != nil || holder != "" {
+		return err == nil, wrap(err, operation)
 	}
-	_, err = kv.Get(ctx, worker)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return false, nil
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	marker := &nats.Msg{Subject: kvSubject(c.names.leases, worker), Header: nats.Header{headerKVOperation: {"DEL"}}}
+	_, err = c.js.PublishMsg(ctx, marker, jetstream.WithExpectLastSequencePerSubject(last))
+	if err = wrap(err, operation); errors.Is(err, schemas.ErrConflict) {
+		return true, nil //nolint:nilerr // it has changed since the read
 	}
-	return err == nil, wrap(err, "read the lease of worker "+worker)
+	return false, err
 }
 
 // SaveTemplates publishes the templates that differ from the stored ones, for callers to read. A template of the same name from

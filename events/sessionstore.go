@@ -16,10 +16,28 @@ type SessionStore struct{ conn *Conn }
 // deleteMarkerTTL is how long the state bucket keeps the marker of a deleted session.
 const deleteMarkerTTL = time.Minute
 
-// Session reads the session of a thread and the revision to change it by. The value may be stale: only the change decides. Errors:
-// not_found, unavailable.
+// Session reads the session of a thread and the revision to change it by, from the leader: a worker that reads its own session from a
+// replica that is behind would give it up. Only the change decides. Errors: not_found; internal with the detail
+// [schemas.DetailUnreadable] for an entry that does not decode; unavailable.
 func (s *SessionStore) Session(ctx context.Context, tenant, thread string) (*schemas.Session, uint64, error) {
-	return s.conn.readSession(ctx, tenant, thread)
+	c, what := s.conn, "the session of thread "+thread
+	if !schemas.ValidID(tenant) || !schemas.ValidID(thread) {
+		return nil, 0, schemas.Errorf(schemas.CodeInvalidArgument, "read the session of a thread: the tenant or the thread is not a valid id")
+	}
+	key := sessionKey(tenant, thread)
+	m, err := c.leaderLast(ctx, kvStream(c.names.state), kvSubject(c.names.state, key))
+	switch {
+	case err != nil:
+		return nil, 0, wrap(err, "read "+what)
+	case kvDeleted(m):
+		return nil, 0, schemas.Errorf(schemas.CodeNotFound, "read %s: there is none", what)
+	}
+	session := new(schemas.Session)
+	if err := json.Unmarshal(m.data, session); err != nil {
+		return nil, 0, schemas.Errorf(schemas.CodeInternal, "decode %s: %w: delete the key %s of the bucket %s, and the thread gets a new session",
+			what, err, key, c.names.state).With(schemas.DetailUnreadable, key)
+	}
+	return session, m.seq, nil
 }
 
 // SaveSession writes a session over the revision that was read, 0 for a new session, and returns the new revision. Errors: conflict

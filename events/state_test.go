@@ -39,8 +39,10 @@ func TestRosterListsRegisteredWorkers(t *testing.T) {
 		testkit.Must(t, c.Register(ctx, schemas.WorkerInfo{ID: id, Incarnation: "1"}))
 	}
 	testkit.Must(t, c.Register(ctx, schemas.WorkerInfo{ID: "a", Incarnation: "2"}))
-	testkit.Must(t, c.Unregister(ctx, "b"))
-	testkit.Must(t, c.Unregister(ctx, "never"))
+	testkit.Must(t, c.Unregister(ctx, schemas.WorkerInfo{ID: "b", Incarnation: "1"}))
+	testkit.Must(t, c.Unregister(ctx, schemas.WorkerInfo{ID: "never"}))
+	// Promises 19: the entry of a later incarnation stays.
+	testkit.Must(t, c.Unregister(ctx, schemas.WorkerInfo{ID: "a", Incarnation: "1"}))
 	workers, err = c.Workers(ctx)
 	testkit.Must(t, err)
 	testkit.Equal(t, "number of workers", len(workers), 1)
@@ -82,4 +84,19 @@ func TestTemplatesAreSavedWhenTheyChange(t *testing.T) {
 			t.Errorf("revision of the changed template = %d, want a new one", second)
 		}
 	})
+}
+
+// Promises 14: the error of a session entry that does not decode says so, and names the entry.
+func TestUnreadableSessionIsNamed(t *testing.T) {
+	_, c := connected(t, false)
+	ctx := testkit.Context(t)
+	kv, err := c.stateBucket(ctx)
+	testkit.Must(t, err)
+	_, err = kv.Put(ctx, sessionKey("default", "t"), []byte(`{"epoch":"one"}`))
+	testkit.Must(t, err)
+	_, _, err = c.Session(ctx, "default", "t")
+	testkit.WantCode(t, err, schemas.CodeInternal)
+	testkit.Equal(t, "entry", schemas.AsError(err).Details[schemas.DetailUnreadable], "session.default.t")
+	_, _, err = c.Session(ctx, "default", "no id")
+	testkit.WantCode(t, err, schemas.CodeInvalidArgument)
 }

@@ -95,11 +95,12 @@ func namesOf(cell string) names {
 // unavailable when JetStream cannot be reached or is not enabled, internal when the configuration of an existing stream cannot be
 // changed into this one.
 func (c *Conn) Ensure(ctx context.Context, t Topology) error {
-	t = t.withDefaults()
-	c.topology = t
 	// A server without the reset of a consumer would deliver nothing after a change of the dispatcher; see partition.
 	if version := c.nc.ConnectedServerVersion(); isBefore(version, 2, 14) {
 		return schemas.Errorf(schemas.CodeUnavailable, "NATS server %s has version %s: Sluice needs 2.14 or later", c.ServerURL(), version)
+	}
+	if t = t.withDefaults(); t != c.topology { // a repeated call finds it read by others
+		c.topology = t
 	}
 	c.budget.set(t)
 	// Create first in an account without streams, else update first.

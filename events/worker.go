@@ -59,8 +59,10 @@ type Runner interface {
 	Run(ctx context.Context) error
 	// Register updates the worker's entry in the roster.
 	Register(ctx context.Context) error
-	// Fence stops all publishing: the lease is lost.
+	// Fence stops all publishing and ends what runs: another incarnation has the lease.
 	Fence()
+	// Abandon stops all publishing and leaves what runs to the next incarnation: this one ends without a shutdown.
+	Abandon()
 }
 
 // Incarnation is one run of a worker id, from the acquisition of its lease to the lease's release or loss.
@@ -102,19 +104,38 @@ func (w *Worker) NewIncarnation(ctx context.Context, worker string, lineage Line
 
 // Run runs the lease, the listener and the worker until ctx ends or one of them fails. It calls ready when commands are accepted,
 // and onRegister with the error of each update of the roster, nil included. The lease outlives the work: until the last record is
-// written, no other worker may treat this one as dead. Errors: lost when the lease is lost, those of the parts.
+// written, no other worker may treat this one as dead. When the lease or the listener fails, what runs is left to the next
+// incarnation, unless another one has the lease. Errors: lost when the lease is lost, those of the parts.
 func (i *Incarnation) Run(ctx context.Context, r Runner, ready func(), onRegister func(error)) error {
 	leaseCtx, endLease := context.WithCancel(context.WithoutCancel(ctx))
 	defer endLease()
 	group, ctx := errgroup.WithContext(ctx)
+	failed := func(err error) error {
+		switch {
+		case err == nil:
+		case errors.Is(err, schemas.ErrLost) && errors.Is(err, schemas.ErrConflict):
+			r.Fence()
+		default:
+			i.Lease.expire()
+			i.Listener.abandon()
+			r.Abandon()
+		}
+		return err
+	}
 	group.Go(func() error {
 		err := i.Lease.Run(leaseCtx, func(ctx context.Context) { onRegister(r.Register(ctx)) })
 		if errors.Is(err, schemas.ErrLost) {
-			r.Fence()
+			return failed(err)
 		}
 		return err
 	})
-	group.Go(func() error { return i.Listener.Run(ctx, r, ready) })
+	group.Go(func() error {
+		err := i.Listener.Run(ctx, r, ready)
+		if ctx.Err() != nil {
+			return err
+		}
+		return failed(err)
+	})
 	group.Go(func() error {
 		i.conn.watchRoom(leaseCtx) // until the last record is written
 		return nil

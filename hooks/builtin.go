@@ -8,7 +8,7 @@ import (
 
 func (c *Chains) builtins() map[string]any {
 	return map[string]any{
-		schemas.HookPull: pullWorkspace{c}, schemas.HookSave: saveMessage{c}, schemas.HookPush: pushWorkspace{c},
+		schemas.HookPull: pullWorkspace{c}, schemas.HookSave: saveMessage{c, &unsaved{}}, schemas.HookPush: pushWorkspace{c},
 		schemas.HookAddTokens: addTokens{c}, schemas.HookCleanUp: cleanUp{c},
 	}
 }
@@ -68,7 +68,10 @@ func (h pushWorkspace) push(ctx context.Context, call *Call) error {
 
 // ShouldRetry reports whether a later push may succeed. It returns false for a session that moved or ended, an invalid request,
 // a conflict, and a workspace that is too large. The thread's next occasion pushes in these cases too.
-func (h pushWorkspace) ShouldRetry(err error) bool {
+func (h pushWorkspace) ShouldRetry(err error) bool { return mayPass(err) }
+
+// mayPass reports whether a store may accept later what it refused with this error.
+func mayPass(err error) bool {
 	switch code := schemas.CodeOf(err); code {
 	case schemas.CodeLost, schemas.CodeTooLarge:
 		return false
@@ -90,37 +93,6 @@ func (c *Chains) recordSync(ctx context.Context, typ schemas.EventType, call *Ca
 	if err == nil {
 		c.record(ctx, typ, call, report)
 	}
-}
-
-// saveMessage is the built-in save-message. It is idempotent: it stores and counts a message once.
-type saveMessage struct{ chains *Chains }
-
-var (
-	_ Message      = saveMessage{}
-	_ StreamFinish = saveMessage{}
-)
-
-func (h saveMessage) OnMessage(ctx context.Context, call *Call) error {
-	if err := h.save(ctx, call); err != nil {
-		return err
-	}
-	return h.chains.countOnce(ctx, call, func(s *schemas.Session) { s.Messages++ })
-}
-
-func (h saveMessage) OnStreamFinish(ctx context.Context, call *Call) error { return h.save(ctx, call) }
-
-func (h saveMessage) save(ctx context.Context, call *Call) error {
-	if call.Message == nil {
-		return schemas.Errorf(schemas.CodeInvalidArgument, "phase %s has no message to save", call.Phase)
-	}
-	seq, err := h.chains.cfg.Messages.SaveMessage(ctx, call.Conversation.Tenant, call.Message)
-	if err != nil {
-		return err
-	}
-	saved := *call.Message
-	saved.Text, saved.Seq = "", seq
-	h.chains.record(ctx, schemas.TypeMessageSaved, call, &saved)
-	return nil
 }
 
 // addTokens is the built-in add-tokens. It is idempotent: it counts an occasion once.

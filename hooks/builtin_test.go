@@ -46,6 +46,8 @@ func (s *fakeStore) Push(_ context.Context, c *hooks.Call) (*schemas.SyncReport,
 }
 
 func (s *fakeStore) SaveMessage(_ context.Context, tenant string, m *schemas.Message) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.r.write("save " + tenant + " " + m.Text)
 	return 7, s.err
 }

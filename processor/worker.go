@@ -2,6 +2,7 @@ package processor
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-dev/sluice/processor/internal/conversation"
@@ -21,6 +22,7 @@ type Worker struct {
 	sessions   *session.Sessions
 	runs       *run.Runs
 	recovery   *recovery.Recovery
+	stopping   atomic.Bool // the shutdown has begun
 }
 
 // New makes a worker that does nothing yet. Errors: invalid_argument.
@@ -77,6 +79,9 @@ func (w *Worker) Recover(ctx context.Context) error {
 
 // Register stores where a recovery of this worker has to start. It is called at each renewal of the lease. Errors: unavailable.
 func (w *Worker) Register(ctx context.Context) error {
+	if err := w.publisher.CheckLease(); err != nil {
+		return err // the entry is a later incarnation's
+	}
 	names := make([]string, 0, len(w.cfg.Providers))
 	for name := range w.cfg.Providers {
 		names = append(names, name)
@@ -113,6 +118,17 @@ func (w *Worker) Fence() {
 	w.runs.Kill(0)
 }
 
+// Abandon leaves what runs to the next incarnation of this worker: this one has lost its lease, and perhaps its connection. Nothing
+// more is published, and the sandboxes stay with their processes. Run's shutdown does the rest. During a shutdown they end instead.
+func (w *Worker) Abandon() {
+	w.publisher.Fence()
+	w.leave()
+	if !w.stopping.Load() {
+		w.sessions.StopCreating()
+		w.recovery.Detach()
+	}
+}
+
 // leave stops new work. Commands come first: one that is declined here runs on another worker, but one whose claim fails may be refused.
 func (w *Worker) leave() {
 	w.runs.Leave()
@@ -122,6 +138,7 @@ func (w *Worker) leave() {
 // shutdown ends what runs, in steps that each have a bound: neither a sandbox that does not answer nor a stream that takes no
 // record may keep the worker from ending.
 func (w *Worker) shutdown() {
+	w.stopping.Store(true)
 	grace, timeouts := w.cfg.StopGrace, &w.cfg.timeouts
 	if w.publisher.Fenced() {
 		grace = 0
@@ -142,7 +159,7 @@ func (w *Worker) shutdown() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeouts.Kill)
 	defer cancel()
-	if err := w.cfg.Roster.Unregister(ctx, w.cfg.Worker); err != nil {
+	if err := w.cfg.Roster.Unregister(ctx, schemas.WorkerInfo{ID: w.cfg.Worker, Incarnation: w.cfg.Incarnation}); err != nil {
 		w.publisher.Log.Warn().Err(err).Msg("unregister")
 	}
 }
@@ -156,6 +173,7 @@ func (w *Worker) HandleCommand(ctx context.Context, d schemas.Delivery) schemas.
 func (w *Worker) Room() int { return w.runs.Room() }
 
 // HandleControl signals a running process, kills it or writes to its standard input, and calls done, once, with the outcome.
+// HandleControl signals a running process, kills it or writes to its standard input, and calls done, at most once, with the outcome.
 func (w *Worker) HandleControl(_ context.Context, ctl schemas.Control, done func(error)) {
 	w.runs.Control(ctl, done)
 }

@@ -75,6 +75,9 @@ const DetailDeclined = "declined"
 // DeclinedUnserved is the value of DetailDeclined when the worker lacks what the command asks for: a provider or a template.
 const DeclinedUnserved = "unserved"
 
+// DetailUnreadable is the detail of an error about a stored entry that does not decode; it names the entry. To try again does not help.
+const DetailUnreadable = "unreadable"
+
 // Codes lists every code.
 func Codes() []Code {
 	return []Code{

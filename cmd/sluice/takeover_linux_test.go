@@ -26,6 +26,7 @@ func rounds() int { return long(30, 2) }
 type fleet struct {
 	t       *testing.T
 	ctx     context.Context
+	dir     string // of the server
 	server  *embedded.Server
 	conn    *events.Conn
 	client  *client.Client
@@ -40,9 +41,9 @@ func newFleet(t *testing.T, env map[string]string, names ...string) *fleet {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rounds())*waitTimeout)
 	t.Cleanup(cancel)
-	f := &fleet{t: t, ctx: ctx, homes: map[string]*cli{}, workers: map[string]*spawned{}}
+	f := &fleet{t: t, ctx: ctx, dir: filepath.Join(t.TempDir(), "nats"), homes: map[string]*cli{}, workers: map[string]*spawned{}}
 	var err error
-	f.server, err = embedded.Start(embedded.Config{Dir: filepath.Join(t.TempDir(), "nats"), Listen: "127.0.0.1:0", Token: fleetToken, StoreBytes: 16 << 30})
+	f.server, err = embedded.Start(embedded.Config{Dir: f.dir, Listen: "127.0.0.1:0", Token: fleetToken, StoreBytes: 16 << 30})
 	f.must(err)
 	t.Cleanup(f.server.Close)
 	for _, name := range names {

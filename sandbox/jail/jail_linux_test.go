@@ -178,7 +178,7 @@ func runWorker(dir string) error {
 	if _, err := s.Start(context.Background(), sandbox.Command{ID: "p", Path: "sh", Args: []string{"-c", "setsid sleep 300 & exec sleep 300"}}); err != nil {
 		return err
 	}
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", p.zygote.cmd.Process.Pid, p.zygote.cmd.Process.Pid))
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", p.zygote.zygote.cmd.Process.Pid, p.zygote.zygote.cmd.Process.Pid))
 	if err != nil {
 		return err
 	}

@@ -17,16 +17,32 @@ import (
 	"github.com/sluice-dev/sluice/sandbox/supervisor/zygote"
 )
 
-// zygoteClient is the worker's end of its zygote.
+// zygoteClient is the worker's end of its zygote. It starts another zygote when that one was killed; the jails that it forked stay.
 type zygoteClient struct {
-	cmd  *exec.Cmd
-	conn *net.UnixConn
-	gone chan struct{} // closed when the zygote has ended
-	mu   sync.Mutex    // one request at a time
+	path string
+
+	mu     sync.Mutex // one request at a time
+	zygote *zygoteProcess
+	closed bool
 }
 
-// startZygote starts a zygote in its own session and without the worker's streams: it may outlive the worker.
+// zygoteProcess is a zygote that was started.
+type zygoteProcess struct {
+	cmd  *exec.Cmd
+	conn *net.UnixConn
+	gone chan struct{} // closed when it has ended, and conn with it
+}
+
 func startZygote(path string) (*zygoteClient, error) {
+	first, err := startZygoteProcess(path)
+	if err != nil {
+		return nil, err
+	}
+	return &zygoteClient{path: path, zygote: first}, nil
+}
+
+// startZygoteProcess starts a zygote in its own session and without the worker's streams: it may outlive the worker.
+func startZygoteProcess(path string) (*zygoteProcess, error) {
 	ours, theirs, err := seqpacketPair("zygote")
 	if err != nil {
 		return nil, err
@@ -40,10 +56,12 @@ func startZygote(path string) (*zygoteClient, error) {
 	conn, err := net.FileConn(ours)
 	if err == nil {
 		if unixConn, ok := conn.(*net.UnixConn); ok {
-			z := &zygoteClient{cmd: cmd, conn: unixConn, gone: make(chan struct{})}
+			z := &zygoteProcess{cmd: cmd, conn: unixConn, gone: make(chan struct{})}
 			go func() {
 				defer close(z.gone)
 				_ = cmd.Wait() // its exit status carries no information
+				// A pending jail has the zygote's end of the socket until its exec: an answer would be waited for without end.
+				_ = z.conn.Close()
 			}()
 			return z, nil
 		}
@@ -53,11 +71,39 @@ func startZygote(path string) (*zygoteClient, error) {
 }
 
 // close lets the zygote end once its children have ended.
-func (z *zygoteClient) close() error { return z.conn.Close() }
+func (z *zygoteClient) close() error {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.closed = true
+	if err := z.zygote.conn.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil // it was killed
+}
 
-func (z *zygoteClient) wait() { <-z.gone }
+// wait blocks until the zygote has ended. Call it after close.
+func (z *zygoteClient) wait() { <-z.zygote.gone }
 
-// fork has the zygote fork a process that runs a program. The first file is the pipe for the process's report.
+// running returns the zygote, or a new one when it was killed. mu is held.
+func (z *zygoteClient) running() (*zygoteProcess, error) {
+	select {
+	case <-z.zygote.gone:
+	default:
+		return z.zygote, nil
+	}
+	if z.closed {
+		return nil, errors.New("the zygote has ended")
+	}
+	next, err := startZygoteProcess(z.path)
+	if err != nil {
+		return nil, fmt.Errorf("start another zygote: %w", err)
+	}
+	z.zygote = next
+	return next, nil
+}
+
+// fork has the zygote fork a process that runs a program. The first file is the pipe for the process's report. A zygote that is killed
+// during the request may have forked: the request fails, and the process ends with its files.
 func (z *zygoteClient) fork(p *program, files ...*os.File) (*process, error) {
 	request := p.Append(nil)
 	if len(request) > zygote.MaxProgram || len(files) > zygote.MaxFDs {
@@ -65,12 +111,16 @@ func (z *zygoteClient) fork(p *program, files ...*os.File) (*process, error) {
 	}
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if _, _, err := z.conn.WriteMsgUnix(request, unix.UnixRights(descriptors(files)...), nil); err != nil {
+	running, err := z.running()
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := running.conn.WriteMsgUnix(request, unix.UnixRights(descriptors(files)...), nil); err != nil {
 		return nil, fmt.Errorf("send a program to the zygote: %w", err)
 	}
 	var answer [zygote.AnswerSize]byte
 	oob := make([]byte, unix.CmsgSpace(4))
-	n, oobn, _, _, err := z.conn.ReadMsgUnix(answer[:], oob)
+	n, oobn, _, _, err := running.conn.ReadMsgUnix(answer[:], oob)
 	if err != nil || n != len(answer) {
 		return nil, fmt.Errorf("read the zygote's answer: %w", errors.Join(err, errors.New("the zygote has ended")))
 	}

@@ -77,19 +77,20 @@ func (n *Node) newDocker() (sandbox.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := observe.Pool(n.cfg.Metrics, name, poolStats(p)); err != nil {
-		return nil, schemas.Errorf(schemas.CodeInternal, "register the pool's metrics: %w", err)
+	if n.pool.Swap(p) == nil {
+		if err := observe.Pool(n.cfg.Metrics, name, n.poolStats); err != nil {
+			return nil, schemas.Errorf(schemas.CodeInternal, "register the pool's metrics: %w", err)
+		}
 	}
 	return &pooled{Pool: p, containers: containers}, nil
 }
 
-func poolStats(p *pool.Pool) func() observe.PoolStats {
-	return func() observe.PoolStats {
-		s := p.Stats()
-		return observe.PoolStats{
-			Hits: s.Hits, Misses: s.Misses, Exhausted: s.Exhausted, Failed: s.Failed,
-			Ready: s.Ready, Making: s.Creating, InUse: s.InUse, Size: s.Size, Wait: s.Wait,
-		}
+// poolStats converts the pool's counts for the metrics.
+func (n *Node) poolStats() observe.PoolStats {
+	s := n.pool.Load().Stats()
+	return observe.PoolStats{
+		Hits: s.Hits, Misses: s.Misses, Exhausted: s.Exhausted, Failed: s.Failed,
+		Ready: s.Ready, Making: s.Creating, InUse: s.InUse, Size: s.Size, Wait: s.Wait,
 	}
 }
 

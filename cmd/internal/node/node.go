@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -20,6 +19,7 @@ import (
 	"github.com/sluice-dev/sluice/processor/policy"
 	"github.com/sluice-dev/sluice/processor/template"
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/pool"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -74,6 +74,10 @@ type Node struct {
 	observer  *observe.Observer
 	hooks     *hooks.Chains
 	worker    atomic.Pointer[processor.Worker] // of the current incarnation
+	pool      atomic.Pointer[pool.Pool]        // of the current providers; nil for none
+
+	joined       bool         // an incarnation has accepted commands
+	patientUntil atomic.Int64 // see patient; in Unix nanoseconds
 }
 
 // New returns a worker on this connection. It does nothing before Run.
@@ -87,8 +91,8 @@ func New(cfg Config, conn *events.Conn) *Node {
 	return &Node{cfg: cfg, conn: conn}
 }
 
-// Run runs the worker until ctx ends, and restarts it as a new incarnation when it loses its lease. It calls ready once, when the
-// worker accepts commands. Errors: those of its parts, unavailable when JetStream is not available.
+// Run runs the worker until ctx ends. When it loses its lease it waits for NATS and goes on as a new incarnation, with what ran. It
+// calls ready once, when the worker accepts commands. Errors: those of its parts, unavailable when JetStream is not available.
 func (n *Node) Run(ctx context.Context, ready func()) error {
 	var err error
 	if n.templates, err = template.New(n.cfg.Templates); err != nil {
@@ -105,14 +109,13 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		providers, err = n.providers()
 		return err
 	})
-	err = setUp.Wait()
-	defer n.closeAll(providers)
-	if err != nil {
+	if err := setUp.Wait(); err != nil {
+		n.closeAll(providers)
 		return err
 	}
-	defer n.maintain(ctx, providers)()
 	recorder, err := n.makeHooks()
 	if err != nil {
+		n.closeAll(providers)
 		return err
 	}
 	defer n.runHooks(ctx, recorder)()
@@ -122,18 +125,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		ready()
 		close(accepts)
 	})
-	for {
-		err := n.incarnation(ctx, providers, onReady)
-		if ctx.Err() != nil || !errors.Is(err, schemas.ErrLost) {
-			return err
-		}
-		n.cfg.Log.Warn().Err(err).Msg("lease lost: restarting the worker")
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(time.Second):
-		}
-	}
+	return n.serve(ctx, providers, onReady)
 }
 
 // background runs f until ctx ends or wait is called. wait ends it and waits for it.
@@ -169,8 +161,11 @@ func (n *Node) leaveAll(providers map[string]sandbox.Provider) {
 	}
 }
 
-// incarnation joins the cell and runs the worker until ctx ends or its lease is lost.
+// incarnation joins the cell and runs the worker until ctx ends or its lease is lost. Then it closes the providers: a lost lease leaves
+// the sandboxes to those of the next incarnation.
 func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Provider, ready func()) error {
+	defer n.closeAll(providers)
+	defer n.maintain(ctx, providers)()
 	n.observer.Reset()
 	secrets := func(t *schemas.Template) (map[string]string, error) { return template.Secrets(t, n.cfg.Getenv) }
 	member, err := membership.Join(ctx, n.conn, processor.Config{
@@ -179,17 +174,20 @@ func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Pro
 		ImageProvider: imageProvider(providers), Image: n.cfg.Image, Limits: n.cfg.Limits,
 		Alone: n.cfg.Alone, MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, Log: n.cfg.Log,
 	}, n.cfg.Begin, func(c *processor.Config) {
-		c.Records, c.Roster = n.observer.Records(c.Records), roster{c.Roster, n.templates}
+		c.Records, c.Roster = n.observer.Records(c.Records), roster{c.Roster, n}
 	})
 	if err == nil {
 		n.worker.Store(member.Worker)
 		err = member.Worker.Recover(ctx)
 	}
-	if err != nil {
-		if ctx.Err() == nil {
-			n.leaveAll(providers)
-		}
-		return err
+	switch {
+	case err == nil:
+		return member.Run(ctx, ready)
+	case ctx.Err() != nil:
+	case n.joined && !n.passes(err):
+		n.endAbandoned(ctx, providers) // another worker with this id is in its place, for example
+	default:
+		n.leaveAll(providers)
 	}
-	return member.Run(ctx, ready)
+	return err
 }

@@ -66,11 +66,17 @@ func (n *Node) reloadTemplates() {
 // roster adds the names of the templates to the worker's registration.
 type roster struct {
 	processor.Roster
-	templates *template.Store
+	node *Node
+}
+
+// LeaseAlive declares no worker dead that may be about to return; see patient.
+func (r roster) LeaseAlive(ctx context.Context, worker string) (bool, error) {
+	alive, err := r.Roster.LeaseAlive(ctx, worker)
+	return alive || (err == nil && r.node.patient()), err
 }
 
 func (r roster) Register(ctx context.Context, w schemas.WorkerInfo) error {
-	for _, t := range r.templates.List() {
+	for _, t := range r.node.templates.List() {
 		w.Templates = append(w.Templates, t.Name)
 	}
 	return r.Roster.Register(ctx, w)

@@ -3,6 +3,7 @@ package recovery
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/sluice-dev/sluice/processor/internal/publisher"
 	"github.com/sluice-dev/sluice/processor/internal/run"
@@ -18,8 +19,8 @@ type Roster interface {
 	LeaseAlive(ctx context.Context, worker string) (bool, error)
 	// Workers lists all registered workers, dead ones too.
 	Workers(ctx context.Context) ([]schemas.WorkerInfo, error)
-	// Unregister removes a worker from the list.
-	Unregister(ctx context.Context, worker string) error
+	// Unregister removes a worker from the list, unless a later incarnation has replaced its entry.
+	Unregister(ctx context.Context, w schemas.WorkerInfo) error
 }
 
 // History finds the processes that a worker accepted from a sequence on and left without an end.
@@ -96,6 +97,21 @@ func (rc *Recovery) reattach(ctx context.Context, provider string, sb sandbox.At
 	return steps, nil
 }
 
+// Detach leaves the sandboxes for the Reattach of this worker's next incarnation. Here they count as ended.
+func (rc *Recovery) Detach() {
+	var all sync.WaitGroup
+	for name, provider := range rc.Providers {
+		if reattacher, ok := provider.(sandbox.Reattacher); ok {
+			all.Go(func() {
+				if err := reattacher.Detach(); err != nil {
+					rc.Publisher.Log.Warn().Err(err).Str("provider", name).Msg("leave sandboxes")
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
 // Recover reports as lost what this worker's earlier incarnations left unfinished and Reattach did not find. Errors: unavailable.
 func (rc *Recovery) Recover(ctx context.Context) error {
 	workers, err := rc.Roster.Workers(ctx)
@@ -132,7 +148,7 @@ func (rc *Recovery) Reap(ctx context.Context) {
 			log.Warn().Err(err).Str("dead_worker", info.ID).Msg("recover")
 			continue
 		}
-		if err := rc.Roster.Unregister(ctx, info.ID); err != nil {
+		if err := rc.Roster.Unregister(ctx, info); err != nil {
 			log.Warn().Err(err).Str("dead_worker", info.ID).Msg("unregister")
 		}
 	}

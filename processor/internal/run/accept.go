@@ -44,6 +44,9 @@ func (rs *Runs) decide(ctx context.Context, d *schemas.Delivery) schemas.Verdict
 	case stepRun:
 		return rs.accept(ctx, d, f.thread, 0)
 	case stepAttach:
+		if f.run.unsettled.Load() {
+			return rs.refuse(d, stepDecline, rs.unavailable(d, admission{leaving: true}))
+		}
 		if f.run.attach(d.Inbox) {
 			rs.publisher.Answer(d.Inbox, f.run.accepted)
 			return verdict(s, "", nil)
@@ -123,7 +126,7 @@ func (rs *Runs) gatherFacts(ctx context.Context, d *schemas.Delivery) facts {
 	case session.Unserved(err):
 		f.unserved, f.why = true, schemas.AsError(err)
 		return f
-	case schemas.CodeOf(err).Final():
+	case schemas.CodeOf(err).Final(), session.Unreadable(err):
 		f.refused, f.why = true, schemas.AsError(err)
 		return f
 	default:
@@ -291,6 +294,12 @@ func (rs *Runs) accept(ctx context.Context, d *schemas.Delivery, t *session.Thre
 	}
 	run.accepted = rs.recorder.event(run, schemas.TypeProcessAccepted, record)
 	seq, err := rs.cfg.Records.Append(ctx, run.accepted, after)
+	if unknownOutcome(err) {
+		run.unsettled.Store(true)
+		rs.ending.Go(func() { rs.settleAcceptance(run, after) })
+		rs.ending.Done()
+		return rs.refuse(d, stepDecline, schemas.AsError(err))
+	}
 	if err != nil {
 		rs.leave(run)
 		if run.turn != nil {

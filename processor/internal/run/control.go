@@ -15,8 +15,14 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Control signals a running process, kills it or writes to its standard input, and calls done, once, with the outcome.
-func (rs *Runs) Control(ctl schemas.Control, done func(error)) {
+// Control signals a running process, kills it or writes to its standard input, and calls reply, once, with the outcome. A
+// fenced worker does not call it: the answer is for the thread's owner to give.
+func (rs *Runs) Control(ctl schemas.Control, reply func(error)) {
+	done := func(err error) {
+		if !rs.publisher.Fenced() {
+			reply(err)
+		}
+	}
 	run := rs.find(ctl.Tenant, ctl.Process)
 	if run == nil || run.thread.ID != ctl.Thread {
 		done(schemas.Errorf(schemas.CodeNotFound, "process %s of thread %s is not running: it has ended, or never started", ctl.Process, ctl.Thread))

@@ -80,6 +80,10 @@ func (rs *Runs) start(run *Run) (sandbox.Process, sandbox.Sandbox, error) {
 		if err != nil {
 			return nil, nil, session.StartError(err)
 		}
+		// The worker may have been frozen since the acceptance: another one may have reported the process as lost, and run it again.
+		if err := rs.publisher.CheckLease(); err != nil {
+			return nil, nil, err
+		}
 		ctx, done := context.WithTimeout(waiting, rs.cfg.Timeouts.Start)
 		defer done()
 		proc, err := sb.Start(ctx, sandbox.Command{

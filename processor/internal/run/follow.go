@@ -138,9 +138,12 @@ func (f *follower) pump(run *Run, proc sandbox.Process, out *capture, after *sch
 			run.turn.Write(o.Stream, o.Data)
 		}
 		if failed == nil {
-			// A fenced worker stores nothing more: another one reports how far the log goes.
+			// A fenced worker stores nothing more, and leaves the output in the sandbox for the next incarnation.
 			if failed = f.publisher.CheckLease(); failed == nil {
 				failed = log.Write(o.Stream, o.Offset, o.Data)
+			}
+			if errors.Is(failed, schemas.ErrLost) {
+				break
 			}
 			if failed != nil {
 				run.Kill(0)

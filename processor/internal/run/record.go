@@ -26,16 +26,15 @@ func (rs *Runs) finish(run *Run, result *schemas.Result, err error) {
 	ev := rs.recorder.event(run, typ, result)
 	end, err := rs.recorder.recordEnd(run, ev, result)
 	if end == nil && !rs.publisher.Fenced() {
-		// The worker that recovers this one has to look at the process again.
-		rs.mu.Lock()
-		rs.recoverFrom = min(rs.recoverFrom, run.firstSeq)
-		rs.mu.Unlock()
+		rs.owe(run)
 	}
 	run.recorded = end != nil
 	if run.turn == nil {
 		run.release()
 	}
-	rs.recorder.logOutcome(run, result, err)
+	if end != nil || !rs.publisher.Fenced() { // else the outcome is not known here
+		rs.recorder.logOutcome(run, result, err)
+	}
 	// The room is free before a caller gets the end, so that the caller's next command finds it.
 	rs.leave(run)
 	if rs.publisher.Fenced() {
@@ -44,6 +43,13 @@ func (rs *Runs) finish(run *Run, result *schemas.Result, err error) {
 		end = rs.recorder.unrecorded(ev, result, err)
 	}
 	rs.recorder.notify(run, end, true)
+}
+
+// owe leaves the end of a run to the worker that recovers this one: it has to look at the process again.
+func (rs *Runs) owe(run *Run) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.recoverFrom = min(rs.recoverFrom, run.firstSeq)
 }
 
 // fillError fills in why a process was not seen to run to its end, and returns the type of its last record. One that has started is

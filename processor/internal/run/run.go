@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -30,9 +31,11 @@ type Run struct {
 	firstSeq      uint64         // all its records are at or after this sequence
 	seq           uint64         // of its newest record
 	attempt       int
-	input         *input // nil when the process reads nothing
-	turn          Turn   // nil when the run answers no message
-	recorded      bool   // its end is on record
+	input         *input      // nil when the process reads nothing
+	turn          Turn        // nil when the run answers no message
+	newTurn       func() Turn // makes another turn of the same message; nil without one
+	recorded      bool        // its end is on record
+	unsettled     atomic.Bool // whether its acceptance is on record is not known yet
 
 	mu          sync.Mutex
 	inboxes     []string
@@ -53,7 +56,8 @@ func (rs *Runs) newRun(t *session.Thread, d *schemas.Delivery) *Run {
 	}
 	if m := d.Command.Message; m != nil {
 		run.exec, run.user = agentExec(t.Template.Agent, m), m.User
-		run.turn = rs.cfg.NewTurn(t, run.process, m.User, m)
+		run.newTurn = func() Turn { return rs.cfg.NewTurn(t, run.process, m.User, m) }
+		run.turn = run.newTurn()
 		run.args, run.argsTruncated = schemas.ShownArgs(t.Template.Agent.Command[1:]) // the prompt is in the message history
 	} else {
 		run.args, run.argsTruncated = schemas.ShownArgs(run.exec.Args)

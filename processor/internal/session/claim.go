@@ -236,7 +236,7 @@ func (ss *Sessions) Adopt(ctx context.Context, provider string, sb sandbox.Attac
 	}
 	s, revision, err := ss.cfg.Store.Session(ctx, owned.Tenant, spec.Thread)
 	switch {
-	case errors.Is(err, schemas.ErrNotFound):
+	case errors.Is(err, schemas.ErrNotFound), Unreadable(err):
 		return nil, nil
 	case err != nil:
 		return nil, err

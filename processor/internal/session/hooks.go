@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,6 +54,9 @@ func (sbs *sandboxes) terminateHooks(ctx context.Context, t *Thread, bound time.
 	defer cancel()
 	t.mu.Lock()
 	a := t.attempt
+	if (t.warm || t.stored.Parked) && (a == nil || a.ended()) && commandAtEnd(t.Template) {
+		a = sbs.beginLocked(sbs.background.Context(), t) // it is parked, or its sandbox ended by itself
+	}
 	t.mu.Unlock()
 	o := Occasion{Phase: schemas.PhaseTerminate}
 	if a != nil {
@@ -72,6 +76,11 @@ func (sbs *sandboxes) terminateHooks(ctx context.Context, t *Thread, bound time.
 		t.log(sbs.publisher.Log.Warn().Err(err)).Msg("terminate hooks")
 	}
 	return err
+}
+
+// commandAtEnd reports whether a hook of a session's end runs in its sandbox.
+func commandAtEnd(t *schemas.Template) bool {
+	return slices.ContainsFunc(t.Hooks[schemas.PhaseTerminate], func(h schemas.HookSpec) bool { return len(h.Command) > 0 })
 }
 
 // maxHookOutput is how many bytes of a failing hook's output its error repeats: the last ones.

@@ -68,6 +68,12 @@ func (ss *Sessions) template(name string) (*schemas.Template, error) {
 	return t, err
 }
 
+// Unreadable reports that a claim failed because the entry of the thread's session does not decode: another claim fails as well.
+func Unreadable(err error) bool {
+	e, ok := errors.AsType[*schemas.Error](err)
+	return ok && e.Details[schemas.DetailUnreadable] != ""
+}
+
 // fits returns nil when a session's sandbox has this placement. Errors: conflict.
 func (p Placement) fits(s *schemas.Session) error {
 	if p.Provider != "" && p.Provider != schemas.ProviderAuto && p.Provider != s.Provider {

@@ -52,14 +52,11 @@ func (sbs *sandboxes) get(ctx context.Context, t *Thread) (sandbox.Sandbox, erro
 			t.mu.Unlock()
 			return nil, t.endingError()
 		}
-		a = sbs.newAttempt(t)
 		// In the background: others still wait for the sandbox when the command that asked first is killed.
-		if !sbs.background.Go(func() { sbs.create(t, a) }) {
+		if a = sbs.beginLocked(sbs.creating, t); a == nil {
 			t.mu.Unlock()
 			return nil, schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", sbs.publisher.Worker)
 		}
-		t.attempt = a
-		sbs.reportLocked(t, a, nil)
 	}
 	t.mu.Unlock()
 	select {
@@ -68,6 +65,17 @@ func (sbs *sandboxes) get(ctx context.Context, t *Thread) (sandbox.Sandbox, erro
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// beginLocked begins to create the thread's sandbox. It returns nil when the worker has ended. The caller holds t.mu.
+func (sbs *sandboxes) beginLocked(ctx context.Context, t *Thread) *sandboxAttempt {
+	a := sbs.newAttempt(t)
+	if !sbs.background.Go(func() { sbs.create(ctx, t, a) }) {
+		return nil
+	}
+	t.attempt = a
+	sbs.reportLocked(t, a, nil)
+	return a
 }
 
 // StartError gives the error of a start that did not happen its code.
@@ -167,12 +175,12 @@ func (sbs *sandboxes) reportLocked(t *Thread, a *sandboxAttempt, err error) {
 }
 
 // create creates a sandbox and, the first time, runs its cold start. The attempt is done when the sandbox is ready for use.
-func (sbs *sandboxes) create(t *Thread, a *sandboxAttempt) {
+func (sbs *sandboxes) create(ctx context.Context, t *Thread, a *sandboxAttempt) {
 	defer close(a.done)
 	t.mu.Lock()
 	due, parking := a.life.due, t.parking
 	t.mu.Unlock()
-	ctx, cancel := context.WithDeadline(sbs.creating, due)
+	ctx, cancel := context.WithDeadline(ctx, due)
 	defer cancel()
 	if parking != nil {
 		// The sandbox before this one uses the workspace until it has ended.

@@ -127,6 +127,9 @@ func (ss *Sessions) Leave() {
 	ss.mu.Unlock()
 }
 
+// StopCreating cancels the sandboxes that are being created.
+func (ss *Sessions) StopCreating() { ss.sandboxes.stopCreating() }
+
 // HandOver gives every thread up at shutdown: the next owner finds its session, and its workspace as the hooks leave it.
 func (ss *Sessions) HandOver() {
 	ss.sandboxes.stopCreating()
@@ -141,7 +144,7 @@ func (ss *Sessions) HandOver() {
 
 func (ss *Sessions) handOver(ctx context.Context, t *Thread) {
 	t.mu.Lock()
-	hooks := t.attempt != nil && t.termination == nil
+	hooks := (t.attempt != nil || t.warm) && t.termination == nil
 	t.mu.Unlock()
 	if hooks && !ss.publisher.Fenced() {
 		_ = ss.sandboxes.terminateHooks(ctx, t, ss.cfg.Timeouts.SandboxEnd) // its error is logged, and does not stop the shutdown

@@ -1,0 +1,258 @@
+package events
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
+)
+
+// road is a way for one server of a cluster to another, which a test closes.
+type road struct {
+	listener net.Listener
+	to       string
+
+	mu     sync.Mutex
+	closed bool
+	conns  []net.Conn
+	copies sync.WaitGroup
+}
+
+func newRoad(t *testing.T, to string) *road {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	testkit.Must(t, err)
+	r := &road{listener: l, to: to}
+	r.copies.Go(r.run)
+	t.Cleanup(func() {
+		_ = l.Close()
+		r.set(true)
+		r.copies.Wait()
+	})
+	return r
+}
+
+func (r *road) run() {
+	for {
+		from, err := r.listener.Accept()
+		if err != nil {
+			return
+		}
+		to, err := net.Dial("tcp", r.to)
+		if err != nil || !r.add(from, to) {
+			_ = from.Close()
+			continue
+		}
+		for _, pair := range [][2]net.Conn{{from, to}, {to, from}} {
+			r.copies.Go(func() {
+				_, _ = io.Copy(pair[0], pair[1])
+				_ = pair[0].Close()
+				_ = pair[1].Close()
+			})
+		}
+	}
+}
+
+func (r *road) add(conns ...net.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	r.conns = append(r.conns, conns...)
+	return true
+}
+
+func (r *road) set(closed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = closed
+	if closed {
+		for _, c := range r.conns {
+			_ = c.Close()
+		}
+		r.conns = nil
+	}
+}
+
+// cluster is three servers in this process, with a road between any two.
+type cluster struct {
+	t       *testing.T
+	servers []*server.Server
+	roads   map[[2]int]*road
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	const size = 3
+	c := &cluster{t: t, roads: make(map[[2]int]*road)}
+	var ports []int
+	for range size {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		testkit.Must(t, err)
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		testkit.Must(t, l.Close())
+	}
+	for i := range size {
+		o := &server.Options{
+			ServerName: fmt.Sprint("s", i), Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+			// Servers that learn of each other would pass by the roads.
+			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[i], PoolSize: -1, Advertise: "127.0.0.1:1"},
+		}
+		next := (i + 1) % size // the road serves both ways
+		r := newRoad(t, fmt.Sprint("127.0.0.1:", ports[next]))
+		c.roads[[2]int{i, next}] = r
+		o.Routes = []*url.URL{{Scheme: "nats", Host: r.listener.Addr().String()}}
+		s, err := server.NewServer(o)
+		testkit.Must(t, err)
+		c.servers = append(c.servers, s)
+		t.Cleanup(func() {
+			s.Shutdown()
+			s.WaitForShutdown()
+		})
+	}
+	for _, s := range c.servers {
+		s.Start()
+	}
+	return c
+}
+
+// connect connects to one server only.
+func (c *cluster) connect(i int) *peer {
+	c.t.Helper()
+	if !c.servers[i].ReadyForConnections(30 * time.Second) {
+		c.t.Fatalf("server %d does not start", i)
+	}
+	conn, err := Connect(Options{InProcess: c.servers[i]})
+	testkit.Must(c.t, err)
+	c.t.Cleanup(conn.Close)
+	return newPeer(conn)
+}
+
+// isolate closes or opens all roads of a server.
+func (c *cluster) isolate(i int, closed bool) {
+	for pair, r := range c.roads {
+		if pair[0] == i || pair[1] == i {
+			r.set(closed)
+		}
+	}
+}
+
+// ensure creates the cell's streams with three replicas.
+func (c *cluster) ensure(p *peer, topology Topology) {
+	c.t.Helper()
+	ctx := testkit.Context(c.t)
+	topology.Replicas = 3
+	for {
+		try, cancel := context.WithTimeout(ctx, 5*time.Second) // a request that no leader gets has no answer
+		err := p.Ensure(try, topology)
+		cancel()
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// leader returns the server that leads a stream.
+func (c *cluster) leader(stream string) int {
+	c.t.Helper()
+	ctx := testkit.Context(c.t)
+	for ctx.Err() == nil {
+		for i, s := range c.servers {
+			if s.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream) {
+				return i
+			}
+		}
+		_ = sleep(ctx, 10*time.Millisecond)
+	}
+	c.t.Fatalf("stream %s has no leader", stream)
+	return 0
+}
+
+// renewOften renews a lease with the majority until stop, from tries that do not last long: a cluster takes a while to choose a leader.
+func renewOften(t *testing.T, l *Lease) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			try, done := context.WithTimeout(ctx, time.Second)
+			if revision, err := l.kv.Update(try, l.worker, []byte(l.incarnation), l.revision); err == nil {
+				l.revision = revision
+			} else if holder, last, err := l.conn.leaseHolder(try, l.worker); err == nil && holder == l.incarnation {
+				l.revision = last // the ack was lost
+			}
+			done()
+			_ = sleep(ctx, 100*time.Millisecond)
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// Promises 18: a server that was away from the others does not know of the renewals since. It declares nobody dead.
+func TestServerThatMissedRenewalsDeclaresNobodyDead(t *testing.T) {
+	c := newCluster(t)
+	topology := Topology{Partitions: 1, LeaseTTL: 15 * time.Second} // the choice of a leader takes less
+	first := c.connect(0)
+	c.ensure(first, topology)
+	leases := kvStream(first.names.leases)
+	for _, v := range []struct {
+		worker string
+		stale  func() int
+	}{
+		{"behind-a-follower", func() int { return (c.leader(leases) + 1) % 3 }},
+		{"behind-the-leader", func() int { return c.leader(leases) }},
+	} {
+		t.Run(v.worker, func(t *testing.T) {
+			ctx := testkit.Context(t)
+			away := v.stale()
+			owner, observer := c.connect((away+1)%3), c.connect(away)
+			c.ensure(owner, topology)
+			c.ensure(observer, topology)
+			lease, err := owner.AcquireLease(ctx, v.worker, "i1", nil, nil)
+			testkit.Must(t, err)
+			stop := renewOften(t, lease)
+			defer stop()
+			c.isolate(away, true)
+			defer c.isolate(away, false)
+			// Its own copy of the lease expires there, while the holder renews it with the majority.
+			for expired := false; !expired; {
+				m, err := observer.directLast(ctx, leases, kvSubject(observer.names.leases, v.worker))
+				expired = err == nil && m == nil
+				if err := sleep(ctx, 50*time.Millisecond); err != nil {
+					t.Fatal("the copy of the lease did not expire")
+				}
+			}
+			for back := false; ; back = true {
+				alive, err := observer.LeaseAlive(ctx, v.worker)
+				if err == nil && !alive {
+					t.Fatalf("the worker was declared dead (the server is back: %v)", back)
+				}
+				if back && err == nil {
+					break
+				}
+				c.isolate(away, false)
+			}
+			// A worker that never was is dead, as soon as the servers have agreed on a leader.
+			for alive, err := true, error(nil); alive || err != nil; alive, err = observer.LeaseAlive(ctx, "never-was") {
+				if ctx.Err() != nil {
+					t.Fatalf("a worker that never was: alive %v, error %v", alive, err)
+				}
+			}
+		})
+	}
+}

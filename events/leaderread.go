@@ -1,0 +1,85 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// leaderLast reads the newest message on a subject from the leader of a stream. A direct get may be answered by a replica that is
+// behind. The leader may be one that was frozen and has not seen its successor: a decision needs a write as well. It returns nil when
+// there is no message. Errors: unavailable, deadline_exceeded, internal.
+func (c *Conn) leaderLast(ctx context.Context, stream, subject string) (*storedMsg, error) {
+	body, err := json.Marshal(directRequest{LastBy: subject})
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeInternal, "encode a read of %s: %w", stream, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	m, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
+	if errors.Is(err, nats.ErrNoResponders) {
+		return nil, noStream(stream)
+	}
+	if err != nil {
+		return nil, wrap(err, "read "+stream)
+	}
+	var reply struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message *struct {
+			Subject string `json:"subject"`
+			Seq     uint64 `json:"seq"`
+			Header  []byte `json:"hdrs"`
+			Data    []byte `json:"data"`
+		} `json:"message"`
+	}
+	err = json.Unmarshal(m.Data, &reply)
+	switch {
+	case err != nil:
+		return nil, schemas.Errorf(schemas.CodeInternal, "read %s: decode the answer: %w", stream, err)
+	case reply.Error != nil && reply.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return nil, nil
+	case reply.Error != nil:
+		return nil, wrap(reply.Error, "read "+stream)
+	case reply.Message == nil:
+		return nil, schemas.Errorf(schemas.CodeInternal, "read %s: the answer has no message", stream)
+	}
+	found := &storedMsg{seq: reply.Message.Seq, subject: reply.Message.Subject, data: reply.Message.Data}
+	if len(reply.Message.Header) > 0 {
+		if found.header, err = nats.DecodeHeadersMsg(reply.Message.Header); err != nil {
+			return nil, schemas.Errorf(schemas.CodeInternal, "read %s: decode the headers: %w", stream, err)
+		}
+	}
+	return found, nil
+}
+
+// kvSubject is the subject of a key in the stream of its bucket.
+func kvSubject(bucket, key string) string { return "$KV." + bucket + "." + key }
+
+// kvStream is the stream of a bucket.
+func kvStream(bucket string) string { return "KV_" + bucket }
+
+// headerKVOperation marks a message of a bucket as the deletion of its key; see ADR-8 of NATS.
+const headerKVOperation = "KV-Operation"
+
+// kvDeleted reports whether a message of a bucket says that its key is deleted: by a client, or by the server's limits.
+func kvDeleted(m *storedMsg) bool {
+	return m == nil || m.header.Get(headerKVOperation) != "" || m.header.Get(jetstream.MarkerReasonHeader) != ""
+}
+
+// leaseHolder reads the incarnation that has the lease of a worker id, empty for none, and the sequence of the key's last message,
+// 0 for none. Errors: those of leaderLast.
+func (c *Conn) leaseHolder(ctx context.Context, worker string) (incarnation string, last uint64, err error) {
+	m, err := c.leaderLast(ctx, kvStream(c.names.leases), kvSubject(c.names.leases, worker))
+	if err != nil || m == nil {
+		return "", 0, err
+	}
+	if kvDeleted(m) {
+		return "", m.seq, nil
+	}
+	return string(m.data), m.seq, nil
+}

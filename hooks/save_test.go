@@ -1,0 +1,41 @@
+package hooks_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sluice-dev/sluice/hooks"
+	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+func message(phase schemas.Phase, process string, role schemas.Role, text string) schemas.HookData {
+	d := data(phase, process)
+	d.Message = &schemas.Message{Thread: "t1", Process: process, Role: role, Text: text}
+	return d
+}
+
+// Promises 14: a prompt that could not be stored is stored later, before its answer, and counted once.
+func TestUnsavedMessagesAreRetriedInOrder(t *testing.T) {
+	c, s, r := newChainsWithStore(t, hooks.Config{RetryFirst: time.Millisecond, RetryLongest: 5 * time.Millisecond})
+	tpl := &schemas.Template{Name: "tpl", Agent: &schemas.TemplateAgent{}}
+	s.failWith(schemas.Errorf(schemas.CodeUnavailable, "NATS is away"))
+	wantFailed(t, c, tpl, message(schemas.PhaseMessage, "p1", schemas.RoleUser, "hello"), schemas.HookSave)
+	wantFailed(t, c, tpl, message(schemas.PhaseStreamFinish, "p1", schemas.RoleAgent, "hi"), schemas.HookSave)
+	wantFailed(t, c, tpl, message(schemas.PhaseMessage, "p2", schemas.RoleUser, "again"), schemas.HookSave)
+	r.wantLines(t, "save default hello", "save default hello", "save default hello")
+	s.failWith(nil)
+	startRetry(t, c)
+	r.wait(t, "three saved messages", func() bool { return len(r.lines) >= 3 })
+	r.wantLines(t, "save default hello", "save default hi", "save default again")
+	r.wait(t, "the end of the retry", func() bool { return r.events[len(r.events)-1].Type == schemas.TypeHookFinished })
+	testkit.Equal(t, "messages of the session", s.session.Messages, int64(2))
+	testkit.Equal(t, "pending retries", c.Pending(), 0)
+
+	// A message that can never be stored does not keep the next one waiting.
+	s.failWith(schemas.Errorf(schemas.CodeInvalidArgument, "no"))
+	wantFailed(t, c, tpl, message(schemas.PhaseMessage, "p3", schemas.RoleUser, "bad"), schemas.HookSave)
+	s.failWith(nil)
+	mustRun(t, c, tpl, message(schemas.PhaseMessage, "p4", schemas.RoleUser, "good"))
+	r.wantLines(t, "save default bad", "save default good")
+}
