@@ -32,8 +32,24 @@ type Options struct {
 	InProcess nats.InProcessConnProvider
 	// Dial opens the transport when it is not TCP, such as a unix socket. Default: none.
 	Dial func() (net.Conn, error)
-	// Wait retries the first connection forever. Use it for a worker that starts beside its server. Default: Connect fails at once.
+	// Wait retries the first connection forever, and what needs NATS at the start of a worker. Use it for a worker that starts beside its
+	// server. Default: Connect fails at once.
 	Wait bool
+	// LeaseTTL is the time to live of the worker's lease; see silence. Default: that of [Topology].
+	LeaseTTL time.Duration
+}
+
+// Bounds of the time after which a connection without a sign of life is replaced.
+const (
+	minSilence = time.Second
+	// silenceShare is the part of the lease TTL, as a divisor. A renewal begins a third of the TTL after the last one: when its server is
+	// frozen then, more than a fifth of the TTL is left to renew the lease through another server.
+	silenceShare = 4
+)
+
+// silence is how long a connection may go without a sign of life from its server, such as one that is frozen or behind a broken route.
+func (o Options) silence() time.Duration {
+	return max(cmp.Or(o.LeaseTTL, Topology{}.withDefaults().LeaseTTL)/silenceShare, minSilence)
 }
 
 // Conn is a connection to a cell. [Conn.Caller] and [Conn.Worker] are its two views. Its methods are safe for concurrent use.
@@ -43,6 +59,7 @@ type Conn struct {
 
 	// nc carries requests, records and events. bulk carries output, so that a control message never waits behind it.
 	nc     *nats.Conn
+	waits  bool // see Options.Wait
 	js     jetstream.JetStream
 	bulk   *nats.Conn
 	bulkJS jetstream.JetStream
@@ -78,7 +95,8 @@ func Connect(o Options) (*Conn, error) {
 		return nil, err
 	}
 	c := &Conn{
-		subjects: NewSubjects(o.Cell), names: namesOf(o.Cell), topology: Topology{}.withDefaults(), room: newEventRoom(), budget: newLogBudget(),
+		waits: o.Wait, subjects: NewSubjects(o.Cell), names: namesOf(o.Cell),
+		topology: Topology{}.withDefaults(), room: newEventRoom(), budget: newLogBudget(),
 		buckets: make(map[string]jetstream.KeyValue), dispatchers: make(map[int]jetstream.Consumer),
 	}
 	var err error
@@ -111,6 +129,8 @@ func (o Options) dial(name string, extra ...nats.Option) (*nats.Conn, error) {
 	opts := []nats.Option{
 		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(100*time.Millisecond, time.Second), nats.Timeout(5 * time.Second),
+		// The third ping finds that two have no answer. A write ends in time, too: while it waits for the server, nothing is checked.
+		nats.PingInterval(o.silence() / 3), nats.MaxPingsOutstanding(2), nats.FlusherTimeout(o.silence()),
 		// Each operation returns its own error. The default handler would also print it to standard error.
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 	}
@@ -186,6 +206,25 @@ func (c *Conn) MaxPayload() int64 {
 
 // Closed reports whether the connection is closed for good: by Close, or because the server refuses the credentials.
 func (c *Conn) Closed() bool { return c.nc.IsClosed() }
+
+// Waits reports that this connection was made with [Options].Wait.
+func (c *Conn) Waits() bool { return c.waits }
+
+// refusal returns err, or why the server refused what failed with err: its answer to a request that is not permitted is to the
+// connection alone.
+func (c *Conn) refusal(err error) error {
+	why := c.nc.LastError()
+	switch {
+	case err == nil:
+		return nil
+	case c.nc.IsClosed() && (errors.Is(why, nats.ErrAuthorization) || errors.Is(why, nats.ErrAuthExpired)):
+		return schemas.Errorf(schemas.CodeUnauthenticated, "the NATS server rejects the credentials (%w): %w", why, err)
+	case isTransient(err) && errors.Is(why, nats.ErrPermissionViolation):
+		return schemas.Errorf(schemas.CodePermissionDenied, "the NATS server refuses a request (%w): %w", why, err)
+	default:
+		return err
+	}
+}
 
 // LeaseTTL returns the time to live of a worker's lease in this cell.
 func (c *Conn) LeaseTTL() time.Duration { return c.topology.LeaseTTL }

@@ -103,8 +103,11 @@ func (c *Conn) directLast(ctx context.Context, stream, subject string) (*storedM
 	}
 }
 
+// errNoStream marks the error of a read from a stream that does not exist, or has no leader yet.
+var errNoStream = errors.New("the stream has no responder")
+
 func noStream(stream string) error {
-	return schemas.Errorf(schemas.CodeUnavailable, "read %s: JetStream does not answer: enable it on the server, and start a worker to create the streams", stream)
+	return schemas.Errorf(schemas.CodeUnavailable, "read %s: JetStream does not answer: enable it on the server, and start a worker to create the streams: %w", stream, errNoStream)
 }
 
 // directGet reads a batch, empty when no message matches, and reports whether there are more messages. With an error it returns the

@@ -14,14 +14,15 @@ import (
 
 // Error codes of nats-server that map to a code of Sluice; see errors.json of nats-server.
 const (
-	errWrongLastSequence     jetstream.ErrorCode = 10071
-	errWrongLastInFlight     jetstream.ErrorCode = 10164 // replicated stream: the competing message is not stored yet
 	errAccountExceeded       jetstream.ErrorCode = 10002
 	errInsufficientResources jetstream.ErrorCode = 10023
 	errInsufficientMemory    jetstream.ErrorCode = 10028
 	errInsufficientStorage   jetstream.ErrorCode = 10047
 	errMessageTooLarge       jetstream.ErrorCode = 10054
 	errStoreFailed           jetstream.ErrorCode = 10077
+	errNoPeers               jetstream.ErrorCode = 10005 // a cluster that starts does not know its servers yet
+	errNotLeader             jetstream.ErrorCode = 10009
+	errNotAssigned           jetstream.ErrorCode = 10010
 )
 
 // wrap adds the code and the operation to an error of nats.go.
@@ -38,8 +39,14 @@ func wrap(err error, operation string) error {
 func codeFor(err error) schemas.Code {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		switch api.ErrorCode {
-		case errWrongLastSequence, errWrongLastInFlight:
+		case jetstream.JSErrCodeStreamWrongLastSequence:
 			return schemas.CodeConflict
+		case jetstream.JSErrCodeStreamWrongLastSequenceConstant: // see inFlight
+			return schemas.CodeUnavailable
+		case errNoPeers, errNotLeader, errNotAssigned:
+			return schemas.CodeUnavailable
+		case jetstream.JSErrCodeJetStreamNotEnabledForAccount:
+			return schemas.CodePermissionDenied
 		case errAccountExceeded, errInsufficientResources, errInsufficientMemory, errInsufficientStorage, errStoreFailed:
 			return schemas.CodeLimitExceeded
 		case errMessageTooLarge:
@@ -107,6 +114,19 @@ func retryRead[T any](ctx context.Context, closed func() bool, catchUp func(cont
 			return err
 		}
 	}
+}
+
+// firstRead is retryRead for a reader that has read nothing yet: without a stream it fails at once, for there may never be one.
+func firstRead[T any](ctx context.Context, closed func() bool, catchUp func(context.Context, func(T) error) error, fn func(T) error) error {
+	var last error
+	err := retryRead(ctx, func() bool { return errors.Is(last, errNoStream) || closed() }, func(ctx context.Context, fn func(T) error) error {
+		last = catchUp(ctx, fn)
+		return last
+	}, fn)
+	if ctx.Err() != nil && (last == nil || isTransient(last)) {
+		return last // it says what was read
+	}
+	return err
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

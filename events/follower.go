@@ -59,8 +59,13 @@ func (f *Follower) Flush(ctx context.Context) error {
 	return wrap(flush(ctx, f.conn.bulk), "follow process "+f.ref.Process)
 }
 
-// CatchUp delivers what LOG has now. Errors: fn's, ctx's, unavailable, deadline_exceeded.
+// CatchUp delivers what LOG has now. It tries again while LOG does not answer. Errors: fn's, ctx's, unavailable without a stream LOG or
+// once the connection is closed.
 func (f *Follower) CatchUp(ctx context.Context, fn func(schemas.Chunk) error) error {
+	return firstRead(ctx, f.conn.bulk.IsClosed, f.catchUp, fn)
+}
+
+func (f *Follower) catchUp(ctx context.Context, fn func(schemas.Chunk) error) error {
 	// Until it succeeds, LOG may have chunks that no live chunk points to.
 	f.behind = true
 	reconnects := f.conn.bulk.Stats().Reconnects
@@ -80,7 +85,7 @@ func (f *Follower) CatchUp(ctx context.Context, fn func(schemas.Chunk) error) er
 func (f *Follower) Next(ctx context.Context, fn func(schemas.Chunk) error) error {
 	for {
 		if f.behind {
-			return retryRead(ctx, f.conn.bulk.IsClosed, f.CatchUp, fn)
+			return retryRead(ctx, f.conn.bulk.IsClosed, f.catchUp, fn)
 		}
 		m, err := nextWithin(ctx, f.sub, reconnectCheck)
 		switch {

@@ -80,7 +80,7 @@ func (w *Worker) AcquireLease(ctx context.Context, worker, incarnation string, e
 func (l *Lease) acquire(ctx context.Context, earlier []string) (holder string, revision uint64, err error) {
 	// The server counts from the write. The expiry computed here must not be later, so it counts from before the write.
 	begun := time.Now()
-	l.revision, err = l.kv.Create(ctx, l.worker, []byte(l.incarnation))
+	l.revision, err = swap(ctx, func(ctx context.Context) (uint64, error) { return l.kv.Create(ctx, l.worker, []byte(l.incarnation)) })
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		var e jetstream.KeyValueEntry
 		switch e, err = l.kv.Get(ctx, l.worker); {
@@ -92,7 +92,7 @@ func (l *Lease) acquire(ctx context.Context, earlier []string) (holder string, r
 			return string(e.Value()), e.Revision(), schemas.Errorf(schemas.CodeConflict, "incarnation %s holds the lease of worker %s", e.Value(), l.worker)
 		}
 		begun = time.Now()
-		l.revision, err = l.kv.Update(ctx, l.worker, []byte(l.incarnation), e.Revision())
+		l.revision, err = l.update(ctx, e.Revision())
 	}
 	l.renewed = begun
 	return "", 0, wrap(err, "write the lease")
@@ -140,22 +140,22 @@ func (l *Lease) until() time.Time {
 }
 
 // Run renews the lease three times per TTL until ctx ends, and then releases it. It calls onRenewed after each renewal. It returns
-// a lost error as soon as the lease cannot be renewed in time: other workers may then take over what this one ran, and it must publish
-// nothing more. The error is also a conflict when another incarnation has the lease.
+// a lost error as soon as another incarnation has the lease, which is also a conflict, or it cannot be renewed in time: other workers may
+// then take over what this one ran, and it must publish nothing more. After any other failure it tries again until the lease expires.
 func (l *Lease) Run(ctx context.Context, onRenewed func(context.Context)) error {
-	tick := time.NewTicker(l.ttl / 3)
-	defer tick.Stop()
-	for {
+	for wait := l.ttl / 3; ; {
 		select {
 		case <-ctx.Done():
 			return l.release(context.WithoutCancel(ctx))
-		case <-tick.C:
-		case <-time.After(time.Until(l.until())):
+		case <-time.After(min(wait, time.Until(l.until()))):
 		}
+		begun := time.Now()
 		err := l.renew(ctx)
+		wait = l.ttl / 20
 		switch {
 		case err == nil:
 			onRenewed(ctx)
+			wait = max(l.ttl/3-time.Since(begun), wait)
 		case ctx.Err() != nil:
 		case errors.Is(err, schemas.ErrConflict), !l.Holds():
 			l.expire()
@@ -170,6 +170,14 @@ func (l *Lease) expire() {
 	l.expired = true
 }
 
+// update writes the lease over this revision.
+func (l *Lease) update(ctx context.Context, revision uint64) (uint64, error) {
+	return swap(ctx, func(ctx context.Context) (uint64, error) {
+		return l.kv.Update(ctx, l.worker, []byte(l.incarnation), revision)
+	})
+}
+
+// renew restarts the TTL. Errors: conflict when another incarnation has the lease; any other leaves the outcome open.
 func (l *Lease) renew(ctx context.Context) error {
 	begun := time.Now()
 	deadline := l.until()
@@ -178,19 +186,20 @@ func (l *Lease) renew(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	rev, err := l.kv.Update(ctx, l.worker, []byte(l.incarnation), l.revision)
+	rev, err := l.update(ctx, l.revision)
 	if errors.Is(wrap(err, ""), schemas.ErrConflict) {
 		holder, revision, readErr := l.conn.leaseHolder(ctx, l.worker)
 		switch {
 		case readErr != nil:
 			err = readErr
-		case holder == "": // a server that was frozen may miss it for a moment: the next renewal finds out
-			err = schemas.Errorf(schemas.CodeUnavailable, "the lease is missing")
-		case holder == l.incarnation:
+		case holder != "" && holder != l.incarnation && revision > l.revision:
+		case holder == l.incarnation && revision > l.revision:
 			// The ack of an earlier renewal was lost. The time of that write is unknown, but it is not before the last renewal. Only the
 			// next write restarts the TTL.
 			l.revision = revision
-			rev, err = l.kv.Update(ctx, l.worker, []byte(l.incarnation), l.revision)
+			err = schemas.Errorf(schemas.CodeUnavailable, "an earlier renewal had no answer")
+		default: // a server that was frozen may miss it for a moment: a later renewal finds out
+			err = schemas.Errorf(schemas.CodeUnavailable, "the lease has changed, and does not show it yet")
 		}
 	}
 	if err != nil {
@@ -207,6 +216,16 @@ func (l *Lease) release(ctx context.Context) error {
 	l.conn.lease.CompareAndSwap(l, nil) // all work under the lease has ended
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	err := l.kv.Delete(ctx, l.worker, jetstream.LastRevision(l.revision))
+	remove := func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, l.kv.Delete(ctx, l.worker, jetstream.LastRevision(l.revision))
+	}
+	_, err := swap(ctx, remove)
+	if errors.Is(wrap(err, ""), schemas.ErrConflict) {
+		// The ack of the last renewal may have been lost.
+		if holder, revision, readErr := l.conn.leaseHolder(ctx, l.worker); readErr == nil && holder == l.incarnation {
+			l.revision = revision
+			_, err = swap(ctx, remove)
+		}
+	}
 	return wrap(err, "release the lease of worker "+l.worker)
 }

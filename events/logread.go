@@ -22,7 +22,11 @@ const (
 func (r *Reader) ReadLog(ctx context.Context, ref schemas.ProcessRef, stream schemas.Stream, from, upTo uint64, fn func(schemas.Chunk) error) (next uint64, err error) {
 	subject, delivered, begin := r.conn.subjects.Log(ref.Tenant, ref.Thread, ref.Process, stream), make(positions), time.Now()
 	for {
-		next, err = r.conn.readLog(ctx, subject, from, upTo, delivered, fn)
+		next = from
+		err = firstRead(ctx, r.conn.bulk.IsClosed, func(ctx context.Context, fn func(schemas.Chunk) error) (err error) {
+			next, err = r.conn.readLog(ctx, subject, next, upTo, delivered, fn)
+			return err
+		}, fn)
 		if err != nil || next > upTo || time.Since(begin) > lagTimeout {
 			return next, err
 		}

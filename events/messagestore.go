@@ -35,7 +35,9 @@ func (s *MessageStore) SaveMessage(ctx context.Context, tenant string, m *schema
 		return 0, err
 	}
 	subject := c.subjects.Message(tenant, m.Thread, m.Process, m.Role)
-	ack, err := c.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: body}, jetstream.WithExpectLastSequencePerSubject(0))
+	ack, err := swap(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
+		return c.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: body}, jetstream.WithExpectLastSequencePerSubject(0))
+	})
 	if err == nil {
 		return ack.Sequence, nil
 	}

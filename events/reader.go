@@ -107,9 +107,18 @@ func (r *Reader) FollowMessages(tenant, thread string, from uint64) (*MessageFee
 }
 
 // readStream passes the stored messages on a subject at or after a sequence to fn, in order, except those that decode rejects. It
-// returns the sequence after the last one read.
+// returns the sequence after the last one read. It tries again while the stream does not answer.
 func readStream[T any](ctx context.Context, c *Conn, stream, subject string, from uint64, decode func(uint64, []byte) (T, bool), fn func(T) error) (next uint64, err error) {
 	next = max(from, 1)
+	err = firstRead(ctx, c.bulk.IsClosed, func(ctx context.Context, fn func(T) error) (err error) {
+		next, err = readBatches(ctx, c, stream, subject, next, decode, fn)
+		return err
+	}, fn)
+	return next, err
+}
+
+// readBatches is readStream without another try.
+func readBatches[T any](ctx context.Context, c *Conn, stream, subject string, next uint64, decode func(uint64, []byte) (T, bool), fn func(T) error) (uint64, error) {
 	for {
 		msgs, more, err := c.directGet(ctx, stream, directRequest{Seq: next, NextBy: subject, Batch: readBatch, MaxBytes: readBatchBytes})
 		for i := range msgs {

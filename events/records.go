@@ -53,7 +53,9 @@ func (r *Records) Append(ctx context.Context, ev *schemas.Event, after uint64) (
 		}
 		return 0, err
 	}
-	ack, err := r.conn.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequenceForSubject(after, r.conn.subjects.Record(ev.Tenant, ev.Thread, ev.Process)))
+	ack, err := swap(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
+		return r.conn.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequenceForSubject(after, r.conn.subjects.Record(ev.Tenant, ev.Thread, ev.Process)))
+	})
 	if err == nil {
 		return ack.Sequence, nil
 	}

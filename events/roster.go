@@ -63,10 +63,10 @@ func (r *Roster) LeaseAlive(ctx context.Context, worker string) (bool, error) {
 	if err != nil || holder != "" {
 		return err == nil, wrap(err, operation)
 	}
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
 	marker := &nats.Msg{Subject: kvSubject(c.names.leases, worker), Header: nats.Header{headerKVOperation: {"DEL"}}}
-	_, err = c.js.PublishMsg(ctx, marker, jetstream.WithExpectLastSequencePerSubject(last))
+	_, err = swap(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
+		return c.js.PublishMsg(ctx, marker, jetstream.WithExpectLastSequencePerSubject(last))
+	})
 	if err = wrap(err, operation); errors.Is(err, schemas.ErrConflict) {
 		return true, nil //nolint:nilerr // it has changed since the read
 	}

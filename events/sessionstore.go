@@ -52,11 +52,12 @@ func (s *SessionStore) SaveSession(ctx context.Context, session *schemas.Session
 		return 0, schemas.Errorf(schemas.CodeInternal, "encode the session of thread %s: %w", session.Thread, err)
 	}
 	key := sessionKey(session.Tenant, session.Thread)
-	if revision == 0 {
-		revision, err = kv.Create(ctx, key, body)
-	} else {
-		revision, err = kv.Update(ctx, key, body, revision)
-	}
+	revision, err = swap(ctx, func(ctx context.Context) (uint64, error) {
+		if revision == 0 {
+			return kv.Create(ctx, key, body)
+		}
+		return kv.Update(ctx, key, body, revision)
+	})
 	return revision, wrap(err, "save the session of thread "+session.Thread)
 }
 
@@ -67,7 +68,9 @@ func (s *SessionStore) DeleteSession(ctx context.Context, session *schemas.Sessi
 		return err
 	}
 	// The delete marker expires: threads come and go for as long as the bucket exists.
-	err = kv.Purge(ctx, sessionKey(session.Tenant, session.Thread), jetstream.LastRevision(revision), jetstream.PurgeTTL(deleteMarkerTTL))
+	_, err = swap(ctx, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, kv.Purge(ctx, sessionKey(session.Tenant, session.Thread), jetstream.LastRevision(revision), jetstream.PurgeTTL(deleteMarkerTTL))
+	})
 	return wrap(err, "delete the session of thread "+session.Thread)
 }
 

@@ -91,20 +91,53 @@ func namesOf(cell string) names {
 	}
 }
 
+// Waits of EnsureLater.
+const (
+	minEnsureWait = 250 * time.Millisecond
+	maxEnsureWait = 5 * time.Second
+	// ensureTimeout bounds one try: a request that finds no leader has no answer. What the try began goes on in the server.
+	ensureTimeout = 10 * time.Second
+)
+
+// EnsureLater is Ensure, and tries again while NATS or JetStream does not answer, or a cluster is not complete. It calls waiting after
+// each such try. Errors: ctx's, and those of Ensure that do not pass.
+func (c *Conn) EnsureLater(ctx context.Context, t Topology, waiting func(error)) error {
+	for wait := minEnsureWait; ; wait = min(2*wait, maxEnsureWait) {
+		try, cancel := context.WithTimeout(ctx, ensureTimeout)
+		err := c.Ensure(try, t)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !isTransient(err) || c.Closed():
+			return err
+		}
+		waiting(err)
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
 // Ensure creates the cell's streams and buckets, and updates those that exist. Any number of workers may run it at once. Errors:
-// unavailable when JetStream cannot be reached or is not enabled, internal when the configuration of an existing stream cannot be
-// changed into this one.
-func (c *Conn) Ensure(ctx context.Context, t Topology) error {
+// unavailable and deadline_exceeded when JetStream cannot be reached or is not enabled, unauthenticated and permission_denied when the
+// server refuses, limit_exceeded, internal when the configuration of an existing stream cannot be changed into this one,
+// invalid_argument when the server is too old.
+func (c *Conn) Ensure(ctx context.Context, t Topology) error { return c.refusal(c.ensure(ctx, t)) }
+
+func (c *Conn) ensure(ctx context.Context, t Topology) error {
 	// A server without the reset of a consumer would deliver nothing after a change of the dispatcher; see partition.
 	if version := c.nc.ConnectedServerVersion(); isBefore(version, 2, 14) {
-		return schemas.Errorf(schemas.CodeUnavailable, "NATS server %s has version %s: Sluice needs 2.14 or later", c.ServerURL(), version)
+		return schemas.Errorf(schemas.CodeInvalidArgument, "NATS server %s has version %s: Sluice needs 2.14 or later", c.ServerURL(), version)
 	}
 	if t = t.withDefaults(); t != c.topology { // a repeated call finds it read by others
 		c.topology = t
 	}
 	c.budget.set(t)
 	// Create first in an account without streams, else update first.
-	account, err := c.js.AccountInfo(ctx)
+	first, cancel := context.WithTimeout(ctx, readTimeout)
+	account, err := c.js.AccountInfo(first)
+	cancel()
 	if err != nil {
 		return wrap(err, "read the JetStream account")
 	}

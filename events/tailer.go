@@ -44,8 +44,13 @@ func newTailer[T any](c *Conn, operation, subject string, from uint64, src sourc
 // Close ends the subscription.
 func (t *tailer[T]) Close() { _ = t.sub.Unsubscribe() } // on failure it ends with the connection
 
-// CatchUp delivers what is stored now. Errors: fn's, unavailable, deadline_exceeded.
+// CatchUp delivers what is stored now. It tries again while the stream does not answer. Errors: fn's, ctx's, unavailable when there is no
+// stream or once the connection is closed.
 func (t *tailer[T]) CatchUp(ctx context.Context, fn func(T) error) error {
+	return firstRead(ctx, t.conn.nc.IsClosed, t.catchUp, fn)
+}
+
+func (t *tailer[T]) catchUp(ctx context.Context, fn func(T) error) error {
 	reconnects := t.conn.nc.Stats().Reconnects
 	next, err := t.source.read(ctx, t.last+1, fn)
 	t.last = max(t.last, next-1)
@@ -59,7 +64,7 @@ func (t *tailer[T]) CatchUp(ctx context.Context, fn func(T) error) error {
 // ctx's, unavailable, deadline_exceeded.
 func (t *tailer[T]) Next(ctx context.Context, fn func(T) error) error {
 	if t.conn.nc.Stats().Reconnects != t.reconnects {
-		return retryRead(ctx, t.conn.nc.IsClosed, t.CatchUp, fn)
+		return retryRead(ctx, t.conn.nc.IsClosed, t.catchUp, fn)
 	}
 	m, err := nextWithin(ctx, t.sub, reconnectCheck)
 	switch {
@@ -69,7 +74,7 @@ func (t *tailer[T]) Next(ctx context.Context, fn func(T) error) error {
 	case errors.Is(err, nats.ErrTimeout):
 		return nil // the next call checks for a reconnect
 	case errors.Is(err, nats.ErrSlowConsumer):
-		return retryRead(ctx, t.conn.nc.IsClosed, t.CatchUp, fn)
+		return retryRead(ctx, t.conn.nc.IsClosed, t.catchUp, fn)
 	default:
 		return wrap(err, t.operation)
 	}

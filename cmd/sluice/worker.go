@@ -283,7 +283,7 @@ func (w *workerFlags) worker(ctx context.Context) error {
 	}
 	defer s.close()
 	server := w.server()
-	server.Name, server.Wait = "worker "+s.node.Worker, true
+	server.Name, server.Wait, server.LeaseTTL = "worker "+s.node.Worker, true, w.topology.LeaseTTL
 	conn, err := events.Connect(*server)
 	if err != nil {
 		return err

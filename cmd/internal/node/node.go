@@ -104,7 +104,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 	// In parallel: the first waits for NATS, the second for this machine.
 	var providers map[string]sandbox.Provider
 	setUp, setUpCtx := errgroup.WithContext(ctx)
-	setUp.Go(func() error { return n.conn.Ensure(setUpCtx, n.cfg.Topology) })
+	setUp.Go(func() error { return n.ensure(setUpCtx) })
 	setUp.Go(func() (err error) {
 		providers, err = n.providers()
 		return err

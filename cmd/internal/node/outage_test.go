@@ -79,36 +79,48 @@ type outageWorker struct {
 	id    string
 	log   *lineWaiter
 	end   context.CancelFunc
+	ready chan struct{}
 	ended chan struct{}
 	err   error
 }
 
-// worker starts a worker on a connection.
+// worker starts a worker on a connection, and waits until it accepts commands.
 func (o *outage) worker(id string, conn *events.Conn) *outageWorker {
 	o.t.Helper()
+	w := o.begins(id, conn, nil)
+	w.awaitReady()
+	return w
+}
+
+// begins starts a worker on a connection. begin is Config.Begin.
+func (o *outage) begins(id string, conn *events.Conn, begin func(string) ([]string, error)) *outageWorker {
+	o.t.Helper()
 	dir := testkit.ShortDir(o.t)
-	w := &outageWorker{o: o, id: id, log: newLineWaiter(), ended: make(chan struct{})}
+	w := &outageWorker{o: o, id: id, log: newLineWaiter(), ready: make(chan struct{}), ended: make(chan struct{})}
 	n := New(Config{
-		Worker: id, Provider: schemas.ProviderLocal, Allowed: []string{schemas.ProviderLocal}, RunFolder: filepath.Join(dir, "run"), Workspaces: filepath.Join(dir, "ws"),
+		Worker: id, Begin: begin, Provider: schemas.ProviderLocal, Allowed: []string{schemas.ProviderLocal}, RunFolder: filepath.Join(dir, "run"), Workspaces: filepath.Join(dir, "ws"),
 		Topology: events.Topology{Partitions: 1, LeaseTTL: shortLease}, Grace: 200 * time.Millisecond, Log: zerolog.New(w.log).Level(zerolog.InfoLevel),
 	}, conn)
 	ctx, cancel := context.WithCancel(o.ctx)
 	w.end = cancel
-	ready := make(chan struct{})
 	go func() {
 		defer close(w.ended)
-		w.err = n.Run(ctx, func() { close(ready) })
+		w.err = n.Run(ctx, func() { close(w.ready) })
 	}()
-	select {
-	case <-ready:
-	case <-w.ended:
-		o.t.Fatal(w.err)
-	}
 	o.t.Cleanup(func() {
 		cancel()
 		<-w.ended
 	})
 	return w
+}
+
+func (w *outageWorker) awaitReady() {
+	w.o.t.Helper()
+	select {
+	case <-w.ready:
+	case <-w.ended:
+		w.o.t.Fatal(w.err)
+	}
 }
 
 // lineWaiter is a log that a test waits for.

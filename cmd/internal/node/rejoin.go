@@ -4,15 +4,18 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io/fs"
 	"sync"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Waits of a worker while NATS is away.
 const (
+	// minRejoinWait and maxRejoinWait are the waits after an incarnation that failed.
 	minRejoinWait = 250 * time.Millisecond
 	maxRejoinWait = time.Second
 	// minPatience is the shortest time that others get to rejoin.
@@ -27,23 +30,29 @@ const (
 // restarted worker does.
 func (n *Node) serve(ctx context.Context, providers map[string]sandbox.Provider, ready func()) error {
 	defer n.boundShutdown(ctx)()
-	for {
+	for wait := minRejoinWait; ; wait = min(2*wait, maxRejoinWait) {
 		err := n.incarnation(ctx, providers, func() {
 			if n.joined {
 				n.cfg.Log.Info().Msg("worker rejoined")
 			}
-			n.joined = true
+			n.joined, wait = true, minRejoinWait
 			ready()
 		})
-		if !errors.Is(err, schemas.ErrLost) && !(n.joined && n.passes(err)) {
+		if !errors.Is(err, schemas.ErrLost) && !n.passes(err) {
 			if ctx.Err() != nil && n.conn.Closed() {
 				return nil // boundShutdown has logged it
 			}
 			return err
 		}
 		if ctx.Err() == nil {
-			n.cfg.Log.Warn().Err(err).Msg("lease lost: restarting the worker when NATS answers; its sandboxes wait")
-			if err := n.awaitCell(ctx); err != nil && ctx.Err() == nil {
+			pause := wait
+			if errors.Is(err, schemas.ErrLost) {
+				pause = 0
+				n.cfg.Log.Warn().Err(err).Msg("lease lost: restarting the worker when NATS answers; its sandboxes wait")
+			} else {
+				n.cfg.Log.Warn().Err(err).Msg("worker not started: trying again when NATS answers")
+			}
+			if err := n.awaitCell(ctx, pause); err != nil && ctx.Err() == nil {
 				return err
 			}
 		}
@@ -60,25 +69,32 @@ func (n *Node) serve(ctx context.Context, providers map[string]sandbox.Provider,
 	}
 }
 
-// passes reports whether an error may be gone when NATS is back.
+// passes reports whether the worker waits for NATS after an error. One of the file system does not pass with NATS.
 func (n *Node) passes(err error) bool {
-	return (errors.Is(err, schemas.ErrUnavailable) || errors.Is(err, schemas.ErrDeadlineExceeded)) && !n.conn.Closed()
+	_, local := errors.AsType[*fs.PathError](err)
+	away := errors.Is(err, schemas.ErrUnavailable) || errors.Is(err, schemas.ErrDeadlineExceeded)
+	return away && !local && !n.conn.Closed() && (n.joined || n.conn.Waits())
 }
 
-// awaitCell waits until NATS answers and has the streams of the cell. Errors: ctx's, and those that do not pass.
-func (n *Node) awaitCell(ctx context.Context) error {
-	for wait := minRejoinWait; ; wait = min(2*wait, maxRejoinWait) {
-		err := n.conn.Ensure(ctx, n.cfg.Topology)
-		if !n.passes(err) {
-			return err
-		}
-		n.cfg.Log.Debug().Err(err).Msg("NATS does not answer yet")
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
-		}
+// awaitCell waits this long, and then until NATS answers and has the streams of the cell. Errors: ctx's, and those that do not pass.
+func (n *Node) awaitCell(ctx context.Context, wait time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(wait):
 	}
+	return n.ensure(ctx)
+}
+
+// ensure creates the streams of the cell, and waits for NATS where a worker does. Errors: ctx's, and those that do not pass.
+func (n *Node) ensure(ctx context.Context) error {
+	if !n.joined && !n.conn.Waits() {
+		return n.conn.Ensure(ctx, n.cfg.Topology)
+	}
+	log := n.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute})
+	return n.conn.EnsureLater(ctx, n.cfg.Topology, func(err error) {
+		log.Warn().Err(err).Msg("waiting for NATS: JetStream does not answer, or its cluster is not complete")
+	})
 }
 
 // patient reports whether this worker has been away from NATS so shortly before that others may have been too: the lease of a worker

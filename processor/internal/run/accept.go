@@ -31,6 +31,7 @@ type facts struct {
 	owner    string
 	run      *Run           // the running process of the same id
 	why      *schemas.Error // why it cannot run here
+	record   *schemas.Event // it answers the command, whose thread has no session
 	reserved bool           // a place is reserved for it
 }
 
@@ -39,6 +40,9 @@ func (rs *Runs) decide(ctx context.Context, d *schemas.Delivery) schemas.Verdict
 	f := rs.gatherFacts(ctx, d)
 	if f.reserved {
 		defer rs.unreserve()
+	}
+	if f.record != nil {
+		return rs.answerFrom(d, f.record, collide(collisionOf(d, f.record, 0)))
 	}
 	switch s := admit(f.admission); s {
 	case stepRun:
@@ -114,9 +118,16 @@ func (rs *Runs) gatherFacts(ctx context.Context, d *schemas.Delivery) facts {
 		return rs.whenFull(ctx, d, f)
 	default:
 		f.reserved = d.Durable
+		want.Check = func(ctx context.Context) (err error) {
+			f.record, err = rs.answered(ctx, d)
+			return err
+		}
 		var claim session.Claim
 		claim, err = rs.sessions.Claim(ctx, d.Tenant, d.Thread, want)
 		f.thread, f.owner = claim.Thread, claim.Owner
+	}
+	if f.record != nil {
+		return f
 	}
 	switch {
 	case err == nil && f.thread == nil:
@@ -324,44 +335,4 @@ func (rs *Runs) accept(ctx context.Context, d *schemas.Delivery, t *session.Thre
 		rs.runToEnd(run, func(result *schemas.Result) error { return rs.execute(run, result) })
 	}()
 	return verdict(stepRun, "", nil)
-}
-
-// onDuplicateKey answers a command whose key was taken.
-func (rs *Runs) onDuplicateKey(ctx context.Context, d *schemas.Delivery, t *session.Thread) schemas.Verdict {
-	last, err := rs.cfg.Records.Last(ctx, d.Tenant, d.Thread, d.Process)
-	c := collision{unreadable: err != nil, safe: d.Command.Exec != nil && d.Command.Exec.Retry == schemas.RetrySafe}
-	if err == nil {
-		c.last = last.Type
-		of, decodeErr := recordOf(last)
-		c.unreadable = decodeErr != nil
-		c.same = of.Fingerprint == d.Fingerprint
-		// Only this worker can have written under this epoch, and it does not run the process.
-		c.foreign = of.Epoch > t.Session.Epoch
-		c.again = of.runsAgain()
-		c.answered = of.answers(d, last)
-	}
-	switch s := collide(c); s {
-	case stepReplay:
-		rs.publisher.Answer(d.Inbox, last)
-		publisher.LogCommand(rs.publisher.Log.Info(), d.Process, d.Thread, t.Session.ID, d.Attempt).
-			Str("record", string(last.Type)).Msg("command_replayed")
-		return verdict(s, "", nil)
-	case stepLose:
-		lost, err := rs.RecordLost(ctx, last)
-		if err != nil {
-			// Another worker was first, or the stream is out of reach: the record answers the next delivery.
-			return rs.refuse(d, stepDecline, schemas.AsError(err))
-		}
-		rs.publisher.Answer(d.Inbox, lost)
-		return verdict(s, "", nil)
-	case stepRerun:
-		return rs.accept(ctx, d, t, last.Seq)
-	case stepConflict:
-		return rs.refuse(d, s, schemas.KeyConflict(d.Thread))
-	default:
-		if err == nil {
-			err = schemas.Errorf(schemas.CodeUnavailable, "process %s belongs to a later owner of thread %s", d.Process, d.Thread)
-		}
-		return rs.refuse(d, stepDecline, schemas.AsError(err))
-	}
 }

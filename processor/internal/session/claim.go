@@ -25,6 +25,8 @@ type Request struct {
 	User                      string
 	Tags                      map[string]string
 	IdleTimeoutMS, LifetimeMS int64
+	// Check is called before a session is made. Its error ends the claim. Nil: no check.
+	Check func(context.Context) error
 
 	expired bool // claim the session even if it has expired
 }
@@ -146,6 +148,11 @@ func (ss *Sessions) tryClaim(ctx context.Context, tenant, id string, want *Reque
 	typ := schemas.TypeSessionReused
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
+		if want.Check != nil {
+			if err := want.Check(ctx); err != nil {
+				return Claim{}, err
+			}
+		}
 		if s, err = ss.newSession(tenant, id, want, now); err != nil {
 			return Claim{}, err
 		}

@@ -1,0 +1,34 @@
+package node
+
+import (
+	"testing"
+
+	"github.com/sluice-dev/sluice/client"
+	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/internal/testkit"
+)
+
+// Promises 15: a worker whose NATS is away at its start, or goes away while it acquires its lease, ended. It waits, says so, and starts.
+func TestWorkerStartsWhenNATSDoes(t *testing.T) {
+	o := newOutage(t)
+	g := &gate{o: o}
+	g.set(true)
+	conn, err := events.Connect(events.Options{InProcess: g, Wait: true, LeaseTTL: shortLease})
+	testkit.Must(t, err)
+	t.Cleanup(conn.Close)
+	begins := 0
+	w := o.begins("w1", conn, func(string) ([]string, error) {
+		if begins++; begins == 1 {
+			g.set(true)
+		}
+		return nil, nil
+	})
+	w.await("waiting for NATS", 1)
+	g.set(false)
+	w.await("worker not started: trying again when NATS answers", 1)
+	g.set(false)
+	w.awaitReady()
+	r, err := o.client.Exec(o.ctx, client.Request{Thread: "t1", Command: "echo", Args: []string{"up"}})
+	testkit.Must(t, err)
+	testkit.Equal(t, "output", r.Stdout, "up\n")
+}

@@ -1,0 +1,32 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// inFlightWait is how long a compare-and-swap waits for a message in flight before it tries again.
+const inFlightWait = 10 * time.Millisecond
+
+// inFlight reports that a compare-and-swap was refused for a message that the replicas of the stream have not agreed on yet. It may be
+// this writer's own, from a try that had no answer, and it may never be stored: it is no conflict.
+func inFlight(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant
+}
+
+// swap tries a compare-and-swap again while another message is in flight, for publishTimeout at most. After that a conflict is one with
+// a message that is stored, and unavailable leaves the outcome open.
+func swap[T any](ctx context.Context, try func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	for {
+		v, err := try(ctx)
+		if !inFlight(err) || sleep(ctx, inFlightWait) != nil {
+			return v, err
+		}
+	}
+}
