@@ -38,7 +38,8 @@ type Request struct {
 	Timeout time.Duration
 	// Grace is the time between SIGTERM and SIGKILL at the timeout. Default: SIGKILL at once.
 	Grace time.Duration
-	// Stdin is copied to the process until it or the process ends. A Read that blocks then is not waited for. Default: the process
+	// Stdin is copied to the process until it or the process ends, also when its worker is killed and comes back. When it cannot arrive, the
+	// process is killed, and Exec returns why. A Read that blocks then is not waited for. Default: the process
 	// has an empty standard input.
 	Stdin io.Reader
 	// OutputLimit is the most bytes of each stream in the result. Default [schemas.DefaultOutputLimit]; -1 keeps none.
@@ -110,7 +111,7 @@ func (c *Client) exec(ctx context.Context, cmd *schemas.Command, stdin io.Reader
 	if err := c.complete(ctx, x.call.Ref(), result, x.limit); err != nil {
 		return nil, err
 	}
-	return result, resultError(result)
+	return result, x.resultError(result)
 }
 
 // resultOf decodes the result in the last event of a process.
@@ -121,8 +122,11 @@ func resultOf(ev *schemas.Event) (*schemas.Result, error) {
 
 // resultError returns the error of a result that Exec reports as an error: the process never ran for a reason of Sluice's, or it was
 // lost. A program that was not found is a result.
-func resultError(r *schemas.Result) error {
+func (x *Execution) resultError(r *schemas.Result) error {
+	input := x.inputFailed.Load()
 	switch {
+	case input != nil && r.Reason == schemas.ReasonKilled:
+		return input
 	case r.Error == nil:
 		return nil
 	case r.Reason == schemas.ReasonLost:

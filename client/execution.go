@@ -33,8 +33,9 @@ type Execution struct {
 	limit    int64
 	queued   atomic.Bool
 
-	stop  context.CancelFunc // ends the copy of standard input
-	input sync.WaitGroup
+	stop        context.CancelFunc // ends the copy of standard input
+	input       sync.WaitGroup
+	inputFailed atomic.Pointer[schemas.Error]
 }
 
 // ExecStream sends a command and returns once it is accepted or queued. [Execution.Events] yields its output. The process continues
@@ -75,7 +76,7 @@ func (x *Execution) send(ctx context.Context, stdin io.Reader) error {
 	if stdin != nil {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		x.stop = cancel
-		x.input.Go(func() { x.copyInput(ctx, stdin) })
+		x.input.Go(func() { x.feed(ctx, stdin) })
 	}
 	return nil
 }
@@ -221,7 +222,7 @@ func (x *Execution) yieldAll(ctx context.Context, yield func(ExecEvent) bool) er
 			if err := composed.finish(result, schemas.Streams()...); err != nil {
 				return err
 			}
-			if err := resultError(result); err != nil {
+			if err := x.resultError(result); err != nil {
 				return err
 			}
 			if !yield(ExecEvent{Result: result}) {

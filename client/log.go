@@ -16,6 +16,9 @@ type LogQuery struct {
 	Thread string
 	// From is the LOG sequence to begin at. 0 and 1 are the beginning.
 	From uint64
+	// StdoutFrom and StderrFrom are the offsets to begin at in the two streams. A reader that has stopped goes on at the end of its last
+	// chunk of each. A second run of the process comes whole.
+	StdoutFrom, StderrFrom int64
 	// Follow continues with new output until the process has ended.
 	Follow bool
 	// Gap is called with output that is missing, before the output that follows it. Default: gaps show in the offsets of chunks only.
@@ -26,6 +29,11 @@ type LogQuery struct {
 type gaps struct {
 	coverage
 	query LogQuery
+	skip  map[schemas.Stream]int64 // the reader has the output before
+}
+
+func newGaps(q LogQuery) *gaps {
+	return &gaps{query: q, skip: map[schemas.Stream]int64{schemas.Stdout: q.StdoutFrom, schemas.Stderr: q.StderrFrom}}
 }
 
 func (g *gaps) report(gap *schemas.LogGap) error {
@@ -33,14 +41,26 @@ func (g *gaps) report(gap *schemas.LogGap) error {
 	if gap == nil || g.query.Gap == nil || (gap.From == 0 && g.query.From > 1) {
 		return nil
 	}
+	if gap = missing(gap.Stream, max(gap.From, g.skip[gap.Stream]), gap.To); gap == nil {
+		return nil
+	}
 	return g.query.Gap(*gap)
 }
 
 func (g *gaps) before(fn func(schemas.Chunk) error) func(schemas.Chunk) error {
 	return func(k schemas.Chunk) error {
-		gap, _ := g.see(&k)
+		gap, rerun := g.see(&k)
+		if rerun {
+			g.skip[k.Stream] = 0
+		}
 		if err := g.report(gap); err != nil {
 			return err
+		}
+		if cut := g.skip[k.Stream] - k.Offset; cut > 0 {
+			if cut >= int64(len(k.Data)) {
+				return nil
+			}
+			k.Data, k.Offset = k.Data[cut:], k.Offset+cut
 		}
 		return fn(k)
 	}
@@ -63,17 +83,23 @@ func (c *Client) Logs(ctx context.Context, q LogQuery, fn func(schemas.Chunk) er
 	if err != nil {
 		return err
 	}
-	g := &gaps{query: q}
+	g := newGaps(q)
 	fn = g.before(fn)
-	if !q.Follow || last.Type.Terminal() {
-		if _, err := c.caller.ReadLog(ctx, ref, "", q.From, 0, fn); err != nil || !last.Type.Terminal() {
-			return err
-		}
+	if last.Type.Terminal() {
 		var r schemas.Result
 		if err := last.Decode(&r); err != nil {
 			return err
 		}
+		if r.Log != nil {
+			if _, err := c.caller.ReadLog(ctx, ref, "", q.From, r.Log.LastSeq, fn); err != nil {
+				return err
+			}
+		}
 		return g.after(&r)
+	}
+	if !q.Follow {
+		_, err := c.caller.ReadLog(ctx, ref, "", q.From, 0, fn)
+		return err
 	}
 	f, err := c.caller.FollowLog(ref, q.From)
 	if err != nil {

@@ -12,9 +12,25 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
+// errInputClosed reports that the process reads no more input.
+var errInputClosed = errors.New("the process reads no more input")
+
+// feed copies a reader to the process's standard input. It kills the process when a part of the input cannot arrive: the process would
+// wait for it, or take the rest for all.
+func (x *Execution) feed(ctx context.Context, from io.Reader) {
+	err := x.copyInput(ctx, from)
+	if err == nil || ctx.Err() != nil || errors.Is(err, errInputClosed) || errors.Is(err, schemas.ErrConflict) {
+		return
+	}
+	x.inputFailed.Store(schemas.Errorf(schemas.CodeOf(err), "write the standard input of process %s: %w", x.Process(), err))
+	ctx, cancel := context.WithTimeout(ctx, abandonTimeout)
+	defer cancel()
+	_ = x.Kill(ctx, 0) // it may have ended
+}
+
 // copyInput copies a reader to the process's standard input, until the reader ends or the process no longer reads. A Read that blocks
 // then cannot be ended and continues in its goroutine.
-func (x *Execution) copyInput(ctx context.Context, from io.Reader) {
+func (x *Execution) copyInput(ctx context.Context, from io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	pieces := make(chan inputPiece)
@@ -23,12 +39,12 @@ func (x *Execution) copyInput(ctx context.Context, from io.Reader) {
 	for {
 		select {
 		case p := <-pieces:
-			if x.writeStdin(ctx, offset, p.data, p.end) != nil || p.end {
-				return
+			if err := x.writeStdin(ctx, offset, p.data, p.end); err != nil || p.end {
+				return err
 			}
 			offset += int64(len(p.data))
 		case <-ctx.Done():
-			return
+			return ctx.Err()
 		}
 	}
 }
@@ -59,24 +75,36 @@ func readInput(ctx context.Context, from io.Reader, to chan<- inputPiece) {
 	}
 }
 
-// writeStdin sends one piece until the process takes it. It does not give up after a time: a process may read late. A piece may be
-// sent twice.
+// inputTry is how long a piece may wait for its answer before it is sent again: a worker that was killed does not answer.
+const inputTry = 5 * time.Second
+
+// writeStdin sends one piece until the process takes it. It does not give up after a time: a process may read late, and its worker may
+// come back. A piece may be sent twice. Errors: errInputClosed, conflict, and others that no repetition mends.
 func (x *Execution) writeStdin(ctx context.Context, offset int64, p []byte, end bool) error {
 	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(10*time.Millisecond), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(0))
 	return backoff.Retry(func() error {
-		try, cancel := context.WithTimeout(ctx, time.Minute)
+		try, cancel := context.WithTimeout(ctx, inputTry)
 		defer cancel()
 		err := x.call.Verify(try)
 		if err == nil {
 			err = x.client.caller.WriteStdin(try, x.call.Ref(), offset, p, end)
 		}
-		if errors.Is(err, schemas.ErrUnavailable) || errors.Is(err, schemas.ErrDeadlineExceeded) ||
-			(errors.Is(err, schemas.ErrNotFound) && x.Queued()) {
+		switch {
+		case err == nil, errors.Is(err, schemas.ErrUnavailable), errors.Is(err, schemas.ErrDeadlineExceeded):
 			return err
-		}
-		if err != nil {
+		case !errors.Is(err, schemas.ErrNotFound):
 			return backoff.Permanent(err)
+		case schemas.AsError(err).Details[schemas.DetailInputClosed] != "" || x.hasEnded(try):
+			return backoff.Permanent(errInputClosed)
+		default:
+			return err // no worker has accepted it yet, or its worker is away
 		}
-		return nil
 	}, backoff.WithContext(policy, ctx))
+}
+
+// hasEnded reports whether the process has an end on record.
+func (x *Execution) hasEnded(ctx context.Context) bool {
+	ref := x.call.Ref()
+	last, err := x.client.caller.Last(ctx, ref.Tenant, ref.Thread, ref.Process)
+	return err == nil && last.Type.Terminal() && !x.Queued() // a queued command may run after such a record
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -50,20 +51,27 @@ const (
 	statusEndOfBatch = "204"
 )
 
-// leaderNext returns the sequence of the first message at or after seq on a subject, by the leader of the stream; 0 for none. A
-// direct read may be answered by a replica that lags behind. Errors: unavailable, deadline_exceeded, internal.
-func (c *Conn) leaderNext(ctx context.Context, stream, subject string, seq uint64) (uint64, error) {
-	body, err := json.Marshal(directRequest{Seq: seq, NextBy: subject})
+// leaderTry is how long the leader of a stream may take to answer: while there is none, nobody does.
+const leaderTry = time.Second
+
+// leaderSeq returns the sequence of the message that a request selects, by the leader of the stream; 0 for none. A direct read may be
+// answered by a replica that lags behind. Errors: unavailable, deadline_exceeded, internal.
+func (c *Conn) leaderSeq(ctx context.Context, stream string, req directRequest) (uint64, error) {
+	body, err := json.Marshal(req)
 	if err != nil {
 		return 0, schemas.Errorf(schemas.CodeInternal, "encode a read of %s: %w", stream, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	m, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
-	if err != nil {
-		return 0, wrap(err, "read "+stream)
+	var m *nats.Msg
+	for begin := time.Now(); m == nil; {
+		try, cancel := context.WithTimeout(ctx, leaderTry)
+		m, err = c.nc.RequestWithContext(try, "$JS.API.STREAM.MSG.GET."+stream, body)
+		cancel()
+		if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) > readTimeout) {
+			return 0, wrap(err, "read "+stream)
+		}
 	}
 	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
 		Message struct {
 			Seq uint64 `json:"seq"`
 		} `json:"message"`
@@ -71,7 +79,10 @@ func (c *Conn) leaderNext(ctx context.Context, stream, subject string, seq uint6
 	if err := json.Unmarshal(m.Data, &answer); err != nil {
 		return 0, schemas.Errorf(schemas.CodeInternal, "read %s: %w", stream, err)
 	}
-	return answer.Message.Seq, nil // 0 with an error, such as that there is none
+	if answer.Error != nil && answer.Error.ErrorCode != jetstream.JSErrCodeMessageNotFound {
+		return 0, wrap(answer.Error, "read "+stream)
+	}
+	return answer.Message.Seq, nil
 }
 
 func directSubject(stream string) string { return "$JS.API.DIRECT.GET." + stream }

@@ -17,20 +17,20 @@ const followBuffer = 32 << 20
 // reconnectCheck is how often a follower without live messages checks whether its connection was down.
 const reconnectCheck = time.Second
 
+// idleChecks is how often at least an idle follower reads LOG, in reconnectChecks: the last live copies are lost when the leader of LOG
+// changes.
+const idleChecks = 32
+
 // Follower delivers a process's output as it is stored, in order and without holes: live while it keeps up, from LOG when it joined
 // late or fell behind. It is for one goroutine.
 type Follower struct {
-	conn *Conn
-	ref  schemas.ProcessRef
-	sub  *nats.Subscription
+	*logReader
+	sub *nats.Subscription
 
-	seq       uint64 // of the last chunk delivered, or of the one before the first to deliver
-	number    int64  // number and epoch of that chunk: its successor is delivered without a read of LOG
-	epoch     uint64
-	delivered positions
-
-	reconnects uint64 // the connection's reconnects when LOG last had nothing unread
-	behind     bool   // LOG has chunks that were missed
+	reconnects uint64    // the connection's reconnects when LOG last had nothing unread
+	behind     bool      // LOG has chunks that were missed
+	hole       time.Time // when a read last found the next chunk missing; zero when it was there
+	idle       int       // reconnectChecks since the last live message
 }
 
 // FollowLog subscribes to the output of a process, so that no later chunk is missed. from is the LOG sequence to begin at; 0 and 1
@@ -44,11 +44,7 @@ func (r *Reader) FollowLog(ref schemas.ProcessRef, from uint64) (*Follower, erro
 	if err := sub.SetPendingLimits(-1, followBuffer); err != nil {
 		return nil, wrap(err, "follow process "+ref.Process)
 	}
-	f := &Follower{conn: c, ref: ref, sub: sub, delivered: make(positions, 2), reconnects: c.bulk.Stats().Reconnects}
-	if from > 0 {
-		f.seq = from - 1
-	}
-	return f, nil
+	return &Follower{logReader: c.newLogReader(ref, "", from), sub: sub, reconnects: c.bulk.Stats().Reconnects}, nil
 }
 
 // Close ends the subscription.
@@ -59,21 +55,24 @@ func (f *Follower) Flush(ctx context.Context) error {
 	return wrap(flush(ctx, f.conn.bulk), "follow process "+f.ref.Process)
 }
 
-// CatchUp delivers what LOG has now. It tries again while LOG does not answer. Errors: fn's, ctx's, unavailable without a stream LOG or
-// once the connection is closed.
+// CatchUp delivers what LOG has now, up to a chunk that is missing and may still be stored. It tries again while LOG does not answer.
+// Errors: fn's, ctx's, unavailable without a stream LOG or once the connection is closed.
 func (f *Follower) CatchUp(ctx context.Context, fn func(schemas.Chunk) error) error {
-	return firstRead(ctx, f.conn.bulk.IsClosed, f.catchUp, fn)
+	return firstRead(ctx, f.conn.bulk.IsClosed, f.catchUpNow, fn)
 }
 
-func (f *Follower) catchUp(ctx context.Context, fn func(schemas.Chunk) error) error {
+func (f *Follower) catchUpNow(ctx context.Context, fn func(schemas.Chunk) error) error {
+	return f.catchUp(func() error { return f.readNow(ctx, fn) })
+}
+
+func (f *Follower) catchUp(read func() error) error {
 	// Until it succeeds, LOG may have chunks that no live chunk points to.
-	f.behind = true
+	f.behind, f.hole = true, time.Time{}
 	reconnects := f.conn.bulk.Stats().Reconnects
-	next, err := f.conn.readLog(ctx, f.conn.subjects.Log(f.ref.Tenant, f.ref.Thread, f.ref.Process, ""), f.seq+1, 0, f.delivered, func(k schemas.Chunk) error {
-		f.number, f.epoch = k.Number, k.Epoch
-		return fn(k)
-	})
-	f.seq = max(f.seq, next-1)
+	err := read()
+	if errors.Is(err, errHole) {
+		f.hole, err = time.Now(), nil
+	}
 	if err == nil {
 		f.behind, f.reconnects = false, reconnects
 	}
@@ -81,15 +80,17 @@ func (f *Follower) catchUp(ctx context.Context, fn func(schemas.Chunk) error) er
 }
 
 // Next waits for one live chunk and delivers it, after the chunks that a full buffer or a broken connection dropped before it. It
-// waits while the server is down. Errors: fn's, ctx's, unavailable once the connection is closed.
+// waits while the server is down, and while a chunk is missing that may still be stored. Errors: fn's, ctx's, unavailable once the
+// connection is closed.
 func (f *Follower) Next(ctx context.Context, fn func(schemas.Chunk) error) error {
 	for {
-		if f.behind {
-			return retryRead(ctx, f.conn.bulk.IsClosed, f.catchUp, fn)
+		if f.behind || (!f.hole.IsZero() && time.Since(f.hole) > reconnectCheck) {
+			return retryRead(ctx, f.conn.bulk.IsClosed, f.catchUpNow, fn)
 		}
 		m, err := nextWithin(ctx, f.sub, reconnectCheck)
 		switch {
 		case err == nil:
+			f.idle = 0
 			return f.deliver(m, fn)
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -97,27 +98,35 @@ func (f *Follower) Next(ctx context.Context, fn func(schemas.Chunk) error) error
 			f.behind = true
 		case errors.Is(err, nats.ErrTimeout):
 			// Chunks stored while the connection was down were not delivered.
-			f.behind = f.conn.bulk.Stats().Reconnects != f.reconnects
+			f.behind = f.conn.bulk.Stats().Reconnects != f.reconnects || f.missed(ctx)
 		default:
 			return wrap(err, "follow process "+f.ref.Process)
 		}
 	}
 }
 
+// missed reports whether LOG has chunks of which no live copy came. It looks after 1, 2, 4, … idle checks.
+func (f *Follower) missed(ctx context.Context) bool {
+	if f.idle++; f.idle&(f.idle-1) != 0 && f.idle%idleChecks != 0 {
+		return false
+	}
+	stored, err := f.conn.leaderSeq(ctx, f.conn.names.log, directRequest{Seq: f.next, NextBy: f.subject})
+	return err != nil || stored != 0
+}
+
 // deliver delivers a live chunk, or sets behind when LOG has an earlier one.
 func (f *Follower) deliver(m *nats.Msg, fn func(schemas.Chunk) error) error {
 	k, ok := f.conn.subjects.decodeChunk(parseUint(m.Header.Get(headerSequence)), m.Header.Get(headerSubject), m.Header, m.Data)
-	if !ok || k.Seq <= f.seq {
+	if !ok || k.Seq < f.next {
 		return nil
 	}
 	// The number orders stdout against stderr. The server's header names the sequence before this one.
-	follows := k.Number == f.number+1 && (k.Epoch == f.epoch || f.number == 0)
-	if !follows || parseUint(m.Header.Get(headerLastSequence)) > f.seq || f.delivered.skips(&k) {
-		f.behind = true // LOG has this chunk too
+	if !f.follows(&k) || parseUint(m.Header.Get(headerLastSequence)) >= f.next {
+		f.behind = f.hole.IsZero() || f.continues(&k) // LOG has this chunk too
 		return nil
 	}
-	f.seq, f.number, f.epoch = k.Seq, k.Number, k.Epoch
-	if !f.delivered.accept(&k) {
+	f.next = k.Seq + 1
+	if !f.accept(&k) {
 		return nil
 	}
 	return fn(k)
@@ -137,7 +146,7 @@ func (f *Follower) Finish(ctx context.Context, r *schemas.Result, fn func(schema
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, context.DeadlineExceeded):
-			return f.CatchUp(ctx, fn)
+			return f.catchUp(func() error { return f.readTo(ctx, r.Log.LastSeq, fn) })
 		default:
 			return err
 		}
@@ -147,5 +156,5 @@ func (f *Follower) Finish(ctx context.Context, r *schemas.Result, fn func(schema
 
 // complete reports whether everything that LOG has of the process was delivered.
 func (f *Follower) complete(r *schemas.Result) bool {
-	return r.Log == nil || f.seq >= r.Log.LastSeq
+	return r.Log == nil || f.next > r.Log.LastSeq
 }

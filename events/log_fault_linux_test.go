@@ -70,7 +70,7 @@ func TestFollowerSurvivesAReconnect(t *testing.T) {
 	testkit.Must(t, f.conn.bulk.ForceReconnect())
 	testkit.Must(t, o.print(schemas.Stdout, []byte("meanwhile")))
 	result := o.close()
-	for f.seq < result.Log.LastSeq {
+	for f.next <= result.Log.LastSeq {
 		testkit.Must(t, f.Next(testkit.Context(t), h.add))
 	}
 	h.want(schemas.Stdout, []byte("before meanwhile"))

@@ -16,10 +16,15 @@ func small() Topology {
 // storedBytes is what LOG holds on a subject.
 func storedBytes(t *testing.T, c *peer, subject string) (n int64) {
 	t.Helper()
-	_, err := c.readLog(testkit.Context(t), subject, 1, 0, make(positions), func(k schemas.Chunk) error {
-		n += int64(len(k.Data))
-		return nil
-	})
+	ctx, ahead := testkit.Context(t), make(chan storedMsg)
+	var err error
+	go func() {
+		defer close(ahead)
+		err = c.fetchLog(ctx, subject, 1, 0, ahead)
+	}()
+	for m := range ahead {
+		n += int64(len(m.data))
+	}
 	testkit.Must(t, err)
 	return n
 }

@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -17,28 +18,21 @@ const (
 )
 
 // ReadLog passes the stored output of a process at or after a sequence of LOG to fn, in order. An empty stream means both; upTo is
-// the last sequence to read, 0 for all. A chunk that a fault made the writer store twice is passed once. With upTo it waits for a
-// replica that lags behind. It returns the sequence after the last one read. Errors: fn's, ctx's, unavailable, deadline_exceeded.
+// the last sequence to read, of a process that has ended; with 0 it reads what is stored now, and stops before output that the process
+// may still store. A chunk that a fault made the writer store twice is passed once. It waits for a replica that lags behind. It returns
+// the sequence after the last one read. Errors: fn's, ctx's, unavailable, deadline_exceeded.
 func (r *Reader) ReadLog(ctx context.Context, ref schemas.ProcessRef, stream schemas.Stream, from, upTo uint64, fn func(schemas.Chunk) error) (next uint64, err error) {
-	subject, delivered, begin := r.conn.subjects.Log(ref.Tenant, ref.Thread, ref.Process, stream), make(positions), time.Now()
-	for {
-		next = from
-		err = firstRead(ctx, r.conn.bulk.IsClosed, func(ctx context.Context, fn func(schemas.Chunk) error) (err error) {
-			next, err = r.conn.readLog(ctx, subject, next, upTo, delivered, fn)
-			return err
-		}, fn)
-		if err != nil || next > upTo || time.Since(begin) > lagTimeout {
-			return next, err
+	l := r.conn.newLogReader(ref, stream, from)
+	err = firstRead(ctx, r.conn.bulk.IsClosed, func(ctx context.Context, fn func(schemas.Chunk) error) error {
+		if upTo > 0 {
+			return l.readTo(ctx, upTo, fn)
 		}
-		stored, err := r.conn.leaderNext(ctx, r.conn.names.log, subject, next)
-		if err != nil || stored == 0 || stored > upTo {
-			return next, err
-		}
-		if err := sleep(ctx, lagWait); err != nil {
-			return next, err
-		}
-		from = next
+		return l.readNow(ctx, fn)
+	}, fn)
+	if errors.Is(err, errHole) {
+		err = nil
 	}
+	return l.next, err
 }
 
 // How long a read waits for a replica that lags behind, and the time between two tries.
@@ -47,37 +41,100 @@ const (
 	lagWait    = 20 * time.Millisecond
 )
 
-func (c *Conn) readLog(ctx context.Context, subject string, from, upTo uint64, delivered positions, fn func(schemas.Chunk) error) (next uint64, err error) {
-	next = max(from, 1)
+// logReader reads the output of one process. It is for one goroutine.
+type logReader struct {
+	conn    *Conn
+	ref     schemas.ProcessRef
+	subject string
+	ended   bool // nothing more is stored
+
+	begin     bool   // it reads from the beginning: a stream without a position is at 0
+	next      uint64 // the sequence after the last message read
+	number    int64  // number and epoch of the last chunk passed
+	epoch     uint64
+	delivered positions
+}
+
+func (c *Conn) newLogReader(ref schemas.ProcessRef, stream schemas.Stream, from uint64) *logReader {
+	return &logReader{
+		conn: c, ref: ref, subject: c.subjects.Log(ref.Tenant, ref.Thread, ref.Process, stream),
+		begin: from <= 1, next: max(from, 1), delivered: make(positions, 2),
+	}
+}
+
+// readTo reads what is stored up to a sequence of a process that has ended.
+func (l *logReader) readTo(ctx context.Context, upTo uint64, fn func(schemas.Chunk) error) error {
+	l.ended = true
+	return l.readUntil(ctx, upTo, upTo, fn)
+}
+
+// readNow reads what is stored now. Errors: errHole and those of ReadLog.
+func (l *logReader) readNow(ctx context.Context, fn func(schemas.Chunk) error) error {
+	last, err := l.conn.leaderSeq(ctx, l.conn.names.log, directRequest{LastBy: l.subject})
+	if err != nil || last < l.next {
+		return err
+	}
+	return l.readUntil(ctx, 0, last, fn)
+}
+
+// readUntil reads up to a sequence, 0 for all, until it has seen everything up to another one. Any replica answers a read, and may lag
+// behind: the leader of LOG decides what is there.
+func (l *logReader) readUntil(ctx context.Context, upTo, seen uint64, fn func(schemas.Chunk) error) error {
+	for begin, at := time.Now(), l.next; ; {
+		err := l.read(ctx, upTo, fn)
+		if l.ended && errors.Is(err, errHole) {
+			err = nil // the replica lags behind
+		}
+		if err != nil || l.next > seen {
+			return err
+		}
+		stored, err := l.conn.leaderSeq(ctx, l.conn.names.log, directRequest{Seq: l.next, NextBy: l.subject})
+		if err != nil || stored == 0 || stored > seen {
+			return err
+		}
+		if l.next > at {
+			begin, at = time.Now(), l.next
+		}
+		if time.Since(begin) > lagTimeout {
+			return schemas.Errorf(schemas.CodeUnavailable, "read LOG: a replica lags behind the leader by more than %s", lagTimeout)
+		}
+		if err := sleep(ctx, lagWait); err != nil {
+			return err
+		}
+	}
+}
+
+// read reads what one replica has. Errors: errHole and those of ReadLog.
+func (l *logReader) read(ctx context.Context, upTo uint64, fn func(schemas.Chunk) error) error {
 	fetchCtx, cancel := context.WithCancel(ctx)
 	ahead := make(chan storedMsg, logAhead) // receives the next chunks while fn handles one
 	fetched := make(chan error, 1)
-	go func() {
+	go func(from uint64) {
 		defer close(ahead)
-		fetched <- c.fetchLog(fetchCtx, subject, next, upTo, ahead)
-	}()
+		fetched <- l.conn.fetchLog(fetchCtx, l.subject, from, upTo, ahead)
+	}(l.next)
 	defer func() {
 		cancel()
 		for range ahead { // until the goroutine that fills it ends
 		}
 	}()
 	for m := range ahead {
-		k, ok := c.subjects.decodeChunk(m.seq, m.subject, m.header, m.data)
-		if ok && delivered.skips(&k) {
-			again, err := c.storedAgain(ctx, m.subject, m.seq, delivered[keyOf(&k)].end)
+		k, ok := l.conn.subjects.decodeChunk(m.seq, m.subject, m.header, m.data)
+		if ok && l.skips(&k) {
+			again, err := l.resolve(ctx, &m, &k)
 			if err != nil {
-				return next, err
+				return err
 			}
 			ok = !again
 		}
-		next = m.seq + 1 // it counts as read whatever fn returns
-		if ok && delivered.accept(&k) {
+		l.next = m.seq + 1 // it counts as read whatever fn returns
+		if ok && l.accept(&k) {
 			if err := fn(k); err != nil {
-				return next, err
+				return err
 			}
 		}
 	}
-	return next, <-fetched
+	return <-fetched
 }
 
 func (c *Conn) fetchLog(ctx context.Context, subject string, seq, upTo uint64, ahead chan<- storedMsg) error {
@@ -106,57 +163,4 @@ func (c *Conn) fetchLog(ctx context.Context, subject string, seq, upTo uint64, a
 		enough = enough || (upTo > 0 && seq > upTo)
 	}
 	return nil
-}
-
-// storedAgain reports whether a chunk that begins at this offset comes after one that leaves a hole before it. A writer that finds
-// a chunk missing stores it and all later chunks again, at most a window of them.
-func (c *Conn) storedAgain(ctx context.Context, subject string, after uint64, offset int64) (bool, error) {
-	msgs, _, err := c.directGet(ctx, c.names.log, directRequest{Seq: after + 1, NextBy: subject, Batch: 2 * chunkWindow, MaxBytes: readBatchBytes})
-	if err != nil {
-		return false, err
-	}
-	for _, m := range msgs {
-		if k, ok := c.subjects.decodeChunk(m.seq, m.subject, m.header, m.data); ok && k.Offset == offset {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// positions is how far a reader has read each stream.
-type positions map[streamKey]position
-
-type streamKey struct {
-	thread, process string
-	stream          schemas.Stream
-}
-
-type position struct {
-	end   int64
-	epoch uint64
-}
-
-func keyOf(k *schemas.Chunk) streamKey { return streamKey{k.Thread, k.Process, k.Stream} }
-
-// rerun reports that a chunk is the first of a second run of the process, which has a newer epoch.
-func (p position) rerun(k *schemas.Chunk) bool { return k.Offset == 0 && k.Epoch > p.epoch }
-
-// skips reports whether there is a hole between the last chunk delivered and this one.
-func (p positions) skips(k *schemas.Chunk) bool {
-	at, ok := p[keyOf(k)]
-	return ok && k.Offset > at.end
-}
-
-// accept reports whether a chunk has new output, and cuts off what was delivered before.
-func (p positions) accept(k *schemas.Chunk) bool {
-	at, ok := p[keyOf(k)]
-	if ok && !at.rerun(k) && k.Offset < at.end {
-		if k.End() <= at.end {
-			return false
-		}
-		k.Data = k.Data[at.end-k.Offset:]
-		k.Offset = at.end
-	}
-	p[keyOf(k)] = position{k.End(), k.Epoch}
-	return true
 }

@@ -44,7 +44,9 @@ func (l *Logs) Resume(ref schemas.ProcessRef, after *schemas.LogRange, onStored 
 func (l *Logs) Replay(ctx context.Context, ref schemas.ProcessRef, fn func(schemas.Chunk) error) (*schemas.LogRange, error) {
 	var rng *schemas.LogRange
 	from := make(map[schemas.Stream]int64, 2)
-	_, err := l.conn.readLog(ctx, l.conn.subjects.Log(ref.Tenant, ref.Thread, ref.Process, ""), 1, 0, make(positions), func(k schemas.Chunk) error {
+	reader := l.conn.newLogReader(ref, "", 0)
+	reader.ended = true // by this run of its writer
+	err := reader.readNow(ctx, func(k schemas.Chunk) error {
 		if k.Epoch != ref.Epoch {
 			return nil
 		}

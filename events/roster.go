@@ -42,7 +42,8 @@ func (r *Roster) Unregister(ctx context.Context, w schemas.WorkerInfo) error {
 		return wrap(err, operation)
 	}
 	var found schemas.WorkerInfo
-	if json.Unmarshal(m.data, &found) != nil || found.Incarnation != w.Incarnation {
+	// An entry that does not decode is not this incarnation's either.
+	if _ = json.Unmarshal(m.data, &found); found.Incarnation != w.Incarnation {
 		return nil
 	}
 	return wrap(kv.Delete(ctx, workerPrefix+w.ID, jetstream.LastRevision(m.seq)), operation)
@@ -68,7 +69,7 @@ func (r *Roster) LeaseAlive(ctx context.Context, worker string) (bool, error) {
 		return c.js.PublishMsg(ctx, marker, jetstream.WithExpectLastSequencePerSubject(last))
 	})
 	if err = wrap(err, operation); errors.Is(err, schemas.ErrConflict) {
-		return true, nil //nolint:nilerr // it has changed since the read
+		return true, nil // it has changed since the read
 	}
 	return false, err
 }

@@ -3,8 +3,10 @@ package events
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -13,12 +15,14 @@ import (
 // SessionStore stores the sessions of threads, which change by compare-and-swap.
 type SessionStore struct{ conn *Conn }
 
-// deleteMarkerTTL is how long the state bucket keeps the marker of a deleted session.
+// deleteMarkerTTL is how long the state bucket keeps the marker of a deleted key, and that of a session after the last record and the
+// last output of its thread have expired.
 const deleteMarkerTTL = time.Minute
 
 // Session reads the session of a thread and the revision to change it by, from the leader: a worker that reads its own session from a
-// replica that is behind would give it up. Only the change decides. Errors: not_found; internal with the detail
-// [schemas.DetailUnreadable] for an entry that does not decode; unavailable.
+// replica that is behind would give it up. Only the change decides. With not_found, the revision is that for a new session, and the
+// value has the epoch of the last one: the epochs of a thread go on while its records and its output exist. Errors: not_found; internal
+// with the detail [schemas.DetailUnreadable] for an entry that does not decode; unavailable.
 func (s *SessionStore) Session(ctx context.Context, tenant, thread string) (*schemas.Session, uint64, error) {
 	c, what := s.conn, "the session of thread "+thread
 	if !schemas.ValidID(tenant) || !schemas.ValidID(thread) {
@@ -30,7 +34,11 @@ func (s *SessionStore) Session(ctx context.Context, tenant, thread string) (*sch
 	case err != nil:
 		return nil, 0, wrap(err, "read "+what)
 	case kvDeleted(m):
-		return nil, 0, schemas.Errorf(schemas.CodeNotFound, "read %s: there is none", what)
+		last, revision := new(schemas.Session), uint64(0)
+		if m != nil {
+			last.Epoch, revision = parseUint(m.header.Get(headerEpoch)), m.seq
+		}
+		return last, revision, schemas.Errorf(schemas.CodeNotFound, "read %s: there is none", what)
 	}
 	session := new(schemas.Session)
 	if err := json.Unmarshal(m.data, session); err != nil {
@@ -40,7 +48,7 @@ func (s *SessionStore) Session(ctx context.Context, tenant, thread string) (*sch
 	return session, m.seq, nil
 }
 
-// SaveSession writes a session over the revision that was read, 0 for a new session, and returns the new revision. Errors: conflict
+// SaveSession writes a session over the revision that was read, and returns the new revision. Errors: conflict
 // when another worker changed it first, unavailable.
 func (s *SessionStore) SaveSession(ctx context.Context, session *schemas.Session, revision uint64) (uint64, error) {
 	kv, err := s.conn.stateBucket(ctx)
@@ -52,24 +60,19 @@ func (s *SessionStore) SaveSession(ctx context.Context, session *schemas.Session
 		return 0, schemas.Errorf(schemas.CodeInternal, "encode the session of thread %s: %w", session.Thread, err)
 	}
 	key := sessionKey(session.Tenant, session.Thread)
-	revision, err = swap(ctx, func(ctx context.Context) (uint64, error) {
-		if revision == 0 {
-			return kv.Create(ctx, key, body)
-		}
-		return kv.Update(ctx, key, body, revision)
-	})
+	revision, err = swap(ctx, func(ctx context.Context) (uint64, error) { return kv.Update(ctx, key, body, revision) })
 	return revision, wrap(err, "save the session of thread "+session.Thread)
 }
 
 // DeleteSession deletes a session if it is still at this revision. Errors: conflict, unavailable.
 func (s *SessionStore) DeleteSession(ctx context.Context, session *schemas.Session, revision uint64) error {
-	kv, err := s.conn.stateBucket(ctx)
-	if err != nil {
-		return err
-	}
 	// The delete marker expires: threads come and go for as long as the bucket exists.
-	_, err = swap(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, kv.Purge(ctx, sessionKey(session.Tenant, session.Thread), jetstream.LastRevision(revision), jetstream.PurgeTTL(deleteMarkerTTL))
+	ttl := max(s.conn.topology.EventAge, s.conn.topology.LogAge) + deleteMarkerTTL
+	_, err := swap(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
+		return s.conn.js.PublishMsg(ctx, &nats.Msg{
+			Subject: kvSubject(s.conn.names.state, sessionKey(session.Tenant, session.Thread)),
+			Header:  nats.Header{headerKVOperation: {"PURGE"}, jetstream.MsgRollup: {jetstream.MsgRollupSubject}, headerEpoch: {strconv.FormatUint(session.Epoch, 10)}},
+		}, jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithMsgTTL(ttl.Round(time.Second)))
 	})
 	return wrap(err, "delete the session of thread "+session.Thread)
 }

@@ -2,6 +2,7 @@ package events
 
 import (
 	"testing"
+	"time"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
@@ -24,9 +25,25 @@ func TestSessionChangesByCompareAndSwap(t *testing.T) {
 	testkit.Must(t, err)
 	testkit.WantCode(t, errorOf(c.SaveSession(ctx, s, first)), schemas.CodeConflict)
 	testkit.WantCode(t, c.DeleteSession(ctx, s, first), schemas.CodeConflict)
+	s.Epoch = 7
 	testkit.Must(t, c.DeleteSession(ctx, s, second))
 	wantNoSession()
-	testkit.Must(t, errorOf(c.SaveSession(ctx, s, 0)))
+	// Promises 13: the next session begins with what the thread had, and not without.
+	testkit.WantCode(t, errorOf(c.SaveSession(ctx, s, 0)), schemas.CodeConflict)
+	last, revision, err := c.SessionStore.Session(ctx, s.Tenant, s.Thread)
+	testkit.WantCode(t, err, schemas.CodeNotFound)
+	testkit.Equal(t, "epoch of the thread", last.Epoch, uint64(7))
+	testkit.Must(t, errorOf(c.SaveSession(ctx, s, revision)))
+	// The marker lives longer than any record or output of the thread.
+	third, _, err := c.SessionStore.Session(ctx, s.Tenant, s.Thread)
+	testkit.Must(t, err)
+	testkit.Must(t, c.DeleteSession(ctx, third, revision+1))
+	m, err := c.directLast(ctx, kvStream(c.names.state), kvSubject(c.names.state, sessionKey(s.Tenant, s.Thread)))
+	testkit.Must(t, err)
+	ttl, err := time.ParseDuration(m.header.Get("Nats-TTL"))
+	if err != nil || ttl <= max(c.topology.EventAge, c.topology.LogAge) {
+		t.Errorf("time to live of the marker = %v (%v), want more than that of records and output", ttl, err)
+	}
 }
 
 func TestRosterListsRegisteredWorkers(t *testing.T) {

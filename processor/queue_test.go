@@ -46,7 +46,7 @@ func (c *cell) awaitNext(call *events.Call) <-chan *schemas.Event {
 }
 
 // Promises 1: KV names an owner that has restarted and is not subscribed to its threads.
-func TestQueuedCommandsOfARestartedOwnerRunSoon(t *testing.T) {
+func TestQueuedCommandsOfARestartedOwnerRun(t *testing.T) {
 	const threads, commands = 10, 3
 	c := newCell(t)
 	var names []string
@@ -61,13 +61,13 @@ func TestQueuedCommandsOfARestartedOwnerRunSoon(t *testing.T) {
 		calls = append(calls, c.queue(cmd))
 	}
 	c.worker("w1")
-	c.wantSoon(time.Now(), calls, schemas.Result{Success: true, Worker: "w1", Epoch: 2})
+	c.wantQueued(time.Now(), calls, schemas.Result{Success: true, Worker: "w1", Epoch: 2})
 }
 
-// wantSoon fails the test unless queued commands end like want, and were accepted within 2 s of the worker's start.
-func (c *cell) wantSoon(up time.Time, calls []*events.Call, want schemas.Result) {
+// wantQueued fails the test unless queued commands end like want. It logs their waits since up: cmd/chaos reports those of killed
+// processes.
+func (c *cell) wantQueued(up time.Time, calls []*events.Call, want schemas.Result) {
 	c.t.Helper()
-	const bound = 2 * time.Second
 	var waits []time.Duration
 	for _, call := range calls {
 		wantFields(c.t, c.end(call), want)
@@ -76,10 +76,7 @@ func (c *cell) wantSoon(up time.Time, calls []*events.Call, want schemas.Result)
 		waits = append(waits, accepted.Time.Sub(up))
 	}
 	slices.Sort(waits)
-	if p99 := waits[(len(waits)*99+99)/100-1]; p99 > bound {
-		c.t.Errorf("wait of a queued command after the restart: p99 %s, want at most %s", p99, bound)
-	}
-	c.t.Logf("waits after the restart: median %s, longest %s", waits[len(waits)/2], waits[len(waits)-1])
+	c.t.Logf("waits: median %s, longest %s", waits[len(waits)/2], waits[len(waits)-1])
 }
 
 // Promises 1: the worker that is killed was the queue's dispatcher.
@@ -94,7 +91,7 @@ func TestQueueOfAKilledDispatcherGoesOn(t *testing.T) {
 		calls = append(calls, c.queue(command(fmt.Sprint("k", i), sh(":"))))
 	}
 	c.worker("w1")
-	c.wantSoon(time.Now(), calls, schemas.Result{Success: true, Worker: "w1", Epoch: 2})
+	c.wantQueued(time.Now(), calls, schemas.Result{Success: true, Worker: "w1", Epoch: 2})
 }
 
 // Promises 1: after a clean restart too, and on the direct path.

@@ -120,5 +120,5 @@ func TestCommandInFlightOfAKilledDispatcherRunsSoon(t *testing.T) {
 	w.conn.Close()
 	defer close(store.release)
 	c.worker("w1")
-	c.wantSoon(time.Now(), []*events.Call{call}, schemas.Result{Success: true, Worker: "w1"})
+	c.wantQueued(time.Now(), []*events.Call{call}, schemas.Result{Success: true, Worker: "w1"})
 }

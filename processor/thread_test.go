@@ -23,7 +23,11 @@ func TestIdleSessionExpiresAndTheThreadGetsANewOne(t *testing.T) {
 	}
 	<-w.provider.sandboxes()[0].Done()
 	// The workspace stays.
-	wantFields(t, c.exec(command("k2", sh("cat file"))), schemas.Result{Stdout: "one\n", Epoch: 1})
+	second := c.exec(command("k2", sh("cat file")))
+	wantFields(t, second, schemas.Result{Stdout: "one\n"})
+	if second.Epoch <= first.Epoch {
+		t.Errorf("epoch of the next session = %d, want more than %d", second.Epoch, first.Epoch)
+	}
 	again := c.await(func(ev *schemas.Event) bool {
 		return ev.Type == schemas.TypeSessionCreated && ev.Session != ended.Session
 	})

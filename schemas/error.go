@@ -72,6 +72,9 @@ func (c Code) Retryable() bool {
 // the command, so it stays queued.
 const DetailDeclined = "declined"
 
+// DetailInputClosed is the detail of an error that a process reads no more input, now and later.
+const DetailInputClosed = "input_closed"
+
 // DeclinedUnserved is the value of DetailDeclined when the worker lacks what the command asks for: a provider or a template.
 const DeclinedUnserved = "unserved"
 

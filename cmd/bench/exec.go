@@ -88,11 +88,14 @@ func hookOverhead(at place) measurement {
 	return with(rigAt(at), func(ctx context.Context, b *bench, r *rig) (_ float64, err error) {
 		recorder := r.worker.Worker().NewEventBuffer(func(_ *schemas.Event, failed error) { err = errors.Join(err, failed) })
 		recordCtx, endRecords := context.WithCancel(ctx)
-		recorded := make(chan error)
-		go func() { recorded <- recorder.Run(recordCtx) }()
+		recorded := make(chan struct{})
+		go func() {
+			defer close(recorded)
+			_ = recorder.Run(recordCtx) // it ends with its context only
+		}()
 		defer func() {
 			endRecords()
-			_ = <-recorded // it ends with its context only
+			<-recorded
 		}()
 		chains, err := hooks.New(hooks.Config{Worker: "bench", Record: recorder.Record, Hooks: map[string]any{"idle": idleHook{}}})
 		if err != nil {

@@ -28,6 +28,8 @@ func logsCommand(g *globals) *cobra.Command {
 	}
 	threadFlag(c, &q.Thread, "", "`THREAD` of the process; default: found by the process id")
 	fromFlag(c, &q.From, "log")
+	c.Flags().Int64Var(&q.StdoutFrom, "stdout-from", 0, "first byte `OFFSET` of standard output; --json shows them")
+	c.Flags().Int64Var(&q.StderrFrom, "stderr-from", 0, "first byte `OFFSET` of standard error")
 	followFlag(c, &q.Follow, "the process ends")
 	jsonFlag(c, &asJSON, "each chunk and gap as one JSON object")
 	return c

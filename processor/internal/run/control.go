@@ -150,10 +150,14 @@ func (in *input) write(ctx context.Context, run *Run, proc sandbox.Process) {
 }
 
 func inputError(run *Run, err error) error {
-	if errors.Is(err, io.ErrClosedPipe) || errors.Is(err, context.Canceled) {
-		return schemas.Errorf(schemas.CodeNotFound, "process %s reads no more input", run.process)
+	switch {
+	case errors.Is(err, io.ErrClosedPipe):
+		return schemas.Errorf(schemas.CodeNotFound, "process %s reads no more input", run.process).With(schemas.DetailInputClosed, "true")
+	case errors.Is(err, context.Canceled): // it ends, or its worker does: then another one takes the input
+		return schemas.Errorf(schemas.CodeUnavailable, "process %s takes no input now: send it again", run.process)
+	default:
+		return err
 	}
-	return err
 }
 
 // refuse answers the pieces that still wait, and later ones, once the process has ended.

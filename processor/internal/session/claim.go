@@ -153,9 +153,11 @@ func (ss *Sessions) tryClaim(ctx context.Context, tenant, id string, want *Reque
 				return Claim{}, err
 			}
 		}
+		last := s
 		if s, err = ss.newSession(tenant, id, want, now); err != nil {
 			return Claim{}, err
 		}
+		s.Epoch = last.Epoch // it counts for the thread
 		typ = schemas.TypeSessionCreated
 	case err != nil:
 		return Claim{}, err
