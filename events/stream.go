@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -274,7 +277,7 @@ func (c *Conn) ensureStream(ctx context.Context, cfg jetstream.StreamConfig, fre
 			return s, nil
 		}
 	}
-	s, err := c.js.UpdateStream(ctx, cfg)
+	s, err := c.updateStream(ctx, cfg)
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return s, err
 	}
@@ -282,10 +285,36 @@ func (c *Conn) ensureStream(ctx context.Context, cfg jetstream.StreamConfig, fre
 		return s, nil
 	}
 	// Another worker may have created it in between.
-	if s, again := c.js.UpdateStream(ctx, cfg); !errors.Is(again, jetstream.ErrStreamNotFound) {
+	if s, again := c.updateStream(ctx, cfg); !errors.Is(again, jetstream.ErrStreamNotFound) {
 		return s, again
 	}
 	return nil, err
+}
+
+// updateStream updates a stream that has another configuration. It leaves one that has this configuration alone: the server would write
+// its files again, and each worker that starts asks for that.
+func (c *Conn) updateStream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
+	s, err := c.js.Stream(ctx, cfg.Name)
+	if err != nil || hasConfig(s.CachedInfo().Config, cfg) {
+		return s, err
+	}
+	return c.js.UpdateStream(ctx, cfg)
+}
+
+// hasConfig reports whether a stream's configuration is want, in which a zero value may stand for no limit.
+func hasConfig(have, want jetstream.StreamConfig) bool {
+	have.Metadata = maps.Clone(have.Metadata)
+	maps.DeleteFunc(have.Metadata, func(key, _ string) bool { return strings.HasPrefix(key, "_nats.") }) // the server's notes
+	if len(have.Metadata) == 0 && len(want.Metadata) == 0 {
+		have.Metadata = want.Metadata
+	}
+	h, w := reflect.ValueOf(have), reflect.ValueOf(&want).Elem()
+	for i := range w.NumField() {
+		if v := h.Field(i); w.Field(i).IsZero() && v.CanInt() && v.Int() == -1 {
+			w.Field(i).Set(v)
+		}
+	}
+	return reflect.DeepEqual(have, want)
 }
 
 // ensureBucket creates or updates a bucket and keeps it open.

@@ -33,6 +33,20 @@ func TestEnsureRunsConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
+func TestEnsureLeavesAnEqualStreamAlone(t *testing.T) {
+	_, c := connected(t, false)
+	for _, cfg := range c.streamConfigs(c.topology) {
+		s, err := c.js.Stream(testkit.Context(t), cfg.Name)
+		testkit.Must(t, err)
+		have := s.CachedInfo().Config
+		testkit.Equal(t, cfg.Name+" has its configuration", hasConfig(have, cfg), true)
+		cfg.MaxAge *= 2
+		testkit.Equal(t, cfg.Name+" has another age", hasConfig(have, cfg), false)
+		cfg.MaxAge = 0
+		testkit.Equal(t, cfg.Name+" has no age", hasConfig(have, cfg), false)
+	}
+}
+
 func TestEnsureUpdatesAnEarlierTopology(t *testing.T) {
 	n, c := connected(t, false)
 	c.append(t, record("t", "p", schemas.TypeProcessAccepted, "1"), 0)
