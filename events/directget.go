@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -50,40 +49,6 @@ const (
 	statusNoMessages = "404"
 	statusEndOfBatch = "204"
 )
-
-// leaderTry is how long the leader of a stream may take to answer: while there is none, nobody does.
-const leaderTry = time.Second
-
-// leaderSeq returns the sequence of the message that a request selects, by the leader of the stream; 0 for none. A direct read may be
-// answered by a replica that lags behind. Errors: unavailable, deadline_exceeded, internal.
-func (c *Conn) leaderSeq(ctx context.Context, stream string, req directRequest) (uint64, error) {
-	body, err := json.Marshal(req)
-	if err != nil {
-		return 0, schemas.Errorf(schemas.CodeInternal, "encode a read of %s: %w", stream, err)
-	}
-	var m *nats.Msg
-	for begin := time.Now(); m == nil; {
-		try, cancel := context.WithTimeout(ctx, leaderTry)
-		m, err = c.nc.RequestWithContext(try, "$JS.API.STREAM.MSG.GET."+stream, body)
-		cancel()
-		if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) > readTimeout) {
-			return 0, wrap(err, "read "+stream)
-		}
-	}
-	var answer struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message struct {
-			Seq uint64 `json:"seq"`
-		} `json:"message"`
-	}
-	if err := json.Unmarshal(m.Data, &answer); err != nil {
-		return 0, schemas.Errorf(schemas.CodeInternal, "read %s: %w", stream, err)
-	}
-	if answer.Error != nil && answer.Error.ErrorCode != jetstream.JSErrCodeMessageNotFound {
-		return 0, wrap(answer.Error, "read "+stream)
-	}
-	return answer.Message.Seq, nil
-}
 
 func directSubject(stream string) string { return "$JS.API.DIRECT.GET." + stream }
 

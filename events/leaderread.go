@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -11,22 +12,44 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// leaderLast reads the newest message on a subject from the leader of a stream. A direct get may be answered by a replica that is
+// leaderTry is how long the leader of a stream may take to answer: while there is none, a request has no answer.
+const leaderTry = time.Second
+
+// leaderLast reads the newest message on a subject as leaderGet does.
+func (c *Conn) leaderLast(ctx context.Context, stream, subject string) (*storedMsg, error) {
+	return c.leaderGet(ctx, stream, directRequest{LastBy: subject})
+}
+
+// leaderSeq returns the sequence of the message that leaderGet reads, 0 for none.
+func (c *Conn) leaderSeq(ctx context.Context, stream string, req directRequest) (uint64, error) {
+	m, err := c.leaderGet(ctx, stream, req)
+	if m == nil {
+		return 0, err
+	}
+	return m.seq, nil
+}
+
+// leaderGet reads the message that a request selects from the leader of a stream. A direct get may be answered by a replica that is
 // behind. The leader may be one that was frozen and has not seen its successor: a decision needs a write as well. It returns nil when
 // there is no message. Errors: unavailable, deadline_exceeded, internal.
-func (c *Conn) leaderLast(ctx context.Context, stream, subject string) (*storedMsg, error) {
-	body, err := json.Marshal(directRequest{LastBy: subject})
+func (c *Conn) leaderGet(ctx context.Context, stream string, req directRequest) (*storedMsg, error) {
+	body, err := json.Marshal(req)
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeInternal, "encode a read of %s: %w", stream, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	m, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
-	if errors.Is(err, nats.ErrNoResponders) {
-		return nil, noStream(stream)
-	}
-	if err != nil {
-		return nil, wrap(err, "read "+stream)
+	var m *nats.Msg
+	for m == nil {
+		try, cancel := context.WithTimeout(ctx, leaderTry)
+		m, err = c.nc.RequestWithContext(try, "$JS.API.STREAM.MSG.GET."+stream, body)
+		cancel()
+		switch {
+		case errors.Is(err, nats.ErrNoResponders):
+			return nil, noStream(stream)
+		case err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)):
+			return nil, wrap(err, "read "+stream)
+		}
 	}
 	var reply struct {
 		Error   *jetstream.APIError `json:"error"`
@@ -43,6 +66,8 @@ func (c *Conn) leaderLast(ctx context.Context, stream, subject string) (*storedM
 		return nil, schemas.Errorf(schemas.CodeInternal, "read %s: decode the answer: %w", stream, err)
 	case reply.Error != nil && reply.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
 		return nil, nil
+	case reply.Error != nil && reply.Error.ErrorCode == jetstream.JSErrCodeStreamNotFound:
+		return nil, noStream(stream)
 	case reply.Error != nil:
 		return nil, wrap(reply.Error, "read "+stream)
 	case reply.Message == nil:

@@ -36,6 +36,7 @@ type cell struct {
 	mu     sync.Mutex
 	counts map[string]int
 	faults []history.Fault
+	shrunk map[string]bool // streams with a smaller limit than their own
 }
 
 // startCell starts servers and workers, and returns when all are up.
@@ -44,7 +45,7 @@ func startCell(ctx context.Context, c *config, dir string) (_ *cell, err error) 
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, err
 	}
-	l := &cell{life: ctx, lease: c.lease, dir: dir, begun: time.Now(), counts: make(map[string]int)}
+	l := &cell{life: ctx, lease: c.lease, dir: dir, begun: time.Now(), counts: make(map[string]int), shrunk: make(map[string]bool)}
 	l.stop = every(200*time.Millisecond, func() { reap(l.owns) })
 	defer func() {
 		if err != nil {

@@ -250,6 +250,18 @@ func full(name string) func(context.Context, *cell, *clients, fault) bool {
 	return func(_ context.Context, l *cell, _ *clients, f fault) bool {
 		ctx, cancel := context.WithTimeout(l.life, f.lasts+20*time.Second) // the limit must be restored
 		defer cancel()
+		l.mu.Lock()
+		already := l.shrunk[name]
+		l.shrunk[name] = true
+		l.mu.Unlock()
+		if already {
+			return false // a second fault would take the small limit for the stream's own
+		}
+		defer func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.shrunk[name] = false
+		}()
 		s, err := l.js.Stream(ctx, streamName(name))
 		if err != nil {
 			return false
