@@ -54,18 +54,14 @@ func (o Options) silence() time.Duration {
 
 // Conn is a connection to a cell. [Conn.Caller] and [Conn.Worker] are its two views. Its methods are safe for concurrent use.
 type Conn struct {
-	subjects Subjects
-	names    names
+	layout
+	streamReader
 
-	// nc carries requests, records and events. bulk carries output, so that a control message never waits behind it.
-	nc     *nats.Conn
 	waits  bool // see Options.Wait
 	js     jetstream.JetStream
-	bulk   *nats.Conn
 	bulkJS jetstream.JetStream
 	inbox  *inbox
 
-	topology Topology                    // set by Ensure
 	room     *eventRoom                  // in EVT
 	budget   *logBudget                  // of LOG
 	messages atomic.Bool                 // the stream MSG exists
@@ -95,8 +91,7 @@ func Connect(o Options) (*Conn, error) {
 		return nil, err
 	}
 	c := &Conn{
-		waits: o.Wait, subjects: NewSubjects(o.Cell), names: namesOf(o.Cell),
-		topology: Topology{}.withDefaults(), room: newEventRoom(), budget: newLogBudget(),
+		layout: layout{NewSubjects(o.Cell), namesOf(o.Cell), Topology{}.withDefaults()}, waits: o.Wait, room: newEventRoom(), budget: newLogBudget(),
 		buckets: make(map[string]jetstream.KeyValue), dispatchers: make(map[int]jetstream.Consumer),
 	}
 	var err error

@@ -50,18 +50,24 @@ const (
 	statusEndOfBatch = "204"
 )
 
+// streamReader reads what streams store, without a consumer.
+type streamReader struct {
+	// nc carries requests, records and events. bulk carries output, so that a control message never waits behind it.
+	nc, bulk *nats.Conn
+}
+
 func directSubject(stream string) string { return "$JS.API.DIRECT.GET." + stream }
 
 // directLast reads the newest message on a subject, which may have wildcards. It returns nil when there is none. Errors:
 // unavailable, deadline_exceeded, internal.
-func (c *Conn) directLast(ctx context.Context, stream, subject string) (*storedMsg, error) {
+func (r *streamReader) directLast(ctx context.Context, stream, subject string) (*storedMsg, error) {
 	body, err := json.Marshal(directRequest{LastBy: subject})
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeInternal, "encode a read of %s: %w", stream, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	m, err := c.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: directSubject(stream), Data: body})
+	m, err := r.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: directSubject(stream), Data: body})
 	if errors.Is(err, nats.ErrNoResponders) {
 		return nil, noStream(stream)
 	}
@@ -88,13 +94,13 @@ func noStream(stream string) error {
 
 // directGet reads a batch, empty when no message matches, and reports whether there are more messages. With an error it returns the
 // messages that arrived before it, complete and in order. Errors: ctx's, unavailable, deadline_exceeded, internal.
-func (c *Conn) directGet(ctx context.Context, stream string, req directRequest) (out []storedMsg, more bool, err error) {
-	r, err := c.directReader(stream)
+func (r *streamReader) directGet(ctx context.Context, stream string, req directRequest) (out []storedMsg, more bool, err error) {
+	d, err := r.directReader(stream)
 	if err != nil {
 		return nil, false, err
 	}
-	defer r.close()
-	more, err = r.batch(ctx, req, func(m storedMsg) error {
+	defer d.close()
+	more, err = d.batch(ctx, req, func(m storedMsg) error {
 		out = append(out, m)
 		return nil
 	})
@@ -103,18 +109,18 @@ func (c *Conn) directGet(ctx context.Context, stream string, req directRequest) 
 
 // directReader reads one batch after another.
 type directReader struct {
-	conn   *Conn
+	bulk   *nats.Conn
 	stream string
 	sub    *nats.Subscription
 }
 
-func (c *Conn) directReader(stream string) (*directReader, error) {
+func (r *streamReader) directReader(stream string) (*directReader, error) {
 	// A whole batch may be in flight: the inbox of the calls would overflow.
-	sub, err := c.bulk.SubscribeSync(c.bulk.NewInbox())
+	sub, err := r.bulk.SubscribeSync(r.bulk.NewInbox())
 	if err != nil {
 		return nil, wrap(err, "read "+stream)
 	}
-	return &directReader{conn: c, stream: stream, sub: sub}, nil
+	return &directReader{bulk: r.bulk, stream: stream, sub: sub}, nil
 }
 
 // close ends the subscription. On failure it ends with the connection.
@@ -154,7 +160,7 @@ func (r *directReader) batch(ctx context.Context, req directRequest, fn func(sto
 
 // request sends a request. While the connection is broken, it waits for it: the connection for output buffers nothing.
 func (r *directReader) request(ctx context.Context, m *nats.Msg) error {
-	nc := r.conn.bulk
+	nc := r.bulk
 	err := nc.PublishMsg(m)
 	if !errors.Is(err, nats.ErrReconnectBufExceeded) {
 		return err

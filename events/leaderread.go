@@ -16,13 +16,13 @@ import (
 const leaderTry = time.Second
 
 // leaderLast reads the newest message on a subject as leaderGet does.
-func (c *Conn) leaderLast(ctx context.Context, stream, subject string) (*storedMsg, error) {
-	return c.leaderGet(ctx, stream, directRequest{LastBy: subject})
+func (r *streamReader) leaderLast(ctx context.Context, stream, subject string) (*storedMsg, error) {
+	return r.leaderGet(ctx, stream, directRequest{LastBy: subject})
 }
 
 // leaderSeq returns the sequence of the message that leaderGet reads, 0 for none.
-func (c *Conn) leaderSeq(ctx context.Context, stream string, req directRequest) (uint64, error) {
-	m, err := c.leaderGet(ctx, stream, req)
+func (r *streamReader) leaderSeq(ctx context.Context, stream string, req directRequest) (uint64, error) {
+	m, err := r.leaderGet(ctx, stream, req)
 	if m == nil {
 		return 0, err
 	}
@@ -32,7 +32,7 @@ func (c *Conn) leaderSeq(ctx context.Context, stream string, req directRequest) 
 // leaderGet reads the message that a request selects from the leader of a stream. A direct get may be answered by a replica that is
 // behind. The leader may be one that was frozen and has not seen its successor: a decision needs a write as well. It returns nil when
 // there is no message. Errors: unavailable, deadline_exceeded, internal.
-func (c *Conn) leaderGet(ctx context.Context, stream string, req directRequest) (*storedMsg, error) {
+func (r *streamReader) leaderGet(ctx context.Context, stream string, req directRequest) (*storedMsg, error) {
 	body, err := json.Marshal(req)
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeInternal, "encode a read of %s: %w", stream, err)
@@ -42,7 +42,7 @@ func (c *Conn) leaderGet(ctx context.Context, stream string, req directRequest) 
 	var m *nats.Msg
 	for m == nil {
 		try, cancel := context.WithTimeout(ctx, leaderTry)
-		m, err = c.nc.RequestWithContext(try, "$JS.API.STREAM.MSG.GET."+stream, body)
+		m, err = r.nc.RequestWithContext(try, "$JS.API.STREAM.MSG.GET."+stream, body)
 		cancel()
 		switch {
 		case errors.Is(err, nats.ErrNoResponders):

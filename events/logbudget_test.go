@@ -94,24 +94,24 @@ func TestTenantDropsItsOwnOldestOutput(t *testing.T) {
 	}
 	for name, c := range workers {
 		testkit.Must(t, c.Ensure(ctx, small()))
-		c.checkTenants(ctx, name, true)
+		(&tenantLogs{c.Conn}).check(ctx, name, true)
 	}
 	write("w1", "quiet", 0)
 	for i := range 8 {
 		write([]string{"w1", "w2"}[i%2], "loud", i)
 	}
 	for name, c := range workers {
-		c.checkTenants(ctx, name, false)
+		(&tenantLogs{c.Conn}).check(ctx, name, false)
 	}
 	testkit.Equal(t, "output within the budget", holds("loud"), int64(8*500_000))
 
 	// A restarted worker.
 	workers["w2"] = n.connect()
 	testkit.Must(t, workers["w2"].Ensure(ctx, small()))
-	workers["w2"].checkTenants(ctx, "w2", true)
+	(&tenantLogs{workers["w2"].Conn}).check(ctx, "w2", true)
 	for i := range 4 {
 		write("w2", "loud", 8+i)
-		workers["w2"].checkTenants(ctx, "w2", false)
+		(&tenantLogs{workers["w2"].Conn}).check(ctx, "w2", false)
 	}
 	if got := holds("loud"); got > 4<<20 || got < 3<<20 {
 		t.Errorf("LOG holds %d bytes of the tenant, want at most 4 MiB and more than 3", got)
@@ -121,7 +121,7 @@ func TestTenantDropsItsOwnOldestOutput(t *testing.T) {
 	readBack(t, workers["w1"], newest).want(schemas.Stdout, noise(11, 500_000))
 	testkit.Equal(t, "output of the other tenant", holds("quiet"), int64(500_000))
 
-	workers["w1"].checkTenants(ctx, "w1", true) // takes over what w2 dropped
+	(&tenantLogs{workers["w1"].Conn}).check(ctx, "w1", true) // takes over what w2 dropped
 	status, err := workers["w1"].Caller.Status(ctx, "loud")
 	testkit.Must(t, err)
 	if l := status.Log; l.MaxProcessBytes != 1<<20 || l.MaxTenantBytes != 4<<20 || l.TenantBytes < holds("loud") || l.TenantBytes > 4<<20 {

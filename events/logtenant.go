@@ -27,51 +27,54 @@ type logUsage struct {
 	Floors  map[string]uint64    `json:"floors,omitempty"`
 }
 
-// watchLog keeps what LOG holds of each tenant within its budget, until ctx ends. Each worker does so for the tenants whose output it
+// tenantLogs keeps what LOG holds of the tenants within their budget.
+type tenantLogs struct{ conn *Conn }
+
+// watch keeps what LOG holds of each tenant within its budget, until ctx ends. Each worker does so for the tenants whose output it
 // stores.
-func (c *Conn) watchLog(ctx context.Context, worker string) {
+func (t *tenantLogs) watch(ctx context.Context, worker string) {
 	tick := time.NewTicker(tenantCheck)
 	defer tick.Stop()
-	c.checkTenants(ctx, worker, true) // what an earlier incarnation stored
+	t.check(ctx, worker, true) // what an earlier incarnation stored
 	for {
 		select {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 			defer cancel()
-			c.checkTenants(last, worker, false)
+			t.check(last, worker, false)
 			return
 		case <-tick.C:
-			c.checkTenants(ctx, worker, false)
+			t.check(ctx, worker, false)
 		}
 	}
 }
 
-// checkTenants saves what this worker stored, and drops the oldest output of tenants beyond their budget. What fails is tried at the
+// check saves what this worker stored, and drops the oldest output of tenants beyond their budget. What fails is tried at the
 // next check.
-func (c *Conn) checkTenants(ctx context.Context, worker string, load bool) {
-	if !c.budget.due() && !load {
+func (t *tenantLogs) check(ctx context.Context, worker string, load bool) {
+	if !t.conn.budget.due() && !load {
 		return
 	}
-	log, err := c.bulkJS.Stream(ctx, c.names.log)
+	log, err := t.conn.bulkJS.Stream(ctx, t.conn.names.log)
 	if err != nil {
 		return
 	}
-	all, err := c.logUsages(ctx)
+	all, err := t.usages(ctx)
 	if err != nil {
 		return
 	}
 	first := log.CachedInfo().State.FirstSeq
-	own, budget := c.budget.exchange(all, worker, first, load)
+	own, budget := t.conn.budget.exchange(all, worker, first, load)
 	all[worker] = own
 	floors := make(map[string]uint64)
 	for tenant := range own.Tenants {
-		if upTo := overBudget(all, tenant, first, budget); upTo > 0 && c.dropTenant(ctx, log, tenant, upTo) == nil {
+		if upTo := overBudget(all, tenant, first, budget); upTo > 0 && t.drop(ctx, log, tenant, upTo) == nil {
 			floors[tenant] = upTo
 		}
 	}
-	own = c.budget.floor(floors)
-	kv, err := c.stateBucket(ctx)
-	if err != nil || c.leased() != nil {
+	own = t.conn.budget.floor(floors)
+	kv, err := t.conn.stateBucket(ctx)
+	if err != nil || t.conn.leased() != nil {
 		return
 	}
 	if body, err := json.Marshal(own); err == nil && (len(own.Tenants) > 0 || !load) {
@@ -99,10 +102,10 @@ func (u *logUsage) expired(first uint64) bool {
 	return true
 }
 
-// logUsages reads what the workers have stored.
-func (c *Conn) logUsages(ctx context.Context) (map[string]logUsage, error) {
+// usages reads what the workers have stored.
+func (t *tenantLogs) usages(ctx context.Context) (map[string]logUsage, error) {
 	all := make(map[string]logUsage)
-	err := c.eachState(ctx, usagePrefix+"*", "the use of LOG", documentBatch, func(key string, m *storedMsg) error {
+	err := t.conn.eachState(ctx, usagePrefix+"*", "the use of LOG", documentBatch, func(key string, m *storedMsg) error {
 		var u logUsage
 		if json.Unmarshal(m.data, &u) == nil {
 			all[key[len(usagePrefix):]] = u
@@ -145,12 +148,12 @@ func overBudget(all map[string]logUsage, tenant string, first uint64, budget int
 	return upTo
 }
 
-// dropTenant drops the output of a tenant up to a sequence, one subject after the other: for a pattern of subjects the server would
+// drop drops the output of a tenant up to a sequence, one subject after the other: for a pattern of subjects the server would
 // read the whole stream.
-func (c *Conn) dropTenant(ctx context.Context, log jetstream.Stream, tenant string, upTo uint64) error {
+func (t *tenantLogs) drop(ctx context.Context, log jetstream.Stream, tenant string, upTo uint64) error {
 	last := ""
 	for seq := uint64(1); ; {
-		msgs, _, err := c.directGet(ctx, c.names.log, directRequest{Seq: seq, NextBy: c.subjects.TenantLogs(tenant), Batch: 1})
+		msgs, _, err := t.conn.directGet(ctx, t.conn.names.log, directRequest{Seq: seq, NextBy: t.conn.subjects.TenantLogs(tenant), Batch: 1})
 		if err != nil {
 			return err
 		}
@@ -162,7 +165,7 @@ func (c *Conn) dropTenant(ctx context.Context, log jetstream.Stream, tenant stri
 			continue // a replica that lags behind
 		}
 		last = msgs[0].subject
-		if err := c.leased(); err != nil {
+		if err := t.conn.leased(); err != nil {
 			return err
 		}
 		if err := log.Purge(ctx, jetstream.WithPurgeSubject(last), jetstream.WithPurgeSequence(upTo+1)); err != nil {
@@ -232,9 +235,9 @@ func (b *logBudget) snapshot() logUsage {
 	return u
 }
 
-// logStatus is what LOG holds of a tenant, and its budgets.
-func (c *Conn) logStatus(ctx context.Context, tenant string, info *jetstream.StreamInfo) (*schemas.LogStatus, error) {
-	all, err := c.logUsages(ctx)
+// status is what LOG holds of a tenant, and its budgets.
+func (t *tenantLogs) status(ctx context.Context, tenant string, info *jetstream.StreamInfo) (*schemas.LogStatus, error) {
+	all, err := t.usages(ctx)
 	if err != nil {
 		return nil, err
 	}

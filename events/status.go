@@ -32,7 +32,7 @@ func (r *Reader) Status(ctx context.Context, tenant string) (*schemas.Status, er
 		}
 		info := stream.CachedInfo()
 		if name == c.names.log {
-			if s.Log, err = c.logStatus(ctx, tenant, info); err != nil {
+			if s.Log, err = (&tenantLogs{c}).status(ctx, tenant, info); err != nil {
 				return nil, err
 			}
 		}

@@ -80,6 +80,13 @@ func (t Topology) Fit(bytes int64) Topology {
 	return t
 }
 
+// layout says which streams and buckets a cell has, and how they are configured.
+type layout struct {
+	subjects Subjects
+	names    names
+	topology Topology // set by Ensure
+}
+
 // names are the names of a cell's streams and buckets.
 type names struct {
 	cmd, evt, log, msg, dlq string
@@ -220,37 +227,37 @@ func (c *Conn) commands(ctx context.Context) (jetstream.Stream, error) {
 
 // dispatcherConfig has one worker at a time receive all commands of a partition; see dispatcher for their order. An unacked command
 // holds up no other one, so their number has no bound but that of CMD.
-func (c *Conn) dispatcherConfig(partition int) jetstream.ConsumerConfig {
+func (l *layout) dispatcherConfig(partition int) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable:       dispatchName + strconv.Itoa(partition),
-		FilterSubject: c.subjects.PartitionCommands(partition),
+		FilterSubject: l.subjects.PartitionCommands(partition),
 		AckPolicy:     jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: -1, MaxDeliver: -1,
 		PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{pinGroup}, PinnedTTL: pinTTL,
 	}
 }
 
-func (c *Conn) streamConfigs(t Topology) []jetstream.StreamConfig {
-	evtFrom, evtTo := c.subjects.republish("evt", "feed")
-	logFrom, logTo := c.subjects.republish("log", "tail")
+func (l *layout) streamConfigs(t Topology) []jetstream.StreamConfig {
+	evtFrom, evtTo := l.subjects.republish("evt", "feed")
+	logFrom, logTo := l.subjects.republish("log", "tail")
 	return []jetstream.StreamConfig{
 		{
-			Name: c.names.cmd, Description: "commands not yet accepted",
-			Subjects:         []string{c.subjects.AllCommands()},
-			SubjectTransform: &jetstream.SubjectTransformConfig{Source: c.subjects.AllCommands(), Destination: c.subjects.partitionTransform(t.Partitions)},
+			Name: l.names.cmd, Description: "commands not yet accepted",
+			Subjects:         []string{l.subjects.AllCommands()},
+			SubjectTransform: &jetstream.SubjectTransformConfig{Source: l.subjects.AllCommands(), Destination: l.subjects.partitionTransform(t.Partitions)},
 			Retention:        jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
 			MaxAge: t.CommandAge, MaxBytes: t.CommandBytes, MaxMsgSize: schemas.MaxCommandBytes + 16<<10,
 			Storage: jetstream.FileStorage, Replicas: t.Replicas, Duplicates: time.Minute,
 		},
 		{
-			Name: c.names.evt, Description: "process records and lifecycle events",
-			Subjects: []string{c.subjects.AllEvents()}, Discard: jetstream.DiscardNew, // see eventRoom
+			Name: l.names.evt, Description: "process records and lifecycle events",
+			Subjects: []string{l.subjects.AllEvents()}, Discard: jetstream.DiscardNew, // see eventRoom
 			MaxAge: t.EventAge, MaxBytes: t.EventBytes,
 			Storage: jetstream.FileStorage, Replicas: t.Replicas, AllowDirect: true, Duplicates: min(time.Minute, t.EventAge),
 			RePublish: &jetstream.RePublish{Source: evtFrom, Destination: evtTo},
 		},
 		{
-			Name: c.names.log, Description: "output of processes",
-			Subjects: []string{c.subjects.AllLogs()}, Discard: jetstream.DiscardOld,
+			Name: l.names.log, Description: "output of processes",
+			Subjects: []string{l.subjects.AllLogs()}, Discard: jetstream.DiscardOld,
 			MaxAge: t.LogAge, MaxBytes: t.LogBytes,
 			Metadata: map[string]string{
 				metaProcessBytes: strconv.FormatInt(t.LogProcessBytes, 10), metaTenantBytes: strconv.FormatInt(t.LogTenantBytes, 10),
@@ -261,11 +268,11 @@ func (c *Conn) streamConfigs(t Topology) []jetstream.StreamConfig {
 	}
 }
 
-func (c *Conn) bucketConfigs(t Topology) []jetstream.KeyValueConfig {
+func (l *layout) bucketConfigs(t Topology) []jetstream.KeyValueConfig {
 	return []jetstream.KeyValueConfig{
-		{Bucket: c.names.state, Description: "sessions by tenant and thread, and the workers", History: 1, LimitMarkerTTL: deleteMarkerTTL, Storage: jetstream.FileStorage, Replicas: t.Replicas},
+		{Bucket: l.names.state, Description: "sessions by tenant and thread, and the workers", History: 1, LimitMarkerTTL: deleteMarkerTTL, Storage: jetstream.FileStorage, Replicas: t.Replicas},
 		// A lease is alive while its key exists. Only the clock of the server counts; each renewal restarts the TTL.
-		{Bucket: c.names.leases, Description: "leases of live workers", History: 1, TTL: t.LeaseTTL, Storage: jetstream.FileStorage, Replicas: t.Replicas},
+		{Bucket: l.names.leases, Description: "leases of live workers", History: 1, TTL: t.LeaseTTL, Storage: jetstream.FileStorage, Replicas: t.Replicas},
 	}
 }
 
@@ -349,23 +356,23 @@ func (c *Conn) needStream(ctx context.Context, exists *atomic.Bool, cfg jetstrea
 }
 
 // messageConfig is the stream MSG. It is created when the first message is saved: a worker without agents starts faster without it.
-func (c *Conn) messageConfig() jetstream.StreamConfig {
-	from, to := c.subjects.republish("msg", "said")
+func (l *layout) messageConfig() jetstream.StreamConfig {
+	from, to := l.subjects.republish("msg", "said")
 	return jetstream.StreamConfig{
-		Name: c.names.msg, Description: "messages of conversations",
-		Subjects: []string{c.subjects.AllMessages()}, Discard: jetstream.DiscardOld,
-		MaxAge: c.topology.MessageAge, MaxBytes: c.topology.MessageBytes,
-		Storage: jetstream.FileStorage, Replicas: c.topology.Replicas, AllowDirect: true,
+		Name: l.names.msg, Description: "messages of conversations",
+		Subjects: []string{l.subjects.AllMessages()}, Discard: jetstream.DiscardOld,
+		MaxAge: l.topology.MessageAge, MaxBytes: l.topology.MessageBytes,
+		Storage: jetstream.FileStorage, Replicas: l.topology.Replicas, AllowDirect: true,
 		RePublish: &jetstream.RePublish{Source: from, Destination: to},
 	}
 }
 
 // deadLetterConfig is the stream DLQ. It is created when the first dead letter is stored.
-func (c *Conn) deadLetterConfig() jetstream.StreamConfig {
+func (l *layout) deadLetterConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name: c.names.dlq, Description: "commands that can never be accepted",
-		Subjects: []string{c.subjects.AllDeadLetters()}, Discard: jetstream.DiscardOld,
-		MaxAge: c.topology.EventAge, MaxBytes: c.topology.DeadBytes,
-		Storage: jetstream.FileStorage, Replicas: c.topology.Replicas, AllowDirect: true, Duplicates: time.Minute,
+		Name: l.names.dlq, Description: "commands that can never be accepted",
+		Subjects: []string{l.subjects.AllDeadLetters()}, Discard: jetstream.DiscardOld,
+		MaxAge: l.topology.EventAge, MaxBytes: l.topology.DeadBytes,
+		Storage: jetstream.FileStorage, Replicas: l.topology.Replicas, AllowDirect: true, Duplicates: time.Minute,
 	}
 }

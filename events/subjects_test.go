@@ -124,7 +124,7 @@ func FuzzSubjects(f *testing.F) {
 	f.Add(s.Control("ten", "thr", "pro", VerbKill), "-1", "", []byte(nil))
 	f.Add(s.Log("ten", "thr", "pro", schemas.Stdout), "9223372036854775807", "0", []byte("x"))
 	f.Add(s.root+".cmdp....", "", "", []byte(nil))
-	in := (&Conn{subjects: s}).Worker().NewListener("w")
+	in := (&Conn{layout: layout{subjects: s}}).Worker().NewListener("w")
 	f.Fuzz(func(t *testing.T, subject, offset, number string, data []byte) {
 		if _, thread, _, ok := s.ParseCommand(subject); ok && strings.Contains(thread, ".") {
 			t.Errorf("thread = %q, want one token", thread)

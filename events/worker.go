@@ -141,7 +141,7 @@ func (i *Incarnation) Run(ctx context.Context, r Runner, ready func(), onRegiste
 		return nil
 	})
 	group.Go(func() error {
-		i.conn.watchLog(leaseCtx, i.Lease.worker)
+		(&tenantLogs{i.conn}).watch(leaseCtx, i.Lease.worker)
 		return nil
 	})
 	group.Go(func() error {

@@ -198,7 +198,7 @@ func (rs *Runs) refuse(d *schemas.Delivery, s step, why *schemas.Error) schemas.
 	}
 	// This answer is no record, and is not stored. By its missing fingerprint a caller knows it from one.
 	rs.publisher.Answer(d.Inbox, rs.rejection(d, "", "", why))
-	rs.logRefused(d, rs.sessionID(d), why)
+	rs.logRefused(d, rs.sessions.IDOf(d.Tenant, d.Thread), why)
 	return verdict(s, "", why)
 }
 
@@ -208,7 +208,7 @@ func (rs *Runs) reject(ctx context.Context, d *schemas.Delivery, why *schemas.Er
 	if !why.Code.Final() {
 		return rs.refuse(d, stepReject, why)
 	}
-	sessionID := rs.sessionID(d)
+	sessionID := rs.sessions.IDOf(d.Tenant, d.Thread)
 	ev := rs.rejection(d, sessionID, d.Fingerprint, why)
 	seq, err := rs.cfg.Records.Append(ctx, ev, after)
 	switch {
@@ -246,14 +246,6 @@ func (rs *Runs) rejection(d *schemas.Delivery, sessionID, fingerprint string, wh
 		result.Command = d.Command.Exec.Command
 	}
 	return rs.publisher.Event(schemas.TypeProcessRejected, d.Tenant, d.Thread, sessionID, d.Process, result)
-}
-
-// sessionID is the id of the session that a command's thread has here; empty for none.
-func (rs *Runs) sessionID(d *schemas.Delivery) string {
-	if t := rs.sessions.Find(d.Tenant, d.Thread); t != nil {
-		return t.Session.ID
-	}
-	return ""
 }
 
 func (rs *Runs) logRefused(d *schemas.Delivery, sessionID string, why *schemas.Error) {

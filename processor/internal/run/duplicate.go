@@ -47,7 +47,7 @@ func (rs *Runs) answerFrom(d *schemas.Delivery, last *schemas.Event, s step) sch
 		return rs.refuse(d, stepConflict, schemas.KeyConflict(d.Thread))
 	}
 	rs.publisher.Answer(d.Inbox, last)
-	publisher.LogCommand(rs.publisher.Log.Info(), d.Process, d.Thread, rs.sessionID(d), d.Attempt).
+	publisher.LogCommand(rs.publisher.Log.Info(), d.Process, d.Thread, rs.sessions.IDOf(d.Tenant, d.Thread), d.Attempt).
 		Str("record", string(last.Type)).Msg("command_replayed")
 	return verdict(s, "", nil)
 }

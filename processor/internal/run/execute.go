@@ -94,13 +94,13 @@ func (rs *Runs) start(run *Run) (sandbox.Process, sandbox.Sandbox, error) {
 		switch {
 		case err == nil:
 			return proc, sb, nil
-		case errors.Is(err, sandbox.ErrEnded) && rs.gone(ctx, sb, err) && ctx.Err() == nil:
+		case errors.Is(err, sandbox.ErrEnded) && gone(ctx, sb, err, rs.cfg.Timeouts.Gone) && ctx.Err() == nil:
 			// The sandbox had ended before it got the command: the next iteration creates another.
 		case ctx.Err() != nil && run.isKilled():
 			return nil, nil, errKilledEarly
 		case errors.Is(err, sandbox.ErrRefused), errors.Is(err, sandbox.ErrEnded), ctx.Err() == nil && !errors.Is(err, schemas.ErrUnavailable):
 			return nil, nil, session.StartError(err)
-		case rs.gone(ctx, sb, err) && ctx.Err() == nil && again:
+		case gone(ctx, sb, err, rs.cfg.Timeouts.Gone) && ctx.Err() == nil && again:
 			again = false
 		default:
 			return nil, nil, schemas.Errorf(schemas.CodeLost,
@@ -109,12 +109,12 @@ func (rs *Runs) start(run *Run) (sandbox.Process, sandbox.Sandbox, error) {
 	}
 }
 
-// gone reports whether a start failed because its sandbox ended: the process may have started by then.
-func (rs *Runs) gone(ctx context.Context, sb sandbox.Sandbox, err error) bool {
+// gone reports whether a start failed because its sandbox ended, now or within a time: the process may have started by then.
+func gone(ctx context.Context, sb sandbox.Sandbox, err error, within time.Duration) bool {
 	if !errors.Is(err, schemas.ErrUnavailable) {
 		return false
 	}
-	wait := time.NewTimer(rs.cfg.Timeouts.Gone)
+	wait := time.NewTimer(within)
 	defer wait.Stop()
 	select {
 	case <-sb.Done():

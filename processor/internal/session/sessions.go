@@ -110,6 +110,14 @@ func (ss *Sessions) Find(tenant, thread string) *Thread {
 	return ss.threads[key(tenant, thread)]
 }
 
+// IDOf returns the id of the session that a thread has here, empty for none.
+func (ss *Sessions) IDOf(tenant, thread string) string {
+	if t := ss.Find(tenant, thread); t != nil {
+		return t.Session.ID
+	}
+	return ""
+}
+
 func (ss *Sessions) all() []*Thread {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
