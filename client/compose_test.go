@@ -88,9 +88,9 @@ func stream(d *caller, req client.Request) *schemas.Result {
 	return nil
 }
 
-// Promises 11: a process drops its own oldest output beyond its budget. A reader is told so, at the beginning too, and the result says
+// Promises 11: a process drops its own oldest output beyond its budget. A reader sees the gap, also at the beginning, and the result says
 // what it lacks; the process is no failure for that.
-func TestReaderIsToldWhatWasDropped(t *testing.T) {
+func TestReaderSeesWhatWasDropped(t *testing.T) {
 	cell, err := start()
 	testkit.Must(t, err)
 	t.Cleanup(cell.close)
@@ -126,15 +126,15 @@ func TestReaderIsToldWhatWasDropped(t *testing.T) {
 	if len(again.Gaps) != 1 || again.Gaps[0].From != int64(len(again.Stdout)) || again.Gaps[0].To != r.Log.StdoutFrom {
 		t.Errorf("gaps = %+v, want one from %d to %d", again.Gaps, len(again.Stdout), r.Log.StdoutFrom)
 	}
-	told := int64(0)
+	gapEnd := int64(0)
 	d.must(d.Events(d.ctx, client.EventQuery{Process: r.Process}, func(ev *schemas.Event) error {
 		var g schemas.LogGap
 		if ev.Type == schemas.TypeLogGap {
 			d.must(ev.Decode(&g))
-			d.equal("begin of the gap", g.From, told)
-			told = g.To
+			d.equal("begin of the gap", g.From, gapEnd)
+			gapEnd = g.To
 		}
 		return nil
 	}))
-	d.equal("end of the gaps in the events", told, r.Log.StdoutFrom)
+	d.equal("end of the gaps in the events", gapEnd, r.Log.StdoutFrom)
 }

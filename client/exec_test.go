@@ -58,8 +58,8 @@ func TestExecReturnsResultsAndErrors(t *testing.T) {
 	}
 }
 
-// Promises 3: the client of a command that no live worker serves is told what is missing, and the command waits.
-func TestClientIsToldWhatIsMissing(t *testing.T) {
+// Promises 3: a command that no live worker serves waits, and its client receives what is missing.
+func TestClientReceivesWhatIsMissing(t *testing.T) {
 	d := newCaller(t, "w1")
 	x, err := d.ExecStream(d.ctx, client.Request{Thread: "new", Command: "true", Provider: "docker"})
 	d.must(err)

@@ -176,7 +176,7 @@ func (d *dispatcher) dispatch(h *unacked) outcome {
 		}
 	}
 	if out.wait == waitServer {
-		d.listener.tellLacking(h, delivery, out.Reason)
+		d.listener.reportLacking(h, delivery, out.Reason)
 	}
 	return out
 }

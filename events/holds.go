@@ -35,7 +35,7 @@ type unacked struct {
 	msg      *stored // nil when too many bytes are held: it is read again
 	sent     time.Time
 	failures int
-	told     string // what the caller knows that the command lacks
+	reported string // what the caller knows that the command lacks
 	running  bool   // it is being dispatched
 	lost     bool   // another worker is pinned
 }

@@ -87,11 +87,11 @@ type part struct {
 
 // outputParts is what LOG has of the process of one writer.
 type outputParts struct {
-	parts   []part
-	held    int64
-	trimAt  int64    // trim when more than this is held
-	dropped [2]int64 // the offset up to which each stream was dropped
-	told    [2]int64 // the same, when it was last reported
+	parts    []part
+	held     int64
+	trimAt   int64    // trim when more than this is held
+	dropped  [2]int64 // the offset up to which each stream was dropped
+	reported [2]int64 // the same, when it was last reported
 }
 
 // hold counts a stored chunk, and drops the process's oldest output when it has more than its budget.
@@ -151,8 +151,8 @@ func (w *LogWriter) trim(limit int64) {
 	o.parts, o.held, o.trimAt = append([]part(nil), o.parts[n:]...), left, 0
 	w.noteDropped(ctx)
 	for i := range o.dropped {
-		if o.dropped[i] >= 2*o.told[i] { // a process that prints without end reports few gaps
-			w.tellDropped(i)
+		if o.dropped[i] >= 2*o.reported[i] { // a process that prints without end reports few gaps
+			w.reportDropped(i)
 		}
 	}
 }
@@ -186,13 +186,13 @@ func (w *LogWriter) noteDropped(ctx context.Context) {
 	w.rng.StdoutFrom, w.rng.StderrFrom = w.output.dropped[0], w.output.dropped[1]
 }
 
-// tellDropped reports what was dropped of a stream since the last report.
-func (w *LogWriter) tellDropped(i int) {
+// reportDropped reports what was dropped of a stream since the last report.
+func (w *LogWriter) reportDropped(i int) {
 	o := &w.output
-	if o.dropped[i] > o.told[i] && w.onDropped != nil {
-		w.onDropped(schemas.Streams()[i], o.told[i], o.dropped[i])
+	if o.dropped[i] > o.reported[i] && w.onDropped != nil {
+		w.onDropped(schemas.Streams()[i], o.reported[i], o.dropped[i])
 	}
-	o.told[i] = o.dropped[i]
+	o.reported[i] = o.dropped[i]
 }
 
 // budgetsOf reads the budgets of a stream's metadata.

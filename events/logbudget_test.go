@@ -29,7 +29,7 @@ func storedBytes(t *testing.T, c *peer, subject string) (n int64) {
 	return n
 }
 
-// Promises 11: a process that prints without end drops its own oldest output, and nobody else's. Its worker is told what was dropped,
+// Promises 11: a process that prints without end drops its own oldest output alone. Its worker learns what was dropped,
 // in few reports, and the range says where the rest begins.
 func TestProcessDropsItsOwnOldestOutput(t *testing.T) {
 	c := newNode(t, false).connect()

@@ -11,7 +11,7 @@ import (
 // errHole reports that the next chunk is missing, and may still be stored.
 var errHole = errors.New("a chunk of output is not stored yet")
 
-// holeTimeout is after how long nobody fills a hole: a worker that was killed has ten minutes to return and store the output again.
+// holeTimeout is the time after which no writer fills a hole: a worker that was killed has ten minutes to return and store the output again.
 const holeTimeout = 15 * time.Minute
 
 // positions is how far a reader has read each stream.

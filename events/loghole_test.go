@@ -87,7 +87,7 @@ func TestFollowerWaitsForAChunkThatIsStoredLater(t *testing.T) {
 	}
 }
 
-// A hole that nobody fills holds a follower up no longer than it may be filled.
+// A hole that no writer fills delays a follower for as long as it may be filled, and no longer.
 func TestFollowerPassesAHoleThatStays(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -32,7 +32,7 @@ func (l *Logs) Resume(ref schemas.ProcessRef, after *schemas.LogRange, onStored 
 	if after != nil {
 		w.rng, w.number = *after, after.Chunks
 		w.output.dropped = [2]int64{after.StdoutFrom, after.StderrFrom}
-		w.output.told = w.output.dropped
+		w.output.reported = w.output.dropped
 	}
 	return w
 }

@@ -267,8 +267,8 @@ func (w *LogWriter) Close() (*schemas.LogRange, error) {
 	w.timers.Wait() // a callback that runs already finds nothing to send
 	close(w.inFlight)
 	<-w.settled
-	w.tellDropped(0)
-	w.tellDropped(1)
+	w.reportDropped(0)
+	w.reportDropped(1)
 	return w.stored(), w.failed
 }
 

@@ -166,12 +166,12 @@ func (d *dispatcher) lookForServers(ctx context.Context) {
 	}
 }
 
-// tellLacking tells the caller of a command once what no live worker has.
-func (l *Listener) tellLacking(h *unacked, c schemas.Delivery, why *schemas.Error) {
-	if why == nil || c.Inbox == "" || h.told == why.Message {
+// reportLacking reports to the caller of a command once what no live worker has.
+func (l *Listener) reportLacking(h *unacked, c schemas.Delivery, why *schemas.Error) {
+	if why == nil || c.Inbox == "" || h.reported == why.Message {
 		return
 	}
-	h.told = why.Message
+	h.reported = why.Message
 	ev := &schemas.Event{
 		SpecVersion: schemas.EventSpecVersion, ID: ulid.Make().String(), Source: l.worker, Type: schemas.TypeCommandWaiting,
 		Subject: c.Process, Time: time.Now().UTC(), Tenant: c.Tenant, Thread: c.Thread, Process: c.Process,

@@ -274,7 +274,7 @@ func TestFullWorkerPassesThreadsOn(t *testing.T) {
 	}
 }
 
-// Promises 3: a command that a worker declines goes to one that serves it. While there is none it waits, its caller is told once, and
+// Promises 3: a command that a worker declines goes to one that serves it. While there is none it waits, its caller learns so once, and
 // no other thread waits.
 func TestDeclinedCommandGoesToAWorkerThatServesIt(t *testing.T) {
 	n, c := onePartition(t)

@@ -74,7 +74,7 @@ func TestCommandGoesToAWorkerThatServesIt(t *testing.T) {
 	equal(t, "worker of the session", p.Worker, "w2")
 }
 
-// Promises 3: while no live worker serves a command it waits, its caller is told what is missing, and other threads go on.
+// Promises 3: while no live worker serves a command it waits, its caller receives what is missing, and other threads go on.
 func TestCommandWaitsForAWorkerThatServesIt(t *testing.T) {
 	c := newCell(t)
 	c.worker("w1", func(cfg *processor.Config) { cfg.MaxAttempts = 1 })

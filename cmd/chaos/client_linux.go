@@ -29,11 +29,11 @@ type clients struct {
 	conns   []*events.Conn
 	sdk     []*client.Client
 	flooded sync.WaitGroup // commands of floods that wait for their end
-	// Nothing is sent after sending has ended, and nobody waits for an answer after waiting has.
+	// After sending ends, no client sends. After waiting ends, no client waits for an answer.
 	sending, waiting context.Context
 
 	mu   sync.Mutex
-	used []history.Op // commands that anybody may send again, at the same time too
+	used []history.Op // commands that any client may send again, also at the same time
 }
 
 func newClients(cfg *config, l *cell, j *journal) (*clients, error) {
@@ -242,7 +242,7 @@ func (k *caller) input() {
 		req := request(o.Command)
 		var from []io.Reader
 		for i := range pieces {
-			from = append(from, &slow{Reader: bytes.NewReader(s.stdout[i*len(s.stdout)/pieces : (i+1)*len(s.stdout)/pieces])})
+			from = append(from, &slow{ctx: ctx, Reader: bytes.NewReader(s.stdout[i*len(s.stdout)/pieces : (i+1)*len(s.stdout)/pieces])})
 		}
 		req.Stdin = io.MultiReader(from...)
 		return k.sdk.Exec(ctx, req)
@@ -252,13 +252,18 @@ func (k *caller) input() {
 // slow is a reader that waits before its first byte.
 type slow struct {
 	io.Reader
+	ctx    context.Context
 	waited bool
 }
 
 func (s *slow) Read(p []byte) (int, error) {
 	if !s.waited {
 		s.waited = true
-		time.Sleep(300 * time.Millisecond)
+		select {
+		case <-s.ctx.Done():
+			return 0, s.ctx.Err()
+		case <-time.After(300 * time.Millisecond):
+		}
 	}
 	return s.Reader.Read(p)
 }

@@ -73,7 +73,7 @@ func chooseKinds(list string, servers int) (kinds []string, err error) {
 			kinds = append(kinds, bare)
 		}
 	}
-	if servers == 1 { // the same as an outage, and nobody to step down for
+	if servers == 1 { // the same as an outage, and a leader cannot step down
 		kinds = slices.DeleteFunc(kinds, func(k string) bool { return k == "stepdown" || strings.HasPrefix(k, "server-") })
 	}
 	return kinds, nil
@@ -148,23 +148,25 @@ func (l *cell) hit(ctx context.Context, d *daemon, s syscall.Signal, f fault) {
 }
 
 func workerFault(s syscall.Signal) func(context.Context, *cell, *clients, fault) bool {
-	return func(ctx context.Context, l *cell, _ *clients, f fault) bool {
-		d := l.workers[f.target%uint64(len(l.workers))]
-		if !d.busy.TryLock() {
-			return false
-		}
-		defer d.busy.Unlock()
-		l.say(f, d.name)
+	hit := daemonFault(s, func(l *cell) []*daemon { return l.workers })
+	return func(ctx context.Context, l *cell, to *clients, f fault) bool {
 		from := time.Now()
-		l.hit(ctx, d, s, f)
-		l.lossy(history.Fault{Worker: d.name, From: from, To: time.Now()})
-		return true
+		done := hit(ctx, l, to, f)
+		if done {
+			l.lossy(history.Fault{Worker: l.workers[f.target%uint64(len(l.workers))].name, From: from, To: time.Now()})
+		}
+		return done
 	}
 }
 
 func serverFault(s syscall.Signal) func(context.Context, *cell, *clients, fault) bool {
+	return daemonFault(s, func(l *cell) []*daemon { return l.servers })
+}
+
+// daemonFault signals one of these daemons, unless another fault has it.
+func daemonFault(s syscall.Signal, all func(*cell) []*daemon) func(context.Context, *cell, *clients, fault) bool {
 	return func(ctx context.Context, l *cell, _ *clients, f fault) bool {
-		d := l.servers[f.target%uint64(len(l.servers))]
+		d := all(l)[f.target%uint64(len(all(l)))]
 		if !d.busy.TryLock() {
 			return false
 		}

@@ -106,7 +106,7 @@ func TestUpReloadsTemplatesAndServesMetrics(t *testing.T) {
 	up.signal(syscall.SIGHUP)
 	up.awaitStderr(`"file":"` + file + `","line":2,"field":"nettwork"`)
 	up.awaitStderr("templates not reloaded")
-	// Promises 3: a command that no live worker serves waits, and its user is told why.
+	// Promises 3: a command that no live worker serves waits, and the user sees why.
 	waiting := c.spawn("exec", "--thread", "waiting", "--template", "third", "--", "true")
 	waiting.awaitStderr(`no live worker can run the command, which waits in the queue: unknown template "third"`)
 	waiting.signal(syscall.SIGINT)

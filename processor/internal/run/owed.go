@@ -14,8 +14,8 @@ func unknownOutcome(err error) bool {
 	return errors.Is(err, schemas.ErrUnavailable) || errors.Is(err, schemas.ErrDeadlineExceeded)
 }
 
-// settleAcceptance takes over a run whose acceptance has an unknown outcome. Nobody else would end a process that turns out to be
-// accepted, so it writes the record until it is there, and then the process runs. Until then the run is here, and answers nobody; a
+// settleAcceptance takes over a run whose acceptance has an unknown outcome. No other worker would end a process that turns out to be
+// accepted, so it writes the record until it is there, and then the process runs. Until then the run is here, and sends no answer; a
 // message lets the next ones have their turn.
 func (rs *Runs) settleAcceptance(run *Run, after uint64) {
 	if run.turn != nil {
