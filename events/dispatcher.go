@@ -44,6 +44,7 @@ type threadQueue struct {
 	name  threadName
 	items []*unacked
 	busy  bool // the first one is being dispatched, or waits for something
+	room  bool // the first one is to have the room that this worker has got for it
 
 	// declined are the workers that declined the first command, with what they offered. Only its dispatch uses it.
 	declined map[string]string
@@ -119,8 +120,9 @@ func (d *dispatcher) start() {
 	for !d.closed && d.local < maxDispatch && len(d.ready) > 0 {
 		q := d.ready[0]
 		d.ready = d.ready[1:]
-		if len(q.items) == 0 {
-			continue // given up since
+		if len(q.items) == 0 { // given up since
+			d.spend(q)
+			continue
 		}
 		d.local++
 		h, room := q.items[0], d.rooms.changes
@@ -162,6 +164,7 @@ func (d *dispatcher) dispatch(h *unacked) outcome {
 	d.mu.Lock()
 	d.local--
 	d.start()
+	d.spend(h.queue)
 	d.mu.Unlock()
 	switch out.Action {
 	case schemas.ActionForward:

@@ -31,6 +31,8 @@ type fakeWorker struct {
 	onControl func(schemas.Control) error
 	// room is what Room returns; nil for 1.
 	room *atomic.Int64
+	// asked receives a value each time Room is called; nil for none.
+	asked chan struct{}
 
 	received chan schemas.Delivery
 }
@@ -66,6 +68,9 @@ func (w *fakeWorker) HandleSession(_ context.Context, _ schemas.SessionControl, 
 func (w *fakeWorker) Room() int {
 	if w.room == nil {
 		return 1
+	}
+	if w.asked != nil {
+		w.asked <- struct{}{}
 	}
 	return int(w.room.Load())
 }

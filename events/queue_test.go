@@ -218,7 +218,7 @@ func TestKilledDispatchersCommandsAreDeliveredAgain(t *testing.T) {
 func TestFreedSlotIsFilledAtOnce(t *testing.T) {
 	n, c := onePartition(t)
 	w, _ := startWorker(t, n, "w1", func(w *fakeWorker) {
-		w.room = new(atomic.Int64)
+		w.room, w.asked = new(atomic.Int64), make(chan struct{}, 1000)
 		w.onCommand = func(w *fakeWorker, _ schemas.Delivery) schemas.Verdict {
 			if w.room.Add(-1) < 0 {
 				w.room.Store(0)
@@ -233,6 +233,9 @@ func TestFreedSlotIsFilledAtOnce(t *testing.T) {
 	}
 	for range threads {
 		w.next(t)
+	}
+	for range threads {
+		<-w.asked // a command that was refused now waits, and asks for room that came meanwhile
 	}
 	for i := range threads {
 		w.room.Store(1)

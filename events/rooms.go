@@ -16,6 +16,7 @@ const fullTime = 5 * time.Second
 // rooms are the queues whose first command waits for a worker with room.
 type rooms struct {
 	changes uint64 // the reports of room so far
+	granted int    // queues whose first command is to have room in this worker, and is not decided on yet
 	full    map[string]time.Time
 	waiting map[string][]waiter // by the worker that owns the thread; those without an owner under ""
 }
@@ -64,9 +65,27 @@ func (d *dispatcher) awaitRoom(q *threadQueue, worker string, known uint64) {
 		return
 	}
 	d.listener.wanted.Store(true)
-	// It may have got room before it could know that this command waits.
-	if handler, _ := d.listener.target(); handler.Room() > 0 {
-		d.hasRoomLocked(self, handler.Room())
+	d.fill() // it may have got room before it could know that this command waits
+}
+
+// fill dispatches commands that waited for room in this worker. Room that an older command is on its way to is not offered again: a
+// younger one could get there first. mu is held.
+func (d *dispatcher) fill() {
+	handler, _ := d.listener.target()
+	if n := handler.Room() - d.rooms.granted; n > 0 {
+		d.hasRoomLocked(d.listener.worker, n)
+	}
+}
+
+// spend ends the claim of a queue to room in this worker, once that has decided on its first command. mu is held.
+func (d *dispatcher) spend(q *threadQueue) {
+	if !q.room {
+		return
+	}
+	q.room = false
+	d.rooms.granted--
+	if d.listener.wanted.Load() {
+		d.fill()
 	}
 }
 
@@ -78,12 +97,16 @@ func (d *dispatcher) hasRoom(worker string, n int) {
 }
 
 func (d *dispatcher) hasRoomLocked(worker string, n int) {
+	own := worker == d.listener.worker
 	d.rooms.changes++
 	delete(d.rooms.full, worker)
 	for _, q := range d.rooms.take(worker, n) {
+		if q.room = own; own {
+			d.rooms.granted++
+		}
 		d.enqueue(q)
 	}
-	if worker == d.listener.worker {
+	if own {
 		d.listener.wanted.Store(len(d.rooms.waiting[worker])+len(d.rooms.waiting[""]) > 0)
 	}
 }
@@ -128,10 +151,9 @@ func (l *Listener) Freed() {
 	if !l.wanted.Load() {
 		return
 	}
-	handler, _ := l.target()
-	if n := handler.Room(); n > 0 {
-		l.dispatcher.hasRoom(l.worker, n)
-	}
+	l.dispatcher.mu.Lock()
+	defer l.dispatcher.mu.Unlock()
+	l.dispatcher.fill()
 }
 
 // owe notes that another worker has a command for which this one had no room, and wants a report.
