@@ -221,8 +221,9 @@ func (c *Conn) refusal(err error) error {
 	}
 }
 
-// LeaseTTL returns the time to live of a worker's lease in this cell.
-func (c *Conn) LeaseTTL() time.Duration { return c.topology.LeaseTTL }
+// OthersMayReturn reports whether the expired lease of another worker says nothing about it yet: this worker joined, or renewed its own
+// lease late, less than one TTL, and at least 10 s, ago. NATS may have been away, and the others may be on their way back.
+func (c *Conn) OthersMayReturn() bool { return c.lease.Load().othersMayReturn() }
 
 // ServerURL returns the URL of the connected server, without credentials, for people to read. It is empty while disconnected.
 func (c *Conn) ServerURL() string { return c.nc.ConnectedUrlRedacted() }

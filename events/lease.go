@@ -24,12 +24,16 @@ type Lease struct {
 
 	mu      sync.Mutex
 	renewed time.Time
-	expired bool // stays true: a caller of Holds has seen false
+	steady  time.Time // since then each renewal was in time
+	expired bool      // stays true: a caller of Holds has seen false
 }
 
 // leaseMargin is the part of the TTL that the holder gives up, as a divisor. A message that the holder sends just before its own
 // expiry must arrive before another worker can treat the holder as dead.
 const leaseMargin = 5
+
+// minPatience is the shortest time that other workers get to return after an outage.
+const minPatience = 10 * time.Second
 
 // foreignRenewals is how many renewals by another incarnation show that it is alive. A read may lag behind by one.
 const foreignRenewals = 2
@@ -94,8 +98,19 @@ func (l *Lease) acquire(ctx context.Context, earlier []string) (holder string, r
 		begun = time.Now()
 		l.revision, err = l.update(ctx, e.Revision())
 	}
-	l.renewed = begun
+	l.renewed, l.steady = begun, begun
 	return "", 0, wrap(err, "write the lease")
+}
+
+// othersMayReturn reports whether NATS may have been away so shortly before that the leases of others expired for that alone. A worker
+// that has just started cannot know; one that renews its lease sees a renewal that is late.
+func (l *Lease) othersMayReturn() bool {
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Since(l.steady) < max(l.ttl, minPatience)
 }
 
 // expiry is when the lease ends for its holder. mu is held.
@@ -128,6 +143,9 @@ func (l *Lease) extend(renewed time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.check() {
+		if renewed.Sub(l.renewed) > l.ttl*2/3 {
+			l.steady = renewed
+		}
 		l.renewed = renewed
 	}
 	return !l.expired

@@ -76,8 +76,7 @@ type Node struct {
 	worker    atomic.Pointer[processor.Worker] // of the current incarnation
 	pool      atomic.Pointer[pool.Pool]        // of the current providers; nil for none
 
-	joined       bool         // an incarnation has accepted commands
-	patientUntil atomic.Int64 // see patient; in Unix nanoseconds
+	joined bool // an incarnation has accepted commands
 }
 
 // New returns a worker on this connection. It does nothing before Run.

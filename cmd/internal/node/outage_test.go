@@ -308,6 +308,30 @@ func (g *gate) set(closed bool) {
 	g.conns = nil
 }
 
+// Promises 18: a worker that has just started cannot know whether NATS was away. It declares no worker dead that is on its way back.
+func TestFreshWorkerAwaitsTheReturnOfOthers(t *testing.T) {
+	o := newOutage(t)
+	g := &gate{o: o}
+	w1 := o.worker("w1", o.connect(g))
+	go1 := filepath.Join(t.TempDir(), "go1")
+	x := o.begin("t1", "k", "echo on; until [ -e "+go1+" ]; do sleep 0.02; done; exit 7")
+	g.set(true)
+	w1.await("lease lost", 1)
+	o.worker("w2", o.connect(o))
+	second := make(chan *schemas.Result, 1)
+	go func() {
+		r, err := o.client.Exec(o.ctx, client.Request{Thread: "t1", Command: "echo", Args: []string{"two"}})
+		testkit.Must(t, err)
+		second <- r
+	}()
+	g.set(false)
+	w1.await("worker rejoined", 1)
+	testkit.Must(t, os.WriteFile(go1, nil, 0o600))
+	r := o.result("t1", x.Process())
+	testkit.Equal(t, "end", []any{r.Reason, r.ExitCode}, []any{schemas.ReasonExited, 7})
+	testkit.Equal(t, "worker of the second command", (<-second).Worker, "w1")
+}
+
 // Promises 15: a thread that another worker has claimed during the outage is given up: its sandbox ends, and nothing is published.
 func TestThreadClaimedDuringAnOutageIsGivenUp(t *testing.T) {
 	o := newOutage(t)

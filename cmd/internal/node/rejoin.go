@@ -18,8 +18,6 @@ const (
 	// minRejoinWait and maxRejoinWait are the waits after an incarnation that failed.
 	minRejoinWait = 250 * time.Millisecond
 	maxRejoinWait = time.Second
-	// minPatience is the shortest time that others get to rejoin.
-	minPatience = 10 * time.Second
 	// farewellTimeout bounds a request at the end of a shutdown: NATS is away when it does not answer.
 	farewellTimeout = time.Second
 	defaultGrace    = 10 * time.Second
@@ -65,7 +63,6 @@ func (n *Node) serve(ctx context.Context, providers map[string]sandbox.Provider,
 			n.closeAll(providers)
 			return nil
 		}
-		n.patientUntil.Store(time.Now().Add(max(n.conn.LeaseTTL(), minPatience)).UnixNano())
 	}
 }
 
@@ -96,10 +93,6 @@ func (n *Node) ensure(ctx context.Context) error {
 		log.Warn().Err(err).Msg("waiting for NATS: JetStream does not answer, or its cluster is not complete")
 	})
 }
-
-// patient reports whether this worker has been away from NATS so shortly before that others may have been too: the lease of a worker
-// that has not returned yet says nothing about it.
-func (n *Node) patient() bool { return time.Now().UnixNano() < n.patientUntil.Load() }
 
 // boundShutdown keeps a shutdown from waiting for NATS longer than its grace. stop ends that.
 func (n *Node) boundShutdown(ctx context.Context) (stop func()) {

@@ -69,10 +69,10 @@ type roster struct {
 	node *Node
 }
 
-// LeaseAlive declares no worker dead that may be about to return; see patient.
+// LeaseAlive declares no worker dead that may be about to return.
 func (r roster) LeaseAlive(ctx context.Context, worker string) (bool, error) {
 	alive, err := r.Roster.LeaseAlive(ctx, worker)
-	return alive || (err == nil && r.node.patient()), err
+	return alive || (err == nil && r.node.conn.OthersMayReturn()), err
 }
 
 func (r roster) Register(ctx context.Context, w schemas.WorkerInfo) error {
