@@ -258,16 +258,13 @@ func (ss *Sessions) Adopt(ctx context.Context, provider string, sb sandbox.Attac
 	}
 	now := time.Now()
 	t := newThread(owned.Tenant, spec.Thread, template, now)
-	t.saved, t.warm = now, true // the cold start was when the sandbox was created
+	t.saved, t.warm = now, true // see ownership.Cold
 	s.Epoch, s.State, s.Sandbox, s.Parked = s.Epoch+1, schemas.SandboxRunning, sb.ID(), false
 	ss.entries.stamp(t, s)
 	t.Session, t.stored = *s, *s
 	t.attempt = ss.sandboxes.runningAttempt(t, sb)
 	// The ownership comes before the session: were the new epoch in the session alone, the sandbox would look like another owner's.
-	if err := sb.SetOwner(ownershipOf(t).String()); err != nil {
-		// The disk may be full. The sandbox is of use now; after another crash it is not found again.
-		ss.publisher.Log.Warn().Err(err).Str("sandbox", sb.ID()).Str("thread", spec.Thread).Msg("ownership of a sandbox not stored")
-	}
+	ss.sandboxes.setOwner(t, sb)
 	if t.revision, err = ss.cfg.Store.SaveSession(ctx, s, revision); err != nil {
 		if errors.Is(err, schemas.ErrConflict) {
 			err = nil // another worker has claimed it since

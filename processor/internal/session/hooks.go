@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/sluice-dev/sluice/processor/internal/work"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -43,6 +45,40 @@ func (sbs *sandboxes) runHooks(ctx context.Context, t *Thread, o Occasion) (fail
 		}
 	}
 	return sbs.hooks.Run(ctx, t.Template, data, s.Workspace, exec)
+}
+
+// coldStart runs the hooks of a session's first sandbox on this worker. Errors: the critical hook's.
+func (sbs *sandboxes) coldStart(ctx context.Context, t *Thread, a *sandboxAttempt, sb sandbox.Sandbox, took time.Duration) error {
+	t.mu.Lock()
+	warm := t.warm
+	t.mu.Unlock()
+	if warm {
+		return nil
+	}
+	begin := time.Now()
+	if _, err := sbs.runHooks(ctx, t, Occasion{Phase: schemas.PhaseColdStart, Sandbox: sb}); err != nil {
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			return err
+		}
+		return schemas.Errorf(schemas.CodeOf(err), "the cold start of thread %s failed, and its sandbox was ended: %w", t.ID, err)
+	}
+	if sbs.hasColdStart(t) {
+		sbs.setOwner(t, sb)
+	}
+	t.mu.Lock()
+	t.warm = true
+	t.mu.Unlock()
+	sbs.entries.update(t, update{event: sbs.entries.event(t, schemas.TypeColdStartFinished, schemas.ColdStart{
+		Sandbox: a.id, SandboxMS: work.Millis(took), HooksMS: work.Millis(time.Since(begin)), Epoch: t.Session.Epoch,
+	})})
+	return nil
+}
+
+// hasColdStart reports whether hooks have to run before the first command.
+func (sbs *sandboxes) hasColdStart(t *Thread) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.warm && sbs.hooks != nil && (t.Template.Sync != nil || len(t.Template.Hooks[schemas.PhaseColdStart]) > 0)
 }
 
 // terminateHooks runs the hooks of a session's end. Errors: those of any hook, critical or not, and of the deadline.

@@ -94,6 +94,8 @@ type ownership struct {
 	Tenant  string `json:"tenant"`
 	Session string `json:"session"`
 	Epoch   uint64 `json:"epoch"`
+	// Cold is set until the hooks of the sandbox's cold start have completed: no command has run in it.
+	Cold bool `json:"cold,omitempty"`
 }
 
 func ownershipOf(t *Thread) ownership {
@@ -110,8 +112,8 @@ func parseOwnership(s string) (o ownership, ok bool) {
 	return o, json.Unmarshal([]byte(s), &o) == nil && schemas.ValidID(o.Tenant)
 }
 
-// fits reports whether no other worker has owned the session since the record was stored. The record may be one epoch ahead: it is
-// stored before the session is.
+// fits reports whether the sandbox can go on: its cold start has completed, and no other worker has owned the session since the record
+// was stored. The record may be one epoch ahead: it is stored before the session is.
 func (o ownership) fits(s *schemas.Session, worker string) bool {
-	return s.ID == o.Session && s.Owner == worker && (s.Epoch == o.Epoch || s.Epoch+1 == o.Epoch)
+	return !o.Cold && s.ID == o.Session && s.Owner == worker && (s.Epoch == o.Epoch || s.Epoch+1 == o.Epoch)
 }

@@ -78,6 +78,9 @@ func TestOwnershipFitsItsSessionAlone(t *testing.T) {
 			t.Errorf("parsed %q as %+v, want it refused", bad, got)
 		}
 	}
+	if cold := (ownership{Tenant: "default", Session: "s", Epoch: 5, Cold: true}); cold.fits(&schemas.Session{ID: "s", Owner: "w", Epoch: 5}, "w") {
+		t.Error("a sandbox whose cold start was cut short fits")
+	}
 	for _, k := range []struct {
 		what string
 		s    schemas.Session

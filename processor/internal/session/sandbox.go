@@ -266,10 +266,11 @@ func (sbs *sandboxes) provide(ctx context.Context, t *Thread, a *sandboxAttempt)
 
 // spec is the sandbox that the thread's template describes. Errors: those of the secrets.
 func (sbs *sandboxes) spec(t *Thread, a *sandboxAttempt) (sandbox.Spec, error) {
-	template := t.Template
+	template, owner := t.Template, ownershipOf(t)
+	owner.Cold = sbs.hasColdStart(t)
 	spec := sandbox.Spec{
 		ID: a.id, Thread: t.ID, Workspace: t.Session.Workspace, Image: t.Session.Image, Rootfs: template.Rootfs, Network: template.Network,
-		Limits: sandbox.LimitsOf(&template.Limits).Or(sbs.limits), Owner: ownershipOf(t).String(), Env: template.Env,
+		Limits: sandbox.LimitsOf(&template.Limits).Or(sbs.limits), Owner: owner.String(), Env: template.Env,
 	}
 	if sbs.secrets == nil || len(template.Secrets) == 0 {
 		return spec, nil
@@ -284,28 +285,16 @@ func (sbs *sandboxes) spec(t *Thread, a *sandboxAttempt) (sandbox.Spec, error) {
 	return spec, nil
 }
 
-// coldStart runs the hooks of a session's first sandbox on this worker. Errors: the critical hook's.
-func (sbs *sandboxes) coldStart(ctx context.Context, t *Thread, a *sandboxAttempt, sb sandbox.Sandbox, took time.Duration) error {
-	t.mu.Lock()
-	warm := t.warm
-	t.mu.Unlock()
-	if warm {
-		return nil
+// setOwner stores with a sandbox that its thread owns it and that its cold start has completed. The disk may be full: the sandbox is of
+// use now, and after a crash it is not found again.
+func (sbs *sandboxes) setOwner(t *Thread, sb sandbox.Sandbox) {
+	attached, ok := sb.(sandbox.Attached)
+	if !ok {
+		return // its provider reattaches none
 	}
-	begin := time.Now()
-	if _, err := sbs.runHooks(ctx, t, Occasion{Phase: schemas.PhaseColdStart, Sandbox: sb}); err != nil {
-		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-			return err
-		}
-		return schemas.Errorf(schemas.CodeOf(err), "the cold start of thread %s failed, and its sandbox was ended: %w", t.ID, err)
+	if err := attached.SetOwner(ownershipOf(t).String()); err != nil {
+		t.log(sbs.publisher.Log.Warn().Err(err)).Str("sandbox", sb.ID()).Msg("ownership of a sandbox not stored")
 	}
-	t.mu.Lock()
-	t.warm = true
-	t.mu.Unlock()
-	sbs.entries.update(t, update{event: sbs.entries.event(t, schemas.TypeColdStartFinished, schemas.ColdStart{
-		Sandbox: a.id, SandboxMS: work.Millis(took), HooksMS: work.Millis(time.Since(begin)), Epoch: t.Session.Epoch,
-	})})
-	return nil
 }
 
 // discard ends a sandbox that no run has used.
