@@ -89,9 +89,8 @@ var sandboxTests = []test{
 		testkit.Must(t, s.Terminate(f.ctx, 0))
 	}},
 	{"TerminateRunningProcesses", func(t *testing.T, f *fixture) {
-		// Nothing forks once it is ready: what is forked while the signals are sent gets none, and lives for the grace.
-		r := f.sh(t, `trap 'echo bye; exit 5' TERM; sleep 300 & echo ready; while :; do wait; done`)
-		s := f.sh(t, `(setsid sh -c 'echo ready; exec sleep 300' &); exec sleep 300`)
+		r := f.sh(t, `trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.01; done`)
+		s := f.sh(t, `(setsid sleep 300 >/dev/null 2>&1 &); echo ready; sleep 300`)
 		r.readUntil(t, "ready")
 		s.readUntil(t, "ready")
 		f.terminate(t, testkit.Timeout)

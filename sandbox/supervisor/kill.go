@@ -9,7 +9,7 @@ const (
 	// sweepAgain is when to look again at a tree that was killed and is not gone. On Linux the end of each child wakes the
 	// sweep anyway; this is for processes whose end the supervisor is not notified of.
 	sweepAgain = 20 * time.Millisecond
-	// freezeRounds bounds how often a growing tree is stopped and listed again before it is killed.
+	// freezeRounds bounds how often a growing tree is stopped and listed again before it is signaled.
 	freezeRounds = 50
 )
 
@@ -39,7 +39,7 @@ func (s *supervisor) kill(p *process, grace time.Duration) {
 		return
 	}
 	p.inGrace, p.graceEnd = true, time.Now().Add(grace)
-	signalAll(s.tree(p), syscall.SIGTERM)
+	s.signalTree(p, syscall.SIGTERM)
 	p.killTimer = time.AfterFunc(grace, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -61,19 +61,34 @@ func (s *supervisor) killNow(p *process) {
 	s.sweep()
 }
 
-// signalAll sends a signal that can be handled, and continues stopped processes so that they can handle it.
-func signalAll(pids []int, sig syscall.Signal) {
-	for _, pid := range pids {
+// signalTree sends a signal that can be handled to a process with its descendants and its orphans; for nil, to the orphans without an
+// owner and theirs. All of them are stopped before the first one gets it, so that it reaches what is being forked, and nothing that is
+// forked to handle it. They go on when it is pending for all, children first: the kernel sends SIGHUP to a stopped group whose parent
+// ends. mu is held.
+func (s *supervisor) signalTree(p *process, sig syscall.Signal) {
+	stopped := s.freeze(func() []int { return s.roots(p) })
+	for _, pid := range stopped {
 		_ = syscall.Kill(pid, sig)
-		_ = syscall.Kill(pid, syscall.SIGCONT)
+	}
+	for i := len(stopped) - 1; i >= 0; i-- {
+		_ = syscall.Kill(stopped[i], syscall.SIGCONT)
 	}
 }
 
-// destroy kills the roots and all their descendants. It stops each process when it finds it, before it lists its children: a
-// stopped process does not fork, so that its list is final. It repeats until it finds no new process, because a process that was
-// not stopped yet may have forked meanwhile. A pid could belong to another process by the time the signal is sent, if the process
-// ended and the system used all its pids in those microseconds.
+// destroy kills the roots and all their descendants.
 func (s *supervisor) destroy(roots func() []int) (killed []int) {
+	killed = s.freeze(roots)
+	for _, pid := range killed {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	return killed
+}
+
+// freeze stops the roots and all their descendants, and returns them. It stops each process when it finds it, before it lists its
+// children: a stopped process does not fork, so that its list is final. It repeats until it finds no new process, because a process that
+// was not stopped yet may have forked meanwhile. A pid could belong to another process by the time the signal is sent, if the process
+// ended and the system used all its pids in those microseconds.
+func (s *supervisor) freeze(roots func() []int) (stopped []int) {
 	known := make(map[int]struct{})
 	for range freezeRounds {
 		grown := false
@@ -86,17 +101,14 @@ func (s *supervisor) destroy(roots func() []int) (killed []int) {
 				return
 			}
 			grown = true
-			killed = append(killed, pid)
+			stopped = append(stopped, pid)
 			_ = syscall.Kill(pid, syscall.SIGSTOP)
 		})
 		if !grown {
 			break
 		}
 	}
-	for _, pid := range killed {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-	}
-	return killed
+	return stopped
 }
 
 // roots are a process, unless it has been reaped, and the orphans that it owns; for nil, the orphans without an owner.
@@ -110,12 +122,6 @@ func (s *supervisor) roots(p *process) (pids []int) {
 			pids = append(pids, pid)
 		}
 	}
-	return pids
-}
-
-// tree is a process with its descendants and its orphans; for nil, the orphans without an owner and theirs. mu is held.
-func (s *supervisor) tree(p *process) (pids []int) {
-	s.table.walk(s.roots(p), func(pid int) { pids = append(pids, pid) })
 	return pids
 }
 
@@ -261,7 +267,7 @@ func (s *supervisor) terminate(grace time.Duration) {
 		s.kill(p, grace)
 	}
 	if first && grace > 0 {
-		signalAll(s.tree(nil), syscall.SIGTERM)
+		s.signalTree(nil, syscall.SIGTERM)
 	}
 	if grace <= 0 {
 		s.graceOver = true
