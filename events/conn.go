@@ -32,8 +32,7 @@ type Options struct {
 	InProcess nats.InProcessConnProvider
 	// Dial opens the transport when it is not TCP, such as a unix socket. Default: none.
 	Dial func() (net.Conn, error)
-	// Wait retries the first connection forever, and what needs NATS at the start of a worker. Use it for a worker that starts beside its
-	// server. Default: Connect fails at once.
+	// Wait retries the first connection forever. Use it for a worker that starts beside its server. Default: Connect fails at once.
 	Wait bool
 	// LeaseTTL is the time to live of the worker's lease; see silence. Default: that of [Topology].
 	LeaseTTL time.Duration
@@ -57,7 +56,6 @@ type Conn struct {
 	layout
 	streamReader
 
-	waits  bool // see Options.Wait
 	js     jetstream.JetStream
 	bulkJS jetstream.JetStream
 	inbox  *inbox
@@ -91,7 +89,7 @@ func Connect(o Options) (*Conn, error) {
 		return nil, err
 	}
 	c := &Conn{
-		layout: layout{NewSubjects(o.Cell), namesOf(o.Cell), Topology{}.withDefaults()}, waits: o.Wait, room: newEventRoom(), budget: newLogBudget(),
+		layout: layout{NewSubjects(o.Cell), namesOf(o.Cell), Topology{}.withDefaults()}, room: newEventRoom(), budget: newLogBudget(),
 		buckets: make(map[string]jetstream.KeyValue), dispatchers: make(map[int]jetstream.Consumer),
 	}
 	var err error
@@ -201,9 +199,6 @@ func (c *Conn) MaxPayload() int64 {
 
 // Closed reports whether the connection is closed for good: by Close, or because the server refuses the credentials.
 func (c *Conn) Closed() bool { return c.nc.IsClosed() }
-
-// Waits reports that this connection was made with [Options].Wait.
-func (c *Conn) Waits() bool { return c.waits }
 
 // refusal returns err, or why the server refused what failed with err: its answer to a request that is not permitted is to the
 // connection alone.

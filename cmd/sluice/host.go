@@ -73,7 +73,7 @@ func startHost(ctx context.Context, lock *folderLock, cfg hostConfig) (*host, er
 	group.Go(func() error {
 		defer endServer() // after the worker, which records the ends of its processes
 		defer conn.Close()
-		return node.New(cfg.node, conn).Run(workCtx, sync.OnceFunc(func() { close(h.ready) }))
+		return ignoreCanceled(node.New(cfg.node, conn).Run(workCtx, sync.OnceFunc(func() { close(h.ready) })))
 	})
 	group.Go(func() error { return server.Run(serverCtx) })
 	if h.bridge != nil {

@@ -39,7 +39,7 @@ type Config struct {
 	Image string
 	// Limits are the limits of each sandbox. Zero fields have the provider's defaults.
 	Limits sandbox.Limits
-	// Progress receives the progress of an image pull as text, a few times a minute. Default: it is logged.
+	// Progress receives the progress of an image pull, and what a start waits for, as text, a few times a minute. Default: they are logged.
 	Progress func(text string)
 	// PoolSize is the number of prestarted containers. Default 0.
 	PoolSize int
@@ -91,7 +91,7 @@ func New(cfg Config, conn *events.Conn) *Node {
 }
 
 // Run runs the worker until ctx ends. When it loses its lease it waits for NATS and goes on as a new incarnation, with what ran. It
-// calls ready once, when the worker accepts commands. Errors: those of its parts, unavailable when JetStream is not available.
+// calls ready once, when the worker accepts commands. Errors: those of its parts that do not pass with NATS.
 func (n *Node) Run(ctx context.Context, ready func()) error {
 	var err error
 	if n.templates, err = template.New(n.cfg.Templates); err != nil {

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -21,6 +19,8 @@ const (
 	// farewellTimeout bounds a request at the end of a shutdown: NATS is away when it does not answer.
 	farewellTimeout = time.Second
 	defaultGrace    = 10 * time.Second
+	// waitReportEvery is the shortest time between two reports of what a start waits for.
+	waitReportEvery = time.Minute
 )
 
 // serve runs one incarnation of the worker after the other until ctx ends, or one fails for another reason than NATS. An incarnation
@@ -70,7 +70,7 @@ func (n *Node) serve(ctx context.Context, providers map[string]sandbox.Provider,
 func (n *Node) passes(err error) bool {
 	_, local := errors.AsType[*fs.PathError](err)
 	away := errors.Is(err, schemas.ErrUnavailable) || errors.Is(err, schemas.ErrDeadlineExceeded)
-	return away && !local && !n.conn.Closed() && (n.joined || n.conn.Waits())
+	return away && !local && !n.conn.Closed()
 }
 
 // awaitCell waits this long, and then until NATS answers and has the streams of the cell. Errors: ctx's, and those that do not pass.
@@ -83,14 +83,19 @@ func (n *Node) awaitCell(ctx context.Context, wait time.Duration) error {
 	return n.ensure(ctx)
 }
 
-// ensure creates the streams of the cell, and waits for NATS where a worker does. Errors: ctx's, and those that do not pass.
+// ensure creates the streams of the cell, and waits for NATS. Errors: ctx's, and those that do not pass.
 func (n *Node) ensure(ctx context.Context) error {
-	if !n.joined && !n.conn.Waits() {
-		return n.conn.Ensure(ctx, n.cfg.Topology)
-	}
-	log := n.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute})
+	var reported time.Time
 	return n.conn.EnsureLater(ctx, n.cfg.Topology, func(err error) {
-		log.Warn().Err(err).Msg("waiting for NATS: JetStream does not answer, or its cluster is not complete")
+		if time.Since(reported) < waitReportEvery {
+			return
+		}
+		reported = time.Now()
+		const text = "waiting for NATS: JetStream does not answer, or its cluster is not complete"
+		n.cfg.Log.Warn().Err(err).Msg(text)
+		if n.cfg.Progress != nil {
+			n.cfg.Progress(text + " (" + err.Error() + ")")
+		}
 	})
 }
 

@@ -10,12 +10,22 @@ import (
 
 // Promises 15: a worker whose NATS is away at its start, or goes away while it acquires its lease, ended. It waits, says so, and starts.
 func TestWorkerStartsWhenNATSDoes(t *testing.T) {
+	for _, v := range []struct {
+		name string
+		wait bool // for the first connection, as `sluice worker` does; `up` and `exec` bring their server
+	}{{"worker", true}, {"host", false}} {
+		t.Run(v.name, func(t *testing.T) { startsWhenNATSDoes(t, v.wait) })
+	}
+}
+
+func startsWhenNATSDoes(t *testing.T, wait bool) {
 	o := newOutage(t)
 	g := &gate{o: o}
-	g.set(true)
-	conn, err := events.Connect(events.Options{InProcess: g, Wait: true, LeaseTTL: shortLease})
+	g.set(wait)
+	conn, err := events.Connect(events.Options{InProcess: g, Wait: wait, LeaseTTL: shortLease})
 	testkit.Must(t, err)
 	t.Cleanup(conn.Close)
+	g.set(true)
 	begins := 0
 	w := o.begins("w1", conn, func(string) ([]string, error) {
 		if begins++; begins == 1 {
