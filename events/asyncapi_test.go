@@ -131,7 +131,7 @@ func TestAsyncAPIHasTheHeadersAndEnums(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		headerInbox, headerSent, headerType, headerWorker, headerReason, headerChunk, headerOffset, headerEpoch, headerStdinEnd,
+		headerInbox, headerSent, headerType, headerWorker, headerReason, headerChunk, headerOffset, headerEpoch, headerStored, headerStdinEnd,
 		headerAttempt, headerVerdict,
 		headerSequence, headerLastSequence, headerSubject,
 	} {

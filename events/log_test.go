@@ -396,10 +396,10 @@ func TestOutputIsResumed(t *testing.T) {
 	replayed := &collector{t: t, data: data}
 	replayed.want(schemas.Stdout, noise(2, 300<<10))
 	replayed.want(schemas.Stderr, noise(12, 100))
-	if after == nil || after.Chunks < 3 {
-		t.Fatalf("range = %+v, want at least 3 chunks", after)
+	if after.Range == nil || after.Range.Chunks < 3 {
+		t.Fatalf("range = %+v, want at least 3 chunks", after.Range)
 	}
-	first := *after
+	first := *after.Range
 	o := &output{t: t, data: data, stored: map[schemas.Stream]int64{schemas.Stderr: 100}}
 	o.w = c.Resume(r, after, func(s schemas.Stream, end int64) {
 		o.mu.Lock()
@@ -416,12 +416,12 @@ func TestOutputIsResumed(t *testing.T) {
 	h.want(schemas.Stderr, o.data[schemas.Stderr])
 
 	// Without new output the range stays.
-	rng, err := c.Resume(r, result.Log, nil, nil).Close()
+	rng, err := c.Resume(r, &StoredOutput{Range: result.Log}, nil, nil).Close()
 	testkit.Must(t, err)
 	testkit.Equal(t, "range without new output", rng, result.Log)
-	rng, err = c.Replay(testkit.Context(t), ref("t", "other"), func(schemas.Chunk) error { return nil })
+	other, err := c.Replay(testkit.Context(t), ref("t", "other"), func(schemas.Chunk) error { return nil })
 	testkit.Must(t, err)
-	if rng != nil {
-		t.Errorf("range of another process = %+v, want nil", rng)
+	if other.Range != nil {
+		t.Errorf("range of another process = %+v, want nil", other.Range)
 	}
 }

@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -19,10 +20,12 @@ const (
 	chunkOverhead = 160
 )
 
-// The metadata of LOG with the budgets, in bytes.
+// The metadata of LOG with the budgets, and that of CMD with the bounds of the streams that are created at their first use, in bytes.
 const (
 	metaProcessBytes = "sluice-process-bytes"
 	metaTenantBytes  = "sluice-tenant-bytes"
+	metaMessageBytes = "sluice-message-bytes"
+	metaDeadBytes    = "sluice-dead-bytes"
 )
 
 // logBudget counts what this connection has stored in LOG, by tenant, and what of it was dropped again.
@@ -65,11 +68,20 @@ func (b *logBudget) add(tenant string, seq uint64, size int64) *segment {
 	return s
 }
 
-// remove counts output of a segment that was dropped.
-func (b *logBudget) remove(s *segment, size int64) {
+// remove counts output of a tenant that was dropped.
+func (b *logBudget) remove(tenant string, p part) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s.Bytes -= size
+	s := p.segment
+	if s == nil && p.last > b.floors[tenant] { // an earlier incarnation stored it
+		all := b.usage[tenant]
+		if i := slices.IndexFunc(all, func(s *segment) bool { return s.Last >= p.last }); i >= 0 {
+			s = all[i]
+		}
+	}
+	if s != nil {
+		s.Bytes = max(s.Bytes-p.bytes, 0)
+	}
 }
 
 func (b *logBudget) ofProcess() int64 {
@@ -80,12 +92,13 @@ func (b *logBudget) ofProcess() int64 {
 
 // part is a piece of a process's output in LOG.
 type part struct {
-	segment *segment
+	segment *segment // nil when another writer stored it
+	last    uint64   // the sequence of its newest chunk; 0 when another worker may have stored it
 	bytes   int64
 	chunks  [2]int64 // of stdout and stderr
 }
 
-// outputParts is what LOG has of the process of one writer.
+// outputParts is what LOG has of the process of one writer, stored by it or before it.
 type outputParts struct {
 	parts    []part
 	held     int64
@@ -94,22 +107,32 @@ type outputParts struct {
 	reported [2]int64 // the same, when it was last reported
 }
 
+// add counts a chunk that LOG holds.
+func (o *outputParts) add(s *segment, seq uint64, stream schemas.Stream, size, limit int64) {
+	if n := len(o.parts); n == 0 || o.parts[n-1].segment != s || o.parts[n-1].bytes >= limit/budgetParts {
+		o.parts = append(o.parts, part{segment: s})
+	}
+	p := &o.parts[len(o.parts)-1]
+	p.last, p.bytes = seq, p.bytes+size
+	p.chunks[index(stream)]++
+	o.held += size
+}
+
+// chunkSize is what LOG stores of a chunk.
+func chunkSize(r schemas.ProcessRef, data []byte) int64 {
+	return int64(len(data)+len(r.Tenant)+len(r.Thread)+len(r.Process)) + chunkOverhead
+}
+
 // hold counts a stored chunk, and drops the process's oldest output when it has more than its budget.
 func (w *LogWriter) hold(k *outChunk, seq uint64) {
-	size := int64(len(k.data)+len(w.ref.Tenant)+len(w.ref.Thread)+len(w.ref.Process)) + chunkOverhead
+	size := chunkSize(w.ref, k.data)
 	s := w.conn.budget.add(w.ref.Tenant, seq, size)
 	limit := w.conn.budget.ofProcess()
 	if limit <= 0 {
 		return
 	}
 	o := &w.output
-	if n := len(o.parts); n == 0 || o.parts[n-1].segment != s || o.parts[n-1].bytes >= limit/budgetParts {
-		o.parts = append(o.parts, part{segment: s})
-	}
-	last := &o.parts[len(o.parts)-1]
-	last.bytes += size
-	last.chunks[index(k.stream)]++
-	if o.held += size; o.held > max(limit, o.trimAt) {
+	if o.add(s, seq, k.stream, size, limit); o.held > max(limit, o.trimAt) {
 		w.trim(limit)
 	}
 }
@@ -146,7 +169,7 @@ func (w *LogWriter) trim(limit int64) {
 		}
 	}
 	for _, p := range o.parts[:n] {
-		w.conn.budget.remove(p.segment, p.bytes)
+		w.conn.budget.remove(w.ref.Tenant, p)
 	}
 	o.parts, o.held, o.trimAt = append([]part(nil), o.parts[n:]...), left, 0
 	w.noteDropped(ctx)
@@ -179,7 +202,10 @@ func (w *LogWriter) noteDropped(ctx context.Context) {
 			continue
 		}
 		if k, ok := w.conn.subjects.decodeChunk(msgs[0].seq, msgs[0].subject, msgs[0].header, msgs[0].data); ok {
-			w.output.dropped[i], first = max(w.output.dropped[i], k.Offset), min(first, k.Seq)
+			first = min(first, k.Seq)
+			if k.Epoch == w.ref.Epoch { // else only of an earlier run
+				w.output.dropped[i] = max(w.output.dropped[i], k.Offset)
+			}
 		}
 	}
 	w.rng.FirstSeq = max(w.rng.FirstSeq, first)

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -74,11 +75,17 @@ func (l *logReader) resolve(ctx context.Context, m *storedMsg, k *schemas.Chunk)
 		return false, err
 	}
 	last := k.Seq
+	if wasStored(m, k.Number-1) {
+		return false, nil
+	}
 	for _, m := range msgs {
 		last = m.seq
 		later, ok := c.subjects.decodeChunk(m.seq, m.subject, m.header, m.data)
 		if ok && later.Stream == k.Stream && later.Epoch == k.Epoch && l.continues(&later) {
 			return true, nil
+		}
+		if ok && later.Epoch == k.Epoch && wasStored(&m, k.Number-1) {
+			return false, nil
 		}
 		// A writer has at most a window of chunks that may be missing, also one that goes on from the window of a dead one.
 		if ok && (later.Epoch > k.Epoch || later.Number >= k.Number+2*chunkWindow) {
@@ -100,6 +107,12 @@ func (l *logReader) resolve(ctx context.Context, m *storedMsg, k *schemas.Chunk)
 		err = errHole
 	}
 	return false, err
+}
+
+// wasStored reports whether LOG had all chunks up to a number when a chunk of their run was sent. The missing ones were dropped since.
+func wasStored(m *storedMsg, number int64) bool {
+	stored, err := strconv.ParseInt(m.header.Get(headerStored), 10, 64)
+	return err == nil && stored >= number
 }
 
 // tooOld reports whether the process had all the time to fill the hole before a message.

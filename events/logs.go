@@ -23,30 +23,51 @@ func (l *Logs) Open(ref schemas.ProcessRef, onStored func(schemas.Stream, int64)
 	return &LogWriter{conn: l.conn, lease: l.conn.lease.Load(), ref: ref, onStored: onStored, retryFor: storeTimeout}
 }
 
-// Resume is Open for a process whose output was stored in part by an earlier worker. after is what [Logs.Replay] returned, nil for
+// StoredOutput is what LOG has of a process.
+type StoredOutput struct {
+	// Range is the range of its newest run; nil for nothing.
+	Range *schemas.LogRange
+
+	output outputParts // of all runs: they have one budget
+}
+
+// Resume is Open for a process whose output was stored in part by an earlier writer. after is what [Logs.Replay] returned, nil for
 // nothing. The ref must have the epoch under which the process was started, so that readers see one output. onDropped is called with
 // the bytes of a stream that were dropped because LOG has more of the process than its budget; it may be nil.
-func (l *Logs) Resume(ref schemas.ProcessRef, after *schemas.LogRange, onStored func(schemas.Stream, int64), onDropped func(stream schemas.Stream, from, to int64)) *LogWriter {
+func (l *Logs) Resume(ref schemas.ProcessRef, after *StoredOutput, onStored func(schemas.Stream, int64), onDropped func(stream schemas.Stream, from, to int64)) *LogWriter {
 	w := l.Open(ref, onStored)
 	w.onDropped = onDropped
-	if after != nil {
-		w.rng, w.number = *after, after.Chunks
-		w.output.dropped = [2]int64{after.StdoutFrom, after.StderrFrom}
+	if after == nil {
+		return w
+	}
+	w.output = after.output
+	if rng := after.Range; rng != nil {
+		w.rng, w.number = *rng, rng.Chunks
+		w.acked.Store(rng.Chunks)
+		w.output.dropped = [2]int64{rng.StdoutFrom, rng.StderrFrom}
 		w.output.reported = w.output.dropped
 	}
 	return w
 }
 
-// Replay passes everything that LOG has of one run of a process to fn, in the order of each stream, and returns its range; nil for
-// nothing. It skips the output of an earlier run, which has an older epoch. A chunk after a hole is passed with its offset. Range
+// Replay passes everything that LOG has of one run of a process to fn, in the order of each stream, and returns what LOG has. It skips the output of an earlier run, which has an older epoch. A chunk after a hole is passed with its offset. Range
 // counts chunks by their highest number, which can exceed their count when a fault made the writer store some twice. Errors: fn's,
 // ctx's, unavailable, deadline_exceeded.
-func (l *Logs) Replay(ctx context.Context, ref schemas.ProcessRef, fn func(schemas.Chunk) error) (*schemas.LogRange, error) {
+func (l *Logs) Replay(ctx context.Context, ref schemas.ProcessRef, fn func(schemas.Chunk) error) (*StoredOutput, error) {
 	var rng *schemas.LogRange
+	var output outputParts
+	limit := l.conn.budget.ofProcess()
 	from := make(map[schemas.Stream]int64, 2)
 	reader := l.conn.newLogReader(ref, "", 0)
 	reader.ended = true // by this run of its writer
 	err := reader.readNow(ctx, func(k schemas.Chunk) error {
+		seq := k.Seq
+		if k.Epoch != ref.Epoch {
+			seq = 0
+		}
+		if limit > 0 {
+			output.add(nil, seq, k.Stream, chunkSize(ref, k.Data), limit)
+		}
 		if k.Epoch != ref.Epoch {
 			return nil
 		}
@@ -63,7 +84,7 @@ func (l *Logs) Replay(ctx context.Context, ref schemas.ProcessRef, fn func(schem
 	if err != nil {
 		return nil, err
 	}
-	return rng, nil
+	return &StoredOutput{Range: rng, output: output}, nil
 }
 
 // Stored returns the range of a process's output in LOG, nil for nothing, and the bytes of each stream. Errors: unavailable,

@@ -42,6 +42,7 @@ type LogWriter struct {
 	slots     chan struct{}
 	inFlight  chan *sent // published and not acked, oldest first; never full, because each has a slot
 	unsettled atomic.Int32
+	acked     atomic.Int64 // the number up to which all chunks were stored
 	settled   chan struct{}
 	spare     chan []byte      // buffers of stored chunks, for reuse
 	rng       schemas.LogRange // it and output are owned by settle until settled is closed
@@ -220,6 +221,7 @@ func (w *LogWriter) publish(k *outChunk, more ...jetstream.PublishOpt) (jetstrea
 			headerChunk:  {strconv.FormatInt(k.number, 10)},
 			headerOffset: {strconv.FormatInt(k.offset, 10)},
 			headerEpoch:  {strconv.FormatUint(w.ref.Epoch, 10)},
+			headerStored: {strconv.FormatInt(w.acked.Load(), 10)},
 		},
 	}
 	// No retry by the library: it would send a chunk again after its successors.
@@ -247,6 +249,7 @@ func (w *LogWriter) done(k *outChunk, seq uint64) {
 	}
 	w.rng.LastSeq = max(w.rng.LastSeq, seq)
 	w.rng.Chunks++
+	w.acked.Store(max(w.acked.Load(), k.number))
 	w.hold(k, seq)
 	w.onStored(k.stream, k.offset+int64(len(k.data)))
 }

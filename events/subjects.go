@@ -232,6 +232,7 @@ const (
 	headerChunk    = "Sluice-Chunk"   // the number of a chunk within its process, from 1
 	headerOffset   = "Sluice-Offset"  // the bytes of the stream before a chunk, or before a piece of standard input
 	headerEpoch    = "Sluice-Epoch"   // the epoch of the session that wrote a chunk
+	headerStored   = "Sluice-Stored"  // the number up to which LOG had all chunks of the run when a chunk was sent
 
 	// Those of nats-server, on stored messages and their live copies.
 	headerSequence     = "Nats-Sequence"

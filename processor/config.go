@@ -40,6 +40,8 @@ type (
 	}
 	// Output stores a process's output, in order.
 	Output = run.Output
+	// Opener starts to store a process's output.
+	Opener = run.Opener
 	// Templates return templates by name, the default one for an empty name. Errors: not_found.
 	Templates interface {
 		Template(name string) (*schemas.Template, error)
@@ -62,11 +64,10 @@ type Config struct {
 	Subscriptions Subscriptions
 	Roster        Roster
 	History       History
-	// OpenOutput starts to store a process's output, or continues after what is stored of it; it calls stored with the offset up
-	// to which a stream is stored, and dropped with what of it was dropped again.
-	OpenOutput func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64), dropped func(stream schemas.Stream, from, to int64)) Output
-	// Replay reads what is stored of a process's output, each stream in order, and returns its range.
-	Replay func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error)
+	// OpenOutput is for the output of a process that has none yet.
+	OpenOutput func(p schemas.ProcessRef) Opener
+	// Replay reads what is stored of a process's output, each stream in order, and returns the Opener for what follows.
+	Replay func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (Opener, error)
 	// Answer sends an event to a caller's inbox.
 	Answer func(inbox string, ev *schemas.Event) error
 	// Alone says that the cell never has another worker: a command that this one cannot serve is rejected. Default: it waits for one

@@ -48,11 +48,13 @@ func TestUnstorableOutputEndsTheProcessWithAnError(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		c, w := newRig(t, func(cfg *processor.Config) {
 			open := cfg.OpenOutput
-			cfg.OpenOutput = func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64), dropped func(schemas.Stream, int64, int64)) processor.Output {
+			cfg.OpenOutput = func(p schemas.ProcessRef) processor.Opener {
 				if p.Process != processOf(command("flood", schemas.Exec{})) {
-					return open(p, after, stored, dropped)
+					return open(p)
 				}
-				return &smallStore{room: 100, stored: stored, late: late}
+				return func(stored func(schemas.Stream, int64), _ func(schemas.Stream, int64, int64)) processor.Output {
+					return &smallStore{room: 100, stored: stored, late: late}
+				}
 			}
 		})
 		script := "while :; do echo 0123456789012345678901234567890123456789; done"

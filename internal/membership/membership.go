@@ -41,14 +41,18 @@ func Join(ctx context.Context, conn *events.Conn, cfg processor.Config, begin fu
 	cfg.Records, cfg.Sessions, cfg.Roster, cfg.History = w.Records, w.Sessions, w.Roster, history{w.Records, w.Logs}
 	cfg.Freed = incarnation.Listener.Freed
 	cfg.Answer = w.Answer
-	cfg.OpenOutput = func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64), dropped func(stream schemas.Stream, from, to int64)) processor.Output {
-		return w.Logs.Resume(p, after, stored, dropped)
+	opener := func(p schemas.ProcessRef, after *events.StoredOutput) processor.Opener {
+		return func(stored func(schemas.Stream, int64), dropped func(stream schemas.Stream, from, to int64)) processor.Output {
+			return w.Logs.Resume(p, after, stored, dropped)
+		}
 	}
-	cfg.Replay = func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error) {
-		return w.Logs.Replay(ctx, p, func(k schemas.Chunk) error {
+	cfg.OpenOutput = func(p schemas.ProcessRef) processor.Opener { return opener(p, nil) }
+	cfg.Replay = func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (processor.Opener, error) {
+		after, err := w.Logs.Replay(ctx, p, func(k schemas.Chunk) error {
 			fn(k.Stream, k.Offset, k.Data)
 			return nil
 		})
+		return opener(p, after), err
 	}
 	if wrap != nil {
 		wrap(&cfg)

@@ -284,6 +284,7 @@ func recordOf(ev *schemas.Event) (of identity, err error) {
 // before the fork: otherwise a second worker could fork as well.
 func (rs *Runs) accept(ctx context.Context, d *schemas.Delivery, t *session.Thread, after uint64) schemas.Verdict {
 	run := rs.newRun(t, d)
+	run.reruns = after > 0
 	if a := rs.enter(run); a != (admission{}) {
 		a.durable = d.Durable
 		return rs.refuse(d, admit(a), rs.unavailable(d, a))

@@ -55,12 +55,16 @@ func (rs *Runs) execute(run *Run, result *schemas.Result) error {
 			return err
 		}
 	}
+	open, err := rs.follower.open(run)
+	if err != nil {
+		return session.StartError(err)
+	}
 	proc, sb, err := rs.start(run)
 	if err != nil {
 		return err
 	}
 	run.started(proc)
-	return rs.follower.follow(run, proc, rs.recorder.recordStart(run, proc, sb.ID()), rs.follower.newCapture(run), nil, result)
+	return rs.follower.follow(run, proc, rs.recorder.recordStart(run, proc, sb.ID()), rs.follower.newCapture(run), open, result)
 }
 
 // start starts the process in the thread's sandbox. Errors: errKilledEarly; *sandbox.StartError when the command is at fault; lost

@@ -17,18 +17,19 @@ import (
 
 // follower takes running processes to their end: it writes their input, stores their output, and fills in how they ended.
 type follower struct {
-	openOutput func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64), dropped func(stream schemas.Stream, from, to int64)) Output
-	replayLog  func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error)
+	openOutput func(p schemas.ProcessRef) Opener
+	replayLog  func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (Opener, error)
 	publisher  *publisher.Publisher
 	background *work.Background
 	recorder   *recorder
 }
 
-// follow takes a running process to its end. out is the capture of the output that is stored already, and after where that ends.
-func (f *follower) follow(run *Run, proc sandbox.Process, recorded recording, out *capture, after *schemas.LogRange, result *schemas.Result) error {
+// follow takes a running process to its end. out is the capture of the output that is stored already, and open
+// goes on after it.
+func (f *follower) follow(run *Run, proc sandbox.Process, recorded recording, out *capture, open Opener, result *schemas.Result) error {
 	ctx := f.background.Context()
 	stopInput := run.input.serve(ctx, run, proc)
-	outputErr := f.pump(run, proc, out, after, result)
+	outputErr := f.pump(run, proc, out, open, result)
 	// Only the exit record, or the loss of the sandbox, ends a process: neither the end of its output nor of the worker does.
 	exit, err := proc.Wait(context.WithoutCancel(ctx))
 	stopInput()
@@ -110,12 +111,12 @@ func (s *streamCapture) add(offset int64, p []byte) {
 }
 
 // pump stores what a process prints until it prints no more. Output that cannot be stored ends the process: it must neither
-// vanish in silence nor block the process for ever. after is the end of the output that is in the log already.
-func (f *follower) pump(run *Run, proc sandbox.Process, out *capture, after *schemas.LogRange, result *schemas.Result) error {
+// vanish in silence nor block the process for ever.
+func (f *follower) pump(run *Run, proc sandbox.Process, out *capture, open Opener, result *schemas.Result) error {
 	ack := func(stream schemas.Stream, offset int64) {
 		_ = proc.Ack(stream, offset) // it fails only when the supervisor is gone, which Wait reports
 	}
-	log := f.openOutput(run.ref(), after, func(stream schemas.Stream, offset int64) {
+	log := open(func(stream schemas.Stream, offset int64) {
 		stored := &out.of(stream).stored
 		stored.Store(max(stored.Load(), offset))
 		ack(stream, offset)
@@ -164,7 +165,7 @@ func (f *follower) pump(run *Run, proc sandbox.Process, out *capture, after *sch
 // resume goes on with a process's output from where the log ends, and follows it to its end. An error is lost. When started
 // is not on record yet, it is recorded now.
 func (f *follower) resume(run *Run, sb sandbox.Attached, started bool, result *schemas.Result) error {
-	proc, out, after, err := f.catchUp(run, sb, result)
+	proc, out, open, err := f.catchUp(run, sb, result)
 	if err != nil {
 		return schemas.Errorf(schemas.CodeLost, "process %s ran on while its worker was away, and then its sandbox ended: %w", run.process, err)
 	}
@@ -174,18 +175,18 @@ func (f *follower) resume(run *Run, sb sandbox.Attached, started bool, result *s
 		recorded = f.recorder.recordStart(run, proc, sb.ID())
 	}
 	run.log(f.publisher.Log.Info()).Int64("stdout_stored", out.stdout.read).Int64("stderr_stored", out.stderr.read).Msg("process_resumed")
-	return f.follow(run, proc, recorded, out, after, result)
+	return f.follow(run, proc, recorded, out, open, result)
 }
 
 // catchUp rebuilds from the log what this worker would know had it run the process from the start, and takes the process over from
 // there.
-func (f *follower) catchUp(run *Run, sb sandbox.Attached, result *schemas.Result) (sandbox.Process, *capture, *schemas.LogRange, error) {
+func (f *follower) catchUp(run *Run, sb sandbox.Attached, result *schemas.Result) (sandbox.Process, *capture, Opener, error) {
 	h, err := f.held(run, sb)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	var out *capture
-	after, err := f.replay(run, func() {
+	open, err := f.replay(run, func() {
 		out = f.newCapture(run)
 		if run.turn != nil {
 			run.turn.Reset()
@@ -214,7 +215,7 @@ func (f *follower) catchUp(run *Run, sb sandbox.Attached, result *schemas.Result
 	out.stdout.stored.Store(out.stdout.read)
 	out.stderr.stored.Store(out.stderr.read)
 	proc, err := sb.Resume(f.background.Context(), run.process, out.stdout.read, out.stderr.read)
-	return proc, out, after, err
+	return proc, out, open, err
 }
 
 // finishAnswer does what follows the answer to a message whose end is on record: the worker ended before it had done that.
@@ -227,17 +228,26 @@ func (f *follower) finishAnswer(run *Run, result *schemas.Result, discard func()
 	discard()
 }
 
+// open goes on after what an earlier run of the process has stored: it counts for the same budget. Most processes have none. Errors:
+// those of replay.
+func (f *follower) open(run *Run) (Opener, error) {
+	if !run.reruns {
+		return f.openOutput(run.ref()), nil
+	}
+	return f.replay(run, func() {}, func(schemas.Stream, int64, []byte) {})
+}
+
 // replay reads the output that is in the log, and calls reset before each try. It tries until the worker ends: what comes next
 // depends on the log.
-func (f *follower) replay(run *Run, reset func(), fn func(schemas.Stream, int64, []byte)) (after *schemas.LogRange, err error) {
+func (f *follower) replay(run *Run, reset func(), fn func(schemas.Stream, int64, []byte)) (open Opener, err error) {
 	ctx := f.background.Context()
 	policy := backoff.WithContext(backoff.NewExponentialBackOff(backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0)), ctx)
 	err = backoff.Retry(func() (err error) {
 		reset()
-		after, err = f.replayLog(ctx, run.ref(), fn)
+		open, err = f.replayLog(ctx, run.ref(), fn)
 		return err
 	}, policy)
-	return after, err
+	return open, err
 }
 
 func (f *follower) held(run *Run, sb sandbox.Attached) (sandbox.ProcessState, error) {

@@ -72,13 +72,11 @@ func TestFencedWorkerStoresNoOutput(t *testing.T) {
 	p := (&publisher.Publisher{Worker: "w", LeaseHeld: func() bool { return false }})
 	f := New(Config{
 		Publisher: p, Background: work.NewBackground(),
-		OpenOutput: func(schemas.ProcessRef, *schemas.LogRange, func(schemas.Stream, int64), func(schemas.Stream, int64, int64)) Output {
-			return &log
-		},
 	}).follower
+	open := func(func(schemas.Stream, int64), func(schemas.Stream, int64, int64)) Output { return &log }
 	proc, run := &printer{}, &Run{thread: &session.Thread{}, exec: &schemas.Exec{}}
 	run.started(proc)
-	err := f.pump(run, proc, f.newCapture(run), nil, &schemas.Result{})
+	err := f.pump(run, proc, f.newCapture(run), open, &schemas.Result{})
 	if !errors.Is(err, schemas.ErrLost) {
 		t.Errorf("pump: %v, want lost", err)
 	}

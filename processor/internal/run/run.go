@@ -35,6 +35,7 @@ type Run struct {
 	turn          Turn        // nil when the run answers no message
 	newTurn       func() Turn // makes another turn of the same message; nil without one
 	recorded      bool        // its end is on record
+	reruns        bool        // the key has an earlier record: LOG may have output of an earlier run
 	unsettled     atomic.Bool // whether its acceptance is on record is not known yet
 
 	mu          sync.Mutex

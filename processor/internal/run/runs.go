@@ -31,6 +31,10 @@ type History interface {
 	Stored(ctx context.Context, tenant, thread, process string) (rng *schemas.LogRange, stdout, stderr int64, err error)
 }
 
+// Opener starts to store a process's output. It calls stored with the offset up to which a stream is stored, and dropped with what of it
+// was dropped again.
+type Opener func(stored func(schemas.Stream, int64), dropped func(stream schemas.Stream, from, to int64)) Output
+
 // Output stores a process's output, in order.
 type Output interface {
 	// Write takes a piece, and blocks while too much is not stored yet. Its error is final.
@@ -71,8 +75,8 @@ type Config struct {
 
 	Records    Records
 	History    History
-	OpenOutput func(p schemas.ProcessRef, after *schemas.LogRange, stored func(schemas.Stream, int64), dropped func(stream schemas.Stream, from, to int64)) Output
-	Replay     func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (*schemas.LogRange, error)
+	OpenOutput func(p schemas.ProcessRef) Opener
+	Replay     func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (Opener, error)
 	Policy     Policy // nil: everything is allowed
 	Freed      func() // called each time that there is room for one more process
 
