@@ -27,10 +27,26 @@ func (c *Client) Status(ctx context.Context) (*schemas.Status, error) {
 	if err != nil {
 		return nil, err
 	}
+	running := make(map[string]int)
 	for _, p := range processes {
 		if p.Ended == nil {
 			s.Processes++
+			running[p.Worker]++
 		}
 	}
+	for i := range s.Workers {
+		w := &s.Workers[i]
+		w.Processes = max(w.Processes, running[w.ID]) // those that it has accepted since its last update
+	}
 	return s, nil
+}
+
+// LogBytes returns how many bytes of a process's output LOG holds. thread may be empty: the process is then found by its id. Errors:
+// not_found, invalid_argument, unavailable.
+func (c *Client) LogBytes(ctx context.Context, thread, process string) (int64, error) {
+	ref, _, err := c.locate(ctx, thread, process)
+	if err != nil {
+		return 0, err
+	}
+	return c.caller.LogBytes(ctx, ref)
 }

@@ -42,6 +42,9 @@ func newEventRoom() *eventRoom {
 	return &eventRoom{wake: make(chan struct{}, 1), promised: make(map[string]int64)}
 }
 
+// acceptBytes is how much EVT may hold when a process is accepted, the ends of all processes included; 0 for no bound.
+func acceptBytes(limit int64) int64 { return max(limit-limit/reservedShare, 0) }
+
 // update notes the state of EVT. since is what this connection had stored when the read began.
 func (r *eventRoom) update(info *jetstream.StreamInfo, since int64) {
 	r.mu.Lock()

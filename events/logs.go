@@ -50,9 +50,10 @@ func (l *Logs) Resume(ref schemas.ProcessRef, after *StoredOutput, onStored func
 	return w
 }
 
-// Replay passes everything that LOG has of one run of a process to fn, in the order of each stream, and returns what LOG has. It skips the output of an earlier run, which has an older epoch. A chunk after a hole is passed with its offset. Range
-// counts chunks by their highest number, which can exceed their count when a fault made the writer store some twice. Errors: fn's,
-// ctx's, unavailable, deadline_exceeded.
+// Replay passes everything that LOG has of one run of a process to fn, in the order of each stream, and returns what LOG has. It skips
+// the output of an earlier run, which has an older epoch. A chunk after a hole is passed with its offset. Range counts chunks by their
+// highest number, which can exceed their count when a fault made the writer store some twice. Errors: fn's, ctx's, unavailable,
+// deadline_exceeded.
 func (l *Logs) Replay(ctx context.Context, ref schemas.ProcessRef, fn func(schemas.Chunk) error) (*StoredOutput, error) {
 	var rng *schemas.LogRange
 	var output outputParts

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -22,24 +23,36 @@ func (r *Reader) Status(ctx context.Context, tenant string) (*schemas.Status, er
 		Server: schemas.ServerStatus{URL: c.ServerURL(), Version: c.nc.ConnectedServerVersion(), RTTMS: float64(rtt) / float64(time.Millisecond)},
 		Cell:   c.subjects.cell, Streams: []schemas.StreamStatus{}, Workers: []schemas.WorkerStatus{},
 	}
+	unused := make(map[string]schemas.StreamStatus) // MSG and DLQ are created at their first use
 	for _, name := range []string{c.names.cmd, c.names.evt, c.names.log, c.names.msg, c.names.dlq, "KV_" + c.names.state, "KV_" + c.names.leases} {
 		stream, err := c.js.Stream(ctx, name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			continue // MSG and DLQ are created at their first use
+			if later, ok := unused[name]; ok {
+				s.Streams = append(s.Streams, later)
+			}
+			continue
 		}
 		if err != nil {
 			return nil, wrap(err, "read the state of stream "+name)
 		}
 		info := stream.CachedInfo()
-		if name == c.names.log {
+		status := schemas.StreamStatus{
+			Name: name, Messages: info.State.Msgs, Bytes: info.State.Bytes,
+			MaxBytes: max(info.Config.MaxBytes, 0), MaxAgeMS: info.Config.MaxAge.Milliseconds(),
+		}
+		switch name {
+		case c.names.cmd:
+			for _, later := range c.laterStreams(info.Config.Metadata) {
+				unused[later.Name] = later
+			}
+		case c.names.evt:
+			status.RefuseBytes = acceptBytes(status.MaxBytes)
+		case c.names.log:
 			if s.Log, err = (&tenantLogs{c}).status(ctx, tenant, info); err != nil {
 				return nil, err
 			}
 		}
-		s.Streams = append(s.Streams, schemas.StreamStatus{
-			Name: name, Messages: info.State.Msgs, Bytes: info.State.Bytes,
-			MaxBytes: max(info.Config.MaxBytes, 0), MaxAgeMS: info.Config.MaxAge.Milliseconds(),
-		})
+		s.Streams = append(s.Streams, status)
 	}
 	if len(s.Streams) == 0 {
 		return nil, schemas.Errorf(schemas.CodeNotFound, "cell %s has no streams on this server: start a worker, which creates them", c.subjects.cell)
@@ -56,4 +69,40 @@ func (r *Reader) Status(ctx context.Context, tenant string) (*schemas.Status, er
 		s.Workers = append(s.Workers, schemas.WorkerStatus{WorkerInfo: w, Alive: alive})
 	}
 	return s, nil
+}
+
+// laterStreams are the streams that are created at their first use, by the metadata of CMD.
+func (l *layout) laterStreams(meta map[string]string) (list []schemas.StreamStatus) {
+	for name, key := range map[string]string{l.names.msg: metaMessageBytes, l.names.dlq: metaDeadBytes} {
+		if limit, err := strconv.ParseInt(meta[key], 10, 64); err == nil {
+			list = append(list, schemas.StreamStatus{Name: name, MaxBytes: max(limit, 0)})
+		}
+	}
+	return list
+}
+
+// LogBytes returns how many bytes of a process's output LOG holds, and counts them from the first that it still has. Errors: unavailable,
+// deadline_exceeded.
+func (r *Reader) LogBytes(ctx context.Context, ref schemas.ProcessRef) (bytes int64, err error) {
+	c := r.conn
+	for _, s := range schemas.Streams() {
+		subject := c.subjects.Log(ref.Tenant, ref.Thread, ref.Process, s)
+		first, _, err := c.directGet(ctx, c.names.log, directRequest{Seq: 1, NextBy: subject, Batch: 1})
+		if err != nil {
+			return 0, wrap(err, "read the output of process "+ref.Process)
+		}
+		last, err := c.directLast(ctx, c.names.log, subject)
+		if err != nil {
+			return 0, wrap(err, "read the output of process "+ref.Process)
+		}
+		if len(first) == 0 || last == nil {
+			continue
+		}
+		from, ok := c.subjects.decodeChunk(first[0].seq, first[0].subject, first[0].header, first[0].data)
+		to, ok2 := c.subjects.decodeChunk(last.seq, last.subject, last.header, last.data)
+		if ok && ok2 {
+			bytes += max(to.End()-from.Offset, 0)
+		}
+	}
+	return bytes, nil
 }

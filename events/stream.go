@@ -246,6 +246,9 @@ func (l *layout) streamConfigs(t Topology) []jetstream.StreamConfig {
 			SubjectTransform: &jetstream.SubjectTransformConfig{Source: l.subjects.AllCommands(), Destination: l.subjects.partitionTransform(t.Partitions)},
 			Retention:        jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
 			MaxAge: t.CommandAge, MaxBytes: t.CommandBytes, MaxMsgSize: schemas.MaxCommandBytes + 16<<10,
+			Metadata: map[string]string{
+				metaMessageBytes: strconv.FormatInt(t.MessageBytes, 10), metaDeadBytes: strconv.FormatInt(t.DeadBytes, 10),
+			},
 			Storage: jetstream.FileStorage, Replicas: t.Replicas, Duplicates: time.Minute,
 		},
 		{

@@ -77,7 +77,7 @@ func (w *Worker) Recover(ctx context.Context) error {
 	return nil
 }
 
-// Register stores where a recovery of this worker has to start. It is called at each renewal of the lease. Errors: unavailable.
+// Register stores where a recovery of this worker has to start, and how full the worker is. It is called at each renewal of the lease. Errors: unavailable.
 func (w *Worker) Register(ctx context.Context) error {
 	if err := w.publisher.CheckLease(); err != nil {
 		return err // the entry is a later incarnation's
@@ -86,7 +86,14 @@ func (w *Worker) Register(ctx context.Context) error {
 	for name := range w.cfg.Providers {
 		names = append(names, name)
 	}
-	return w.cfg.Roster.Register(ctx, schemas.WorkerInfo{ID: w.cfg.Worker, Incarnation: w.cfg.Incarnation, LowSeq: w.runs.FirstSeq(), Providers: names})
+	processes, first := w.runs.Unfinished()
+	workspace := w.cfg.Limits.WorkspaceDefaults()
+	return w.cfg.Roster.Register(ctx, schemas.WorkerInfo{
+		ID: w.cfg.Worker, Incarnation: w.cfg.Incarnation, LowSeq: first, Providers: names, Processes: processes,
+		Limits: &schemas.WorkerLimits{
+			Processes: w.cfg.MaxProcesses, WorkspaceBytes: workspace.WorkspaceBytes, WorkspaceFiles: workspace.WorkspaceFiles, FileBytes: workspace.FileBytes,
+		},
+	})
 }
 
 // Run sweeps until ctx ends, then shuts the worker down: it accepts nothing more, ends and records what runs, ends the sandboxes,

@@ -7,7 +7,7 @@ type Status struct {
 	// Cell and Tenant are what the rest is about.
 	Cell   string `json:"cell"`
 	Tenant string `json:"tenant"`
-	// Streams are the cell's streams and buckets that exist.
+	// Streams are the cell's streams and buckets. MSG and DLQ are empty until their first use creates them.
 	Streams []StreamStatus `json:"streams"`
 	// Log is what LOG holds of the tenant.
 	Log *LogStatus `json:"log,omitempty"`
@@ -39,6 +39,8 @@ type StreamStatus struct {
 	Bytes    uint64 `json:"bytes"`
 	// MaxBytes is the most it may hold; 0 for no limit of its own.
 	MaxBytes int64 `json:"max_bytes,omitempty"`
+	// RefuseBytes is the size at which workers accept no new commands, so that the ends of those that run have room; 0 for MaxBytes.
+	RefuseBytes int64 `json:"refuse_bytes,omitempty"`
 	// MaxAgeMS is how long it keeps a message, in milliseconds; 0 for ever.
 	MaxAgeMS int64 `json:"max_age_ms,omitempty"`
 }

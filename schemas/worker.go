@@ -14,6 +14,20 @@ type WorkerInfo struct {
 	Providers []string `json:"providers"`
 	// Templates are the names of the worker's templates.
 	Templates []string `json:"templates,omitempty"`
+	// Processes is how many processes it ran at its last update, three times per lease TTL.
+	Processes int `json:"processes,omitempty"`
+	// Limits are the worker's; nil for those of an earlier version, which reported none.
+	Limits *WorkerLimits `json:"limits,omitempty"`
+}
+
+// WorkerLimits bound what a worker runs.
+type WorkerLimits struct {
+	// Processes is how many processes it runs at once.
+	Processes int `json:"processes"`
+	// WorkspaceBytes, WorkspaceFiles and FileBytes bound each workspace, unless its template sets other limits.
+	WorkspaceBytes int64 `json:"workspace_bytes"`
+	WorkspaceFiles int64 `json:"workspace_files"`
+	FileBytes      int64 `json:"file_bytes"`
 }
 
 // Delivery is a command as a worker receives it.

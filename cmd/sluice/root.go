@@ -70,7 +70,7 @@ a server it starts what it needs in its own process.`,
 		root.AddCommand(commands...)
 	}
 	add(groupRun, "Run:", execCommand(g), messageCommand(g))
-	add(groupObserve, "Observe:", psCommand(g), logsCommand(g), eventsCommand(g), messagesCommand(g), statusCommand(g))
+	add(groupObserve, "Observe:", psCommand(g), logsCommand(g), eventsCommand(g), messagesCommand(g), statusCommand(g), limitsCommand(g))
 	add(groupSessions, "Sessions, sandboxes and processes:", sessionCommand(g), sandboxCommand(g), processCommand(g), templateCommand(g))
 	add(groupData, "Data:", syncCommand(m))
 	add(groupOperate, "Operate:", upCommand(g), workerCommand(g), doctorCommand(g), versionCommand(m))

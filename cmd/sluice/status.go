@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -24,17 +25,9 @@ how many sessions, sandboxes and processes there are. It starts no server: witho
 		Example: `  sluice status
   sluice status --json`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
-			ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-			defer cancel()
-			s, err := serverStatus(ctx, g)
-			if err != nil {
-				return err
-			}
+		RunE: g.withStatus(func(_ context.Context, _ *client.Client, s *schemas.Status) error {
 			return printResult(g.Main, asJSON, s, printStatus)
-		},
+		}),
 	}
 	jsonFlag(c, &asJSON, "one JSON object")
 	return c
@@ -43,16 +36,38 @@ how many sessions, sandboxes and processes there are. It starts no server: witho
 // statusTimeout bounds the wait for the server's answers.
 const statusTimeout = 15 * time.Second
 
-// serverStatus reads the status of the server that --nats names, or of the one that runs on the data folder. Errors: unavailable
-// where there is none.
-func serverStatus(ctx context.Context, g *globals) (*schemas.Status, error) {
-	o, url := g.server(), ""
+// withStatus makes a command that reads the status of the server that --nats names, or of the one that runs on the data folder, and
+// calls f with it. It starts no server. Errors: f's, unavailable where there is none.
+func (g *globals) withStatus(f func(ctx context.Context, c *client.Client, s *schemas.Status) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		ctx, stop := untilSignal(cmd.Context())
+		defer stop()
+		ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+		defer cancel()
+		c, url, err := g.connectToRunning()
+		if err != nil {
+			return err
+		}
+		defer c.conn.Close()
+		s, err := c.client.Status(ctx)
+		if err != nil {
+			return err
+		}
+		s.Server.URL = publicURL(cmp.Or(url, s.Server.URL))
+		return f(ctx, c.client, s)
+	}
+}
+
+// connectToRunning connects to a server that runs already. url is its address where that is a socket. Errors: unavailable where there is
+// none.
+func (g *globals) connectToRunning() (c *connection, url string, err error) {
+	o := g.server()
 	if g.nats == "" {
 		dir := &dataFolder{path: g.data}
 		a, known := dir.readAddress()
 		switch {
 		case !known:
-			return nil, schemas.Errorf(schemas.CodeUnavailable, "no server runs on data folder %s: start one with `sluice up`, or name one with --nats URL", g.data)
+			return nil, "", schemas.Errorf(schemas.CodeUnavailable, "no server runs on data folder %s: start one with `sluice up`, or name one with --nats URL", g.data)
 		case a.URL != "":
 			o = g.serverAt(dir, a)
 		default:
@@ -60,17 +75,8 @@ func serverStatus(ctx context.Context, g *globals) (*schemas.Status, error) {
 			o = g.serverBehind(a.dial)
 		}
 	}
-	c, err := g.connectTo(o)
-	if err != nil {
-		return nil, err
-	}
-	defer c.conn.Close()
-	s, err := c.client.Status(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s.Server.URL = publicURL(cmp.Or(url, s.Server.URL))
-	return s, nil
+	c, err = g.connectTo(o)
+	return c, url, err
 }
 
 // publicURL is a server's URL, or a list of them, without user, password and token.

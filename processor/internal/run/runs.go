@@ -242,15 +242,15 @@ func (rs *Runs) SawSeq(seq uint64) {
 	rs.mu.Unlock()
 }
 
-// FirstSeq is a sequence of EVT before which this worker left no process without an end.
-func (rs *Runs) FirstSeq() uint64 {
+// Unfinished returns how many processes have no end yet, and a sequence of EVT before which this worker left none without one.
+func (rs *Runs) Unfinished() (processes int, first uint64) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	first := min(rs.newestSeq+1, rs.recoverFrom)
+	first = min(rs.newestSeq+1, rs.recoverFrom)
 	for _, run := range rs.runs {
 		first = min(first, run.firstSeq)
 	}
-	return first
+	return len(rs.runs), first
 }
 
 // AllRecorded reports whether the end of every process that has ended is on record.

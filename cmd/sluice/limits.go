@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-dev/sluice/client"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+func limitsCommand(g *globals) *cobra.Command {
+	var thread, process string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "limits",
+		Short: "Show the limits, how much of them is used, and what happens beyond them",
+		Long: `Show the limits of the streams, of the output of the tenant and of a process, of each worker, and of
+workspaces; how much of each is used; and what happens beyond it. It starts no server: without one
+it fails. A template may set other limits of workspaces: see ` + "`sluice template show`" + `.`,
+		Example: `  sluice limits
+  sluice limits --json
+  sluice limits --process p1q2w3…      # how much output is kept of this process`,
+		Args: noArgs,
+		RunE: g.withStatus(func(ctx context.Context, c *client.Client, s *schemas.Status) error {
+			var output *int64
+			if process != "" {
+				n, err := c.LogBytes(ctx, thread, process)
+				if err != nil {
+					return err
+				}
+				output = &n
+			}
+			return printResult(g.Main, asJSON, limitsOf(s, output), printLimits)
+		}),
+	}
+	c.Flags().StringVar(&process, "process", "", "show how much output of this `PROCESS` is kept")
+	threadFlag(c, &thread, "", "`THREAD` of the process; default: found by the process id")
+	jsonFlag(c, &asJSON, "one JSON array")
+	return c
+}
+
+// limitLine is one limit.
+type limitLine struct {
+	// Name is what is bounded, Worker the worker whose limit it is.
+	Name   string `json:"name"`
+	Worker string `json:"worker,omitempty"`
+	Unit   string `json:"unit"`
+	// Used is nil where it differs from one thread or process to another, Max 0 where there is no limit.
+	Used *int64 `json:"used,omitempty"`
+	Max  int64  `json:"max,omitempty"`
+	// Beyond is what happens beyond the limit.
+	Beyond string `json:"beyond"`
+
+	label string // for people
+}
+
+const (
+	unitBytes     = "bytes"
+	unitFiles     = "files"
+	unitProcesses = "processes"
+)
+
+// limitsOf lists the limits in a status. output is how much output of a process is kept; nil for no process.
+func limitsOf(s *schemas.Status, output *int64) []limitLine {
+	list := []limitLine{}
+	for _, stream := range s.Streams {
+		if l, ok := streamLimit(&stream); ok {
+			list = append(list, l)
+		}
+	}
+	if s.Log != nil {
+		const dropped = "its own oldest output is dropped"
+		list = append(list,
+			limitLine{Name: "tenant_output", label: "output of tenant " + s.Tenant, Unit: unitBytes, Used: &s.Log.TenantBytes, Max: s.Log.MaxTenantBytes, Beyond: dropped},
+			limitLine{Name: "process_output", label: "output of a process", Unit: unitBytes, Used: output, Max: s.Log.MaxProcessBytes, Beyond: dropped})
+	}
+	for _, w := range s.Workers {
+		if !w.Alive || w.Limits == nil {
+			continue
+		}
+		const rejected = "growing processes are killed, later commands rejected"
+		processes := int64(w.Processes)
+		list = append(list,
+			limitLine{Name: "processes", label: "processes at once", Worker: w.ID, Unit: unitProcesses, Used: &processes, Max: int64(w.Limits.Processes),
+				Beyond: "direct commands are refused, queued ones wait"},
+			limitLine{Name: "workspace_bytes", label: "size of a workspace", Worker: w.ID, Unit: unitBytes, Max: w.Limits.WorkspaceBytes, Beyond: rejected},
+			limitLine{Name: "workspace_files", label: "files of a workspace", Worker: w.ID, Unit: unitFiles, Max: w.Limits.WorkspaceFiles, Beyond: rejected},
+			limitLine{Name: "file_bytes", label: "size of a file", Worker: w.ID, Unit: unitBytes, Max: w.Limits.FileBytes, Beyond: "the process that writes more is killed"})
+	}
+	return list
+}
+
+// streamLimit is the limit of one of the cell's streams; false for its buckets, which have none.
+func streamLimit(s *schemas.StreamStatus) (l limitLine, ok bool) {
+	used := int64(s.Bytes)
+	l = limitLine{Unit: unitBytes, Used: &used, Max: s.MaxBytes}
+	switch s.Name[strings.LastIndex(s.Name, "-")+1:] {
+	case "CMD":
+		l.Name, l.label, l.Beyond = "commands", "commands (CMD)", "commands cannot be queued"
+	case "EVT":
+		l.Name, l.label, l.Beyond = "records", "records (EVT)", "direct commands are refused, queued ones wait"
+		l.Max = s.RefuseBytes
+	case "LOG":
+		l.Name, l.label, l.Beyond = "output", "output (LOG)", "the oldest output is dropped"
+	case "MSG":
+		l.Name, l.label, l.Beyond = "messages", "messages (MSG)", "the oldest messages are dropped"
+	case "DLQ":
+		l.Name, l.label, l.Beyond = "dead_letters", "dead letters (DLQ)", "the oldest dead letters are dropped"
+	default:
+		return l, false
+	}
+	return l, true
+}
+
+func printLimits(m *Main, list []limitLine) error {
+	t := m.table("LIMIT", "WORKER", "USED", "MOST", "FULL", "BEYOND IT")
+	for _, l := range list {
+		used, most, full := "", "none", ""
+		if l.Used != nil {
+			used = l.amount(*l.Used)
+		}
+		if l.Max > 0 {
+			most = l.amount(l.Max)
+		}
+		if l.Used != nil && l.Max > 0 {
+			full = fmt.Sprintf("%.0f%%", 100*float64(*l.Used)/float64(l.Max))
+		}
+		t.row(l.label, l.Worker, used, most, full, l.Beyond)
+	}
+	return t.print()
+}
+
+func (l *limitLine) amount(n int64) string {
+	if l.Unit == unitBytes {
+		return byteSize(n)
+	}
+	return fmt.Sprint(n)
+}
