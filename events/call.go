@@ -285,7 +285,8 @@ func (k *Call) startWatch(ctx context.Context) (*schemas.Event, error) {
 // lastIfEnded reads the last record of a process that has ended. It returns nil while the process runs, when the record cannot be
 // read, and for a rejection that this call supersedes. Errors: conflict.
 func (k *Call) lastIfEnded(ctx context.Context) (*schemas.Event, error) {
-	ev, err := k.caller.Last(ctx, k.ref.Tenant, k.ref.Thread, k.ref.Process)
+	conn := k.caller.conn
+	ev, err := conn.lastRecord(ctx, conn.directLast, k.ref.Tenant, k.ref.Thread, k.ref.Process)
 	if err != nil {
 		return nil, nil //nolint:nilerr // it is read again
 	}
@@ -313,14 +314,17 @@ func (k *Call) watchNext(ctx context.Context) (*schemas.Event, error) {
 		defer close(stopped)
 		for {
 			var got *schemas.Event
-			err := k.watch.Next(ctx, func(ev *schemas.Event) error { got = ev; return nil })
-			if err == nil && got != nil && got.Type.OfProcess() {
-				if got.Seq <= k.before {
-					continue // a reconnect reads from the start
+			err := k.watch.Next(ctx, func(ev *schemas.Event) error {
+				if ev.Type.OfProcess() && ev.Seq > k.before { // a reconnect reads from the start
+					got = ev
 				}
-				err = k.check(got)
-			} else if err == nil {
+				return nil
+			})
+			if err == nil && got == nil {
 				continue
+			}
+			if err == nil {
+				err = k.check(got)
 			}
 			events <- watched{got, err}
 			return

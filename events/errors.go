@@ -21,6 +21,7 @@ const (
 	errMessageTooLarge       jetstream.ErrorCode = 10054
 	errStoreFailed           jetstream.ErrorCode = 10077
 	errNoPeers               jetstream.ErrorCode = 10005 // a cluster that starts does not know its servers yet
+	errNoLeader              jetstream.ErrorCode = 10008 // a server that does not know the leader, for the cluster or for a stream
 	errNotLeader             jetstream.ErrorCode = 10009
 	errNotAssigned           jetstream.ErrorCode = 10010
 )

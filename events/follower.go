@@ -10,55 +10,37 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// followBuffer is how much live output waits in memory for a slow reader, in bytes. The subscription drops what exceeds it, and the
-// reader reads it from LOG later.
-const followBuffer = 32 << 20
-
-// reconnectCheck is how often a follower without live messages checks whether its connection was down.
-const reconnectCheck = time.Second
-
-// idleChecks is how often at least an idle follower reads LOG, in reconnectChecks: the last live copies are lost when the leader of LOG
-// changes.
-const idleChecks = 32
-
 // Follower delivers a process's output as it is stored, in order and without holes: live while it keeps up, from LOG when it joined
 // late or fell behind. It is for one goroutine.
 type Follower struct {
 	*logReader
-	sub *nats.Subscription
-
-	reconnects uint64    // the connection's reconnects when LOG last had nothing unread
-	behind     bool      // LOG has chunks that were missed
-	hole       time.Time // when a read last found the next chunk missing; zero when it was there
-	idle       int       // reconnectChecks since the last live message
+	copies
+	hole time.Time // when a read last found the next chunk missing; zero when it was there
 }
 
 // FollowLog subscribes to the output of a process, so that no later chunk is missed. from is the LOG sequence to begin at; 0 and 1
 // are the beginning. Errors: unavailable.
 func (r *Reader) FollowLog(ref schemas.ProcessRef, from uint64) (*Follower, error) {
 	c := r.conn
-	sub, err := c.bulk.SubscribeSync(c.subjects.Tail(ref.Tenant, ref.Thread, ref.Process))
-	if err != nil {
-		return nil, wrap(err, "follow process "+ref.Process)
+	l := c.newLogReader(ref, "", from)
+	f := &Follower{logReader: l, copies: copies{
+		reader: &c.streamReader, nc: c.bulk, stream: c.names.log, subject: l.subject, operation: "follow process " + ref.Process,
+	}}
+	if err := f.open(c.subjects.Tail(ref.Tenant, ref.Thread, ref.Process)); err != nil {
+		return nil, err
 	}
-	if err := sub.SetPendingLimits(-1, followBuffer); err != nil {
-		return nil, wrap(err, "follow process "+ref.Process)
-	}
-	return &Follower{logReader: c.newLogReader(ref, "", from), sub: sub, reconnects: c.bulk.Stats().Reconnects}, nil
+	return f, nil
 }
-
-// Close ends the subscription.
-func (f *Follower) Close() { _ = f.sub.Unsubscribe() } // on failure it ends with the connection
 
 // Flush returns once the server has the subscription. Errors: unavailable, deadline_exceeded.
 func (f *Follower) Flush(ctx context.Context) error {
-	return wrap(flush(ctx, f.conn.bulk), "follow process "+f.ref.Process)
+	return wrap(flush(ctx, f.nc), f.operation)
 }
 
 // CatchUp delivers what LOG has now, up to a chunk that is missing and may still be stored. It tries again while LOG does not answer.
 // Errors: fn's, ctx's, unavailable without a stream LOG or once the connection is closed.
 func (f *Follower) CatchUp(ctx context.Context, fn func(schemas.Chunk) error) error {
-	return firstRead(ctx, f.conn.bulk.IsClosed, f.catchUpNow, fn)
+	return firstRead(ctx, f.nc.IsClosed, f.catchUpNow, fn)
 }
 
 func (f *Follower) catchUpNow(ctx context.Context, fn func(schemas.Chunk) error) error {
@@ -66,17 +48,14 @@ func (f *Follower) catchUpNow(ctx context.Context, fn func(schemas.Chunk) error)
 }
 
 func (f *Follower) catchUp(read func() error) error {
-	// Until it succeeds, LOG may have chunks that no live chunk points to.
-	f.behind, f.hole = true, time.Time{}
-	reconnects := f.conn.bulk.Stats().Reconnects
-	err := read()
-	if errors.Is(err, errHole) {
-		f.hole, err = time.Now(), nil
-	}
-	if err == nil {
-		f.behind, f.reconnects = false, reconnects
-	}
-	return err
+	f.hole = time.Time{}
+	return f.copies.catchUp(func() error {
+		err := read()
+		if errors.Is(err, errHole) {
+			f.hole, err = time.Now(), nil
+		}
+		return err
+	})
 }
 
 // Next waits for one live chunk and delivers it, after the chunks that a full buffer or a broken connection dropped before it. It
@@ -85,33 +64,16 @@ func (f *Follower) catchUp(read func() error) error {
 func (f *Follower) Next(ctx context.Context, fn func(schemas.Chunk) error) error {
 	for {
 		if f.behind || (!f.hole.IsZero() && time.Since(f.hole) > reconnectCheck) {
-			return retryRead(ctx, f.conn.bulk.IsClosed, f.catchUpNow, fn)
+			return retryRead(ctx, f.nc.IsClosed, f.catchUpNow, fn)
 		}
-		m, err := nextWithin(ctx, f.sub, reconnectCheck)
-		switch {
-		case err == nil:
-			f.idle = 0
+		m, err := f.wait(ctx, f.next)
+		if err != nil {
+			return err
+		}
+		if m != nil {
 			return f.deliver(m, fn)
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.Is(err, nats.ErrSlowConsumer):
-			f.behind = true
-		case errors.Is(err, nats.ErrTimeout):
-			// Chunks stored while the connection was down were not delivered.
-			f.behind = f.conn.bulk.Stats().Reconnects != f.reconnects || f.missed(ctx)
-		default:
-			return wrap(err, "follow process "+f.ref.Process)
 		}
 	}
-}
-
-// missed reports whether LOG has chunks of which no live copy came. It looks after 1, 2, 4, … idle checks.
-func (f *Follower) missed(ctx context.Context) bool {
-	if f.idle++; f.idle&(f.idle-1) != 0 && f.idle%idleChecks != 0 {
-		return false
-	}
-	stored, err := f.conn.leaderSeq(ctx, f.conn.names.log, directRequest{Seq: f.next, NextBy: f.subject})
-	return err != nil || stored != 0
 }
 
 // deliver delivers a live chunk, or sets behind when LOG has an earlier one.

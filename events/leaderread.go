@@ -29,6 +29,33 @@ func (r *streamReader) leaderSeq(ctx context.Context, stream string, req directR
 	return m.seq, nil
 }
 
+// leaderReply is the answer to a request for a message; see JSApiMsgGetResponse of nats-server.
+type leaderReply struct {
+	Error   *jetstream.APIError `json:"error"`
+	Message *struct {
+		Subject string `json:"subject"`
+		Seq     uint64 `json:"seq"`
+		Header  []byte `json:"hdrs"`
+		Data    []byte `json:"data"`
+		Time    string `json:"time"` // of the store
+	} `json:"message"`
+}
+
+// askLeader sends one request for a message. Errors: those of nats.go, internal.
+func (r *streamReader) askLeader(ctx context.Context, stream string, body []byte) (*leaderReply, error) {
+	ctx, cancel := context.WithTimeout(ctx, leaderTry)
+	defer cancel()
+	m, err := r.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
+	if err != nil {
+		return nil, err
+	}
+	reply := new(leaderReply)
+	if err := json.Unmarshal(m.Data, reply); err != nil {
+		return nil, schemas.Errorf(schemas.CodeInternal, "decode the answer: %w", err)
+	}
+	return reply, nil
+}
+
 // leaderGet reads the message that a request selects from the leader of a stream. A direct get may be answered by a replica that is
 // behind. The leader may be one that was frozen and has not seen its successor: a decision needs a write as well. It returns nil when
 // there is no message. Errors: unavailable, deadline_exceeded, internal.
@@ -39,31 +66,19 @@ func (r *streamReader) leaderGet(ctx context.Context, stream string, req directR
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	var m *nats.Msg
-	for m == nil {
-		try, cancel := context.WithTimeout(ctx, leaderTry)
-		m, err = r.nc.RequestWithContext(try, "$JS.API.STREAM.MSG.GET."+stream, body)
-		cancel()
+	var reply *leaderReply
+	for reply == nil {
+		reply, err = r.askLeader(ctx, stream, body)
 		switch {
 		case errors.Is(err, nats.ErrNoResponders):
 			return nil, noStream(stream)
 		case err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)):
 			return nil, wrap(err, "read "+stream)
+		case err == nil && reply.Error != nil && reply.Error.ErrorCode == errNoLeader && sleep(ctx, lagWait) == nil:
+			reply = nil // any server answers so that does not know the leader
 		}
 	}
-	var reply struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message *struct {
-			Subject string `json:"subject"`
-			Seq     uint64 `json:"seq"`
-			Header  []byte `json:"hdrs"`
-			Data    []byte `json:"data"`
-		} `json:"message"`
-	}
-	err = json.Unmarshal(m.Data, &reply)
 	switch {
-	case err != nil:
-		return nil, schemas.Errorf(schemas.CodeInternal, "read %s: decode the answer: %w", stream, err)
 	case reply.Error != nil && reply.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
 		return nil, nil
 	case reply.Error != nil && reply.Error.ErrorCode == jetstream.JSErrCodeStreamNotFound:
@@ -73,13 +88,50 @@ func (r *streamReader) leaderGet(ctx context.Context, stream string, req directR
 	case reply.Message == nil:
 		return nil, schemas.Errorf(schemas.CodeInternal, "read %s: the answer has no message", stream)
 	}
-	found := &storedMsg{seq: reply.Message.Seq, subject: reply.Message.Subject, data: reply.Message.Data}
+	found := &storedMsg{seq: reply.Message.Seq, subject: reply.Message.Subject, header: make(nats.Header), data: reply.Message.Data}
 	if len(reply.Message.Header) > 0 {
 		if found.header, err = nats.DecodeHeadersMsg(reply.Message.Header); err != nil {
 			return nil, schemas.Errorf(schemas.CodeInternal, "read %s: decode the headers: %w", stream, err)
 		}
 	}
+	found.header.Set(headerTimestamp, reply.Message.Time) // as a direct get does
 	return found, nil
+}
+
+// How long a read waits for a replica that lags behind, and the time between two tries.
+const (
+	lagTimeout = 5 * time.Second
+	lagWait    = 20 * time.Millisecond
+)
+
+// readUntil calls read, which reads what a replica has on a subject and returns the next sequence to read, until it has read everything
+// up to seen, or with 0 everything that the stream has at the first call. Any replica answers a read, and may lag behind: the leader
+// decides what is there. Errors: read's, unavailable, deadline_exceeded.
+func (r *streamReader) readUntil(ctx context.Context, stream, subject string, seen uint64, read func() (next uint64, err error)) error {
+	for begin, at := time.Now(), uint64(0); ; {
+		next, err := read()
+		if err != nil || (seen > 0 && next > seen) {
+			return err
+		}
+		stored, err := r.leaderSeq(ctx, stream, directRequest{Seq: next, NextBy: subject})
+		if err != nil || stored == 0 || (seen > 0 && stored > seen) {
+			return err
+		}
+		if seen == 0 { // a stream that is written to has no end
+			if seen, err = r.leaderSeq(ctx, stream, directRequest{LastBy: ">"}); err != nil {
+				return err
+			}
+		}
+		if next > at {
+			begin, at = time.Now(), next
+		}
+		if time.Since(begin) > lagTimeout {
+			return schemas.Errorf(schemas.CodeUnavailable, "read %s: a replica lags behind the leader by more than %s", stream, lagTimeout)
+		}
+		if err := sleep(ctx, lagWait); err != nil {
+			return err
+		}
+	}
 }
 
 // kvSubject is the subject of a key in the stream of its bucket.

@@ -197,11 +197,11 @@ func (w *LogWriter) noteDropped(ctx context.Context) {
 	first := w.rng.LastSeq
 	for i, s := range schemas.Streams() {
 		subject := w.conn.subjects.Log(w.ref.Tenant, w.ref.Thread, w.ref.Process, s)
-		msgs, _, err := w.conn.directGet(ctx, w.conn.names.log, directRequest{Seq: 1, NextBy: subject, Batch: 1})
-		if err != nil || len(msgs) == 0 {
+		m, err := w.conn.leaderGet(ctx, w.conn.names.log, directRequest{Seq: 1, NextBy: subject})
+		if err != nil || m == nil {
 			continue
 		}
-		if k, ok := w.conn.subjects.decodeChunk(msgs[0].seq, msgs[0].subject, msgs[0].header, msgs[0].data); ok {
+		if k, ok := w.conn.subjects.decodeChunk(m.seq, m.subject, m.header, m.data); ok {
 			first = min(first, k.Seq)
 			if k.Epoch == w.ref.Epoch { // else only of an earlier run
 				w.output.dropped[i] = max(w.output.dropped[i], k.Offset)

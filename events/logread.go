@@ -3,7 +3,6 @@ package events
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -34,12 +33,6 @@ func (r *Reader) ReadLog(ctx context.Context, ref schemas.ProcessRef, stream sch
 	}
 	return l.next, err
 }
-
-// How long a read waits for a replica that lags behind, and the time between two tries.
-const (
-	lagTimeout = 5 * time.Second
-	lagWait    = 20 * time.Millisecond
-)
 
 // logReader reads the output of one process. It is for one goroutine.
 type logReader struct {
@@ -77,31 +70,15 @@ func (l *logReader) readNow(ctx context.Context, fn func(schemas.Chunk) error) e
 	return l.readUntil(ctx, 0, last, fn)
 }
 
-// readUntil reads up to a sequence, 0 for all, until it has seen everything up to another one. Any replica answers a read, and may lag
-// behind: the leader of LOG decides what is there.
+// readUntil reads up to a sequence, 0 for all, until it has seen everything up to another one.
 func (l *logReader) readUntil(ctx context.Context, upTo, seen uint64, fn func(schemas.Chunk) error) error {
-	for begin, at := time.Now(), l.next; ; {
+	return l.conn.readUntil(ctx, l.conn.names.log, l.subject, seen, func() (uint64, error) {
 		err := l.read(ctx, upTo, fn)
 		if l.ended && errors.Is(err, errHole) {
 			err = nil // the replica lags behind
 		}
-		if err != nil || l.next > seen {
-			return err
-		}
-		stored, err := l.conn.leaderSeq(ctx, l.conn.names.log, directRequest{Seq: l.next, NextBy: l.subject})
-		if err != nil || stored == 0 || stored > seen {
-			return err
-		}
-		if l.next > at {
-			begin, at = time.Now(), l.next
-		}
-		if time.Since(begin) > lagTimeout {
-			return schemas.Errorf(schemas.CodeUnavailable, "read LOG: a replica lags behind the leader by more than %s", lagTimeout)
-		}
-		if err := sleep(ctx, lagWait); err != nil {
-			return err
-		}
-	}
+		return l.next, err
+	})
 }
 
 // read reads what one replica has. Errors: errHole and those of ReadLog.

@@ -112,24 +112,27 @@ func (k *outChunk) place() place { return place{k.number, k.stream, k.offset, le
 // known to be stored.
 func (w *LogWriter) inLog(ctx context.Context) (last uint64, have map[place]uint64, err error) {
 	all := w.conn.subjects.Log(w.ref.Tenant, w.ref.Thread, w.ref.Process, "")
-	newest, err := w.conn.directLast(ctx, w.conn.names.log, all)
-	if err != nil || newest == nil {
+	newest, err := w.conn.leaderSeq(ctx, w.conn.names.log, directRequest{LastBy: all})
+	if err != nil || newest == 0 {
 		return 0, nil, err
 	}
 	have = make(map[place]uint64)
-	for from := w.rng.LastSeq + 1; from <= newest.seq; {
-		msgs, _, err := w.conn.directGet(ctx, w.conn.names.log, directRequest{Seq: from, NextBy: all, Batch: readBatch, MaxBytes: readBatchBytes})
-		if err != nil || len(msgs) == 0 {
-			return newest.seq, have, err
-		}
-		for _, m := range msgs {
-			from = m.seq + 1
-			k, ok := w.conn.subjects.decodeChunk(m.seq, m.subject, m.header, m.data)
-			at := place{k.Number, k.Stream, k.Offset, len(k.Data)}
-			if ok && k.Epoch == w.ref.Epoch && have[at] == 0 {
-				have[at] = k.Seq
+	from := w.rng.LastSeq + 1
+	err = w.conn.readUntil(ctx, w.conn.names.log, all, newest, func() (uint64, error) {
+		for {
+			msgs, more, err := w.conn.directGet(ctx, w.conn.names.log, directRequest{Seq: from, NextBy: all, Batch: readBatch, MaxBytes: readBatchBytes})
+			for _, m := range msgs {
+				from = m.seq + 1
+				k, ok := w.conn.subjects.decodeChunk(m.seq, m.subject, m.header, m.data)
+				at := place{k.Number, k.Stream, k.Offset, len(k.Data)}
+				if ok && k.Epoch == w.ref.Epoch && have[at] == 0 {
+					have[at] = k.Seq
+				}
+			}
+			if err != nil || !more || from > newest {
+				return from, err
 			}
 		}
-	}
-	return newest.seq, have, nil
+	})
+	return newest, have, err
 }

@@ -88,17 +88,17 @@ func (l *Logs) Replay(ctx context.Context, ref schemas.ProcessRef, fn func(schem
 	return &StoredOutput{Range: rng, output: output}, nil
 }
 
-// Stored returns the range of a process's output in LOG, nil for nothing, and the bytes of each stream. Errors: unavailable,
-// deadline_exceeded.
+// Stored returns the range of a process's output in LOG, nil for nothing, and the bytes of each stream, from the leader: the record of
+// a lost process says so for good. Errors: unavailable, deadline_exceeded.
 func (l *Logs) Stored(ctx context.Context, tenant, thread, process string) (rng *schemas.LogRange, stdout, stderr int64, err error) {
 	c := l.conn
-	first, _, err := c.directGet(ctx, c.names.log, directRequest{Seq: 1, NextBy: c.subjects.Log(tenant, thread, process, ""), Batch: 1})
-	if err != nil || len(first) == 0 {
+	first, err := c.leaderSeq(ctx, c.names.log, directRequest{Seq: 1, NextBy: c.subjects.Log(tenant, thread, process, "")})
+	if err != nil || first == 0 {
 		return nil, 0, 0, err
 	}
-	rng = &schemas.LogRange{FirstSeq: first[0].seq}
+	rng = &schemas.LogRange{FirstSeq: first}
 	for _, s := range schemas.Streams() {
-		m, err := c.directLast(ctx, c.names.log, c.subjects.Log(tenant, thread, process, s))
+		m, err := c.leaderLast(ctx, c.names.log, c.subjects.Log(tenant, thread, process, s))
 		if err != nil {
 			return nil, 0, 0, err
 		}

@@ -118,7 +118,7 @@ func TestMessagesAreFollowed(t *testing.T) {
 	feed, err := n.connect().FollowMessages(schemas.DefaultTenant, "t1", 0) // before the stream exists
 	testkit.Must(t, err)
 	defer feed.Close()
-	testkit.Must(t, feed.conn.Flush(ctx))
+	testkit.Must(t, flush(ctx, feed.nc))
 	var got []string
 	add := func(m *schemas.Message) error {
 		got = append(got, m.Text)

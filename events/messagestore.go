@@ -49,11 +49,11 @@ func (s *MessageStore) SaveMessage(ctx context.Context, tenant string, m *schema
 		return 0, cause
 	}
 	// It is stored: the hook ran again, or an ack was lost and the library sent the message twice.
-	existing, err := c.directLast(ctx, c.names.msg, subject)
-	if err != nil || existing == nil {
+	existing, err := c.leaderSeq(ctx, c.names.msg, directRequest{LastBy: subject})
+	if err != nil || existing == 0 {
 		return 0, errors.Join(cause, err)
 	}
-	return existing.seq, nil
+	return existing, nil
 }
 
 // messageOverhead is room for the subject and the headers of a stored message, in bytes.

@@ -46,7 +46,9 @@ type EventFeed = tailer[*schemas.Event]
 
 // FollowEvents subscribes to the events that match; from is the EVT sequence of the first event to deliver. Errors: unavailable.
 func (r *Reader) FollowEvents(f Filter, from uint64) (*EventFeed, error) {
-	return newTailer(r.conn, "follow events", r.conn.subjects.Feed(f.tenant(), f.Thread, f.Process), from, source[*schemas.Event]{
+	c := r.conn
+	return newTailer(c, "follow events", c.subjects.Feed(f.tenant(), f.Thread, f.Process), from, source[*schemas.Event]{
+		stream: c.names.evt, subject: c.subjects.Events(f.tenant(), f.Thread, f.Process),
 		read: func(ctx context.Context, from uint64, fn func(*schemas.Event) error) (uint64, error) {
 			return r.ReadEvents(ctx, f, from, fn)
 		},
@@ -98,7 +100,9 @@ type MessageFeed = tailer[*schemas.Message]
 // FollowMessages subscribes to the messages of a thread, which may have none yet; from is the MSG sequence of the first message to
 // deliver. Errors: unavailable.
 func (r *Reader) FollowMessages(tenant, thread string, from uint64) (*MessageFeed, error) {
-	return newTailer(r.conn, "follow messages", r.conn.subjects.Said(tenant, thread), from, source[*schemas.Message]{
+	c := r.conn
+	return newTailer(c, "follow messages", c.subjects.Said(tenant, thread), from, source[*schemas.Message]{
+		stream: c.names.msg, subject: c.subjects.Messages(tenant, thread),
 		read: func(ctx context.Context, from uint64, fn func(*schemas.Message) error) (uint64, error) {
 			return r.Messages(ctx, tenant, thread, from, fn)
 		},
@@ -106,18 +110,20 @@ func (r *Reader) FollowMessages(tenant, thread string, from uint64) (*MessageFee
 	})
 }
 
-// readStream passes the stored messages on a subject at or after a sequence to fn, in order, except those that decode rejects. It
-// returns the sequence after the last one read. It tries again while the stream does not answer.
+// readStream passes the stored messages on a subject at or after a sequence to fn, in order, except those that decode rejects. It waits
+// for a replica that lags behind, and tries again while the stream does not answer. It returns the sequence after the last one read.
 func readStream[T any](ctx context.Context, c *Conn, stream, subject string, from uint64, decode func(uint64, []byte) (T, bool), fn func(T) error) (next uint64, err error) {
 	next = max(from, 1)
-	err = firstRead(ctx, c.bulk.IsClosed, func(ctx context.Context, fn func(T) error) (err error) {
-		next, err = readBatches(ctx, c, stream, subject, next, decode, fn)
-		return err
+	err = firstRead(ctx, c.bulk.IsClosed, func(ctx context.Context, fn func(T) error) error {
+		return c.readUntil(ctx, stream, subject, 0, func() (_ uint64, err error) {
+			next, err = readBatches(ctx, c, stream, subject, next, decode, fn)
+			return next, err
+		})
 	}, fn)
 	return next, err
 }
 
-// readBatches is readStream without another try.
+// readBatches reads what one replica has.
 func readBatches[T any](ctx context.Context, c *Conn, stream, subject string, next uint64, decode func(uint64, []byte) (T, bool), fn func(T) error) (uint64, error) {
 	for {
 		msgs, more, err := c.directGet(ctx, stream, directRequest{Seq: next, NextBy: subject, Batch: readBatch, MaxBytes: readBatchBytes})
@@ -138,20 +144,24 @@ func readBatches[T any](ctx context.Context, c *Conn, stream, subject string, ne
 // Last reads the newest record of a process. With an empty thread it finds the process by its id alone. Errors: not_found,
 // unavailable, deadline_exceeded.
 func (r *Reader) Last(ctx context.Context, tenant, thread, process string) (*schemas.Event, error) {
-	return r.conn.lastRecord(ctx, tenant, thread, process)
+	return r.conn.lastRecord(ctx, r.conn.leaderLast, tenant, thread, process)
 }
 
-func (c *Conn) lastRecord(ctx context.Context, tenant, thread, process string) (*schemas.Event, error) {
+// lastReader reads the newest message on a subject of a stream: leaderLast where a decision depends on it, directLast where it is read
+// again and again.
+type lastReader func(ctx context.Context, stream, subject string) (*storedMsg, error)
+
+func (c *Conn) lastRecord(ctx context.Context, read lastReader, tenant, thread, process string) (*schemas.Event, error) {
 	subject := c.subjects.Record(tenant, thread, process)
 	if thread == "" {
 		subject = c.subjects.AnyRecord(tenant, process)
 	}
-	return c.readRecord(ctx, process, subject)
+	return c.readRecord(ctx, read, process, subject)
 }
 
 // readRecord reads the newest message on a subject of a process's records.
-func (c *Conn) readRecord(ctx context.Context, process, subject string) (*schemas.Event, error) {
-	newest, err := c.directLast(ctx, c.names.evt, subject)
+func (c *Conn) readRecord(ctx context.Context, read lastReader, process, subject string) (*schemas.Event, error) {
+	newest, err := read(ctx, c.names.evt, subject)
 	if err != nil {
 		return nil, wrap(err, "read the record of process "+process)
 	}
@@ -184,7 +194,7 @@ func (r *Reader) Sessions(ctx context.Context, tenant string, fn func(*schemas.S
 func (r *Reader) LastEnded(ctx context.Context, tenant, thread string) (*schemas.Session, error) {
 	var newest *storedMsg
 	for _, typ := range []schemas.EventType{schemas.TypeSessionTerminated, schemas.TypeSessionExpired} {
-		m, err := r.conn.directLast(ctx, r.conn.names.evt, r.conn.subjects.Event(tenant, thread, "", typ))
+		m, err := r.conn.leaderLast(ctx, r.conn.names.evt, r.conn.subjects.Event(tenant, thread, "", typ))
 		if err != nil {
 			return nil, wrap(err, "read the last ended session of thread "+thread)
 		}

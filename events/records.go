@@ -106,11 +106,12 @@ func (r *Records) settle(ctx context.Context, ev *schemas.Event, cause error) (u
 	return 0, cause
 }
 
-// Publish stores an event that is not a process record, after all events that the connection's [EventBuffer] holds. The event's id
-// prevents a second copy within a minute. Errors: limit_exceeded, unavailable, deadline_exceeded, lost without the lease.
+// Publish stores an event that is not a process record, after all events that the connection's [EventBuffer] holds. While it cannot be
+// stored, it waits in that buffer, if there is one. The event's id prevents a second copy within a minute. Errors: too_large; without a
+// buffer also limit_exceeded, unavailable, deadline_exceeded, lost without the lease.
 func (r *Records) Publish(ctx context.Context, ev *schemas.Event) error {
 	if b := r.conn.buffer.Load(); b != nil {
-		b.send()
+		return b.publish(ctx, ev)
 	}
 	return r.conn.publish(ctx, ev)
 }
@@ -131,12 +132,12 @@ func (c *Conn) publish(ctx context.Context, ev *schemas.Event) error {
 
 // Last is [Reader.Last].
 func (r *Records) Last(ctx context.Context, tenant, thread, process string) (*schemas.Event, error) {
-	return r.conn.lastRecord(ctx, tenant, thread, process)
+	return r.conn.lastRecord(ctx, r.conn.leaderLast, tenant, thread, process)
 }
 
 // Accepted reads the first record of a process, or of its last run when it ran more than once. Errors are those of Last.
 func (r *Records) Accepted(ctx context.Context, tenant, thread, process string) (*schemas.Event, error) {
-	return r.conn.readRecord(ctx, process, r.conn.subjects.Event(tenant, thread, process, schemas.TypeProcessAccepted))
+	return r.conn.readRecord(ctx, r.conn.leaderLast, process, r.conn.subjects.Event(tenant, thread, process, schemas.TypeProcessAccepted))
 }
 
 // LastSeq returns the sequence of the newest event in EVT. Errors: unavailable.
@@ -153,15 +154,7 @@ func (r *Records) LastSeq(ctx context.Context) (uint64, error) {
 func (r *Records) Unfinished(ctx context.Context, worker string, from uint64) ([]*schemas.Event, error) {
 	type key struct{ tenant, thread, process string }
 	open := make(map[key]bool)
-	// The headers and subjects are enough, so no record body is read.
-	cons, err := r.conn.js.OrderedConsumer(ctx, r.conn.names.evt, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{r.conn.subjects.AllRecords()}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq: max(from, 1), HeadersOnly: true, InactiveThreshold: 10 * time.Second,
-	})
-	if err != nil {
-		return nil, wrap(err, "find unfinished processes")
-	}
-	if err := eachPending(ctx, cons, func(m jetstream.Msg) {
+	look := func(m jetstream.Msg) {
 		tenant, t, ok := r.conn.subjects.tokens(m.Subject())
 		if !ok || len(t) != 4 {
 			return
@@ -173,7 +166,13 @@ func (r *Records) Unfinished(ctx context.Context, worker string, from uint64) ([
 		case m.Headers().Get(headerWorker) == worker:
 			open[k] = true
 		}
-	}); err != nil {
+	}
+	next := max(from, 1)
+	err := r.conn.readUntil(ctx, r.conn.names.evt, r.conn.subjects.AllRecords(), 0, func() (_ uint64, err error) {
+		next, err = r.conn.eachRecord(ctx, next, look)
+		return next, err
+	})
+	if err != nil {
 		return nil, wrap(err, "find unfinished processes")
 	}
 	var out []*schemas.Event
@@ -192,15 +191,20 @@ func (r *Records) Unfinished(ctx context.Context, worker string, from uint64) ([
 	return out, nil
 }
 
-// eachPending passes the messages that a consumer has now to fn. It uses one message iterator: Fetch on an ordered consumer creates
-// a new consumer for each batch.
-func eachPending(ctx context.Context, cons jetstream.Consumer, fn func(jetstream.Msg)) error {
-	if cons.CachedInfo().NumPending == 0 {
-		return nil
+// eachRecord passes the headers and subjects of the process records that one replica has at or after a sequence to fn. It returns the
+// sequence after the last one.
+func (c *Conn) eachRecord(ctx context.Context, next uint64, fn func(jetstream.Msg)) (uint64, error) {
+	cons, err := c.js.OrderedConsumer(ctx, c.names.evt, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{c.subjects.AllRecords()}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq: next, HeadersOnly: true, InactiveThreshold: 10 * time.Second,
+	})
+	if err != nil || cons.CachedInfo().NumPending == 0 {
+		return next, err
 	}
+	// One message iterator: Fetch on an ordered consumer creates a new consumer for each batch.
 	it, err := cons.Messages()
 	if err != nil {
-		return err
+		return next, err
 	}
 	defer it.Stop()
 	for {
@@ -208,15 +212,16 @@ func eachPending(ctx context.Context, cons jetstream.Consumer, fn func(jetstream
 		m, err := it.Next(jetstream.NextContext(wait))
 		cancel()
 		if err != nil {
-			return err
+			return next, err
 		}
 		fn(m)
 		meta, err := m.Metadata()
 		if err != nil {
-			return err
+			return next, err
 		}
+		next = meta.Sequence.Stream + 1
 		if meta.NumPending == 0 {
-			return nil
+			return next, nil
 		}
 	}
 }

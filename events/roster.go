@@ -37,16 +37,34 @@ func (r *Roster) Unregister(ctx context.Context, w schemas.WorkerInfo) error {
 	if err != nil {
 		return err
 	}
-	m, err := c.leaderLast(ctx, kvStream(c.names.state), kvSubject(c.names.state, workerPrefix+w.ID))
-	if err != nil || kvDeleted(m) {
+	found, revision, err := r.entry(ctx, w.ID)
+	if err != nil || revision == 0 || found.Incarnation != w.Incarnation {
 		return wrap(err, operation)
 	}
-	var found schemas.WorkerInfo
-	// An entry that does not decode is not this incarnation's either.
-	if _ = json.Unmarshal(m.data, &found); found.Incarnation != w.Incarnation {
-		return nil
+	return wrap(kv.Delete(ctx, workerPrefix+w.ID, jetstream.LastRevision(revision)), operation)
+}
+
+// Worker reads the entry of a worker from the leader: a worker that does not find its own one would not find what it left unfinished.
+// Errors: not_found, unavailable.
+func (r *Roster) Worker(ctx context.Context, id string) (schemas.WorkerInfo, error) {
+	w, revision, err := r.entry(ctx, id)
+	if err == nil && revision == 0 {
+		err = schemas.Errorf(schemas.CodeNotFound, "worker %s is not registered", id)
 	}
-	return wrap(kv.Delete(ctx, workerPrefix+w.ID, jetstream.LastRevision(m.seq)), operation)
+	return w, err
+}
+
+// entry reads the entry of a worker and its revision, 0 for none. One that does not decode is of no incarnation, and knows no sequence.
+func (r *Roster) entry(ctx context.Context, id string) (w schemas.WorkerInfo, revision uint64, err error) {
+	c := r.conn
+	m, err := c.leaderLast(ctx, kvStream(c.names.state), kvSubject(c.names.state, workerPrefix+id))
+	if err != nil || kvDeleted(m) {
+		return w, 0, wrap(err, "read the entry of worker "+id)
+	}
+	if json.Unmarshal(m.data, &w) != nil {
+		w = schemas.WorkerInfo{ID: id}
+	}
+	return w, m.seq, nil
 }
 
 // Workers is [Reader.Workers].

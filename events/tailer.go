@@ -1,90 +1,75 @@
 package events
 
-import (
-	"context"
-	"errors"
+import "context"
 
-	"github.com/nats-io/nats.go"
-)
-
-// tailer delivers the messages of a stream from their live copies, and reads what it missed from the stream. It is for one
-// goroutine.
+// tailer delivers what a stream stores on a subject, in order and each message once: live while the copies follow each other, else from
+// the stream. It is for one goroutine.
 type tailer[T any] struct {
-	conn       *Conn
-	operation  string // for errors
-	sub        *nats.Subscription
-	source     source[T]
-	last       uint64
-	reconnects uint64 // the connection's reconnects when the stream last had nothing unread
+	copies
+	source source[T]
+	next   uint64 // the sequence after the last message; 0 before the first one of a tailer that begins anywhere
 }
 
 // source is the stream that a tailer follows.
 type source[T any] struct {
+	stream, subject string // of what is stored
 	// read passes what is stored at or after a sequence to fn, and returns the sequence after the last one.
 	read func(ctx context.Context, from uint64, fn func(T) error) (next uint64, err error)
 	// decode returns false for a message that is not of this contract.
 	decode func(seq uint64, data []byte) (T, bool)
 }
 
-func newTailer[T any](c *Conn, operation, subject string, from uint64, src source[T]) (*tailer[T], error) {
-	sub, err := c.nc.SubscribeSync(subject)
-	if err != nil {
-		return nil, wrap(err, operation)
-	}
-	if err := sub.SetPendingLimits(-1, followBuffer); err != nil {
-		return nil, wrap(err, operation)
-	}
-	t := &tailer[T]{conn: c, operation: operation, sub: sub, source: src, reconnects: c.nc.Stats().Reconnects}
-	if from > 0 {
-		t.last = from - 1
+// newTailer subscribes to the live copies of a source; from is the sequence to begin at, 0 for that of the first copy.
+func newTailer[T any](c *Conn, operation, live string, from uint64, src source[T]) (*tailer[T], error) {
+	t := &tailer[T]{source: src, next: from, copies: copies{
+		reader: &c.streamReader, nc: c.nc, stream: src.stream, subject: src.subject, operation: operation,
+	}}
+	if err := t.open(live); err != nil {
+		return nil, err
 	}
 	return t, nil
 }
 
-// Close ends the subscription.
-func (t *tailer[T]) Close() { _ = t.sub.Unsubscribe() } // on failure it ends with the connection
-
 // CatchUp delivers what is stored now. It tries again while the stream does not answer. Errors: fn's, ctx's, unavailable when there is no
 // stream or once the connection is closed.
 func (t *tailer[T]) CatchUp(ctx context.Context, fn func(T) error) error {
-	return firstRead(ctx, t.conn.nc.IsClosed, t.catchUp, fn)
+	return firstRead(ctx, t.nc.IsClosed, t.catchUp, fn)
 }
 
 func (t *tailer[T]) catchUp(ctx context.Context, fn func(T) error) error {
-	reconnects := t.conn.nc.Stats().Reconnects
-	next, err := t.source.read(ctx, t.last+1, fn)
-	t.last = max(t.last, next-1)
-	if err == nil {
-		t.reconnects = reconnects
-	}
-	return err
+	return t.copies.catchUp(func() error {
+		next, err := t.source.read(ctx, t.next, fn)
+		t.next = max(t.next, next)
+		return err
+	})
 }
 
-// Next waits for one live message and delivers it, after those that a full buffer or a broken connection dropped. Errors: fn's,
-// ctx's, unavailable, deadline_exceeded.
+// Next waits for one live message and delivers it, or delivers from the stream what has no live copy. It waits while the server is down.
+// Errors: fn's, ctx's, unavailable once the connection is closed.
 func (t *tailer[T]) Next(ctx context.Context, fn func(T) error) error {
-	if t.conn.nc.Stats().Reconnects != t.reconnects {
-		return retryRead(ctx, t.conn.nc.IsClosed, t.catchUp, fn)
+	for {
+		if t.behind {
+			return retryRead(ctx, t.nc.IsClosed, t.catchUp, fn)
+		}
+		m, err := t.wait(ctx, t.next)
+		if err != nil {
+			return err
+		}
+		if m == nil {
+			continue
+		}
+		seq := parseUint(m.Header.Get(headerSequence))
+		if t.next > 0 && seq > t.next {
+			// Between the two are messages on other subjects, or ones whose copies are missing or late: only the stream knows.
+			t.behind = true
+			continue
+		}
+		if seq < t.next {
+			continue
+		}
+		t.next = seq + 1
+		if v, ok := t.source.decode(seq, m.Data); ok {
+			return fn(v)
+		}
 	}
-	m, err := nextWithin(ctx, t.sub, reconnectCheck)
-	switch {
-	case err == nil:
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case errors.Is(err, nats.ErrTimeout):
-		return nil // the next call checks for a reconnect
-	case errors.Is(err, nats.ErrSlowConsumer):
-		return retryRead(ctx, t.conn.nc.IsClosed, t.catchUp, fn)
-	default:
-		return wrap(err, t.operation)
-	}
-	seq := parseUint(m.Header.Get(headerSequence))
-	if seq <= t.last {
-		return nil
-	}
-	t.last = seq
-	if v, ok := t.source.decode(seq, m.Data); ok {
-		return fn(v)
-	}
-	return nil
 }

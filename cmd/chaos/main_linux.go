@@ -120,6 +120,8 @@ func storm(ctx context.Context, c *config, cell *cell, j *journal) (*history.His
 	waiting, stopWaiting := context.WithCancel(ctx)
 	defer stopWaiting()
 	clients.sending, clients.waiting = sending, waiting
+	feeds := clients.followFeeds(ctx)
+	defer feeds.stop()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -148,6 +150,7 @@ func storm(ctx context.Context, c *config, cell *cell, j *journal) (*history.His
 		return nil, err
 	}
 	h.Ops, h.Faults, h.LeaseTTL = j.taken(), cell.losses(), c.lease
+	feeds.finish(ctx, h)
 	h.Runs, err = cell.runs()
 	return h, err
 }
@@ -171,6 +174,11 @@ func report(c *config, cell *cell, h *history.History) error {
 	fmt.Printf("operations: %d; answers: %s\n", len(h.Ops), counts(answers))
 	fmt.Printf("records: %d, chunks: %d, messages: %d, dead letters: %d, runs: %d\n",
 		len(h.Records), len(h.Chunks), len(h.Messages), len(h.Dead), len(h.Runs))
+	received, restarts := 0, 0
+	for _, f := range h.Feeds {
+		received, restarts = received+len(f.Seqs), restarts+f.Restarts
+	}
+	fmt.Printf("followers of EVT and MSG: %d; received: %d, started again after an error: %d\n", len(h.Feeds), received, restarts)
 	fmt.Printf("faults: %s\n", counts(cell.faultCounts()))
 	waits := h.QueueWaits()
 	fmt.Printf("queued commands: %d; wait for their acceptance: median %s, p99 %s, longest %s\n",

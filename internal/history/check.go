@@ -29,6 +29,9 @@ const (
 	WrongOutput   Kind = "wrong output"     // stored or delivered output that the command did not print
 	Duplicate     Kind = "duplicate output" // output that is stored twice
 	LateOutput    Kind = "late output"      // output that is stored after the end
+	FeedHole      Kind = "feed hole"        // a follower of EVT or MSG did not receive a message
+	FeedDisorder  Kind = "feed disorder"    // a follower of EVT or MSG received a message twice, or after a later one
+	DoubleEvent   Kind = "double event"     // an event that is stored twice
 	Disorder      Kind = "disorder"         // queued commands of a thread accepted in another order
 	LostMessage   Kind = "lost message"     // a message that the history of the conversation misses
 	Eviction      Kind = "eviction"         // EVT dropped records within their age
@@ -42,7 +45,7 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		DoubleRun, DoubleAccept, DoubleEnd, BrokenChain, LostCommand, RejectedRun, PhantomRun, ReusedKey, WrongAnswer, StaleEpoch, Hole,
-		WrongOutput, Duplicate, LateOutput, Disorder, LostMessage, Eviction, NeedlessLoss, Unfinished, StuckCommand, MissingAnswer,
+		WrongOutput, Duplicate, LateOutput, FeedHole, FeedDisorder, DoubleEvent, Disorder, LostMessage, Eviction, NeedlessLoss, Unfinished, StuckCommand, MissingAnswer,
 	}
 }
 
@@ -87,6 +90,8 @@ func Check(h *History) []Violation {
 	}
 	c.checkOrder(all)
 	c.checkOwners()
+	c.checkFeeds()
+	c.checkEvents()
 	if c.evicted() {
 		c.add(Eviction, &process{}, "the first sequence in EVT is %d", h.FirstEvent)
 	}

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -52,7 +53,16 @@ func newPlanted() *planted {
 	h.exit(m)
 	h.Finished[m.Process] = true
 	for _, role := range schemas.Roles() {
-		h.Messages = append(h.Messages, &schemas.Message{Thread: "t", Process: m.Process, Role: role})
+		h.seq++
+		h.Messages = append(h.Messages, &schemas.Message{Thread: "t", Process: m.Process, Role: role, Seq: h.seq})
+	}
+	for i := range h.Records {
+		ev := &h.Records[i].Event
+		h.Events = append(h.Events, Stored{ev.Seq, fmt.Sprint("e", ev.Seq), "t"})
+	}
+	h.Feeds = []Feed{{Name: "events"}, {Name: "events of t", Thread: "t"}, {Name: "events of other", Thread: "other"}, {Name: "messages", Messages: true, Thread: "t"}}
+	for i := range h.Feeds {
+		h.Feeds[i].Seqs = h.stored(&h.Feeds[i])
 	}
 	return h
 }
@@ -251,6 +261,13 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 		"a follower with a repetition": {func(h *planted) {
 			h.op("first").Followed = []byte("outout of first")
 		}, []Kind{WrongOutput}},
+		"a follower without an event":         {func(h *planted) { h.Feeds[0].Seqs = slices.Delete(h.Feeds[0].Seqs, 3, 4) }, []Kind{FeedHole}},
+		"a follower without the last message": {func(h *planted) { h.Feeds[3].Seqs = h.Feeds[3].Seqs[:1] }, []Kind{FeedHole}},
+		"an event delivered twice": {func(h *planted) {
+			h.Feeds[1].Seqs = append(h.Feeds[1].Seqs, h.Feeds[1].Seqs[len(h.Feeds[1].Seqs)-1])
+		}, []Kind{FeedDisorder}},
+		"an event delivered late":  {func(h *planted) { s := h.Feeds[1].Seqs; s[0], s[1] = s[1], s[0] }, []Kind{FeedDisorder}},
+		"an event stored twice":    {func(h *planted) { h.Events[1].ID = h.Events[0].ID }, []Kind{DoubleEvent}},
 		"the wrong order":          {func(h *planted) { h.op("first").Queued = 3 }, []Kind{Disorder}},
 		"a prompt too few":         {func(h *planted) { h.Messages = h.Messages[1:] }, []Kind{LostMessage}},
 		"an answer in MSG too few": {func(h *planted) { h.Messages = h.Messages[:1] }, []Kind{LostMessage}},

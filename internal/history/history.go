@@ -14,6 +14,10 @@ type History struct {
 	// Records are the process records of EVT, by sequence. Chunks are the messages of LOG, by sequence.
 	Records []Record
 	Chunks  []schemas.Chunk
+	// Events are all events of EVT, process records too, by sequence.
+	Events []Stored
+	// Feeds are what followers of EVT and MSG received.
+	Feeds []Feed
 	// Gaps are the log.gap events by process.
 	Gaps map[string][]schemas.LogGap
 	// Finished are the processes with an event stream.finished that names no failed hook.
@@ -30,6 +34,26 @@ type History struct {
 	LeaseTTL time.Duration
 	// FirstEvent and FirstChunk are the first sequences that EVT and LOG still have: above 1, the stream has dropped messages.
 	FirstEvent, FirstChunk uint64
+}
+
+// Stored is an event of EVT.
+type Stored struct {
+	Seq        uint64
+	ID, Thread string
+}
+
+// Feed is what one follower of EVT or MSG received from the beginning until all was quiet.
+type Feed struct {
+	// Name says whose it is.
+	Name string
+	// Messages says that it followed MSG, else it followed EVT.
+	Messages bool
+	// Thread is the thread that it followed; empty for all.
+	Thread string
+	// Seqs are the sequences in the order of their delivery. Restarts is how often the follower ended by an error, and went on after the
+	// last of them.
+	Seqs     []uint64
+	Restarts int
 }
 
 // Op is one sending of a command.

@@ -120,6 +120,7 @@ func (h *History) takeEvent(m *jetstream.RawStreamMsg, _ []string) error {
 		return err
 	}
 	ev.Seq, ev.Stored = m.Sequence, m.Time
+	h.Events = append(h.Events, Stored{ev.Seq, ev.ID, ev.Thread})
 	switch {
 	case ev.Type.OfProcess():
 		r := Record{Event: *ev}

@@ -24,8 +24,8 @@ func label(template string) string {
 
 // metrics are a worker's metrics. docs/templates.md lists them.
 type metrics struct {
-	sessions, sandboxes, commands, violations, validation, limits, tokens, syncs, syncBytes *prometheus.CounterVec
-	lifetime, duration, starts, hooks                                                       *prometheus.HistogramVec
+	sessions, sandboxes, commands, violations, validation, limits, tokens, syncs, syncBytes, dropped *prometheus.CounterVec
+	lifetime, duration, starts, hooks                                                                *prometheus.HistogramVec
 }
 
 func newMetrics() *metrics {
@@ -46,6 +46,7 @@ func newMetrics() *metrics {
 		tokens:     counter("tokens_total", "Tokens that agents reported.", "template", "direction"),
 		syncs:      counter("syncs_total", "Workspace syncs by outcome: pulled, pushed, conflict.", "template", "outcome"),
 		syncBytes:  counter("sync_bytes_total", "Bytes transferred by syncs.", "template", "outcome"),
+		dropped:    counter("events_dropped_total", "Events that were not stored, by type.", "type"),
 		lifetime:   histogram("session_lifetime_seconds", "Lifetime of sessions.", 1, "template"),
 		duration:   histogram("command_duration_seconds", "Duration of commands.", 0.001, "template", "outcome"),
 		starts:     histogram("cold_start_seconds", "Duration of cold starts by part: sandbox, hooks.", 0.001, "template", "part"),
@@ -55,7 +56,8 @@ func newMetrics() *metrics {
 
 func (m *metrics) register(registry prometheus.Registerer) error {
 	for _, c := range []prometheus.Collector{
-		m.sessions, m.sandboxes, m.commands, m.violations, m.validation, m.limits, m.tokens, m.syncs, m.syncBytes, m.lifetime, m.duration, m.starts, m.hooks,
+		m.sessions, m.sandboxes, m.commands, m.violations, m.validation, m.limits, m.tokens, m.syncs, m.syncBytes, m.dropped,
+		m.lifetime, m.duration, m.starts, m.hooks,
 	} {
 		if err := registry.Register(c); err != nil {
 			return err

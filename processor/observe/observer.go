@@ -110,6 +110,11 @@ func (o *Observer) Event(ev *schemas.Event) {
 	}
 }
 
+// Dropped counts an event that was not stored.
+func (o *Observer) Dropped(ev *schemas.Event) {
+	o.metrics.dropped.WithLabelValues(string(ev.Type)).Inc()
+}
+
 func (o *Observer) session(ev *schemas.Event) {
 	var s schemas.Session
 	if ev.Decode(&s) != nil {

@@ -3,7 +3,10 @@ package node
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/sluice-dev/sluice/cmd/internal/workspace"
 	"github.com/sluice-dev/sluice/events"
@@ -12,10 +15,16 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
+// maxDropLines is the most log lines a minute about events that are dropped: an outage may drop many.
+const maxDropLines = 10
+
 // makeHooks wires the hooks of this worker's templates, and returns the buffer of their events.
 func (n *Node) makeHooks() (*events.EventBuffer, error) {
+	drops := n.cfg.Log.Sample(&zerolog.BurstSampler{Burst: maxDropLines, Period: time.Minute})
+	var dropped atomic.Uint64
 	buffer := n.conn.Worker().NewEventBuffer(func(ev *schemas.Event, err error) {
-		n.cfg.Log.Warn().Err(err).Str("type", string(ev.Type)).Str("thread", ev.Thread).Msg("event not stored")
+		n.observer.Dropped(ev)
+		drops.Warn().Err(err).Str("type", string(ev.Type)).Str("thread", ev.Thread).Uint64("total", dropped.Add(1)).Msg("event dropped")
 	})
 	record := func(ctx context.Context, ev *schemas.Event) {
 		n.observer.Event(ev)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"github.com/sluice-dev/sluice/client"
@@ -20,6 +21,7 @@ import (
 	"github.com/sluice-dev/sluice/hooks"
 	"github.com/sluice-dev/sluice/internal/membership"
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/processor/observe"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -202,4 +204,32 @@ func TestRequestHookAsksOverNATS(t *testing.T) {
 	err := ask("mine.nobody", 0)
 	testkit.WantCode(t, err, schemas.CodeUnavailable)
 	testkit.Contains(t, "error", err.Error(), "no responder on mine.nobody")
+}
+
+// Promises 17: an event that cannot be stored is logged and counted.
+func TestDroppedEventIsLoggedAndCounted(t *testing.T) {
+	c := newCell(t)
+	log, registry := newLineWaiter(), prometheus.NewRegistry()
+	n := New(Config{Worker: "w1", Metrics: registry, Log: zerolog.New(log)}, c.conn)
+	var err error
+	n.observer, err = observe.New(n.cfg.Log, registry)
+	testkit.Must(t, err)
+	buffer, err := n.makeHooks()
+	testkit.Must(t, err)
+	wait := n.runHooks(c.ctx, buffer)
+	ev := &schemas.Event{SpecVersion: schemas.EventSpecVersion, ID: "large", Type: schemas.TypeHookFinished, Tenant: schemas.DefaultTenant, Thread: "t"}
+	testkit.Must(t, ev.SetData(strings.Repeat("x", int(c.conn.MaxPayload()))))
+	buffer.Record(c.ctx, ev)
+	wait()
+	text, _ := log.state()
+	testkit.Contains(t, "log", text, `"total":1,"message":"event dropped"`)
+	families, err := registry.Gather()
+	testkit.Must(t, err)
+	for _, f := range families {
+		if f.GetName() == "sluice_events_dropped_total" {
+			testkit.Equal(t, "dropped", f.GetMetric()[0].GetCounter().GetValue(), 1.0)
+			return
+		}
+	}
+	t.Error("no metric of dropped events")
 }

@@ -17,7 +17,9 @@ import (
 type Roster interface {
 	// LeaseAlive reports whether a worker's lease has not lapsed.
 	LeaseAlive(ctx context.Context, worker string) (bool, error)
-	// Workers lists all registered workers, dead ones too.
+	// Worker reads the entry of a worker. Errors: not_found.
+	Worker(ctx context.Context, id string) (schemas.WorkerInfo, error)
+	// Workers lists the registered workers, dead ones too. The list may be behind.
 	Workers(ctx context.Context) ([]schemas.WorkerInfo, error)
 	// Unregister removes a worker from the list, unless a later incarnation has replaced its entry.
 	Unregister(ctx context.Context, w schemas.WorkerInfo) error
@@ -114,18 +116,14 @@ func (rc *Recovery) Detach() {
 
 // Recover reports as lost what this worker's earlier incarnations left unfinished and Reattach did not find. Errors: unavailable.
 func (rc *Recovery) Recover(ctx context.Context) error {
-	workers, err := rc.Roster.Workers(ctx)
+	info, err := rc.Roster.Worker(ctx, rc.Publisher.Worker)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return nil // it is its first
+	}
 	if err != nil {
 		return err
 	}
-	for _, info := range workers {
-		if info.ID == rc.Publisher.Worker {
-			if err := rc.reportLost(ctx, info); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return rc.reportLost(ctx, info)
 }
 
 // Reap recovers workers whose lease has lapsed. Several workers may reap the same one: the records decide which was first.

@@ -1,0 +1,86 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// followBuffer is how much live output waits in memory for a slow reader, in bytes. The subscription drops what exceeds it, and the
+// reader reads it from the stream later.
+const followBuffer = 32 << 20
+
+// reconnectCheck is how often a follower without live copies checks whether its connection was down.
+const reconnectCheck = time.Second
+
+// idleChecks is how often at least an idle follower asks the stream's leader, in reconnectChecks.
+const idleChecks = 32
+
+// copies are the live copies of what a stream stores on a subject. Some are missing or come late: a slow reader, a broken connection
+// and a change of the stream's leader drop them. They are for one goroutine.
+type copies struct {
+	reader          *streamReader
+	nc              *nats.Conn
+	stream, subject string
+	operation       string // for errors
+	sub             *nats.Subscription
+
+	behind     bool   // the stream may have messages of which no copy came
+	reconnects uint64 // the connection's reconnects when the stream last had nothing unread
+	idle       int    // reconnectChecks since the last copy
+}
+
+// open subscribes to the copies, which arrive on live. Errors: unavailable.
+func (c *copies) open(live string) (err error) {
+	if c.sub, err = c.nc.SubscribeSync(live); err == nil {
+		err = c.sub.SetPendingLimits(-1, followBuffer)
+	}
+	c.reconnects = c.nc.Stats().Reconnects
+	return wrap(err, c.operation)
+}
+
+// Close ends the subscription.
+func (c *copies) Close() { _ = c.sub.Unsubscribe() } // on failure it ends with the connection
+
+// wait waits for a copy for at most a reconnectCheck, and returns nil when none came. from is the next sequence of the stream to
+// deliver, 0 when it is not known. Errors: ctx's, unavailable once the connection is closed.
+func (c *copies) wait(ctx context.Context, from uint64) (*nats.Msg, error) {
+	m, err := nextWithin(ctx, c.sub, reconnectCheck)
+	switch {
+	case err == nil:
+		c.idle = 0
+		return m, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, nats.ErrSlowConsumer):
+		c.behind = true
+	case errors.Is(err, nats.ErrTimeout):
+		// What was stored while the connection was down was not delivered.
+		c.behind = c.nc.Stats().Reconnects != c.reconnects || c.missed(ctx, from)
+	default:
+		return nil, wrap(err, c.operation)
+	}
+	return nil, nil
+}
+
+// missed reports whether the stream has messages of which no copy came. It asks after 1, 2, 4, … idle checks.
+func (c *copies) missed(ctx context.Context, from uint64) bool {
+	if c.idle++; from == 0 || c.idle&(c.idle-1) != 0 && c.idle%idleChecks != 0 {
+		return false
+	}
+	stored, err := c.reader.leaderSeq(ctx, c.stream, directRequest{Seq: from, NextBy: c.subject})
+	return err != nil || stored != 0
+}
+
+// catchUp calls read, which reads what the stream has. Until it succeeds, the stream may have messages that no copy points to.
+func (c *copies) catchUp(read func() error) error {
+	c.behind = true
+	reconnects := c.nc.Stats().Reconnects
+	err := read()
+	if err == nil {
+		c.behind, c.reconnects = false, reconnects
+	}
+	return err
+}
