@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -80,16 +81,18 @@ func ceilMillis(d time.Duration) int64 {
 	return (d + time.Millisecond - 1).Milliseconds()
 }
 
-// abandonTimeout bounds the kill of a process whose caller has canceled.
+// abandonTimeout bounds the cancel of a command whose caller has canceled, and the kill of a process that lacks its input.
 const abandonTimeout = 5 * time.Second
 
-// Exec runs a command and returns its result. When ctx ends first, Exec kills the process and returns ctx's error. Errors:
-// invalid_argument, conflict (the key belongs to another command), too_large, pool_exhausted, unavailable, permission_denied, lost.
+// Exec runs a command and returns its result. When ctx ends first, Exec cancels the command: it does not run if it is still queued, else
+// its process is killed. The error is canceled then, also one of ctx's; any other code says that the command may still run. Errors:
+// invalid_argument, conflict (the key belongs to another command), too_large, pool_exhausted, unavailable, permission_denied, lost,
+// canceled.
 func (c *Client) Exec(ctx context.Context, req Request) (*schemas.Result, error) {
 	return c.exec(ctx, req.command(), req.Stdin)
 }
 
-// exec sends a command, waits for its end, and kills its process when ctx ends first.
+// exec sends a command, waits for its end, and cancels it when ctx ends first.
 func (c *Client) exec(ctx context.Context, cmd *schemas.Command, stdin io.Reader) (*schemas.Result, error) {
 	x, err := c.newExecution(cmd)
 	if err != nil {
@@ -101,10 +104,8 @@ func (c *Client) exec(ctx context.Context, cmd *schemas.Command, stdin io.Reader
 	}
 	x.Close()
 	if err != nil {
-		if ctx.Err() != nil { // also without an answer: the command may run later
-			kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
-			defer cancel()
-			_ = x.Kill(kill, 0) // it may have ended, or never have started
+		if ctx.Err() != nil { // also without an answer: the command may be queued
+			return nil, x.abandon(ctx)
 		}
 		return nil, err
 	}
@@ -112,6 +113,20 @@ func (c *Client) exec(ctx context.Context, cmd *schemas.Command, stdin io.Reader
 		return nil, err
 	}
 	return result, x.resultError(result)
+}
+
+// abandon cancels the command of a caller whose context has ended, and returns the error for the caller.
+func (x *Execution) abandon(ctx context.Context) error {
+	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
+	defer cancel()
+	switch err := x.Cancel(try); {
+	case err == nil:
+		return schemas.Errorf(schemas.CodeCanceled, "process %s was canceled: %w", x.Process(), ctx.Err())
+	case errors.Is(err, schemas.ErrConflict):
+		return err
+	default:
+		return schemas.Errorf(schemas.CodeOf(err), "process %s may still run, for its cancel may not be stored (%s): %w", x.Process(), err.Error(), ctx.Err())
+	}
 }
 
 // resultOf decodes the result in the last event of a process.

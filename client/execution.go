@@ -104,6 +104,11 @@ func (x *Execution) Kill(ctx context.Context, grace time.Duration) error {
 	return x.client.caller.Kill(ctx, x.call.Ref(), schemas.KillRequest{GraceMS: ceilMillis(grace)})
 }
 
+// Cancel ends the command wherever it is. When it returns nil, a command that waits in the queue does not run, also when no worker lives
+// now; its result is the error canceled. A process that runs is killed at once. Errors: conflict when the key belongs to another
+// command; unavailable, deadline_exceeded and limit_exceeded when the outcome is unknown: the command may still run.
+func (x *Execution) Cancel(ctx context.Context) error { return x.call.Cancel(ctx) }
+
 // Close stops receiving events and copying standard input. The process continues.
 func (x *Execution) Close() {
 	x.stop()

@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -110,6 +111,20 @@ func (c *Client) Kill(ctx context.Context, thread, process string, grace time.Du
 		return err
 	}
 	return c.caller.Kill(ctx, ref, schemas.KillRequest{GraceMS: ceilMillis(grace)})
+}
+
+// Cancel keeps a command that is queued from running, also when no worker lives now, and kills its process if it runs. thread may be
+// empty for a process that has a record. When it returns nil, the cancel is stored. Errors: not_found when there is no record and no
+// thread; unavailable, deadline_exceeded and limit_exceeded when the outcome is unknown.
+func (c *Client) Cancel(ctx context.Context, thread, process string) error {
+	ref, _, err := c.locate(ctx, thread, process)
+	if errors.Is(err, schemas.ErrNotFound) && thread != "" {
+		ref, err = schemas.ProcessRef{Tenant: c.tenant, Thread: thread, Process: process}, nil
+	}
+	if err != nil {
+		return err
+	}
+	return c.caller.Cancel(ctx, ref, "")
 }
 
 // Signal sends a signal, such as "SIGINT", to the group of a process. thread may be empty. Errors: those of Kill, invalid_argument

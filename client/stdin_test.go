@@ -53,6 +53,8 @@ func (w *deaf) HandleControl(_ context.Context, ctl schemas.Control, done func(e
 	done(nil)
 }
 
+func (w *deaf) HandleCancel(context.Context, schemas.Cancel) (bool, error) { return true, nil }
+
 func (w *deaf) HandleSession(context.Context, schemas.SessionControl, func(schemas.SessionReply)) {}
 
 func (w *deaf) Room() int { return 1 }

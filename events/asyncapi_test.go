@@ -51,6 +51,7 @@ func TestAsyncAPIHasTheAddresses(t *testing.T) {
 	const tenant, thread, process = "{tenant}", "{thread}", "{process}"
 	want := map[string]string{
 		"cmd":    s.Command(tenant, thread, "{op}"),
+		"cancel": s.Command(tenant, thread, schemas.OpCancel),
 		"rpc":    s.RPC(tenant, thread, "{op}"),
 		"signal": s.Control(tenant, thread, process, VerbSignal),
 		"kill":   s.Control(tenant, thread, process, VerbKill),
@@ -108,7 +109,7 @@ func TestAsyncAPIHasEveryPlane(t *testing.T) {
 	}
 	v := reflect.ValueOf(NewSubjects("c"))
 	for m := range v.Type().Methods() {
-		if m.Type.NumOut() != 1 || m.Type.Out(0).Kind() != reflect.String || m.Name == "PartitionCommands" {
+		if m.Type.NumOut() != 1 || m.Type.Out(0).Kind() != reflect.String || m.Name == "PartitionCommands" || m.Name == "PartitionCancels" {
 			continue // parsers, and the partitions inside CMD, which no client uses
 		}
 		args := []reflect.Value{v}
@@ -189,7 +190,7 @@ func TestAsyncAPIReferencesExist(t *testing.T) {
 			t.Errorf("reference %s does not exist", ref)
 		}
 	}
-	for _, name := range []string{"command", "event", "error", "signal", "kill", "stop", "start", "renew", "session-reply", "place-request", "place-reply", "message", "template"} {
+	for _, name := range []string{"command", "event", "error", "signal", "kill", "cancel", "stop", "start", "renew", "session-reply", "place-request", "place-reply", "message", "template"} {
 		if !refs["./json/"+name+".json"] {
 			t.Errorf("json/%s.json is not referenced", name)
 		}

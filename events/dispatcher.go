@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -63,8 +64,11 @@ func newDispatcher(ctx context.Context, l *Listener) *dispatcher {
 
 // add takes a command that CMD has delivered.
 func (d *dispatcher) add(p *partition, m jetstream.Msg, meta *jetstream.MsgMetadata) {
-	tenant, thread, _, _ := d.listener.conn.subjects.ParseCommand(m.Subject())
+	tenant, thread, op, _ := d.listener.conn.subjects.ParseCommand(m.Subject())
 	name := threadName{tenant, thread}
+	if op == schemas.OpCancel { // it waits for no command of its thread, and for no other cancel
+		name.thread += "." + strconv.FormatUint(meta.Sequence.Stream, 10)
+	}
 	h := &unacked{seq: meta.Sequence.Stream, ack: m.Reply(), at: p, sent: meta.Timestamp}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -149,7 +153,7 @@ const (
 
 // dispatch has this worker decide on a command, and passes it on to other workers if need be.
 func (d *dispatcher) dispatch(h *unacked) outcome {
-	handler, ctx := d.listener.target()
+	_, ctx := d.listener.target()
 	m, err := d.load(ctx, h)
 	var delivery schemas.Delivery
 	out := outcome{Verdict: schemas.Verdict{Action: schemas.ActionRetry}}
@@ -159,7 +163,7 @@ func (d *dispatcher) dispatch(h *unacked) outcome {
 	case err == nil:
 		delivery = d.listener.decode(m.subject, m.body, m.header)
 		delivery.Durable, delivery.Attempt, delivery.Sent = true, h.failures+1, h.sent
-		out.Verdict = handler.HandleCommand(ctx, delivery)
+		out.Verdict = d.decide(ctx, h, delivery, m)
 	}
 	d.mu.Lock()
 	d.local--

@@ -18,6 +18,9 @@ import (
 type Handler interface {
 	// HandleCommand accepts, answers or rejects a command. The commands of one thread arrive one at a time, in order.
 	HandleCommand(ctx context.Context, d schemas.Delivery) schemas.Verdict
+	// HandleCancel keeps a command from being accepted. runs says that it was accepted before, and its process has not ended. With an
+	// error, the command may still be accepted.
+	HandleCancel(ctx context.Context, c schemas.Cancel) (runs bool, err error)
 	// HandleControl handles a control message and calls done at most once with the outcome, now or later.
 	HandleControl(ctx context.Context, ctl schemas.Control, done func(error))
 	// HandleSession handles a request about a session and calls done at most once, now or later.

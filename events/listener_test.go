@@ -27,6 +27,8 @@ type fakeWorker struct {
 	onPlace func(*fakeWorker, string) schemas.PlaceReply
 	// onCommand returns the verdict on a command; nil accepts it.
 	onCommand func(*fakeWorker, schemas.Delivery) schemas.Verdict
+	// onCancel is HandleCancel; nil has nothing to cancel.
+	onCancel func(schemas.Cancel) (bool, error)
 	// onControl returns the outcome of a control message; nil returns success.
 	onControl func(schemas.Control) error
 	// room is what Room returns; nil for 1.
@@ -51,6 +53,13 @@ func (w *fakeWorker) HandleCommand(_ context.Context, d schemas.Delivery) schema
 	}
 	w.received <- d
 	return v
+}
+
+func (w *fakeWorker) HandleCancel(_ context.Context, c schemas.Cancel) (bool, error) {
+	if w.onCancel == nil {
+		return false, nil
+	}
+	return w.onCancel(c)
 }
 
 func (w *fakeWorker) HandleControl(_ context.Context, ctl schemas.Control, done func(error)) {

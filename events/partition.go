@@ -37,6 +37,8 @@ type partition struct {
 	next  uint64
 	reset time.Time // the last one
 
+	cancels cancels
+
 	holds // guarded by the dispatcher's lock
 }
 
@@ -47,6 +49,7 @@ func (p *partition) consume(ctx context.Context) (jetstream.ConsumeContext, erro
 	if err != nil {
 		return nil, wrap(err, operation)
 	}
+	p.cancels.forget() // the stream may be a new one
 	cc, err := cons.Consume(func(m jetstream.Msg) { p.receive(ctx, m) },
 		jetstream.PullPriorityGroup(pinGroup), jetstream.PullExpiry(pullExpiry), jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes),
 		// The library retries after a missed heartbeat or a change of the leader.

@@ -59,6 +59,11 @@ func (s Subjects) PartitionCommands(partition int) string {
 	return s.root + ".cmdp." + strconv.Itoa(partition) + ".>"
 }
 
+// PartitionCancels selects the cancels in one partition of CMD.
+func (s Subjects) PartitionCancels(partition int) string {
+	return s.root + ".cmdp." + strconv.Itoa(partition) + ".*.*." + string(schemas.OpCancel)
+}
+
 // ParseCommand reads tenant, thread and operation from the subject of a stored command, a forwarded one or an rpc subject.
 func (s Subjects) ParseCommand(subject string) (tenant, thread string, op schemas.Op, ok bool) {
 	rest, ok := strings.CutPrefix(subject, s.root+".")

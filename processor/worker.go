@@ -21,6 +21,7 @@ type Worker struct {
 	background *work.Background
 	sessions   *session.Sessions
 	runs       *run.Runs
+	canceler   *run.Canceler
 	recovery   *recovery.Recovery
 	stopping   atomic.Bool // the shutdown has begun
 }
@@ -41,12 +42,13 @@ func New(cfg Config) (*Worker, error) {
 		Limits: cfg.Limits, Workspaces: cfg.Workspaces, IdleTimeout: cfg.IdleTimeout, StopGrace: cfg.StopGrace,
 	})
 	conversations := conversation.New(w.sessions, w.publisher, w.background)
-	w.runs = run.New(run.Config{
+	runs := run.Config{
 		Publisher: w.publisher, Background: w.background, Timeouts: cfg.timeouts, Sessions: w.sessions,
 		NewTurn: conversations.NewMessage,
 		Records: cfg.Records, History: cfg.History, OpenOutput: cfg.OpenOutput, Replay: cfg.Replay, Policy: cfg.Policy,
 		MaxProcesses: cfg.MaxProcesses, MaxAttempts: cfg.MaxAttempts, Freed: cfg.Freed,
-	})
+	}
+	w.runs, w.canceler = run.New(runs), run.NewCanceler(runs)
 	w.recovery = &recovery.Recovery{
 		Publisher: w.publisher, Background: w.background, Sessions: w.sessions, Runs: w.runs,
 		Roster: cfg.Roster, History: cfg.History, Providers: cfg.Providers,
@@ -174,6 +176,12 @@ func (w *Worker) shutdown() {
 // HandleCommand accepts a command and lets it run, or answers why not. It returns once the command is on record.
 func (w *Worker) HandleCommand(ctx context.Context, d schemas.Delivery) schemas.Verdict {
 	return w.runs.HandleCommand(ctx, &d)
+}
+
+// HandleCancel keeps a command from being accepted. runs says that it was accepted before, and its process has not ended. With an error,
+// the command may still be accepted.
+func (w *Worker) HandleCancel(ctx context.Context, c schemas.Cancel) (runs bool, err error) {
+	return w.canceler.Cancel(ctx, c)
 }
 
 // Room returns how many more commands the worker has room for now.

@@ -19,6 +19,25 @@ type KillRequest struct {
 	GraceMS int64 `json:"grace_ms,omitempty"`
 }
 
+// OpCancel is the last token of the subject of a cancel, cmd.<thread>.cancel. It is the operation of no command.
+const OpCancel Op = "cancel"
+
+// CancelRequest keeps a command from running, wherever it waits, and kills its process if it runs. It is sent on
+// cmd.<thread>.cancel, and stored in CMD like a command.
+type CancelRequest struct {
+	// Process is the command's process id; see [ProcessID]. Required.
+	Process string `json:"process"`
+	// Fingerprint is the command's fingerprint. With it, the command is canceled also before CMD has it. Default: that of the command
+	// in CMD.
+	Fingerprint string `json:"fingerprint,omitempty"`
+}
+
+// Cancel is a cancel as a worker receives it. Tenant and Thread are those of the subject.
+type Cancel struct {
+	Tenant, Thread string
+	CancelRequest
+}
+
 // StdinPiece is input for a running process. It is sent on ctl.<thread>.<process>.stdin, as raw bytes and headers.
 type StdinPiece struct {
 	// Offset is the number of bytes of input before this piece.
@@ -133,6 +152,23 @@ func (r *SignalRequest) validate() error {
 // DecodeKillRequest decodes and validates a kill request, as strictly as [DecodeCommand] and with the same errors.
 func DecodeKillRequest(body []byte) (*KillRequest, error) {
 	return decodeRequest("kill request", body, func(r *KillRequest) error { return checkMillis("grace_ms", r.GraceMS) })
+}
+
+// FingerprintPattern is the form of a fingerprint.
+const FingerprintPattern = `^[0-9a-f]{64}$`
+
+var fingerprint = regexp.MustCompile(FingerprintPattern)
+
+// DecodeCancelRequest decodes and validates a cancel request, as strictly as [DecodeCommand] and with the same errors.
+func DecodeCancelRequest(body []byte) (*CancelRequest, error) {
+	return decodeRequest("cancel request", body, (*CancelRequest).validate)
+}
+
+func (r *CancelRequest) validate() error {
+	if r.Fingerprint != "" && !fingerprint.MatchString(r.Fingerprint) {
+		return invalid("fingerprint", "%.40q is not a fingerprint: use that of a record", r.Fingerprint)
+	}
+	return CheckID("process", r.Process)
 }
 
 // DecodeStopRequest decodes and validates a stop request, as strictly as [DecodeCommand] and with the same errors.

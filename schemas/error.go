@@ -24,6 +24,7 @@ const (
 	CodePoolExhausted    Code = "pool_exhausted"    // 503: no slot or sandbox is free now
 	CodeUnavailable      Code = "unavailable"       // 503: a part of the system cannot be reached
 	CodeDeadlineExceeded Code = "deadline_exceeded" // 504: the time limit was reached
+	CodeCanceled         Code = "canceled"          // 499: a caller canceled the command
 	CodeLost             Code = "lost"              // 502: the worker died during the run; the process's end is unknown
 	CodeInternal         Code = "internal"          // 500: a fault in Sluice
 )
@@ -42,6 +43,7 @@ var (
 	ErrPoolExhausted    = &Error{Code: CodePoolExhausted}
 	ErrUnavailable      = &Error{Code: CodeUnavailable}
 	ErrDeadlineExceeded = &Error{Code: CodeDeadlineExceeded}
+	ErrCanceled         = &Error{Code: CodeCanceled}
 	ErrLost             = &Error{Code: CodeLost}
 	ErrInternal         = &Error{Code: CodeInternal}
 )
@@ -50,7 +52,7 @@ var (
 // with another code.
 func (c Code) Final() bool {
 	switch c {
-	case CodeInvalidArgument, CodePermissionDenied, CodeNotFound, CodeSessionExpired, CodeConflict:
+	case CodeInvalidArgument, CodePermissionDenied, CodeNotFound, CodeSessionExpired, CodeConflict, CodeCanceled:
 		return true
 	default:
 		return false
@@ -86,7 +88,7 @@ func Codes() []Code {
 	return []Code{
 		CodeInvalidArgument, CodePolicyDenied, CodeUnauthenticated, CodePermissionDenied, CodeNotFound,
 		CodeSessionExpired, CodeConflict, CodeTooLarge, CodeLimitExceeded, CodePoolExhausted,
-		CodeUnavailable, CodeDeadlineExceeded, CodeLost, CodeInternal,
+		CodeUnavailable, CodeDeadlineExceeded, CodeCanceled, CodeLost, CodeInternal,
 	}
 }
 

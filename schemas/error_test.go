@@ -35,6 +35,7 @@ func TestCodes(t *testing.T) {
 		{"pool_exhausted", schemas.ErrPoolExhausted, false, true},
 		{"unavailable", schemas.ErrUnavailable, false, true},
 		{"deadline_exceeded", schemas.ErrDeadlineExceeded, false, true},
+		{"canceled", schemas.ErrCanceled, true, false},
 		{"lost", schemas.ErrLost, false, false},
 		{"internal", schemas.ErrInternal, false, true},
 	}

@@ -40,6 +40,7 @@ func decodeExample(schema string, body []byte) (any, error) {
 		"event":         decoder(schemas.DecodeEvent),
 		"signal":        decoder(schemas.DecodeSignalRequest),
 		"kill":          decoder(schemas.DecodeKillRequest),
+		"cancel":        decoder(schemas.DecodeCancelRequest),
 		"stop":          decoder(schemas.DecodeStopRequest),
 		"start":         decoder(schemas.DecodeStartRequest),
 		"renew":         decoder(schemas.DecodeRenewRequest),
@@ -170,7 +171,7 @@ func TestEventExamples(t *testing.T) {
 func TestUnknownFieldsFromWorkersAreAccepted(t *testing.T) {
 	for name, body := range examples(t) {
 		switch schemaOf(name) {
-		case "command", "signal", "kill", "stop", "start", "renew", "place-request":
+		case "command", "signal", "kill", "cancel", "stop", "start", "renew", "place-request":
 			continue
 		}
 		v, ok := anyOf(t, body).(map[string]any)

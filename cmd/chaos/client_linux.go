@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -91,7 +92,7 @@ func (k *caller) turn() {
 		weight int
 		do     func()
 	}{
-		{30, k.direct}, {12, k.follow}, {12, k.queue}, {8, k.repeat}, {4, k.reuse}, {6, k.cancel}, {4, k.input}, {6, k.message}, {6, k.safe},
+		{30, k.direct}, {12, k.follow}, {12, k.queue}, {8, k.repeat}, {4, k.reuse}, {6, k.cancel}, {6, k.cancelQueued}, {4, k.input}, {6, k.message}, {6, k.safe},
 	}
 	sum := 0
 	for _, a := range acts {
@@ -228,6 +229,9 @@ func (k *caller) cancel() {
 	ctx, stop := context.WithTimeout(k.waiting, time.Duration(k.rng.IntN(1500))*time.Millisecond)
 	defer stop()
 	r, err := k.sdk.Exec(ctx, request(o.Command))
+	if errors.Is(err, schemas.ErrCanceled) {
+		k.journal.change(func() { sent.Canceled = time.Now() })
+	}
 	if k.waiting.Err() == nil || r != nil {
 		k.journal.answer(sent, r, err)
 	}

@@ -28,6 +28,39 @@ func (k *caller) queue() {
 	group.Wait()
 }
 
+// cancelQueued publishes a command on cmd and cancels it there, in one of three cases before CMD has it.
+func (k *caller) cancelQueued() {
+	s := &script{body: "echo begun; sleep 4; echo ended", stdout: []byte("begun\nended\n")}
+	op := s.op(s.exec(k.thread(), k.key(), false, false))
+	op.Stopped = true
+	early := k.rng.IntN(3) == 0
+	var acked time.Time
+	if early {
+		acked = k.publishCancel(op.Command)
+	}
+	o, ok := k.publish(k.sending, op)
+	if !ok {
+		return
+	}
+	if !early && pause(k.sending, time.Duration(k.rng.IntN(200))*time.Millisecond) {
+		acked = k.publishCancel(op.Command)
+	}
+	k.journal.change(func() { o.Canceled = acked })
+	k.await(o)
+}
+
+// publishCancel cancels a command until the cancel is acked, and returns when that was.
+func (c *clients) publishCancel(cmd *schemas.Command) time.Time {
+	ref := schemas.ProcessRef{Tenant: schemas.DefaultTenant, Thread: cmd.Thread, Process: schemas.ProcessID(schemas.DefaultTenant, cmd.Thread, cmd.Key)}
+	for c.waiting.Err() == nil {
+		if c.conns[0].Caller().Cancel(c.waiting, ref, cmd.Fingerprint()) == nil {
+			return time.Now()
+		}
+		pause(c.waiting, 100*time.Millisecond)
+	}
+	return time.Time{}
+}
+
 // publish publishes a command on cmd until it is acked. ok is false without an ack: the command may be queued.
 func (c *clients) publish(ctx context.Context, o history.Op) (_ *history.Op, ok bool) {
 	o.Durable = true

@@ -28,9 +28,9 @@ func execCommand(g *globals) *cobra.Command {
 		Use:   "exec [flags] -- COMMAND [ARG…]",
 		Short: "Run a command in a thread's sandbox",
 		Long: `Run a command in a thread's sandbox. Its output is printed as it comes, and standard input is passed
-to it. Ctrl+C is sent to the command as a signal; a second Ctrl+C exits at once. The exit code is
-the command's, or 124 after a timeout, 127 if the command is not found, 126 if it cannot be run,
-128+n after signal n, and 125 if Sluice failed.
+to it. Ctrl+C is sent to the command as a signal, and cancels one that is still queued; a second
+Ctrl+C exits at once. The exit code is the command's, or 124 after a timeout, 127 if the command is
+not found, 126 if it cannot be run, 128+n after signal n, and 125 if Sluice failed.
 
 Without a server, exec starts what it needs in its own process. The limits of workspaces are then
 those of the flags below; with a server they are the worker's.`,

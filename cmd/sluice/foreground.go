@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/schemas"
@@ -18,6 +21,8 @@ type foreground struct {
 	own    hostOptions
 	json   bool      // print the result instead of the output
 	stdout io.Writer // of the process
+
+	canceled atomic.Pointer[schemas.Error] // the user canceled the command while it was queued
 }
 
 // run starts the process, prints its output, forwards signals to it, and exits with its exit code.
@@ -40,10 +45,15 @@ func (p *foreground) run(ctx context.Context) error {
 }
 
 // failed is the end of a process without a result: no message where the user interrupted it, else the error, with --json as JSON
-// too.
+// too. What the user canceled has the exit code of the signal.
 func (p *foreground) failed(i *interrupts, err error) error {
-	if sig := i.by(); sig != 0 {
+	canceled, sig := p.canceled.Load(), i.by()
+	if canceled == nil && sig != 0 {
 		return exitCode(schemas.ExitSignalBase + int(sig))
+	}
+	if canceled != nil {
+		p.printError(canceled)
+		err = canceled
 	}
 	if p.json {
 		type failure struct {
@@ -51,7 +61,29 @@ func (p *foreground) failed(i *interrupts, err error) error {
 		}
 		err = errors.Join(err, p.printJSON(failure{schemas.AsError(err)}))
 	}
+	if canceled != nil {
+		return exitCode(schemas.ExitSignalBase + int(sig))
+	}
 	return err
+}
+
+// interrupt passes a signal on to the process. A command that is still queued is canceled by it; a hang-up leaves it there.
+func (p *foreground) interrupt(ctx context.Context, x *client.Execution, i *interrupts, signal string) {
+	err := x.Signal(ctx, signal)
+	switch {
+	case err == nil, ctx.Err() != nil:
+	case x.Queued() && signal == unix.SignalName(unix.SIGHUP):
+		p.notice(fmt.Sprintf("process %s is still queued: a hang-up leaves it there", x.Process()))
+	case x.Queued():
+		if err := x.Cancel(ctx); err != nil {
+			p.notice(fmt.Sprintf("process %s is still queued, and may not be canceled (%s): Ctrl+C again exits", x.Process(), err))
+			return
+		}
+		p.canceled.Store(schemas.Errorf(schemas.CodeCanceled, "process %s was canceled while it was queued: it does not run", x.Process()))
+		i.leave()
+	case !errors.Is(err, schemas.ErrNotFound): // not found: it has ended, and its result follows
+		p.printError(err)
+	}
 }
 
 func (p *foreground) watch(ctx context.Context, c *connection, interrupts *interrupts) (int, error) {
@@ -65,22 +97,13 @@ func (p *foreground) watch(ctx context.Context, c *connection, interrupts *inter
 	if x.Queued() {
 		p.notice(fmt.Sprintf("no worker is free: process %s is queued and starts when a worker takes it", x.Process()))
 	}
-	interrupts.forward(ctx, func(ctx context.Context, signal string) {
-		err := x.Signal(ctx, signal)
-		switch {
-		case err == nil, ctx.Err() != nil:
-		case x.Queued():
-			p.notice(fmt.Sprintf("process %s is still queued and cannot be signaled: Ctrl+C again exits, and the process stays queued", x.Process()))
-		case !errors.Is(err, schemas.ErrNotFound): // not found: it has ended, and its result follows
-			p.printError(err)
-		}
-	})
+	interrupts.forward(ctx, func(ctx context.Context, signal string) { p.interrupt(ctx, x, interrupts, signal) })
 	out := &output{json: p.json, streams: [2]stream{{name: schemas.Stdout, to: p.stdout}, {name: schemas.Stderr, to: p.Stderr}}}
 	waiting := ""
 	for e, err := range x.Events(ctx) {
 		switch {
 		case err != nil:
-			if interrupts.by() != 0 {
+			if interrupts.by() != 0 && p.canceled.Load() == nil {
 				p.notice(c.leaving(x.Process()))
 			}
 			return 0, err

@@ -20,9 +20,10 @@ func messageCommand(g *globals) *cobra.Command {
 		Use:   "message [flags] PROMPT…",
 		Short: "Send a prompt to a thread's agent and print its answer",
 		Long: `Send a prompt to a thread's agent and print its answer as it comes. The template of the thread's
-session names the agent program. Ctrl+C is sent to the agent as a signal; a second Ctrl+C exits at
-once. The exit code is the agent's. The messages of a thread are answered one after the other.
-Without a PROMPT, or with -, the prompt is read from standard input.
+session names the agent program. Ctrl+C is sent to the agent as a signal, and cancels a message that
+is still queued; a second Ctrl+C exits at once. The exit code is the agent's. The messages of a
+thread are answered one after the other. Without a PROMPT, or with -, the prompt is read from
+standard input.
 
 The history is kept: "sluice messages --thread THREAD" prints it.`,
 		Example: `  sluice message --template echo-agent --thread t1 'hello there'

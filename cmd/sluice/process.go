@@ -9,15 +9,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-dev/sluice/client"
+	"github.com/sluice-dev/sluice/schemas"
 )
 
 func processCommand(g *globals) *cobra.Command {
 	return withCommands(&cobra.Command{
 		Use:   "process",
-		Short: "List and kill processes",
+		Short: "List, kill and cancel processes",
 		Example: `  sluice process list
   sluice process kill p1q2w3…`,
-	}, processListCommand(g), processKillCommand(g))
+	}, processListCommand(g), processKillCommand(g), processCancelCommand(g))
 }
 
 func processListCommand(g *globals) *cobra.Command {
@@ -106,5 +107,35 @@ func processKillCommand(g *globals) *cobra.Command {
 	threadFlag(c, &thread, "", "`THREAD` of the process; default: found by the process id")
 	graceFlag(c, &grace, 10*time.Second, "")
 	c.Flags().StringVarP(&signal, "signal", "s", "", "send this `SIGNAL`, such as SIGINT, to the process group instead")
+	return c
+}
+
+func processCancelCommand(g *globals) *cobra.Command {
+	var thread, key string
+	c := &cobra.Command{
+		Use:   "cancel PROCESS",
+		Short: "Keep a queued command from running, or kill its process",
+		Long: `Keep a queued command from running, also when no worker runs now. A process that runs is killed
+at once. A queued command has no record: name its thread, and its process or its key.`,
+		Example: `  sluice process cancel --thread t1 p1q2w3…
+  sluice process cancel --thread t1 --key build-42`,
+		Args: func(c *cobra.Command, args []string) error {
+			if key == "" {
+				return oneProcess(c, args)
+			}
+			if thread == "" {
+				return schemas.Errorf(schemas.CodeInvalidArgument, "--key needs the --thread of the command")
+			}
+			return noArgs(c, args)
+		},
+		RunE: g.call(func(ctx context.Context, c *client.Client, args []string) error {
+			if key != "" {
+				args = []string{schemas.ProcessID(g.tenant, thread, key)}
+			}
+			return c.Cancel(ctx, thread, args[0])
+		}),
+	}
+	threadFlag(c, &thread, "", "`THREAD` of the command; default: found by the process id, if it is on record")
+	c.Flags().StringVar(&key, "key", "", "`KEY` of the command, in place of PROCESS")
 	return c
 }

@@ -29,6 +29,7 @@ type interrupts struct {
 	target  func(context.Context, string)
 	pending string // arrived after the command was sent and before its process was known
 	seen    bool
+	first   unix.Signal // that was kept for the process
 	left    unix.Signal // the signal that ended this program
 	sending sync.WaitGroup
 }
@@ -67,9 +68,9 @@ func (i *interrupts) handle(ctx context.Context, s unix.Signal) {
 		}
 		i.cancel()
 	case i.target == nil:
-		i.seen, i.pending = true, unix.SignalName(s)
+		i.seen, i.first, i.pending = true, s, unix.SignalName(s)
 	default:
-		i.seen = true
+		i.seen, i.first = true, s
 		i.send(ctx, unix.SignalName(s))
 	}
 }
@@ -110,6 +111,14 @@ func (i *interrupts) release() {
 	i.held, i.target = false, nil
 	i.mu.Unlock()
 	i.sending.Wait()
+}
+
+// leave ends this program as a second signal does.
+func (i *interrupts) leave() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.left = i.first
+	i.cancel()
 }
 
 // by is the signal by which the user ended this program; 0 for none.

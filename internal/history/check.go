@@ -20,6 +20,7 @@ const (
 	DoubleEnd     Kind = "double end"       // a terminal record after the last one, or a dead letter beside a record
 	BrokenChain   Kind = "broken chain"     // a record that cannot follow the one before it
 	LostCommand   Kind = "lost command"     // acked or accepted, and without a trace
+	CanceledRan   Kind = "canceled ran"     // canceled while it was queued, and it ran
 	RejectedRun   Kind = "rejected run"     // rejected, or not on record, and it ran
 	PhantomRun    Kind = "phantom run"      // it exited by its record, and never began
 	ReusedKey     Kind = "reused key"       // another command's result as the answer
@@ -44,8 +45,9 @@ const (
 // Kinds lists every kind, most serious first.
 func Kinds() []Kind {
 	return []Kind{
-		DoubleRun, DoubleAccept, DoubleEnd, BrokenChain, LostCommand, RejectedRun, PhantomRun, ReusedKey, WrongAnswer, StaleEpoch, Hole,
-		WrongOutput, Duplicate, LateOutput, FeedHole, FeedDisorder, DoubleEvent, Disorder, LostMessage, Eviction, NeedlessLoss, Unfinished, StuckCommand, MissingAnswer,
+		DoubleRun, DoubleAccept, DoubleEnd, BrokenChain, LostCommand, CanceledRan, RejectedRun, PhantomRun, ReusedKey, WrongAnswer, StaleEpoch,
+		Hole, WrongOutput, Duplicate, LateOutput, FeedHole, FeedDisorder, DoubleEvent, Disorder, LostMessage, Eviction, NeedlessLoss, Unfinished,
+		StuckCommand, MissingAnswer,
 	}
 }
 
@@ -83,7 +85,7 @@ func Check(h *History) []Violation {
 			continue // a command that does not decode has no process
 		}
 		for _, check := range []func(*process){
-			c.checkRuns, c.checkChain, c.checkFates, c.checkAnswers, c.checkEpochs, c.checkOutput, c.checkFollowers, c.checkMessages, c.checkLosses,
+			c.checkRuns, c.checkCancels, c.checkChain, c.checkFates, c.checkAnswers, c.checkEpochs, c.checkOutput, c.checkFollowers, c.checkMessages, c.checkLosses,
 		} {
 			check(p)
 		}
@@ -121,6 +123,8 @@ func (c *checker) checkRuns(p *process) {
 	}
 	ended := p.count(schemas.TypeProcessExited, schemas.TypeProcessLost)
 	switch end := p.end(); {
+	case ran > 0 && ended == 0 && p.canceled():
+		c.add(CanceledRan, p, "it began %d times; records: %s", ran, p.story())
 	case ran > 0 && p.count(schemas.TypeProcessAccepted) == 0:
 		c.add(RejectedRun, p, "it began %d times without an acceptance; records: %s", ran, p.story())
 	case ran > 0 && ended == 0 && end != nil:
@@ -128,6 +132,21 @@ func (c *checker) checkRuns(p *process) {
 	case ran > 0 || end == nil || p.ranExec() == nil:
 	case end.Result.Reason == schemas.ReasonExited && end.Result.ExitCode < schemas.ExitTimedOut: // 124 and more: it may not have begun
 		c.add(PhantomRun, p, "exit code %d, and it never began; records: %s", end.Result.ExitCode, p.story())
+	}
+}
+
+// cancelTime is how long after the ack of its cancel a command may still be accepted: a dispatcher learns of it within a second, and a
+// fault may hold up an acceptance that is on its way. Its process is then killed.
+const cancelTime = 20 * time.Second
+
+// checkCancels checks that no command was accepted, and ran, long after its cancel was acked.
+func (c *checker) checkCancels(p *process) {
+	for _, o := range p.ops {
+		for _, r := range p.records {
+			if r.Type == schemas.TypeProcessAccepted && !o.Canceled.IsZero() && r.Stored.After(o.Canceled.Add(cancelTime)) && c.Runs[p.id] > 0 {
+				c.add(CanceledRan, p, "its cancel was acked at %s; records: %s", clock(o.Canceled), p.story())
+			}
+		}
 	}
 }
 
@@ -261,6 +280,9 @@ func (c *checker) checkOrder(all []*process) {
 	threads := make(map[string][]queued)
 	for _, p := range all {
 		first := uint64(0)
+		if p.canceled() {
+			continue // its record has no place in the order
+		}
 		for _, o := range p.ops {
 			if !o.Durable || o.Queued == 0 || o.Fingerprint != p.fingerprint() {
 				first = 0

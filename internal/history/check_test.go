@@ -137,6 +137,14 @@ func (h *planted) print(o *Op, s schemas.Stream, offset, number int64, data []by
 	})
 }
 
+// cancel adds a queued command that is canceled.
+func (h *planted) cancel(key string) *Op {
+	o := h.send(key, execOf(key))
+	o.Stopped, o.Durable, o.Queued, o.Canceled = true, true, 1, h.now
+	h.end(o, schemas.TypeProcessRejected, schemas.ReasonRejected).Result.Error = schemas.Errorf(schemas.CodeCanceled, "canceled")
+	return o
+}
+
 // find is the record of this type of the command with this key.
 func (h *planted) find(key string, typ schemas.EventType) *Record {
 	for i := range h.Records {
@@ -199,6 +207,22 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 			h.end(o, schemas.TypeProcessRejected, schemas.ReasonRejected).Result.Error = schemas.Errorf(schemas.CodeInternal, "no")
 			h.Runs[o.Process] = 1
 		}, []Kind{RejectedRun}},
+		"a canceled command":          {func(h *planted) { h.cancel("canceled") }, nil},
+		"a canceled command that ran": {func(h *planted) { h.Runs[h.cancel("canceled").Process] = 1 }, []Kind{CanceledRan}},
+		"a canceled command that was accepted later": {func(h *planted) {
+			o := h.send("late", execOf("late"))
+			o.Stopped, o.Canceled = true, h.now.Add(-cancelTime)
+			h.accept(o, 2)
+			h.exit(o)
+			h.Runs[o.Process] = 1
+		}, []Kind{CanceledRan}},
+		"an acceptance at the time of a cancel": {func(h *planted) {
+			o := h.send("late", execOf("late"))
+			o.Stopped, o.Canceled = true, h.now
+			h.accept(o, 2)
+			h.exit(o)
+			h.Runs[o.Process] = 1
+		}, nil},
 		"an end without a run": {func(h *planted) { delete(h.Runs, h.op("first").Process) }, []Kind{PhantomRun}},
 		"another command's result": {func(h *planted) {
 			h.Ops[4].Code, h.Ops[4].Result = "", h.Ops[0].Result

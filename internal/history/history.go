@@ -67,6 +67,8 @@ type Op struct {
 	ExitCode       int
 	// Stopped says that a client canceled or signaled it.
 	Stopped bool
+	// Canceled is when the ack of its cancel came; zero without one. Only a command that is sent once is canceled.
+	Canceled time.Time
 	// Durable says that it was only published on cmd. Queued is the sequence of CMD's ack; 0 for none.
 	Durable bool
 	Queued  uint64
@@ -199,6 +201,12 @@ func (p *process) end() *Record {
 	return nil
 }
 
+// canceled reports that it was canceled before a worker accepted it.
+func (p *process) canceled() bool {
+	end := p.end()
+	return end != nil && end.Type == schemas.TypeProcessRejected && end.Result.Error != nil && end.Result.Error.Code == schemas.CodeCanceled
+}
+
 // processes collects what the history has of each process, in the order of its first appearance.
 func (h *History) processes() []*process {
 	byID := make(map[string]*process)
@@ -253,10 +261,11 @@ func (h *History) Busy() bool {
 	return false
 }
 
-// QueueWaits are how long the durable commands that were acked at once waited in CMD for their first record, shortest first.
+// QueueWaits are how long the durable commands that were acked at once waited in CMD for their first record, shortest first. Those
+// that were canceled do not count.
 func (h *History) QueueWaits() (waits []time.Duration) {
 	for _, p := range h.processes() {
-		if len(p.ops) == 1 && p.ops[0].Durable && p.ops[0].Queued > 0 && len(p.records) > 0 {
+		if len(p.ops) == 1 && p.ops[0].Durable && p.ops[0].Canceled.IsZero() && p.ops[0].Queued > 0 && len(p.records) > 0 {
 			waits = append(waits, max(0, p.records[0].Stored.Sub(p.ops[0].Sent)))
 		}
 	}

@@ -191,6 +191,8 @@ func commandOf(m *jetstream.RawStreamMsg, tenant string) Command {
 	c := Command{Seq: m.Sequence}
 	if cmd, err := schemas.DecodeCommand(m.Data); err == nil {
 		c.Process, c.Fingerprint = schemas.ProcessID(tenant, cmd.Thread, cmd.Key), cmd.Fingerprint()
+	} else if req, err := schemas.DecodeCancelRequest(m.Data); err == nil { // one that is left keeps its process in CMD, too
+		c.Process, c.Fingerprint = req.Process, req.Fingerprint
 	}
 	return c
 }

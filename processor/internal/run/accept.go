@@ -56,7 +56,13 @@ func (rs *Runs) decide(ctx context.Context, d *schemas.Delivery) schemas.Verdict
 			return verdict(s, "", nil)
 		}
 		return rs.decide(ctx, d) // it has ended since: its record answers
-	case stepForward, stepWait, stepPass:
+	case stepPass:
+		// What has ended, such as a canceled command, needs no worker that serves it.
+		if last, _ := rs.answered(ctx, d); last != nil {
+			return rs.answerFrom(d, last, collide(collisionOf(d, last, 0)))
+		}
+		return verdict(s, f.owner, f.why)
+	case stepForward, stepWait:
 		return verdict(s, f.owner, f.why)
 	case stepReject:
 		if f.why == nil {

@@ -38,6 +38,7 @@ func roots() []root {
 		{"error", reflect.TypeFor[schemas.Error]()},
 		{"signal", reflect.TypeFor[schemas.SignalRequest]()},
 		{"kill", reflect.TypeFor[schemas.KillRequest]()},
+		{"cancel", reflect.TypeFor[schemas.CancelRequest]()},
 		{"stop", reflect.TypeFor[schemas.StopRequest]()},
 		{"start", reflect.TypeFor[schemas.StartRequest]()},
 		{"renew", reflect.TypeFor[schemas.RenewRequest]()},
@@ -50,7 +51,7 @@ func roots() []root {
 // closed returns the names of the types that callers send, in which a misspelled field must not be ignored.
 func closed() []string {
 	return []string{
-		"Command", "Exec", "MessageRequest", "SignalRequest", "KillRequest", "StopRequest", "StartRequest", "RenewRequest", "PlaceRequest",
+		"Command", "Exec", "MessageRequest", "SignalRequest", "KillRequest", "CancelRequest", "StopRequest", "StartRequest", "RenewRequest", "PlaceRequest",
 	}
 }
 
@@ -146,7 +147,7 @@ func image(s *jsonschema.Schema) {
 // addCaller adds the rules of what callers send.
 func (f fields) addCaller() {
 	f.add(constant(schemas.Version), "Command.SpecVersion")
-	f.add(id(1), "Command.Thread", "PlaceRequest.Thread")
+	f.add(id(1), "Command.Thread", "PlaceRequest.Thread", "CancelRequest.Process")
 	f.add(id(0), "Command.Provider", "Command.Template", "Command.Session", "PlaceRequest.Provider", "PlaceRequest.Template",
 		"StopRequest.Session", "StartRequest.Session", "RenewRequest.Session")
 	f.add(length(1, schemas.MaxKeyBytes), "Command.Key")
@@ -182,7 +183,7 @@ func (f fields) addWorker() {
 		"Session.Thread", "Session.Owner", "Session.Template", "SandboxInfo.ID", "PlaceReply.Worker", "Message.Thread", "Message.Session",
 		"Message.Process", "Message.Template", "StreamFinish.Process", "Conversation.Tenant", "Conversation.Thread",
 		"Conversation.Template", "Conversation.Session", "ColdStart.Sandbox")
-	f.add(func(s *jsonschema.Schema) { s.Pattern = `^[0-9a-f]{64}$` }, "Accepted.Fingerprint", "Started.Fingerprint", "Result.Fingerprint")
+	f.add(func(s *jsonschema.Schema) { s.Pattern = schemas.FingerprintPattern }, "CancelRequest.Fingerprint", "Accepted.Fingerprint", "Started.Fingerprint", "Result.Fingerprint")
 	f.add(between(0, 255), "Result.ExitCode")
 	f.add(between(-1, -1), "LogGap.To")
 	f.add(between(1, -1), "LogRange.Chunks", "HookRun.Attempt")
