@@ -37,6 +37,11 @@ var (
 // Place asks the workers for the owner of a thread and its session, and creates both when they do not exist. Errors: unavailable
 // without a worker, the worker's own, deadline_exceeded. The reply may be set with an error.
 func (c *Caller) Place(ctx context.Context, tenant string, req schemas.PlaceRequest) (*schemas.PlaceReply, error) {
+	return c.place(ctx, tenant, req, false)
+}
+
+// place is Place. With room, a worker takes the thread only if it has room for a command, and a request that no worker takes is declined.
+func (c *Caller) place(ctx context.Context, tenant string, req schemas.PlaceRequest, room bool) (*schemas.PlaceReply, error) {
 	body, err := json.Marshal(req)
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeInternal, "encode a place request: %w", err)
@@ -47,7 +52,7 @@ func (c *Caller) Place(ctx context.Context, tenant string, req schemas.PlaceRequ
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	m, err := c.conn.nc.RequestWithContext(ctx, c.conn.subjects.API(tenant, placeVerb), body)
+	m, err := c.conn.nc.RequestMsgWithContext(ctx, placeMsg(c.conn.subjects.API(tenant, placeVerb), body, room))
 	if errors.Is(err, nats.ErrNoResponders) {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "place thread %s: %w: start one with `sluice up` or `sluice worker`", req.Thread, errNoResponder)
 	}
@@ -64,7 +69,7 @@ func (c *Caller) Place(ctx context.Context, tenant string, req schemas.PlaceRequ
 	return &r, nil
 }
 
-// isDeclined reports that a worker did not take the thread because it is shutting down.
+// isDeclined reports that a worker did not take the thread: it is shutting down, is full, or lacks what the thread needs.
 func isDeclined(err error) bool {
 	e, ok := errors.AsType[*schemas.Error](err)
 	return ok && e.Details[schemas.DetailDeclined] != ""

@@ -96,15 +96,25 @@ func (l *Listener) handlePlace(m *nats.Msg) {
 		l.replyPlace(m, schemas.PlaceReply{Error: schemas.AsError(err)})
 		return
 	}
-	handler, ctx := l.target()
-	reply := handler.HandlePlace(ctx, tenant, *req)
-	switch {
-	case reply.Error == nil && reply.Worker != l.worker:
-		reply = l.forwardPlace(ctx, tenant, *req, reply)
-	case reply.Error != nil && isDeclined(reply.Error):
-		reply = l.offerPlace(ctx, tenant, *req, reply)
+	reply := l.place(tenant, *req)
+	if reply.Error != nil && isDeclined(reply.Error) && m.Header.Get(headerRoom) == "" {
+		req.WithoutRoom = true // a session without a process is of use, too
+		reply = l.place(tenant, *req)
 	}
 	l.replyPlace(m, reply)
+}
+
+func (l *Listener) place(tenant string, req schemas.PlaceRequest) schemas.PlaceReply {
+	handler, ctx := l.target()
+	reply := handler.HandlePlace(ctx, tenant, req)
+	switch {
+	case reply.Error == nil && reply.Worker != l.worker:
+		return l.forwardPlace(ctx, tenant, req, reply)
+	case reply.Error != nil && isDeclined(reply.Error):
+		return l.offerPlace(ctx, tenant, req, reply)
+	default:
+		return reply
+	}
 }
 
 func (l *Listener) replyPlace(m *nats.Msg, r schemas.PlaceReply) {

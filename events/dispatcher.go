@@ -37,6 +37,7 @@ type dispatcher struct {
 	bodies  int            // bytes of held commands
 	rooms   rooms
 	lacking map[*threadQueue]time.Time // no live worker serves their first command, since
+	limited limited
 	closed  bool
 }
 
@@ -149,6 +150,7 @@ const (
 	waitNothing waitFor = iota
 	waitRoom            // a worker has room
 	waitServer          // a worker serves it
+	waitLimit           // a limit of the cell has room for it
 )
 
 // dispatch has this worker decide on a command, and passes it on to other workers if need be.
@@ -175,6 +177,8 @@ func (d *dispatcher) dispatch(h *unacked) outcome {
 		out = d.forward(out.To, delivery, m.body)
 	case schemas.ActionFull, schemas.ActionDecline:
 		out = d.offer(h, out.Verdict, delivery, m.body)
+	case schemas.ActionLimit:
+		out.wait = waitLimit
 	}
 	if out.Action == schemas.ActionDead {
 		out.Reason = shorten(cmp.Or(out.Reason, schemas.Errorf(schemas.CodeInternal, "the worker gave no reason")))
@@ -182,9 +186,7 @@ func (d *dispatcher) dispatch(h *unacked) outcome {
 			return outcome{Verdict: schemas.Verdict{Action: schemas.ActionRetry}}
 		}
 	}
-	if out.wait == waitServer {
-		d.listener.reportLacking(h, delivery, out.Reason)
-	}
+	d.listener.reportWaiting(h, delivery, out)
 	return out
 }
 
@@ -225,6 +227,8 @@ func (d *dispatcher) settle(h *unacked, out outcome, room uint64) {
 		d.awaitRoom(q, out.room, room)
 	case out.wait == waitServer:
 		d.lacking[q] = time.Now()
+	case out.wait == waitLimit:
+		d.limited.add(q)
 	default:
 		h.failures++
 		time.AfterFunc(retryDelay, func() {
@@ -309,6 +313,9 @@ func (d *dispatcher) run(ctx context.Context) error {
 				p.keep(now)
 			}
 			d.retryRooms(now)
+			for _, q := range d.limited.take() {
+				d.enqueue(q)
+			}
 			d.mu.Unlock()
 		}
 	}

@@ -17,6 +17,7 @@ const forwardTimeout = 5 * time.Second
 // verdicts are the answers to a forwarded command. An earlier version takes one that it does not know for retry.
 var verdicts = map[schemas.Action]string{
 	schemas.ActionDone: "done", schemas.ActionRetry: "retry", schemas.ActionDead: "dead", schemas.ActionFull: "full", schemas.ActionDecline: "decline",
+	schemas.ActionLimit: "limit",
 }
 
 // forward sends a durable command to another worker, and returns that worker's verdict. With an error the verdict is to retry: its
@@ -38,7 +39,7 @@ func (l *Listener) forward(ctx context.Context, to string, d schemas.Delivery, b
 			v.Action = action
 		}
 	}
-	if (v.Action == schemas.ActionDead || v.Action == schemas.ActionDecline) && len(reply.Data) > 0 {
+	if len(reply.Data) > 0 {
 		v.Reason = new(schemas.Error)
 		if json.Unmarshal(reply.Data, v.Reason) != nil {
 			v.Reason = nil
@@ -91,7 +92,7 @@ func (l *Listener) forwardPlace(ctx context.Context, tenant string, req schemas.
 	}
 	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
-	m, err := l.conn.nc.RequestWithContext(ctx, l.conn.subjects.Forward(tenant, found.Worker, req.Thread, placeVerb), body)
+	m, err := l.conn.nc.RequestMsgWithContext(ctx, placeMsg(l.conn.subjects.Forward(tenant, found.Worker, req.Thread, placeVerb), body, !req.WithoutRoom))
 	var reply schemas.PlaceReply
 	if err != nil || json.Unmarshal(m.Data, &reply) != nil || (reply.Error != nil && !reply.Error.Code.Final()) {
 		return found
@@ -105,8 +106,18 @@ func (l *Listener) handleForwardedPlace(m *nats.Msg, tenant string) {
 		l.replyPlace(m, schemas.PlaceReply{Error: schemas.AsError(err)})
 		return
 	}
+	req.WithoutRoom = m.Header.Get(headerRoom) == ""
 	handler, ctx := l.target()
 	l.replyPlace(m, handler.HandlePlace(ctx, tenant, *req))
+}
+
+// placeMsg is a request to take a thread, which needs room for a command, or not.
+func placeMsg(subject string, body []byte, room bool) *nats.Msg {
+	m := &nats.Msg{Subject: subject, Data: body}
+	if room {
+		m.Header = nats.Header{headerRoom: {"needed"}}
+	}
+	return m
 }
 
 // gate bounds what a subscription handles at a time.

@@ -15,6 +15,19 @@ import (
 // leaderTry is how long the leader of a stream may take to answer: while there is none, a request has no answer.
 const leaderTry = time.Second
 
+// answered tries a read of JetStream's API again while it has no answer: a leader that was just lost, or is not elected yet, gives none,
+// and the next one answers at once.
+func answered[T any](ctx context.Context, read func(context.Context) (T, error)) (T, error) {
+	for {
+		try, cancel := context.WithTimeout(ctx, leaderTry)
+		v, err := read(try)
+		cancel()
+		if err == nil || ctx.Err() != nil || codeFor(err) != schemas.CodeDeadlineExceeded {
+			return v, err
+		}
+	}
+}
+
 // leaderLast reads the newest message on a subject as leaderGet does.
 func (r *streamReader) leaderLast(ctx context.Context, stream, subject string) (*storedMsg, error) {
 	return r.leaderGet(ctx, stream, directRequest{LastBy: subject})

@@ -462,7 +462,11 @@ func TestListenerSurvivesAServerRestart(t *testing.T) {
 	body, err := schemas.EncodeCommand(command("t", "durable"))
 	testkit.Must(t, err)
 	for {
-		if _, err = c.js.PublishMsg(testkit.Context(t), &nats.Msg{Subject: c.subjects.Command("default", "t", schemas.OpExec), Data: body}); err == nil {
+		// A request that is sent while the connection breaks has no answer.
+		try, cancel := context.WithTimeout(testkit.Context(t), publishTimeout)
+		_, err = c.js.PublishMsg(try, &nats.Msg{Subject: c.subjects.Command("default", "t", schemas.OpExec), Data: body})
+		cancel()
+		if err == nil {
 			break
 		}
 		testkit.Must(t, testkit.Context(t).Err())

@@ -11,8 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -33,6 +31,8 @@ func (d *dispatcher) forward(owner string, c schemas.Delivery, body []byte) outc
 		return outcome{Verdict: v, wait: waitRoom, room: owner}
 	case schemas.ActionDecline:
 		return outcome{Verdict: v, wait: waitServer}
+	case schemas.ActionLimit:
+		return outcome{Verdict: v, wait: waitLimit}
 	default:
 		return outcome{Verdict: v}
 	}
@@ -62,6 +62,8 @@ func (d *dispatcher) offer(h *unacked, own schemas.Verdict, c schemas.Delivery, 
 		switch v.Action {
 		case schemas.ActionDone, schemas.ActionDead:
 			return outcome{Verdict: v}
+		case schemas.ActionLimit:
+			return outcome{Verdict: v, wait: waitLimit}
 		case schemas.ActionFull:
 			d.setFull(w.ID, changes)
 			full = true
@@ -166,25 +168,8 @@ func (d *dispatcher) lookForServers(ctx context.Context) {
 	}
 }
 
-// reportLacking reports to the caller of a command once what no live worker has.
-func (l *Listener) reportLacking(h *unacked, c schemas.Delivery, why *schemas.Error) {
-	if why == nil || c.Inbox == "" || h.reported == why.Message {
-		return
-	}
-	h.reported = why.Message
-	ev := &schemas.Event{
-		SpecVersion: schemas.EventSpecVersion, ID: ulid.Make().String(), Source: l.worker, Type: schemas.TypeCommandWaiting,
-		Subject: c.Process, Time: time.Now().UTC(), Tenant: c.Tenant, Thread: c.Thread, Process: c.Process,
-	}
-	lacks := *why
-	lacks.Message = "no live worker can run the command, which waits in the queue: " + why.Message
-	if ev.SetData(&lacks) == nil {
-		_ = (&Worker{conn: l.conn}).Answer(c.Inbox, ev) // the caller may be gone
-	}
-}
-
 // offerPlace passes a request to take a thread without an owner on to the other live workers: this one declined it. It returns the
-// first reply without an error, else found.
+// first reply without an error, else found. One that has no room for it declines, too.
 func (l *Listener) offerPlace(ctx context.Context, tenant string, req schemas.PlaceRequest, found schemas.PlaceReply) schemas.PlaceReply {
 	workers, err := l.dispatcher.roster.live(ctx)
 	if err != nil {

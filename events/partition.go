@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -114,7 +115,7 @@ func (p *partition) follows(ctx context.Context, number uint64) bool {
 	if time.Since(p.reset) < resetPause {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	ctx, cancel := context.WithTimeout(ctx, leaderTry) // nothing is received meanwhile
 	defer cancel()
 	conn := p.listener.conn
 	if _, err := conn.js.ResetConsumer(ctx, conn.names.cmd, dispatchName+strconv.Itoa(p.number)); err == nil {
@@ -144,4 +145,57 @@ func (p *partition) unpin(ctx context.Context) {
 	if s, err := p.listener.conn.commands(ctx); err == nil {
 		_ = s.UnpinConsumer(ctx, dispatchName+strconv.Itoa(p.number), pinGroup)
 	}
+}
+
+// dispatcherConfig has one worker at a time receive all commands of a partition; see dispatcher for their order. An unacked command
+// holds up no other one, so their number has no bound but that of CMD.
+func (l *layout) dispatcherConfig(partition int) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		Durable:       dispatchName + strconv.Itoa(partition),
+		FilterSubject: l.subjects.PartitionCommands(partition),
+		AckPolicy:     jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: -1, MaxDeliver: -1,
+		PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{pinGroup}, PinnedTTL: pinTTL,
+	}
+}
+
+// ensureDispatcher creates the consumer of one partition of CMD, unless it exists as it has to be, and keeps it for the Listener. To read it
+// needs no agreement of the servers.
+func (c *Conn) ensureDispatcher(ctx context.Context, partition int, fresh bool) error {
+	cfg := c.dispatcherConfig(partition)
+	var cons jetstream.Consumer
+	err := error(jetstream.ErrConsumerNotFound)
+	if !fresh {
+		cons, err = answered(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+			return c.js.Consumer(ctx, c.names.cmd, cfg.Durable)
+		})
+	}
+	if errors.Is(err, jetstream.ErrConsumerNotFound) || err == nil && !isDispatcher(cons.CachedInfo().Config, cfg) {
+		cons, err = c.js.CreateOrUpdateConsumer(ctx, c.names.cmd, cfg)
+	}
+	if err != nil {
+		return wrap(err, "create the consumer of command partition "+strconv.Itoa(partition))
+	}
+	c.openMu.Lock()
+	defer c.openMu.Unlock()
+	c.dispatchers[partition] = cons
+	return nil
+}
+
+// isDispatcher reports whether a consumer delivers as one with the configuration want.
+func isDispatcher(have, want jetstream.ConsumerConfig) bool {
+	return have.FilterSubject == want.FilterSubject && have.AckPolicy == want.AckPolicy && have.AckWait == want.AckWait &&
+		have.MaxAckPending == want.MaxAckPending && have.MaxDeliver == want.MaxDeliver && have.PriorityPolicy == want.PriorityPolicy &&
+		slices.Equal(have.PriorityGroups, want.PriorityGroups) && have.PinnedTTL == want.PinnedTTL
+}
+
+// dispatcher returns the consumer of one partition of CMD: first the one that Ensure created, later a new one.
+func (c *Conn) dispatcher(ctx context.Context, partition int) (jetstream.Consumer, error) {
+	c.openMu.Lock()
+	cons := c.dispatchers[partition]
+	delete(c.dispatchers, partition)
+	c.openMu.Unlock()
+	if cons != nil {
+		return cons, nil
+	}
+	return c.js.CreateOrUpdateConsumer(ctx, c.names.cmd, c.dispatcherConfig(partition))
 }

@@ -15,7 +15,7 @@ const fullTime = 5 * time.Second
 
 // rooms are the queues whose first command waits for a worker with room.
 type rooms struct {
-	changes uint64 // the reports of room so far
+	changes uint64 // the reports of room in other workers so far
 	granted int    // queues whose first command is to have room in this worker, and is not decided on yet
 	full    map[string]time.Time
 	waiting map[string][]waiter // by the worker that owns the thread; those without an owner under ""
@@ -33,7 +33,7 @@ func newRooms() rooms {
 
 // take removes at most n queues that a worker with room may help, the oldest command first.
 func (r *rooms) take(worker string, n int) (out []*threadQueue) {
-	for ; n > 0; n-- {
+	for n > 0 {
 		from := worker
 		own, others := r.waiting[worker], r.waiting[""]
 		if len(own) == 0 && len(others) == 0 {
@@ -42,7 +42,10 @@ func (r *rooms) take(worker string, n int) (out []*threadQueue) {
 		if len(own) == 0 || len(others) > 0 && others[0].seq < own[0].seq {
 			from = ""
 		}
-		out = append(out, r.waiting[from][0].queue)
+		if q := r.waiting[from][0].queue; len(q.items) > 0 { // else given up since
+			out = append(out, q)
+			n--
+		}
 		if r.waiting[from] = r.waiting[from][1:]; len(r.waiting[from]) == 0 {
 			delete(r.waiting, from)
 		}
@@ -54,7 +57,7 @@ func (r *rooms) take(worker string, n int) (out []*threadQueue) {
 func (d *dispatcher) awaitRoom(q *threadQueue, worker string, known uint64) {
 	self := d.listener.worker
 	if d.rooms.changes != known && worker != self {
-		d.enqueue(q) // room was reported meanwhile
+		d.enqueue(q) // another worker reported room meanwhile
 		return
 	}
 	w := waiter{queue: q, seq: q.items[0].seq, since: time.Now()}
@@ -98,8 +101,10 @@ func (d *dispatcher) hasRoom(worker string, n int) {
 
 func (d *dispatcher) hasRoomLocked(worker string, n int) {
 	own := worker == d.listener.worker
-	d.rooms.changes++
-	delete(d.rooms.full, worker)
+	if !own { // awaitRoom looks for its own room itself
+		d.rooms.changes++
+		delete(d.rooms.full, worker)
+	}
 	for _, q := range d.rooms.take(worker, n) {
 		if q.room = own; own {
 			d.rooms.granted++

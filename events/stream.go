@@ -104,7 +104,7 @@ func namesOf(cell string) names {
 // Waits of EnsureLater.
 const (
 	minEnsureWait = 250 * time.Millisecond
-	maxEnsureWait = 5 * time.Second
+	maxEnsureWait = time.Second // queued commands wait for the worker, too
 	// ensureTimeout bounds one try: a request that finds no leader has no answer. What the try began goes on in the server.
 	ensureTimeout = 10 * time.Second
 )
@@ -146,7 +146,7 @@ func (c *Conn) ensure(ctx context.Context, t Topology) error {
 	c.budget.set(t)
 	// Create first in an account without streams, else update first.
 	first, cancel := context.WithTimeout(ctx, readTimeout)
-	account, err := c.js.AccountInfo(first)
+	account, err := answered(first, c.js.AccountInfo)
 	cancel()
 	if err != nil {
 		return wrap(err, "read the JetStream account")
@@ -167,7 +167,7 @@ func (c *Conn) ensure(ctx context.Context, t Topology) error {
 				return nil
 			}
 			for p := range t.Partitions {
-				group.Go(func() error { return c.ensureDispatcher(ctx, p) })
+				group.Go(func() error { return c.ensureDispatcher(ctx, p, fresh) })
 			}
 			return nil
 		})
@@ -187,30 +187,6 @@ func isBefore(version string, major, minor int) bool {
 	return a < major || a == major && b < minor
 }
 
-// ensureDispatcher creates the consumer of one partition of CMD and keeps it for the Listener.
-func (c *Conn) ensureDispatcher(ctx context.Context, partition int) error {
-	cons, err := c.js.CreateOrUpdateConsumer(ctx, c.names.cmd, c.dispatcherConfig(partition))
-	if err != nil {
-		return wrap(err, "create the consumer of command partition "+strconv.Itoa(partition))
-	}
-	c.openMu.Lock()
-	defer c.openMu.Unlock()
-	c.dispatchers[partition] = cons
-	return nil
-}
-
-// dispatcher returns the consumer of one partition of CMD: first the one that Ensure created, later a new one.
-func (c *Conn) dispatcher(ctx context.Context, partition int) (jetstream.Consumer, error) {
-	c.openMu.Lock()
-	cons := c.dispatchers[partition]
-	delete(c.dispatchers, partition)
-	c.openMu.Unlock()
-	if cons != nil {
-		return cons, nil
-	}
-	return c.js.CreateOrUpdateConsumer(ctx, c.names.cmd, c.dispatcherConfig(partition))
-}
-
 // commands returns the stream CMD. Errors: those of nats.go.
 func (c *Conn) commands(ctx context.Context) (jetstream.Stream, error) {
 	c.openMu.Lock()
@@ -223,17 +199,6 @@ func (c *Conn) commands(ctx context.Context) (jetstream.Stream, error) {
 		c.cmd = s
 	}
 	return c.cmd, nil
-}
-
-// dispatcherConfig has one worker at a time receive all commands of a partition; see dispatcher for their order. An unacked command
-// holds up no other one, so their number has no bound but that of CMD.
-func (l *layout) dispatcherConfig(partition int) jetstream.ConsumerConfig {
-	return jetstream.ConsumerConfig{
-		Durable:       dispatchName + strconv.Itoa(partition),
-		FilterSubject: l.subjects.PartitionCommands(partition),
-		AckPolicy:     jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: -1, MaxDeliver: -1,
-		PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{pinGroup}, PinnedTTL: pinTTL,
-	}
 }
 
 func (l *layout) streamConfigs(t Topology) []jetstream.StreamConfig {
@@ -304,7 +269,7 @@ func (c *Conn) ensureStream(ctx context.Context, cfg jetstream.StreamConfig, fre
 // updateStream updates a stream that has another configuration. It leaves one that has this configuration alone: the server would write
 // its files again, and each worker that starts asks for that.
 func (c *Conn) updateStream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
-	s, err := c.js.Stream(ctx, cfg.Name)
+	s, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, cfg.Name) })
 	if err != nil || hasConfig(s.CachedInfo().Config, cfg) {
 		return s, err
 	}
@@ -327,8 +292,19 @@ func hasConfig(have, want jetstream.StreamConfig) bool {
 	return reflect.DeepEqual(have, want)
 }
 
-// ensureBucket creates or updates a bucket and keeps it open.
+// ensureBucket creates or updates a bucket, unless it exists as it has to be, and keeps it open. To read it needs no agreement of the
+// servers.
 func (c *Conn) ensureBucket(ctx context.Context, cfg jetstream.KeyValueConfig, fresh bool) error {
+	if !fresh {
+		s, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, kvStream(cfg.Bucket)) })
+		switch {
+		case err == nil && isBucket(s.CachedInfo().Config, cfg):
+			_, err = answered(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return c.bucket(ctx, cfg.Bucket) })
+			return err
+		case err != nil && !errors.Is(err, jetstream.ErrStreamNotFound):
+			return err
+		}
+	}
 	open := c.js.CreateOrUpdateKeyValue
 	if fresh {
 		open = c.js.CreateKeyValue
@@ -344,6 +320,12 @@ func (c *Conn) ensureBucket(ctx context.Context, cfg jetstream.KeyValueConfig, f
 	defer c.openMu.Unlock()
 	c.buckets[cfg.Bucket] = kv
 	return nil
+}
+
+// isBucket reports whether the stream of a bucket is one with the configuration want.
+func isBucket(have jetstream.StreamConfig, want jetstream.KeyValueConfig) bool {
+	return have.Description == want.Description && have.MaxMsgsPerSubject == int64(want.History) && have.MaxAge == want.TTL &&
+		have.SubjectDeleteMarkerTTL == want.LimitMarkerTTL && have.Storage == want.Storage && have.Replicas == want.Replicas
 }
 
 // needStream creates a stream that not every worker needs when it is first used. exists caches that the stream is there.

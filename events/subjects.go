@@ -229,7 +229,8 @@ const (
 	headerInbox    = "Sluice-Inbox"   // the inbox for a command's events: JetStream uses the reply subject for its own ack
 	headerSent     = "Sluice-Sent"    // when CMD stored a forwarded command
 	headerAttempt  = "Sluice-Attempt" // how often a forwarded command was delivered, from 1
-	headerVerdict  = "Sluice-Verdict" // what a worker made of a forwarded command: done, retry, dead, full or decline
+	headerVerdict  = "Sluice-Verdict" // what a worker made of a forwarded command: done, retry, dead, full, decline or limit
+	headerRoom     = "Sluice-Room"    // set when a thread is placed for a command: a worker without room for it declines
 	headerType     = "Sluice-Type"    // the type of an event, so that a reader can skip it without decoding
 	headerWorker   = "Sluice-Worker"  // the worker that published an event
 	headerReason   = "Sluice-Reason"  // why a command is a dead letter

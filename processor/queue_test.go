@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// killedOwner starts the worker w1, has it own threads, and cuts it off like a killed process. Its lease lives on. Another worker,
-// w2, dispatches the queue. Commands of these threads are queued until w1 is started again.
+// killedOwner starts the worker w1, has it own threads, and cuts it off like a killed process. Its lease lives on, however slow the machine
+// is. Another worker, w2, dispatches the queue. Commands of these threads are queued until w1 is started again.
 func (c *cell) killedOwner(threads ...string) {
 	c.t.Helper()
 	c.worker("w2")
@@ -24,6 +24,18 @@ func (c *cell) killedOwner(threads ...string) {
 		wantFields(c.t, p, schemas.PlaceReply{Worker: "w1"})
 	}
 	dead.conn.Close()
+	lease, err := c.connect().AcquireLease(c.ctx, "w1", dead.Config().Incarnation, nil, nil)
+	c.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = lease.Run(ctx, func(context.Context) {}) // it ends when w1 is started again
+	}()
+	c.t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
 }
 
 // queue sends a command that no worker takes now.

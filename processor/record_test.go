@@ -106,7 +106,7 @@ func TestCommandsAreRefusedWhileEventsAreNearlyFull(t *testing.T) {
 	wantFields(t, c.exec(first), schemas.Result{Success: true})
 	c.wantRecords(processOf(first), schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)
 	v, _ := w.deliver(refused, true, 1)
-	equal(t, "action", v.Action, schemas.ActionRetry)
+	equal(t, "action", v.Action, schemas.ActionLimit) // it waits, which is no failed attempt
 
 	c.must(c.conn.Ensure(c.ctx, topology))
 	tick := time.NewTicker(20 * time.Millisecond)

@@ -198,9 +198,11 @@ func (w *Worker) HandleSession(ctx context.Context, req schemas.SessionControl, 
 	w.sessions.Control(ctx, req, reply)
 }
 
-// HandlePlace claims a thread that no worker owns, and makes its session when it has none.
+// HandlePlace claims a thread that no worker owns, and makes its session when it has none. It declines without room for a process of the
+// thread, unless the request says that none is needed.
 func (w *Worker) HandlePlace(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply {
-	return w.sessions.Place(ctx, tenant, req)
+	room := func() bool { return req.WithoutRoom || w.runs.Room() > 0 }
+	return w.sessions.Place(ctx, tenant, req, room)
 }
 
 // Amend changes the session of a thread that this worker owns: its counts, its version. Errors: session_expired when the thread has

@@ -124,6 +124,8 @@ type PlaceRequest struct {
 	Existing bool `json:"existing,omitempty"`
 	// Start creates the sandbox and runs its cold-start hooks before the reply.
 	Start bool `json:"start,omitempty"`
+	// WithoutRoom has a worker take the thread also when it has no room for a process. It is not a part of the message: a header says it.
+	WithoutRoom bool `json:"-"`
 }
 
 // PlaceReply names the owner of a thread.

@@ -63,7 +63,8 @@ type Verdict struct {
 	// To is the worker to forward to, for ActionForward. For ActionFull it is the worker that owns the thread, empty when no worker
 	// does.
 	To string
-	// Reason is why the command is a dead letter, for ActionDead, or what the worker lacks, for ActionDecline.
+	// Reason is why the command is a dead letter, for ActionDead, what the worker lacks, for ActionDecline, or which limit is reached, for
+	// ActionLimit.
 	Reason *Error
 }
 
@@ -78,4 +79,5 @@ const (
 	ActionDead                  // no worker can ever accept it: store it as a dead letter
 	ActionFull                  // no room now: deliver it again when there is, or to another worker if no worker owns the thread
 	ActionDecline               // this worker cannot serve it and no worker owns the thread: offer it to others
+	ActionLimit                 // a limit of the cell is reached, and no worker can accept it now: deliver it again until one can
 )

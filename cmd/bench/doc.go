@@ -2,7 +2,7 @@
 //
 //	BENCH <name> <value> <goal> <ok|short>
 //
-// Values are ratios, except those of jail.idle and of session.create and session.parked_bytes: machines differ and drift, and an
+// Values are ratios, except those of jail.idle, session.create, session.parked_bytes and queue.restart.p99: machines differ and drift, and an
 // absolute time depends more on the machine than on the code. Sluice and its baseline take turns in short rounds, and the value is the
 // median of the rounds' ratios. Absolute times go to standard error.
 //

@@ -30,7 +30,8 @@ func with[T any](open func(*bench, context.Context) (T, error), measure func(con
 }
 
 // figures is the table of all figures. The goals of session.create, in milliseconds, are the product's promise to that many users at
-// once on two cores. jail.idle is in megabytes, session.parked_bytes in bytes; all others are ratios to a baseline.
+// once on two cores, and that of queue.restart.p99, in seconds, is its promise to queued commands. jail.idle is in megabytes,
+// session.parked_bytes in bytes; all others are ratios to a baseline.
 func figures() []figure {
 	return []figure{
 		{"exec.latency.inprocess", 2.0, true, latency(inProcess)},
@@ -38,6 +39,7 @@ func figures() []figure {
 		{"exec.rate.inprocess", 0.75, false, rate(inProcess)},
 		{"exec.rate.tcp", 0.55, false, rate(overTCP)},
 		{"queue.rate", 0.7, false, with((*bench).stage, queueRate)},
+		{"queue.restart.p99", 2, true, with((*bench).workshop, queueRestart)},
 		{"log.live.inprocess", 0.15, false, live(inProcess)},
 		{"log.live.tcp", 0.09, false, live(overTCP)},
 		{"log.durable", 0.4, false, durable(inProcess)},

@@ -194,20 +194,29 @@ func serve(mode, dir string, durability embedded.Durability) error {
 	return nil
 }
 
-const upRounds = 9
-
-// upReady is the time until `sluice up` on an empty folder accepts commands, over the start of a plain NATS server with JetStream, each
-// in its own process.
-func upReady(ctx context.Context, b *bench) (float64, error) {
+// program builds Sluice for the current figure, and returns its path.
+func (b *bench) program(ctx context.Context) (string, error) {
 	dir, err := b.folder()
 	if err != nil {
-		return 0, err
+		return "", err
 	}
 	sluice := filepath.Join(dir, "sluice")
 	build := exec.CommandContext(ctx, "go", "build", "-o", sluice, "./cmd/sluice")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
-		return 0, fmt.Errorf("build sluice, which needs the repository's root as the working folder: %w", err)
+		return "", fmt.Errorf("build sluice, which needs the repository's root as the working folder: %w", err)
+	}
+	return sluice, nil
+}
+
+const upRounds = 9
+
+// upReady is the time until `sluice up` on an empty folder accepts commands, over the start of a plain NATS server with JetStream, each
+// in its own process.
+func upReady(ctx context.Context, b *bench) (float64, error) {
+	sluice, err := b.program(ctx)
+	if err != nil {
+		return 0, err
 	}
 	// Each server is timed until it has started, and has a folder of its own.
 	started := func(start func(dir string) (stop func() error, url string, err error)) func(context.Context) (float64, error) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -36,6 +37,8 @@ type cell struct {
 	mu     sync.Mutex
 	counts map[string]int
 	faults []history.Fault
+	away   []history.Span  // of workers
+	broken []history.Span  // of NATS
 	shrunk map[string]bool // streams with a smaller limit than their own
 }
 
@@ -257,10 +260,23 @@ func (l *cell) lossy(f history.Fault) {
 	l.faults = append(l.faults, f)
 }
 
-func (l *cell) losses() []history.Fault {
+func (l *cell) noteAway(s history.Span) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return append([]history.Fault(nil), l.faults...)
+	l.away = append(l.away, s)
+}
+
+func (l *cell) noteBroken(s history.Span) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.broken = append(l.broken, s)
+}
+
+// addFaults adds the faults so far to a history.
+func (l *cell) addFaults(h *history.History) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h.Faults, h.Away, h.Broken = slices.Clone(l.faults), slices.Clone(l.away), slices.Clone(l.broken)
 }
 
 // faultCounts are the faults by kind, and how often a process ended by itself.

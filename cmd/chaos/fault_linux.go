@@ -132,39 +132,41 @@ func (f fault) wait(ctx context.Context) {
 	}
 }
 
-// hit takes a process down and brings it back. A signal that freezes is followed by SIGCONT, any other by a start.
-func (l *cell) hit(ctx context.Context, d *daemon, s syscall.Signal, f fault) {
+// hit takes a process down and brings it back. A signal that freezes is followed by SIGCONT, any other by a start. It returns when the
+// process was away.
+func (l *cell) hit(ctx context.Context, d *daemon, s syscall.Signal, f fault) history.Span {
+	span := history.Span{From: time.Now()}
 	if s == syscall.SIGSTOP {
 		d.signal(s)
 		f.wait(ctx)
 		d.signal(syscall.SIGCONT)
-		return
+		span.Back = time.Now()
+		span.To = span.Back
+		return span
 	}
 	d.end(s, 20*time.Second)
 	f.wait(ctx)
+	span.Back = time.Now()
 	if err := d.bringUp(l.life); err != nil { // not until ctx ends: the cell must be whole again
 		fmt.Fprintln(os.Stderr, "  start again:", err)
 	}
+	span.To = time.Now()
+	return span
 }
 
 func workerFault(s syscall.Signal) func(context.Context, *cell, *clients, fault) bool {
-	hit := daemonFault(s, func(l *cell) []*daemon { return l.workers })
-	return func(ctx context.Context, l *cell, to *clients, f fault) bool {
-		from := time.Now()
-		done := hit(ctx, l, to, f)
-		if done {
-			l.lossy(history.Fault{Worker: l.workers[f.target%uint64(len(l.workers))].name, From: from, To: time.Now()})
-		}
-		return done
-	}
+	return daemonFault(s, func(l *cell) []*daemon { return l.workers }, func(l *cell, d *daemon, away history.Span) {
+		l.lossy(history.Fault{Worker: d.name, From: away.From, To: away.To})
+		l.noteAway(away)
+	})
 }
 
 func serverFault(s syscall.Signal) func(context.Context, *cell, *clients, fault) bool {
-	return daemonFault(s, func(l *cell) []*daemon { return l.servers })
+	return daemonFault(s, func(l *cell) []*daemon { return l.servers }, func(l *cell, _ *daemon, away history.Span) { l.noteBroken(away) })
 }
 
-// daemonFault signals one of these daemons, unless another fault has it.
-func daemonFault(s syscall.Signal, all func(*cell) []*daemon) func(context.Context, *cell, *clients, fault) bool {
+// daemonFault signals one of these daemons, unless another fault has it, and notes when it was away.
+func daemonFault(s syscall.Signal, all func(*cell) []*daemon, note func(*cell, *daemon, history.Span)) func(context.Context, *cell, *clients, fault) bool {
 	return func(ctx context.Context, l *cell, _ *clients, f fault) bool {
 		d := all(l)[f.target%uint64(len(all(l)))]
 		if !d.busy.TryLock() {
@@ -172,7 +174,7 @@ func daemonFault(s syscall.Signal, all func(*cell) []*daemon) func(context.Conte
 		}
 		defer d.busy.Unlock()
 		l.say(f, d.name)
-		l.hit(ctx, d, s, f)
+		note(l, d, l.hit(ctx, d, s, f))
 		return true
 	}
 }
@@ -193,7 +195,7 @@ func outage(s syscall.Signal) func(context.Context, *cell, *clients, fault) bool
 		l.say(f, fmt.Sprint(len(taken), " servers"))
 		var group sync.WaitGroup
 		for _, d := range taken {
-			group.Go(func() { l.hit(ctx, d, s, f) })
+			group.Go(func() { l.noteBroken(l.hit(ctx, d, s, f)) })
 		}
 		group.Wait()
 		return true

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -127,6 +128,11 @@ func storm(ctx context.Context, c *config, cell *cell, j *journal) (*history.His
 		defer close(done)
 		clients.run()
 	}()
+	watching, stopWatching := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { cell.watchLeaders(watching) })
+	defer watch.Wait()
+	defer stopWatching()
 	cell.attack(sending, plan(c), clients)
 	settling, stopSettling := context.WithTimeout(ctx, c.settle)
 	defer stopSettling()
@@ -149,7 +155,8 @@ func storm(ctx context.Context, c *config, cell *cell, j *journal) (*history.His
 	if err != nil {
 		return nil, err
 	}
-	h.Ops, h.Faults, h.LeaseTTL = j.taken(), cell.losses(), c.lease
+	h.Ops, h.LeaseTTL = j.taken(), c.lease
+	cell.addFaults(h)
 	feeds.finish(ctx, h)
 	h.Runs, err = cell.runs()
 	return h, err
@@ -180,9 +187,7 @@ func report(c *config, cell *cell, h *history.History) error {
 	}
 	fmt.Printf("followers of EVT and MSG: %d; received: %d, started again after an error: %d\n", len(h.Feeds), received, restarts)
 	fmt.Printf("faults: %s\n", counts(cell.faultCounts()))
-	waits := h.QueueWaits()
-	fmt.Printf("queued commands: %d; wait for their acceptance: median %s, p99 %s, longest %s\n",
-		len(waits), quantile(waits, 50), quantile(waits, 99), quantile(waits, 100))
+	reportWaits(h.QueueWaits())
 	found := history.Check(h)
 	byKind := make(map[string]int)
 	for _, v := range found {
@@ -202,12 +207,32 @@ func report(c *config, cell *cell, h *history.History) error {
 	return nil
 }
 
-// quantile is the value that a percentage of sorted values does not exceed.
-func quantile(sorted []time.Duration, percent int) time.Duration {
-	if len(sorted) == 0 {
-		return 0
+// reportWaits prints how long queued commands waited for their acceptance.
+func reportWaits(w history.Waits) {
+	for _, row := range []struct {
+		what  string
+		waits []history.Wait
+	}{
+		{"all workers and servers were up", w.Calm},
+		{"a worker came back; since its start", w.Restarted},
+		{"a worker stayed away, until another took over", w.Failover},
+		{"a server was away, or a leader elected", w.Broken},
+		{"the same, since all was whole", w.Mended},
+	} {
+		longest := quantile(row.waits, 100)
+		fmt.Printf("queued commands: %5d; median %8s, p99 %8s, longest %8s %s; %s\n",
+			len(row.waits), quantile(row.waits, 50).Time, quantile(row.waits, 99).Time, longest.Time, longest.Process, row.what)
 	}
-	return sorted[(len(sorted)-1)*percent/100].Round(time.Millisecond)
+}
+
+// quantile is the value that a percentage of sorted values does not exceed.
+func quantile(sorted []history.Wait, percent int) history.Wait {
+	if len(sorted) == 0 {
+		return history.Wait{}
+	}
+	w := sorted[(len(sorted)-1)*percent/100]
+	w.Time = w.Time.Round(time.Millisecond)
+	return w
 }
 
 // counts is a map as text, in order.

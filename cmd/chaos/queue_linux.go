@@ -75,7 +75,7 @@ func (c *clients) publish(ctx context.Context, o history.Op) (_ *history.Op, ok 
 		ack, err := c.cell.js.PublishMsg(try, &nats.Msg{Subject: subject, Data: body})
 		cancel()
 		if err == nil {
-			c.journal.change(func() { sent.Queued = ack.Sequence })
+			c.journal.change(func() { sent.Queued, sent.Acked = ack.Sequence, time.Now() })
 			return sent, true
 		}
 		// It may be stored before the one that is acked later: its place in the order is not known.

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"slices"
 	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -30,6 +29,9 @@ type History struct {
 	Runs map[string]int
 	// Faults are those that may cost a worker's processes.
 	Faults []Fault
+	// Away are the times when a worker was killed, stopped or frozen. Broken are those when a server was, or when a stream, or a consumer
+	// of CMD, had no leader that answered.
+	Away, Broken []Span
 	// LeaseTTL is the workers' lease TTL.
 	LeaseTTL time.Duration
 	// FirstEvent and FirstChunk are the first sequences that EVT and LOG still have: above 1, the stream has dropped messages.
@@ -69,9 +71,10 @@ type Op struct {
 	Stopped bool
 	// Canceled is when the ack of its cancel came; zero without one. Only a command that is sent once is canceled.
 	Canceled time.Time
-	// Durable says that it was only published on cmd. Queued is the sequence of CMD's ack; 0 for none.
+	// Durable says that it was only published on cmd. Queued is the sequence of CMD's ack, 0 for none; the ack came at Acked.
 	Durable bool
 	Queued  uint64
+	Acked   time.Time
 	// Sent and Answered are times of the client's clock; Answered is zero while there is no answer.
 	Sent, Answered time.Time
 	// Result is the answer. Code is that of an answer without a result, and "" with one.
@@ -259,16 +262,4 @@ func (h *History) Busy() bool {
 		}
 	}
 	return false
-}
-
-// QueueWaits are how long the durable commands that were acked at once waited in CMD for their first record, shortest first. Those
-// that were canceled do not count.
-func (h *History) QueueWaits() (waits []time.Duration) {
-	for _, p := range h.processes() {
-		if len(p.ops) == 1 && p.ops[0].Durable && p.ops[0].Canceled.IsZero() && p.ops[0].Queued > 0 && len(p.records) > 0 {
-			waits = append(waits, max(0, p.records[0].Stored.Sub(p.ops[0].Sent)))
-		}
-	}
-	slices.Sort(waits)
-	return waits
 }

@@ -107,6 +107,9 @@ func verdict(s step, owner string, why *schemas.Error) schemas.Verdict {
 	case stepReject, stepConflict: // the record of a conflict's key is the other command's
 		return schemas.Verdict{Action: schemas.ActionDead, Reason: why}
 	case stepDecline:
+		if why != nil && why.Code == schemas.CodeLimitExceeded { // such as that of EVT, for hours: to wait for that is no failed attempt
+			return schemas.Verdict{Action: schemas.ActionLimit, Reason: why}
+		}
 		return schemas.Verdict{Action: schemas.ActionRetry}
 	case stepForward:
 		return schemas.Verdict{Action: schemas.ActionForward, To: owner}

@@ -3,6 +3,7 @@ package run
 import (
 	"testing"
 
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -92,6 +93,9 @@ func TestVerdictOfEveryStep(t *testing.T) {
 		stepForward: schemas.ActionForward, stepAttach: schemas.ActionDone, stepReplay: schemas.ActionDone,
 		stepWait: schemas.ActionFull, stepPass: schemas.ActionDecline, stepConflict: schemas.ActionDead, stepLose: schemas.ActionDone, stepRerun: schemas.ActionDone,
 	}
+	// Promises 3: a limit of the cell is no failure of the command.
+	limit := schemas.Errorf(schemas.CodeLimitExceeded, "the stream EVT is full")
+	testkit.Equal(t, "verdict at a limit", verdict(stepDecline, "", limit), schemas.Verdict{Action: schemas.ActionLimit, Reason: limit})
 	for s, action := range want {
 		v := verdict(s, "other", why)
 		if v.Action != action {

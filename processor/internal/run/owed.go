@@ -43,7 +43,7 @@ func (rs *Runs) settleAcceptance(run *Run, after uint64) {
 // when the key got another record, lost, the last one when it gives up.
 func (rec *recorder) recordAcceptance(run *Run, after uint64) (seq uint64, err error) {
 	ctx := rec.background.Context()
-	policy := backoff.WithContext(backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(5*time.Second),
+	policy := backoff.WithContext(backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(time.Second),
 		backoff.WithMaxElapsedTime(rec.timeouts.Record)), ctx)
 	err = backoff.Retry(func() (err error) {
 		if err := rec.publisher.CheckLease(); err != nil {

@@ -27,6 +27,8 @@ type Request struct {
 	IdleTimeoutMS, LifetimeMS int64
 	// Check is called before a session is made. Its error ends the claim. Nil: no check.
 	Check func(context.Context) error
+	// Room reports whether there is room for a process of a thread that this worker does not own yet. Nil: the thread is claimed without.
+	Room func() bool
 
 	expired bool // claim the session even if it has expired
 }
@@ -142,6 +144,12 @@ func (ss *Sessions) leavingError() *schemas.Error {
 	return schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", ss.publisher.Worker).With(schemas.DetailDeclined, "shutdown")
 }
 
+// fullError declines a claim for this worker alone, in the same way.
+func (ss *Sessions) fullError() *schemas.Error {
+	return schemas.Errorf(schemas.CodePoolExhausted, "worker %s has no room for another process: try again later, or raise --max-processes",
+		ss.publisher.Worker).With(schemas.DetailDeclined, schemas.DeclinedFull)
+}
+
 func (ss *Sessions) tryClaim(ctx context.Context, tenant, id string, want *Request) (Claim, error) {
 	now := time.Now().UTC()
 	s, revision, err := ss.cfg.Store.Session(ctx, tenant, id)
@@ -187,6 +195,9 @@ func (ss *Sessions) tryClaim(ctx context.Context, tenant, id string, want *Reque
 	template, err := ss.template(s.Template)
 	if err != nil {
 		return Claim{}, err
+	}
+	if s.Owner != ss.publisher.Worker && want.Room != nil && !want.Room() {
+		return Claim{}, ss.fullError()
 	}
 	t := newThread(tenant, id, template, now)
 	s.Owner, s.Epoch, s.Workspace = ss.publisher.Worker, s.Epoch+1, filepath.Join(ss.cfg.Workspaces, tenant, id)

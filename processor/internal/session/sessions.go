@@ -173,11 +173,11 @@ func (ss *Sessions) RunHooks(ctx context.Context, t *Thread, o Occasion) (failed
 	return ss.sandboxes.runHooks(ctx, t, o)
 }
 
-// Place claims a thread that no worker owns, and makes its session when it has none.
-func (ss *Sessions) Place(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply {
+// Place claims a thread that no worker owns, and makes its session when it has none. room is that of Request.
+func (ss *Sessions) Place(ctx context.Context, tenant string, req schemas.PlaceRequest, room func() bool) schemas.PlaceReply {
 	want := Request{
 		Placement: Placement{req.Provider, req.Image}, Template: req.Template, Existing: req.Existing, User: req.User, Tags: req.Tags,
-		IdleTimeoutMS: req.IdleTimeoutMS, LifetimeMS: req.MaxLifetimeMS,
+		IdleTimeoutMS: req.IdleTimeoutMS, LifetimeMS: req.MaxLifetimeMS, Room: room,
 	}
 	claim, err := ss.Claim(ctx, tenant, req.Thread, want)
 	if err == nil && claim.Thread != nil && !req.Existing {
