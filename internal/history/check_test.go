@@ -275,6 +275,17 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 			h.print(o, schemas.Stdout, 3, 3, o.Stdout[3:])
 			h.find("first", schemas.TypeProcessExited).Result.Log.LastSeq = h.seq
 		}, []Kind{Duplicate}},
+		"a chunk that a frozen server stored late": {func(h *planted) {
+			o := h.op("first")
+			h.print(o, schemas.Stdout, 3, 3, o.Stdout[3:])
+			at := h.find("first", schemas.TypeProcessExited).Stored
+			h.Broken = []Span{{From: at.Add(-time.Millisecond), To: at.Add(time.Second)}}
+		}, nil},
+		"other output that a frozen server stored late": {func(h *planted) {
+			h.print(h.op("first"), schemas.Stdout, 3, 3, []byte("not this"))
+			at := h.find("first", schemas.TypeProcessExited).Stored
+			h.Broken = []Span{{From: at.Add(-time.Millisecond), To: at.Add(time.Second)}}
+		}, []Kind{WrongOutput}},
 		"a chunk after the end": {func(h *planted) {
 			h.find("first", schemas.TypeProcessExited).Result.Log.LastSeq = h.Chunks[4].Seq
 		}, []Kind{LateOutput}},

@@ -2,6 +2,7 @@ package history
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -68,7 +69,7 @@ func (c *checker) checkOutput(p *process) {
 	if o != nil && complete && end.Result.StdoutBytes != int64(len(o.Stdout)) {
 		c.add(WrongOutput, p, "the result says %d bytes, the command prints %d; records: %s", end.Result.StdoutBytes, len(o.Stdout), p.story())
 	}
-	if n := len(p.chunks); n > 0 && (end.Result.Log == nil || p.chunks[n-1].Seq > end.Result.Log.LastSeq) {
+	if n := len(p.chunks); n > 0 && !c.mayRepeat(p) && (end.Result.Log == nil || p.chunks[n-1].Seq > end.Result.Log.LastSeq) {
 		c.add(LateOutput, p, "LOG %d is not in the range %+v of the result", p.chunks[n-1].Seq, end.Result.Log)
 	}
 }
@@ -82,7 +83,7 @@ func (c *checker) take(p *process, r *reading, k *schemas.Chunk) {
 			r.missing[k.Stream] = k
 		}
 	case k.Offset < pos:
-		if r.jumped < 0 || k.Number <= r.jumped {
+		if (r.jumped < 0 || k.Number <= r.jumped) && !c.mayRepeat(p) {
 			c.add(Duplicate, p, "LOG %d (chunk %d, %s, offset %d, epoch %d): a reader is at offset %d already",
 				k.Seq, k.Number, k.Stream, k.Offset, k.Epoch, pos)
 		}
@@ -97,6 +98,18 @@ func (c *checker) take(p *process, r *reading, k *schemas.Chunk) {
 		r.jumped = r.number
 	}
 	r.number = max(r.number, k.Number)
+}
+
+// mayRepeat reports whether a server was away while the process ran. One that was frozen stores late what it had received before, when
+// its writer has stored it again; and a writer that resumes where LOG has dropped the beginning stores from the beginning. Readers leave
+// out what they have, and what is beyond the result's range: checkOutput compares each chunk with what the command prints, and
+// checkFollowers what readers get.
+func (c *checker) mayRepeat(p *process) bool {
+	if len(p.records) == 0 {
+		return false
+	}
+	begin, end := p.records[0].Stored, p.records[len(p.records)-1].Stored
+	return c.FirstChunk > 1 || slices.ContainsFunc(c.Broken, func(s Span) bool { return s.From.Before(end) && s.To.After(begin) })
 }
 
 // checkFollowers compares what followers received with what the command prints.
