@@ -358,5 +358,8 @@ func (c *checker) explained(accepted, started, lost *Record) bool {
 			return true
 		}
 	}
-	return false
+	// An outage that ends the lease also ends what was accepted and had not started; see docs/adr/0025.
+	return started == nil && lost.Source == accepted.Source && slices.ContainsFunc(c.Broken, func(s Span) bool {
+		return s.From.Before(lost.Stored) && s.To.After(accepted.Stored.Add(-c.LeaseTTL))
+	})
 }

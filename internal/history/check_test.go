@@ -309,6 +309,16 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 		"a prompt twice":           {func(h *planted) { h.Messages = append(h.Messages, h.Messages[0]) }, []Kind{Duplicate}},
 		"an evicted record":        {func(h *planted) { h.FirstEvent = 2 }, []Kind{Eviction}},
 		"a loss without a fault":   {func(h *planted) { h.Faults = nil }, []Kind{NeedlessLoss}},
+		"an acceptance that an outage ended": {func(h *planted) {
+			lost := h.find("safe", schemas.TypeProcessLost)
+			h.Faults, h.Broken = nil, []Span{{From: lost.Stored.Add(-time.Second), To: lost.Stored}}
+			started := h.find("safe", schemas.TypeProcessStarted)
+			h.Records = slices.DeleteFunc(h.Records, func(r Record) bool { return r.Seq == started.Seq })
+		}, nil},
+		"a start that an outage ended": {func(h *planted) {
+			lost := h.find("safe", schemas.TypeProcessLost)
+			h.Faults, h.Broken = nil, []Span{{From: lost.Stored.Add(-time.Second), To: lost.Stored}}
+		}, []Kind{NeedlessLoss}},
 		"a loss after a moment":    {func(h *planted) { h.Faults[0].From = h.Faults[0].To.Add(-time.Second) }, []Kind{NeedlessLoss}},
 		"no end": {func(h *planted) {
 			o := h.send("open", execOf("open"))

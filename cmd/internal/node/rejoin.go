@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
 	"sync"
 	"time"
 
@@ -66,11 +67,12 @@ func (n *Node) serve(ctx context.Context, providers map[string]sandbox.Provider,
 	}
 }
 
-// passes reports whether the worker waits for NATS after an error. One of the file system does not pass with NATS.
+// passes reports whether the worker waits for NATS after an error: also for room in a stream, in which it records what was lost. An error of
+// the file system does not pass with NATS.
 func (n *Node) passes(err error) bool {
 	_, local := errors.AsType[*fs.PathError](err)
-	away := errors.Is(err, schemas.ErrUnavailable) || errors.Is(err, schemas.ErrDeadlineExceeded)
-	return away && !local && !n.conn.Closed()
+	passing := []error{schemas.ErrUnavailable, schemas.ErrDeadlineExceeded, schemas.ErrLimitExceeded}
+	return !local && !n.conn.Closed() && slices.ContainsFunc(passing, func(e error) bool { return errors.Is(err, e) })
 }
 
 // awaitCell waits this long, and then until NATS answers and has the streams of the cell. Errors: ctx's, and those that do not pass.
