@@ -137,7 +137,7 @@ func TestUnrecordedAcceptanceRunsNothing(t *testing.T) {
 	cmd := command("k", sh("echo ran >>ran; wc -l <ran"))
 	w.wantAnswer(cmd, false, 1, schemas.ActionDone, schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeLimitExceeded)})
 	v, answers := w.deliver(cmd, true, 1)
-	equal(t, "action", v.Action, schemas.ActionRetry)
+	equal(t, "action", v.Action, schemas.ActionLimit)
 	equal(t, "answers", len(answers), 0)
 	equal(t, "idle", w.idleNow(), true)
 	c.wantRecords(processOf(cmd))
