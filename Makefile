@@ -8,7 +8,8 @@ CHAOS_SEEDS   ?= 1 2 3
 RCLONE   := v1.75.1
 TARGETS  := linux/amd64 linux/arm64 darwin/arm64
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-BUILD     = CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+# Only flags of the linker: `go run`, `make build` and `make test` share the build cache.
+LDFLAGS   = -s -w -X main.version=$(VERSION)
 LINT     := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 # The steps of check, in this order: fast steps and likely failures first.
@@ -16,13 +17,16 @@ CHECKS := tidy-check generate-check lint vet cross supervisor race e2e
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build test race attack e2e bench bench-sync chaos fuzz lint fmt vet tidy tidy-check generate generate-check cross supervisor check clean
+.PHONY: help build static test race attack e2e bench bench-sync chaos fuzz lint fmt vet tidy tidy-check generate generate-check cross supervisor check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## build bin/sluice: static, stripped, for this machine
-	$(BUILD) -o bin/ ./cmd/sluice
+build: ## build bin/sluice for this machine, from the build cache of `go run` and `make test`
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/sluice
+
+static: ## build bin/sluice without cgo and local paths, to copy to other machines
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/sluice
 
 test: ## run the tests; needs Go alone
 	$(GO) test ./...
@@ -33,12 +37,13 @@ race: ## run the tests under the race detector, in random order (needs a C compi
 attack: ## attack jails and containers from inside, load attacks included (jails run as the calling user)
 	SLUICE_ATTACK=1 $(GO) test -count=1 -timeout 20m -run '^TestAttack$$' ./sandbox/...
 
-e2e: ## run sync against a real S3 server, and the example in another language (needs node and npm)
+e2e: ## walk through the README, run sync against a real S3 server, and the example in another language (needs node and npm)
+	.ci/readme
 	cd syncer/e2e && $(GO) test ./...
 	@if ! command -v npm >/dev/null; then \
 		echo "e2e: npm is missing; install it: apt-get install nodejs npm"; [ -z "$$CI" ]; \
 	else \
-		$(MAKE) --no-print-directory build && cd examples/node && npm ci --no-audit --no-fund && SLUICE_BIN=$(CURDIR)/bin/sluice npm test; \
+		$(MAKE) --no-print-directory build && cd examples/node && npm ci --no-audit --no-fund && npm test; \
 	fi
 
 bench: ## measure against a baseline taken in the same run: BENCH <name> <value> <goal> <ok|short>

@@ -116,7 +116,7 @@ func TestSessionRefusesAnotherPlacementOrTemplate(t *testing.T) {
 	c, w := newRig(t, with(&schemas.Template{Name: "one"}, &schemas.Template{Name: "two"}), func(cfg *processor.Config) {
 		cfg.Providers["other"] = cfg.Providers["local"]
 	})
-	if r, err := c.place(schemas.PlaceRequest{Template: "one"}); err != nil || !r.Created || r.Session.Template != "one" {
+	if r, err := c.place(schemas.PlaceRequest{Template: "one", Start: true}); err != nil || !r.Created || r.Session.Template != "one" {
 		t.Fatalf("place = %+v, error %v; want a new session of template one", r, err)
 	}
 	for _, k := range []struct {

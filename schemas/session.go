@@ -53,6 +53,9 @@ type Session struct {
 	// Parked says that the sandbox was stopped because it was idle. The workspace is kept, and the next command creates a new
 	// sandbox.
 	Parked bool `json:"parked,omitempty"`
+	// Bound says that a sandbox of it has run: its template, provider and image stay as they are. Until then a command or a place
+	// request with others replaces them.
+	Bound bool `json:"bound,omitempty"`
 	// Workspace is the workspace's folder on the owner's disk.
 	Workspace string `json:"workspace,omitempty"`
 	// Version is the last version of the workspace that was pushed.

@@ -72,12 +72,6 @@ var errViolations = errors.New("promises are broken")
 func run(c *config) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	if c.provider == "" {
-		c.provider = schemas.ProviderJail
-		if _, err := jail.Check(); err != nil {
-			c.provider = schemas.ProviderLocal
-		}
-	}
 	dir, err := os.MkdirTemp("", "chaos")
 	if err != nil {
 		return err
@@ -89,6 +83,12 @@ func run(c *config) (err error) {
 		}
 		err = errors.Join(err, os.RemoveAll(dir))
 	}()
+	if c.provider == "" {
+		c.provider = schemas.ProviderJail
+		if _, err := jail.Check(filepath.Join(dir, "check")); err != nil {
+			c.provider = schemas.ProviderLocal
+		}
+	}
 	if c.program == "" {
 		c.program = filepath.Join(dir, "sluice")
 		build := exec.CommandContext(ctx, "go", "build", "-o", c.program, "./cmd/sluice")

@@ -232,7 +232,7 @@ func (f *hostFinder) config() (hostConfig, error) {
 	if err != nil {
 		return hostConfig{}, err
 	}
-	choice, err := node.Choose(f.ctx, schemas.ProviderAuto)
+	choice, err := node.Choose(f.ctx, schemas.ProviderAuto, run)
 	if err != nil {
 		choice = node.Choice{} // only providers without isolation are left
 	}

@@ -186,24 +186,37 @@ func (f *dataFolder) begin(incarnation string) (earlier []string, err error) {
 // maxSocketFolder is the longest path of a folder for unix sockets: a socket's path has about 100 bytes on every system.
 const maxSocketFolder = 64
 
-// runFolder is the folder of the sockets: in the data folder, or in /tmp where that path is too long.
+// runFolder is the folder of the sockets and the supervisor, in the data folder: programs do not run from a /tmp that is mounted
+// noexec. Where its path is too long for a socket, a link in /tmp shortens it.
 func (f *dataFolder) runFolder() (string, error) {
-	dir := f.join("run")
-	if len(dir) > maxSocketFolder {
+	base := f.path
+	if len(f.join("run")) > maxSocketFolder {
 		sum := sha256.Sum256([]byte(f.path))
-		dir = filepath.Join("/tmp", fmt.Sprintf("sluice-%d-%s", os.Getuid(), hex.EncodeToString(sum[:8])))
+		private := filepath.Join("/tmp", fmt.Sprintf("sluice-%d-%s", os.Getuid(), hex.EncodeToString(sum[:8])))
+		if err := ownFolder(private); err != nil {
+			return "", err
+		}
+		base = filepath.Join(private, "data")
+		if err := os.Symlink(f.path, base); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", schemas.Errorf(schemas.CodeUnavailable, "link the run folder: %w", err)
+		}
 	}
+	dir := filepath.Join(base, "run")
+	return dir, ownFolder(dir)
+}
+
+// ownFolder creates a folder. It refuses one that another user has created, such as in /tmp.
+func ownFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", schemas.Errorf(schemas.CodeUnavailable, "create the run folder: %w", err)
+		return schemas.Errorf(schemas.CodeUnavailable, "create the run folder: %w", err)
 	}
-	// Another user may have created a folder of that name in /tmp.
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return "", schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
+		return schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
 	}
 	var st unix.Stat_t
 	if err := unix.Lstat(dir, &st); err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 || int(st.Uid) != os.Getuid() {
-		return "", schemas.Errorf(schemas.CodePermissionDenied, "run folder %s must be a folder of this user with mode 0700: remove it, or choose a shorter path with --data", dir)
+		return schemas.Errorf(schemas.CodePermissionDenied, "run folder %s must be a folder of this user with mode 0700: remove it, or choose a shorter path with --data", dir)
 	}
-	return dir, nil
+	return nil
 }

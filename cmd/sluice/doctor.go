@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/cmd/internal/node"
+	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -20,7 +21,8 @@ func doctorCommand(g *globals) *cobra.Command {
 		Use:   "doctor",
 		Short: "Check what this machine can run and what is missing",
 		Long: `Check what this machine can run and what is missing: "ok", "--" for something optional that is
-missing, and "!!" for something required. The exit code is 125 if something required is missing.`,
+missing, "!" for what works but is not limited as it should be, and "!!" for something required that
+is missing. The exit code is 125 if something required is missing.`,
 		Example: `  sluice doctor
   sluice doctor --json`,
 		Args: noArgs,
@@ -44,7 +46,9 @@ type finding struct {
 	Check    string `json:"check"`
 	OK       bool   `json:"ok"`
 	Required bool   `json:"required"`
-	Found    string `json:"found"`
+	// Warning reports that it works, but not as it should; Found says what is missing.
+	Warning bool   `json:"warning,omitempty"`
+	Found   string `json:"found"`
 }
 
 func (f finding) failed() bool { return f.Required && !f.OK }
@@ -58,6 +62,8 @@ func printFindings(m *Main, findings []finding) error {
 			mark = "!!"
 		case !f.OK:
 			mark = "--"
+		case f.Warning:
+			mark = "!"
 		}
 		t.row(mark, f.Check, f.Found)
 	}
@@ -66,11 +72,15 @@ func printFindings(m *Main, findings []finding) error {
 
 func examine(ctx context.Context, g *globals) []finding {
 	out := []finding{
-		{"system", true, true, runtime.GOOS + "/" + runtime.GOARCH + ", " + runtime.Version() + ", sluice " + version},
+		{Check: "system", OK: true, Required: true, Found: runtime.GOOS + "/" + runtime.GOARCH + ", " + runtime.Version() + ", sluice " + version},
 		examineData(g), examineDisk(g.data), examineServer(g), examineFiles(),
 	}
-	for _, c := range node.CheckProviders(ctx) {
-		out = append(out, finding{Check: "provider " + c.Provider, OK: c.Err == nil, Found: c.Found})
+	run := ""
+	if dir, err := openFolder(g.data); err == nil { // otherwise the check of the data folder has failed
+		run, _ = dir.runFolder() // its error is the providers' as well
+	}
+	for _, c := range node.CheckProviders(ctx, run) {
+		out = append(out, finding{Check: "provider " + c.Provider, OK: c.Err == nil, Warning: c.Partial, Found: c.Found})
 	}
 	return out
 }
@@ -109,16 +119,29 @@ func examineDisk(path string) finding {
 	return f
 }
 
+// examineServer connects to the server that the other commands would use. One of --nats is required.
 func examineServer(g *globals) finding {
-	f := finding{Check: "server", OK: true}
-	switch a, known := (&dataFolder{path: g.data}).readAddress(); {
+	f := finding{Check: "server", OK: true, Required: g.nats != ""}
+	dir := &dataFolder{path: g.data}
+	a, known := dir.readAddress()
+	server := g.server()
+	switch {
 	case g.nats != "":
 		f.Found = publicURL(g.nats) + " (--nats)"
-	case known && a.URL != "":
-		f.Found = fmt.Sprintf("%s, process %d", a.URL, a.PID)
-	default:
+	case !known:
 		f.Found = "none is running: exec starts one in its own process; `sluice up` runs one for all commands"
+		return f
+	case a.URL != "":
+		f.Found, server = fmt.Sprintf("%s, process %d", a.URL, a.PID), g.serverAt(dir, a)
+	default:
+		f.Found, server = fmt.Sprintf("in process %d, while its command runs", a.PID), g.serverBehind(a.dial)
 	}
+	conn, err := events.Connect(*server)
+	if err != nil {
+		f.OK, f.Found = false, fmt.Sprintf("%s, does not answer: %v", f.Found, err)
+		return f
+	}
+	conn.Close()
 	return f
 }
 

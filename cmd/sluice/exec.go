@@ -98,7 +98,15 @@ func (g *globals) checkProvider(ctx context.Context, req *client.Request) error 
 	if a, ok := (&dataFolder{path: g.data}).readAddress(); ok && a.URL != "" {
 		return nil // a server is running: its worker decides
 	}
-	_, err := node.Choose(ctx, req.Provider)
+	dir, err := openFolder(g.data)
+	if err != nil {
+		return err
+	}
+	run, err := dir.runFolder()
+	if err != nil {
+		return err
+	}
+	_, err = node.Choose(ctx, req.Provider, run)
 	return err
 }
 

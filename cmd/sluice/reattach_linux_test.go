@@ -60,7 +60,7 @@ func TestEveryProcessSurvivesItsWorker(t *testing.T) {
 }
 
 func jailFlags(t *testing.T, _ *cli) []string {
-	if _, err := jail.Check(); err != nil {
+	if _, err := jail.Check(testkit.ShortDir(t)); err != nil {
 		testkit.Missing(t, "provider jail", err.Error())
 	}
 	return []string{"--provider", "jail"}

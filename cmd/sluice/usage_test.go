@@ -100,7 +100,7 @@ func TestInvalidUsageIsReported(t *testing.T) {
 func TestMachineWithoutIsolationIsReported(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	if _, err := node.Choose(t.Context(), schemas.ProviderAuto); err == nil {
+	if _, err := node.Choose(t.Context(), schemas.ProviderAuto, testkit.ShortDir(t)); err == nil {
 		// This machine isolates: a command that names no provider runs.
 		c.run("exec", "--", "true").check(t).exits(0)
 		return

@@ -80,12 +80,12 @@ func (w *workerFlags) logger() (zerolog.Logger, error) {
 }
 
 // nodeConfig checks the flags and chooses the providers.
-func (w *workerFlags) nodeConfig(ctx context.Context) (node.Config, error) {
+func (w *workerFlags) nodeConfig(ctx context.Context, runFolder string) (node.Config, error) {
 	limits, err := w.limits.WithDefaults()
 	if err != nil {
 		return node.Config{}, err
 	}
-	choice, err := node.Choose(ctx, w.provider)
+	choice, err := node.Choose(ctx, w.provider, runFolder)
 	if err != nil {
 		return node.Config{}, err
 	}
@@ -97,7 +97,7 @@ func (w *workerFlags) nodeConfig(ctx context.Context) (node.Config, error) {
 	}
 	return node.Config{
 		Topology: w.topology, Provider: choice.Default, Allowed: choice.Allowed, Image: w.image, Limits: limits, PoolSize: w.pool,
-		Processes: w.processes, Grace: w.grace, Idle: w.idle, PrivateHooks: w.private,
+		Processes: w.processes, Grace: w.grace, Idle: w.idle, PrivateHooks: w.private, RunFolder: runFolder,
 	}, nil
 }
 
@@ -122,10 +122,14 @@ func (w *workerFlags) setUp(ctx context.Context) (_ *workerSetup, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.node, err = w.nodeConfig(ctx); err != nil {
+	if s.folder, err = openFolder(w.data); err != nil {
 		return nil, err
 	}
-	if s.folder, err = openFolder(w.data); err != nil {
+	run, err := s.folder.runFolder()
+	if err != nil {
+		return nil, err
+	}
+	if s.node, err = w.nodeConfig(ctx, run); err != nil {
 		return nil, err
 	}
 	if s.lock, err = s.folder.mustLock(); err != nil {
@@ -136,9 +140,6 @@ func (w *workerFlags) setUp(ctx context.Context) (_ *workerSetup, err error) {
 		return nil, err
 	}
 	s.node.Begin = s.folder.begin
-	if s.node.RunFolder, err = s.folder.runFolder(); err != nil {
-		return nil, err
-	}
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, unix.SIGHUP)
 	s.node.Reload, s.undo = hangups, append(s.undo, func() { signal.Stop(hangups) })

@@ -1,9 +1,9 @@
-// Tests the example against the `sluice up` at SLUICE_NATS_URL, or against one that it starts from SLUICE_BIN or builds.
+// Tests the example against the `sluice up` at SLUICE_NATS_URL, or against one that it starts: SLUICE_BIN, bin/sluice, or a new build.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { createHash, randomUUID } from "node:crypto";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -18,7 +18,8 @@ let data, up;
 before(async () => {
   if (process.env.SLUICE_NATS_URL) return;
   data = mkdtempSync(join(tmpdir(), "sluice-node-"));
-  let bin = process.env.SLUICE_BIN;
+  const built = join(here, "../../bin/sluice");
+  let bin = process.env.SLUICE_BIN ?? (existsSync(built) ? built : "");
   if (!bin) {
     bin = join(data, "sluice");
     execFileSync("go", ["build", "-o", bin, "./cmd/sluice"], { cwd: join(here, "../.."), stdio: "inherit" });

@@ -11,26 +11,36 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/registry"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
 // checkTimeout bounds the start of Check's jail, which takes milliseconds where it works.
 const checkTimeout = 10 * time.Second
 
-// Check starts a jail, runs nothing in it, and returns the limits that this machine enforces. Errors: unavailable, with what is
-// missing and the command that provides it.
-func Check() (limits string, err error) {
-	dir, err := os.MkdirTemp("", "sluice-check-*")
+// Check starts a jail below runDir, runs nothing in it, and returns the limits that this machine enforces. runDir is the Config's of the
+// worker's Provider, which may be running: jails of another folder may fail where these work, such as below a /tmp that is mounted
+// noexec. Errors: unavailable, with what is missing and the command that provides it.
+func Check(runDir string) (support Support, err error) {
+	unavailable := func(err error) error {
+		return schemas.Errorf(schemas.CodeUnavailable, "provider jail: run folder: %w", err)
+	}
+	if err := registry.PrivateDir(runDir); err != nil {
+		return support, unavailable(err)
+	}
+	dir, err := os.MkdirTemp(runDir, "c*")
 	if err != nil {
-		return "", schemas.Errorf(schemas.CodeUnavailable, "provider jail: %w", err)
+		return support, unavailable(err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	p, err := New(Config{RunDir: filepath.Join(dir, "run"), withoutEtc: true, Warn: func(text string) { limits = text }})
+	p, err := New(Config{RunDir: dir, programDir: runDir, withoutEtc: true, Warn: func(text string) {
+		support = Support{Limits: text, Partial: true}
+	}})
 	if err != nil {
-		return "", err
+		return support, err
 	}
 	if p.cgroups != nil {
-		limits = fmt.Sprintf("memory, CPU and pids limited by cgroups v%d", p.cgroups.version)
+		support.Limits = fmt.Sprintf("memory, CPU and pids limited by cgroups v%d", p.cgroups.version)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()
@@ -38,7 +48,7 @@ func Check() (limits string, err error) {
 	if err == nil {
 		err = s.Terminate(ctx, 0)
 	}
-	return limits, errors.Join(err, p.Close())
+	return support, errors.Join(err, p.Close())
 }
 
 // withHint adds the way out to the error of a start that failed.

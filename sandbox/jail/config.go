@@ -17,8 +17,18 @@ type Config struct {
 	// ReattachWindow is how long a jail waits for another Provider after this process has died. Default sandbox.ReattachWindow;
 	// negative: the jail ends at once.
 	ReattachWindow time.Duration
+	// programDir has the supervisor's program, which Check shares with the worker. Default: RunDir.
+	programDir string
 	// withoutEtc omits /etc: Check starts a jail but runs nothing in it.
 	withoutEtc bool
+}
+
+// Support is what Check found.
+type Support struct {
+	// Limits describes the limits that this machine enforces.
+	Limits string
+	// Partial reports that some limits are not enforced; Limits then says which, and why.
+	Partial bool
 }
 
 // maxRunDir leaves room for a socket's name: sun_path holds 108 bytes, the last of them zero.

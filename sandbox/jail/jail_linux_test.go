@@ -222,9 +222,9 @@ func TestConfigIsValidated(t *testing.T) {
 }
 
 func TestCheckReturnsLimits(t *testing.T) {
-	limits, err := Check()
+	support, err := Check(testkit.ShortDir(t))
 	testkit.Must(t, err)
-	if limits == "" {
+	if support.Limits == "" {
 		t.Error("limits are empty, want a description")
 	}
 }

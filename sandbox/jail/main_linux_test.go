@@ -12,7 +12,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testkit.Main(m, testkit.Programs{"worker": func(args []string) int { return testkit.Fail(runWorker(args[0])) }})
+	testkit.Main(m, testkit.Programs{
+		"worker":  func(args []string) int { return testkit.Fail(runWorker(args[0])) },
+		"limited": func(args []string) int { return runLimited(args[0]) },
+		"refused": func(args []string) int { return runRefused(args[0]) },
+	})
 }
 
 // openProvider makes a provider in a folder, which the test closes.

@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,7 @@ func New(config Config) (*Provider, error) {
 		dir: dir, withoutEtc: config.withoutEtc, reattachWindow: registry.ReattachWindow(config.ReattachWindow),
 		rootfs: &rootfsCache{dir: filepath.Join(dir, "rootfs"), lock: make(chan struct{}, 1)},
 	}
-	if err := p.prepare(); err != nil {
+	if err := p.prepare(config.programDir); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider jail: %w", err)
 	}
 	var err error
@@ -84,7 +85,7 @@ func New(config Config) (*Provider, error) {
 }
 
 // prepare sets what all jails have in common.
-func (p *Provider) prepare() error {
+func (p *Provider) prepare(programDir string) error {
 	if err := registry.PrivateDir(p.dir); err != nil {
 		return fmt.Errorf("run folder: %w", err)
 	}
@@ -94,7 +95,7 @@ func (p *Provider) prepare() error {
 		return err
 	}
 	var err error
-	if c.supervisor, err = bin.Extract(p.dir); err != nil {
+	if c.supervisor, err = bin.Extract(cmp.Or(programDir, p.dir)); err != nil {
 		return err
 	}
 	etcDir := ""

@@ -36,7 +36,7 @@ func (p *Provider) Detach() error { return nil }
 func (p *Provider) Close() error { return nil }
 
 // Check fails: unavailable.
-func Check() (string, error) { return "", errUnsupported() }
+func Check(string) (Support, error) { return Support{}, errUnsupported() }
 
 func errUnsupported() error {
 	return schemas.Errorf(schemas.CodeUnavailable, "provider jail needs Linux on amd64 or arm64, not %s on %s: use docker", runtime.GOOS, runtime.GOARCH)

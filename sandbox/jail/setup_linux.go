@@ -90,8 +90,8 @@ func (c *jailConfig) finalProgram() *program {
 	p.call("unshare the cgroup namespace", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
 	p.mountPrivate(c)
 	p.setLimits(c)
-	p.passDescriptors(c)
 	p.dropRights(c)
+	p.passDescriptors(c)
 	p.execSupervisor(c)
 	return p
 }
@@ -168,11 +168,23 @@ func (p *program) setLimits(c *jailConfig) {
 		limits = append(limits, [2]uint64{unix.RLIMIT_DATA, uint64(c.limits.MemoryBytes)})
 	}
 	for _, l := range limits {
-		p.call("set rlimit "+strconv.Itoa(int(l[0])), unix.SYS_PRLIMIT64, 0, int(l[0]), words(l[1], l[1]), 0)
+		limit := min(l[1], hardLimit(int(l[0])))
+		p.call("set rlimit "+strconv.Itoa(int(l[0])), unix.SYS_PRLIMIT64, 0, int(l[0]), words(limit, limit), 0)
 	}
 }
 
-// passDescriptors moves descriptors to the numbers that the supervisor expects.
+// hardLimit is the worker's own hard limit, which a jail's may not exceed: only CAP_SYS_RESOURCE permits to raise one, and neither an
+// ordinary user nor root in most containers has it.
+func hardLimit(resource int) uint64 {
+	var own unix.Rlimit
+	if unix.Getrlimit(resource, &own) != nil {
+		return 0 // unknown to this kernel: the call that sets it reports that
+	}
+	return own.Max
+}
+
+// passDescriptors moves descriptors to the numbers that the supervisor expects. One of them may be the report's: a call after this that
+// fails is not named.
 func (p *program) passDescriptors(c *jailConfig) {
 	const cloexec = 0
 	p.call("pass the listener", unix.SYS_DUP3, listenerFD, supervisor.ListenFD, cloexec)

@@ -28,8 +28,9 @@ type provider struct {
 	images bool
 	// usage says what to add to `sluice exec` so that auto, which chose a row before, uses this provider. Empty for none.
 	usage string
-	// check reports what the provider offers on this machine. Errors: unavailable, with what is missing and how to get it.
-	check func(ctx context.Context) (string, error)
+	// check reports what the provider offers on this machine, to a worker with this run folder. Errors: unavailable, with what is
+	// missing and how to get it.
+	check func(ctx context.Context, runFolder string) (found string, partial bool, err error)
 	// listens reports without a request whether the provider can be offered beside the one that auto chose. Nil: never.
 	listens func() bool
 	// make returns the provider for a worker.
@@ -115,9 +116,10 @@ type Choice struct {
 // checkTimeout bounds one provider's check.
 const checkTimeout = 5 * time.Second
 
-// Choose returns what a worker offers that is started with this --provider. auto is the first provider of the table that isolates
-// and runs here; commands may also name the later ones that listen. auto is never local. Errors: unavailable, invalid_argument.
-func Choose(ctx context.Context, name string) (Choice, error) {
+// Choose returns what a worker offers that is started with this --provider and has this run folder. auto is the first provider of the
+// table that isolates and runs here; commands may also name the later ones that listen. auto is never local. Errors: unavailable,
+// invalid_argument.
+func Choose(ctx context.Context, name, runFolder string) (Choice, error) {
 	if name != "" && name != schemas.ProviderAuto {
 		p, err := row(name)
 		return Choice{p.name, []string{p.name}}, err
@@ -132,7 +134,7 @@ func Choose(ctx context.Context, name string) (Choice, error) {
 				c.Allowed = append(c.Allowed, p.name)
 			}
 		default:
-			if _, err := p.checkWithin(ctx); err == nil {
+			if _, _, err := p.checkWithin(ctx, runFolder); err == nil {
 				c = Choice{p.name, []string{p.name}}
 			} else if failed == nil {
 				failed = err
@@ -154,15 +156,17 @@ type Check struct {
 	Provider string
 	// Found describes it; with Err, it is what is missing and how to get it.
 	Found string
-	Err   error
+	// Partial reports that it works, but enforces less than it should; Found says what.
+	Partial bool
+	Err     error
 }
 
-// CheckProviders checks each provider of the table, and then auto.
-func CheckProviders(ctx context.Context) (checks []Check) {
+// CheckProviders checks each provider of the table, and then auto, for a worker with this run folder.
+func CheckProviders(ctx context.Context, runFolder string) (checks []Check) {
 	auto := Check{Provider: schemas.ProviderAuto}
 	for _, p := range providerTable() {
 		c := Check{Provider: p.name}
-		if c.Found, c.Err = p.checkWithin(ctx); c.Err != nil {
+		if c.Found, c.Partial, c.Err = p.checkWithin(ctx, runFolder); c.Err != nil {
 			c.Found = c.Err.Error()
 		}
 		checks = append(checks, c)
@@ -183,27 +187,27 @@ func CheckProviders(ctx context.Context) (checks []Check) {
 	return append(checks, auto)
 }
 
-func (p *provider) checkWithin(ctx context.Context) (string, error) {
+func (p *provider) checkWithin(ctx context.Context, runFolder string) (string, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	return p.check(ctx)
+	return p.check(ctx, runFolder)
 }
 
-func checkJail(context.Context) (string, error) {
-	limits, err := jail.Check()
-	return "isolates with namespaces, a system call filter and limits; " + strings.TrimPrefix(limits, "provider jail: "), err
+func checkJail(_ context.Context, runFolder string) (string, bool, error) {
+	s, err := jail.Check(jailFolder(runFolder))
+	return "isolates with namespaces, a system call filter and limits; " + strings.TrimPrefix(s.Limits, "provider jail: "), s.Partial, err
 }
 
-func checkDocker(ctx context.Context) (string, error) {
+func checkDocker(ctx context.Context, _ string) (string, bool, error) {
 	if runtime.GOOS != "linux" {
-		return "", schemas.Errorf(schemas.CodeUnavailable, "provider docker runs on Linux only: use --provider local for commands you trust, or a worker on Linux")
+		return "", false, schemas.Errorf(schemas.CodeUnavailable, "provider docker runs on Linux only: use --provider local for commands you trust, or a worker on Linux")
 	}
 	engine, err := docker.Probe(ctx, "")
-	return "engine " + engine, err
+	return "engine " + engine, false, err
 }
 
-func checkLocal(context.Context) (string, error) {
-	return "runs everywhere and isolates nothing: use --provider local for commands you trust", nil
+func checkLocal(context.Context, string) (string, bool, error) {
+	return "runs everywhere and isolates nothing: use --provider local for commands you trust", false, nil
 }
 
 // providers makes the providers that the operator allows. With an error it returns those made before it, for the caller to close.
@@ -235,9 +239,11 @@ func (n *Node) newLocal() (sandbox.Provider, error) {
 }
 
 func (n *Node) newJail() (sandbox.Provider, error) {
-	// A subfolder: jail and local give their sockets the same names.
-	return provided(jail.New(jail.Config{RunDir: filepath.Join(n.cfg.RunFolder, "j"), Warn: n.warn}))
+	return provided(jail.New(jail.Config{RunDir: jailFolder(n.cfg.RunFolder), Warn: n.warn}))
 }
+
+// jailFolder is a subfolder, because jail and local give their sockets the same names.
+func jailFolder(runFolder string) string { return filepath.Join(runFolder, "j") }
 
 // provided keeps a nil pointer from becoming a provider that is not nil.
 func provided[P sandbox.Provider](p P, err error) (sandbox.Provider, error) {

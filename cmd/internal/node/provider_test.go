@@ -16,20 +16,21 @@ func TestProviderTableNamesProviders(t *testing.T) {
 		if p.check == nil || p.make == nil {
 			t.Errorf("row %s has no check or no constructor", p.name)
 		}
-		choice, err := Choose(t.Context(), p.name)
+		choice, err := Choose(t.Context(), p.name, "")
 		testkit.Must(t, err)
 		testkit.Equal(t, "choice of --provider "+p.name, choice, Choice{p.name, []string{p.name}})
 	}
-	_, err := Choose(t.Context(), "moon")
+	_, err := Choose(t.Context(), "moon", "")
 	testkit.WantCode(t, err, schemas.CodeInvalidArgument)
 	testkit.Equal(t, "error", err.Error(), `unknown provider "moon": use jail, docker or local`)
 }
 
 func TestAutoIsNeverLocal(t *testing.T) {
-	checks := CheckProviders(t.Context())
+	run := testkit.ShortDir(t)
+	checks := CheckProviders(t.Context(), run)
 	auto := checks[len(checks)-1]
 	testkit.Equal(t, "last check", auto.Provider, schemas.ProviderAuto)
-	choice, err := Choose(t.Context(), schemas.ProviderAuto)
+	choice, err := Choose(t.Context(), schemas.ProviderAuto, run)
 	if (err == nil) != (auto.Err == nil) {
 		t.Errorf("Choose(auto) = %v and its check = %v, want them to agree", err, auto.Err)
 	}

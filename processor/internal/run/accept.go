@@ -117,7 +117,7 @@ func (rs *Runs) gatherFacts(ctx context.Context, d *schemas.Delivery) facts {
 	}
 	var err error
 	switch f.thread = rs.sessions.Find(d.Tenant, d.Thread); {
-	case f.thread != nil:
+	case f.thread != nil && rs.sessions.Settled(f.thread, &want):
 		f.owner, err = rs.publisher.Worker, want.Fits(&f.thread.Session)
 	case d.Durable && !rs.reserve(): // a thread that it claims could not go to a worker with room
 		f.full = true
@@ -154,7 +154,7 @@ func (rs *Runs) gatherFacts(ctx context.Context, d *schemas.Delivery) facts {
 	case d.Command.Message != nil && f.thread.Template.Agent == nil:
 		f.refused = true
 		f.why = schemas.Errorf(schemas.CodeInvalidArgument,
-			"template: thread %s has a session of template %s, which has no agent: stop that session, or use another thread, with a template that has one (see `sluice template list`)", d.Thread, cmp.Or(f.thread.Session.Template, session.DefaultTemplate)).With("path", "template")
+			"template: thread %s has a session of template %s, which has no agent: use another thread, or `sluice session stop --thread %s`, and a template that has one (see `sluice template list`)", d.Thread, cmp.Or(f.thread.Session.Template, session.DefaultTemplate), d.Thread).With("path", "template")
 		return f
 	case d.Command.Message != nil, rs.cfg.Policy == nil: // an agent's command comes from the template
 	default:

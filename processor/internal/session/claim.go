@@ -42,7 +42,7 @@ func (want *Request) Fits(s *schemas.Session) error {
 		return err
 	}
 	if has := cmp.Or(s.Template, DefaultTemplate); want.Template != "" && want.Template != has {
-		return schemas.Errorf(schemas.CodeConflict, "thread %s has a session of template %s, not %s: use another thread, or stop that session first", s.Thread, has, want.Template)
+		return schemas.Errorf(schemas.CodeConflict, "thread %s has a session of template %s, not %s: %s", s.Thread, has, want.Template, wayOut(s.Thread))
 	}
 	return nil
 }
@@ -80,11 +80,14 @@ func (ss *Sessions) Claim(ctx context.Context, tenant, id string, want Request) 
 	ss.mu.Lock()
 	t, leaving := ss.threads[key], ss.leaving || ss.publisher.Fenced()
 	ss.mu.Unlock()
-	if t != nil {
+	if t != nil && (leaving || ss.Settled(t, &want)) {
 		return Claim{Thread: t, Owner: ss.publisher.Worker, session: &t.Session}, want.Fits(&t.Session)
 	}
 	if leaving {
 		return Claim{}, ss.leavingError()
+	}
+	if t != nil && !ss.replace(ctx, t) {
+		return Claim{Thread: t, Owner: ss.publisher.Worker, session: &t.Session}, want.Fits(&t.Session)
 	}
 	var claim Claim
 	err := errRaced
@@ -182,11 +185,17 @@ func (ss *Sessions) tryClaim(ctx context.Context, tenant, id string, want *Reque
 			}
 			return Claim{}, errRaced // the next try finds no session
 		}
-		if err := want.Fits(s); err != nil {
-			return Claim{}, err
+		fits := want.Fits(s)
+		if fits != nil && (isBound(s) || !errors.Is(fits, schemas.ErrConflict)) {
+			return Claim{}, fits
 		}
-		if alive {
+		if alive { // it also decides whether the session changes
 			return Claim{Owner: s.Owner, session: s}, nil
+		}
+		if fits != nil {
+			if err := ss.rebind(s, want); err != nil {
+				return Claim{}, err
+			}
 		}
 	}
 	if _, err := ss.resolve(Placement{s.Provider, s.Image}); err != nil {
@@ -209,7 +218,7 @@ func (ss *Sessions) tryClaim(ctx context.Context, tenant, id string, want *Reque
 	if err != nil {
 		return Claim{}, err
 	}
-	t.Session, t.stored, t.revision, t.saved = *s, *s, revision, now
+	t.Session, t.stored, t.revision, t.saved, t.bound = *s, *s, revision, now, isBound(s)
 	ss.publisher.Publish(ctx, ss.entries.event(t, typ, s))
 	return Claim{Thread: t, Owner: ss.publisher.Worker, session: &t.Session, created: typ == schemas.TypeSessionCreated}, nil
 }
@@ -222,28 +231,10 @@ func (ss *Sessions) newSession(tenant, thread string, want *Request, now time.Ti
 	case want.Existing:
 		return nil, schemas.Errorf(schemas.CodeNotFound, "thread %s has no session: it never had one, or it has ended", thread)
 	}
-	template, err := ss.template(want.Template)
-	if err != nil {
-		return nil, err
-	}
-	p := want.Placement
-	if p.Provider == "" || p.Provider == schemas.ProviderAuto {
-		p.Provider = template.Provider
-	}
-	if p.Image == "" {
-		p.Image = template.Image
-	}
-	if p, err = ss.resolve(p); err != nil {
-		return nil, err
-	}
 	s := &schemas.Session{
-		ID: ulid.Make().String(), Tenant: tenant, Thread: thread, User: want.User, Tags: want.Tags, Template: template.Name,
-		Provider: p.Provider, Image: p.Image, Created: now, IdleTimeoutMS: want.IdleTimeoutMS,
+		ID: ulid.Make().String(), Tenant: tenant, Thread: thread, User: want.User, Tags: want.Tags, Created: now, IdleTimeoutMS: want.IdleTimeoutMS,
 	}
-	if lifetime := cmp.Or(want.LifetimeMS, template.Session.MaxLifetimeMS); lifetime > 0 {
-		s.Deadline = now.Add(time.Duration(lifetime) * time.Millisecond)
-	}
-	return s, nil
+	return s, ss.fill(s, want.Template, want.Placement, want.LifetimeMS)
 }
 
 // Adopt claims the thread of a sandbox that an earlier incarnation of this worker left, under the session's next epoch. It returns
@@ -269,8 +260,8 @@ func (ss *Sessions) Adopt(ctx context.Context, provider string, sb sandbox.Attac
 	}
 	now := time.Now()
 	t := newThread(owned.Tenant, spec.Thread, template, now)
-	t.saved, t.warm = now, true // see ownership.Cold
-	s.Epoch, s.State, s.Sandbox, s.Parked = s.Epoch+1, schemas.SandboxRunning, sb.ID(), false
+	t.saved, t.warm, t.bound = now, true, true // see ownership.Cold
+	s.Epoch, s.State, s.Sandbox, s.Parked, s.Bound = s.Epoch+1, schemas.SandboxRunning, sb.ID(), false, true
 	ss.entries.stamp(t, s)
 	t.Session, t.stored = *s, *s
 	t.attempt = ss.sandboxes.runningAttempt(t, sb)

@@ -77,14 +77,14 @@ func Unreadable(err error) bool {
 // fits returns nil when a session's sandbox has this placement. Errors: conflict.
 func (p Placement) fits(s *schemas.Session) error {
 	if p.Provider != "" && p.Provider != schemas.ProviderAuto && p.Provider != s.Provider {
-		return schemas.Errorf(schemas.CodeConflict, "thread %s has a session with provider %s, not %s: use another thread, or stop that session first", s.Thread, s.Provider, p.Provider)
+		return schemas.Errorf(schemas.CodeConflict, "thread %s has a session with provider %s, not %s: %s", s.Thread, s.Provider, p.Provider, wayOut(s.Thread))
 	}
 	if p.Image != "" && p.Image != s.Image {
 		has := "created from image " + s.Image
 		if s.Image == "" {
 			has = "of provider " + s.Provider + ", created from no image"
 		}
-		return schemas.Errorf(schemas.CodeConflict, "thread %s has a sandbox %s, not from %s: use another thread, or stop that session first", s.Thread, has, p.Image)
+		return schemas.Errorf(schemas.CodeConflict, "thread %s has a sandbox %s, not from %s: %s", s.Thread, has, p.Image, wayOut(s.Thread))
 	}
 	return nil
 }

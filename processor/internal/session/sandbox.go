@@ -157,6 +157,7 @@ func (sbs *sandboxes) reportLocked(t *Thread, a *sandboxAttempt, err error) {
 	if state == sandboxEnding {
 		return
 	}
+	t.bound = t.bound || state == schemas.SandboxRunning
 	info := schemas.SandboxInfo{ID: a.id, Provider: t.Session.Provider, State: state, Workspace: t.Session.Workspace, StartMS: work.Millis(a.took)}
 	if err != nil {
 		info.Error = schemas.AsError(err)
@@ -169,6 +170,7 @@ func (sbs *sandboxes) reportLocked(t *Thread, a *sandboxAttempt, err error) {
 				s.State, s.Sandbox = state, a.id
 			}
 			s.Parked = s.Parked && state != schemas.SandboxRunning
+			s.Bound = s.Bound || state == schemas.SandboxRunning
 		}
 	}
 	sbs.entries.updateLocked(t, u)

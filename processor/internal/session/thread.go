@@ -23,7 +23,7 @@ type Thread struct {
 	Tenant, ID string
 	// Session is the session as it was claimed. Info returns it as it is now.
 	Session schemas.Session
-	// Template is the session's, unchanged for as long as the worker owns the thread.
+	// Template is the session's, unchanged for as long as this Thread is the worker's.
 	Template *schemas.Template
 
 	writing sync.Mutex // held while the session is written to KV
@@ -40,6 +40,7 @@ type Thread struct {
 	attempt       *sandboxAttempt
 	parking       chan struct{} // closed when the parked sandbox has ended; nil for none
 	warm          bool          // the cold start succeeded
+	bound         bool          // a sandbox has run, see schemas.Session
 	termination   *Termination  // set once the session is being ended
 	updates       []update      // to be published
 	flushed       chan struct{} // closed when they are; nil for none

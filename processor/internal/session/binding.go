@@ -1,0 +1,89 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"reflect"
+	"time"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// A session is bound to its template, provider and image once a sandbox of it has run. Until then a request for others replaces them,
+// and so does a template that was reloaded: the worker replaces the Thread, under the session's next epoch.
+//
+//	Settled ──no──► replace ──► tryClaim ──► rebind ──► a new Thread of the same session
+
+// isBound reports whether a sandbox of the session has run. Entries of workers before Bound existed have a state.
+func isBound(s *schemas.Session) bool {
+	return s.Bound || (s.State != "" && s.State != schemas.SandboxFailed)
+}
+
+// Settled reports whether a thread serves a request as it is, or cannot change: its session is bound or in use, or has what the request
+// and the template's file ask for. A thread that is not settled has to be claimed.
+func (ss *Sessions) Settled(t *Thread, want *Request) bool {
+	t.mu.Lock()
+	settled := !t.changeable()
+	t.mu.Unlock()
+	if settled || sameSession(want.Session, &t.Session) != nil {
+		return true
+	}
+	template, err := ss.cfg.Template(t.Session.Template)
+	return want.Fits(&t.Session) == nil && (err != nil || reflect.DeepEqual(template, t.Template))
+}
+
+// changeable reports whether nothing has run in the thread's session and nothing is about to. The caller holds t.mu.
+func (t *Thread) changeable() bool {
+	return !t.bound && t.busy == 0 && t.termination == nil && (t.attempt == nil || t.attempt.ended())
+}
+
+// replace gives a thread up for another Thread of the same session, and returns false when it is no longer changeable. The caller
+// holds the claim lock. If the claim fails then, the next one finds a session that this worker left.
+func (ss *Sessions) replace(ctx context.Context, t *Thread) bool {
+	ss.mu.Lock()
+	t.mu.Lock()
+	ok := t.changeable()
+	if ok {
+		// Whoever has found the thread before claims it again.
+		t.termination = &Termination{over: true, reply: schemas.SessionReply{
+			Error: schemas.Errorf(schemas.CodeUnavailable, "the session of thread %s has changed: ask again", t.ID),
+		}}
+		delete(ss.threads, key(t.Tenant, t.ID))
+	}
+	t.mu.Unlock()
+	ss.mu.Unlock()
+	if ok {
+		t.Flush(ctx)
+	}
+	return ok
+}
+
+// rebind gives a session that is not bound what a request asks for. Errors: those of fill.
+func (ss *Sessions) rebind(s *schemas.Session, want *Request) error {
+	return ss.fill(s, cmp.Or(want.Template, s.Template), want.Placement, 0)
+}
+
+// fill sets a session's template, provider and image, and the deadline. Errors: those of the template and of resolve.
+func (ss *Sessions) fill(s *schemas.Session, name string, p Placement, lifetimeMS int64) error {
+	template, err := ss.template(name)
+	if err != nil {
+		return err
+	}
+	if p.Provider == "" || p.Provider == schemas.ProviderAuto {
+		p.Provider = template.Provider
+	}
+	p.Image = cmp.Or(p.Image, template.Image)
+	if p, err = ss.resolve(p); err != nil {
+		return err
+	}
+	s.Template, s.Provider, s.Image = template.Name, p.Provider, p.Image
+	if lifetime := cmp.Or(lifetimeMS, template.Session.MaxLifetimeMS); lifetime > 0 {
+		s.Deadline = s.Created.Add(time.Duration(lifetime) * time.Millisecond)
+	}
+	return nil
+}
+
+// wayOut completes the error of a request that does not fit a thread's session.
+func wayOut(thread string) string {
+	return "use another thread, or end that session with `sluice session stop --thread " + thread + "`"
+}
