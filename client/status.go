@@ -23,6 +23,9 @@ func (c *Client) Status(ctx context.Context) (*schemas.Status, error) {
 	}); err != nil {
 		return nil, err
 	}
+	if s.Owed, err = c.caller.Owed(ctx, c.tenant); err != nil {
+		return nil, err
+	}
 	processes, err := c.Processes(ctx, "")
 	if err != nil {
 		return nil, err

@@ -57,6 +57,8 @@ func (w *deaf) HandleCancel(context.Context, schemas.Cancel) (bool, error) { ret
 
 func (w *deaf) HandleSession(context.Context, schemas.SessionControl, func(schemas.SessionReply)) {}
 
+func (w *deaf) HandleWorkspace(context.Context, string, schemas.WorkspaceRemoval) error { return nil }
+
 func (w *deaf) Room() int { return 1 }
 
 func (w *deaf) HandlePlace(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply {

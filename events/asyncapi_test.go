@@ -60,12 +60,14 @@ func TestAsyncAPIHasTheAddresses(t *testing.T) {
 		"start":  s.Control(tenant, thread, noProcess, VerbStart),
 		"renew":  s.Control(tenant, thread, noProcess, VerbRenew),
 		"place":  s.API(tenant, placeVerb),
-		"fwd":    s.Forward(tenant, "{worker}", thread, "{forwarded}"),
-		"evt":    s.Event(tenant, thread, process, "{class}.{name}"),
-		"log":    s.Log(tenant, thread, process, "{stream}"),
-		"msg":    s.Message(tenant, thread, process, "{role}"),
-		"dlq":    s.DeadLetter(tenant, thread),
-		"inbox":  "{inbox}",
+
+		"workspace": s.Workspaces(tenant, "{worker}"),
+		"fwd":       s.Forward(tenant, "{worker}", thread, "{forwarded}"),
+		"evt":       s.Event(tenant, thread, process, "{class}.{name}"),
+		"log":       s.Log(tenant, thread, process, "{stream}"),
+		"msg":       s.Message(tenant, thread, process, "{role}"),
+		"dlq":       s.DeadLetter(tenant, thread),
+		"inbox":     "{inbox}",
 	}
 	want["template"] = "$KV." + namesOf("{cell}").state + ".template.{template}"
 	want["feed"] = strings.Replace(want["evt"], ".evt.", ".feed.", 1)

@@ -28,6 +28,9 @@ type Options struct {
 	Name string
 	// Cell is the cell token of every subject. Default [schemas.DefaultCell].
 	Cell string
+	// Domain is the JetStream domain that has the streams, when the server of the connection reaches it as a leaf node. Default: the
+	// server's own.
+	Domain string
 	// InProcess connects to a server in this process; URL is then ignored. Default: none.
 	InProcess nats.InProcessConnProvider
 	// Dial opens the transport when it is not TCP, such as a unix socket. Default: none.
@@ -78,7 +81,10 @@ func (c *Conn) Caller() *Caller { return &Caller{Reader{c}} }
 
 // Worker returns what a worker uses: it receives commands, and writes records, output, sessions and messages.
 func (c *Conn) Worker() *Worker {
-	return &Worker{conn: c, Records: &Records{c}, Logs: &Logs{c}, Sessions: &SessionStore{c}, Roster: &Roster{c}, Messages: &MessageStore{c}}
+	return &Worker{
+		conn: c, Records: &Records{c}, Logs: &Logs{c}, Sessions: &SessionStore{c}, Roster: &Roster{c}, Messages: &MessageStore{c},
+		Owed: &OwedStore{c}, Workspaces: &WorkspaceStore{c},
+	}
 }
 
 // Connect opens a connection. Errors: unavailable when no server answers, unauthenticated when it refuses the
@@ -86,6 +92,9 @@ func (c *Conn) Worker() *Worker {
 func Connect(o Options) (*Conn, error) {
 	o.URL, o.Name, o.Cell = cmp.Or(o.URL, nats.DefaultURL), cmp.Or(o.Name, "sluice"), cmp.Or(o.Cell, schemas.DefaultCell)
 	if err := schemas.CheckID("cell", o.Cell); err != nil {
+		return nil, err
+	}
+	if err := schemas.CheckID("js-domain", cmp.Or(o.Domain, "none")); err != nil {
 		return nil, err
 	}
 	c := &Conn{
@@ -96,7 +105,8 @@ func Connect(o Options) (*Conn, error) {
 	if c.nc, err = o.dial(o.Name); err != nil {
 		return nil, err
 	}
-	if c.js, err = jetstream.New(c.nc, jetstream.WithPublishAsyncTimeout(publishTimeout)); err != nil {
+	c.api = o.apiPrefix()
+	if c.js, err = o.jetStream(c.nc, jetstream.WithPublishAsyncTimeout(publishTimeout)); err != nil {
 		c.nc.Close()
 		return nil, fmt.Errorf("open jetstream: %w", err)
 	}
@@ -106,7 +116,7 @@ func Connect(o Options) (*Conn, error) {
 		c.nc.Close()
 		return nil, err
 	}
-	if c.bulkJS, err = jetstream.New(c.bulk, jetstream.WithPublishAsyncMaxPending(4*chunkWindow),
+	if c.bulkJS, err = o.jetStream(c.bulk, jetstream.WithPublishAsyncMaxPending(4*chunkWindow),
 		jetstream.WithPublishAsyncTimeout(publishTimeout)); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("open jetstream: %w", err)
@@ -116,6 +126,21 @@ func Connect(o Options) (*Conn, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// apiPrefix is what the subjects of JetStream's requests begin with.
+func (o Options) apiPrefix() string {
+	if o.Domain == "" {
+		return jetstream.DefaultAPIPrefix
+	}
+	return "$JS." + o.Domain + ".API."
+}
+
+func (o Options) jetStream(nc *nats.Conn, opts ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
+	if o.Domain == "" {
+		return jetstream.New(nc, opts...)
+	}
+	return jetstream.NewWithDomain(nc, o.Domain, opts...)
 }
 
 func (o Options) dial(name string, extra ...nats.Option) (*nats.Conn, error) {

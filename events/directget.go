@@ -54,9 +54,10 @@ const (
 type streamReader struct {
 	// nc carries requests, records and events. bulk carries output, so that a control message never waits behind it.
 	nc, bulk *nats.Conn
+	api      string // see Options.apiPrefix
 }
 
-func directSubject(stream string) string { return "$JS.API.DIRECT.GET." + stream }
+func (r *streamReader) directSubject(stream string) string { return r.api + "DIRECT.GET." + stream }
 
 // directLast reads the newest message on a subject, which may have wildcards. It returns nil when there is none. Errors:
 // unavailable, deadline_exceeded, internal.
@@ -67,7 +68,7 @@ func (r *streamReader) directLast(ctx context.Context, stream, subject string) (
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	m, err := r.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: directSubject(stream), Data: body})
+	m, err := r.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: r.directSubject(stream), Data: body})
 	if errors.Is(err, nats.ErrNoResponders) {
 		return nil, noStream(stream)
 	}
@@ -109,9 +110,9 @@ func (r *streamReader) directGet(ctx context.Context, stream string, req directR
 
 // directReader reads one batch after another.
 type directReader struct {
-	bulk   *nats.Conn
-	stream string
-	sub    *nats.Subscription
+	bulk            *nats.Conn
+	stream, subject string // the stream's name, and where it answers
+	sub             *nats.Subscription
 }
 
 func (r *streamReader) directReader(stream string) (*directReader, error) {
@@ -120,7 +121,7 @@ func (r *streamReader) directReader(stream string) (*directReader, error) {
 	if err != nil {
 		return nil, wrap(err, "read "+stream)
 	}
-	return &directReader{bulk: r.bulk, stream: stream, sub: sub}, nil
+	return &directReader{bulk: r.bulk, stream: stream, subject: r.directSubject(stream), sub: sub}, nil
 }
 
 // close ends the subscription. On failure it ends with the connection.
@@ -132,7 +133,7 @@ func (r *directReader) batch(ctx context.Context, req directRequest, fn func(sto
 	if err != nil {
 		return false, schemas.Errorf(schemas.CodeInternal, "encode a read of %s: %w", r.stream, err)
 	}
-	if err := r.request(ctx, &nats.Msg{Subject: directSubject(r.stream), Reply: r.sub.Subject, Data: body}); err != nil {
+	if err := r.request(ctx, &nats.Msg{Subject: r.subject, Reply: r.sub.Subject, Data: body}); err != nil {
 		return false, wrap(err, "read "+r.stream)
 	}
 	for {

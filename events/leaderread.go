@@ -58,7 +58,7 @@ type leaderReply struct {
 func (r *streamReader) askLeader(ctx context.Context, stream string, body []byte) (*leaderReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, leaderTry)
 	defer cancel()
-	m, err := r.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
+	m, err := r.nc.RequestWithContext(ctx, r.api+"STREAM.MSG.GET."+stream, body)
 	if err != nil {
 		return nil, err
 	}
@@ -149,6 +149,14 @@ func (r *streamReader) readUntil(ctx context.Context, stream, subject string, se
 
 // kvSubject is the subject of a key in the stream of its bucket.
 func kvSubject(bucket, key string) string { return "$KV." + bucket + "." + key }
+
+// kvWriteSubject is where a write to a key is published: a leaf node passes it on to another domain below that one's prefix alone.
+func (r *streamReader) kvWriteSubject(bucket, key string) string {
+	if r.api == jetstream.DefaultAPIPrefix {
+		return kvSubject(bucket, key)
+	}
+	return r.api + kvSubject(bucket, key)
+}
 
 // kvStream is the stream of a bucket.
 func kvStream(bucket string) string { return "KV_" + bucket }

@@ -27,6 +27,8 @@ type Handler interface {
 	HandleSession(ctx context.Context, req schemas.SessionControl, done func(schemas.SessionReply))
 	// HandlePlace takes a thread, or returns its owner.
 	HandlePlace(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply
+	// HandleWorkspace removes a workspace that no session uses.
+	HandleWorkspace(ctx context.Context, tenant string, req schemas.WorkspaceRemoval) error
 	// Room returns how many more commands the worker has room for now. It calls Listener.Freed each time that there is more.
 	Room() int
 }
@@ -105,6 +107,11 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 	}
 	defer forwards.close()
 	defer func() { l.end(forward) }()
+	endWorkspaces, err := l.subscribeWorkspaces()
+	if err != nil {
+		return err
+	}
+	defer endWorkspaces()
 	room, err := l.conn.nc.Subscribe(l.conn.subjects.Room("*"), l.handleRoom)
 	if err != nil {
 		return wrap(err, "subscribe to reports of room")

@@ -74,6 +74,10 @@ func (w *fakeWorker) HandleSession(_ context.Context, _ schemas.SessionControl, 
 	done(schemas.SessionReply{})
 }
 
+func (w *fakeWorker) HandleWorkspace(context.Context, string, schemas.WorkspaceRemoval) error {
+	return nil
+}
+
 func (w *fakeWorker) Room() int {
 	if w.room == nil {
 		return 1

@@ -45,6 +45,9 @@ func (s *MessageStore) SaveMessage(ctx context.Context, tenant string, m *schema
 		c.messages.Store(false) // the stream was deleted
 	}
 	cause := wrap(err, "save a message of thread "+m.Thread)
+	if errors.Is(cause, schemas.ErrLimitExceeded) {
+		return 0, schemas.Errorf(schemas.CodeLimitExceeded, "the stream MSG is full, and keeps what it has: enlarge it by --message-bytes, or let messages expire by --message-age: %w", cause)
+	}
 	if !errors.Is(cause, schemas.ErrConflict) {
 		return 0, cause
 	}

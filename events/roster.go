@@ -82,7 +82,7 @@ func (r *Roster) LeaseAlive(ctx context.Context, worker string) (bool, error) {
 	if err != nil || holder != "" {
 		return err == nil, wrap(err, operation)
 	}
-	marker := &nats.Msg{Subject: kvSubject(c.names.leases, worker), Header: nats.Header{headerKVOperation: {"DEL"}}}
+	marker := &nats.Msg{Subject: c.kvWriteSubject(c.names.leases, worker), Header: nats.Header{headerKVOperation: {"DEL"}}}
 	_, err = swap(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
 		return c.js.PublishMsg(ctx, marker, jetstream.WithExpectLastSequencePerSubject(last))
 	})

@@ -70,7 +70,7 @@ func (s *SessionStore) DeleteSession(ctx context.Context, session *schemas.Sessi
 	ttl := max(s.conn.topology.EventAge, s.conn.topology.LogAge) + deleteMarkerTTL
 	_, err := swap(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
 		return s.conn.js.PublishMsg(ctx, &nats.Msg{
-			Subject: kvSubject(s.conn.names.state, sessionKey(session.Tenant, session.Thread)),
+			Subject: s.conn.kvWriteSubject(s.conn.names.state, sessionKey(session.Tenant, session.Thread)),
 			Header:  nats.Header{headerKVOperation: {"PURGE"}, jetstream.MsgRollup: {jetstream.MsgRollupSubject}, headerEpoch: {strconv.FormatUint(session.Epoch, 10)}},
 		}, jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithMsgTTL(ttl.Round(time.Second)))
 	})

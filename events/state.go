@@ -9,13 +9,15 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// The state bucket holds four kinds of keys. A bucket for each would cost another stream: time at every start, and work every
+// The state bucket holds these kinds of keys. A bucket for each would cost another stream: time at every start, and work every
 // 100 ms on an idle server.
 const (
 	sessionPrefix  = "session."
 	workerPrefix   = "worker."
 	templatePrefix = "template."
 	usagePrefix    = "logusage."
+	owedPrefix     = "owed."
+	keptPrefix     = "workspace."
 )
 
 // Batches of a list, in keys.

@@ -30,8 +30,8 @@ type Topology struct {
 	// MessageAge is how long MSG keeps the messages of conversations. Default 0: forever.
 	MessageAge time.Duration
 	// CommandBytes, EventBytes, LogBytes, MessageBytes and DeadBytes bound each stream. Default 256 MiB, 2 GiB, 8 GiB, 1 GiB,
-	// 64 MiB. A full CMD rejects new commands, which is the back-pressure. When EVT is nearly full, workers accept no commands. The
-	// other streams drop their oldest messages.
+	// 64 MiB, less where the account or the server has less room. A full CMD rejects new commands, which is the back-pressure. When EVT is
+	// nearly full, workers accept no commands. A full MSG refuses new messages. LOG and DLQ drop their oldest messages.
 	CommandBytes, EventBytes, LogBytes, MessageBytes, DeadBytes int64
 	// LogProcessBytes and LogTenantBytes bound what LOG holds of one process and of one tenant. Beyond it their own oldest output is
 	// dropped. Default a sixteenth, 512 MiB, and half, 4 GiB, of LogBytes.
@@ -140,10 +140,6 @@ func (c *Conn) ensure(ctx context.Context, t Topology) error {
 	if version := c.nc.ConnectedServerVersion(); isBefore(version, 2, 14) {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "NATS server %s has version %s: Sluice needs 2.14 or later", c.ServerURL(), version)
 	}
-	if t = t.withDefaults(); t != c.topology { // a repeated call finds it read by others
-		c.topology = t
-	}
-	c.budget.set(t)
 	// Create first in an account without streams, else update first.
 	first, cancel := context.WithTimeout(ctx, readTimeout)
 	account, err := answered(first, c.js.AccountInfo)
@@ -151,7 +147,11 @@ func (c *Conn) ensure(ctx context.Context, t Topology) error {
 	if err != nil {
 		return wrap(err, "read the JetStream account")
 	}
-	fresh := account.Streams == 0
+	return ensureWithin(ctx, c, t, account)
+}
+
+// ensureTopology creates or updates the streams and buckets. Errors: limit_exceeded when they do not fit into the store.
+func ensureTopology(ctx context.Context, c *Conn, t Topology, fresh bool) error {
 	// In parallel: each costs the server a dozen file operations.
 	group, ctx := errgroup.WithContext(ctx)
 	for _, cfg := range c.streamConfigs(t) {
@@ -345,7 +345,7 @@ func (l *layout) messageConfig() jetstream.StreamConfig {
 	from, to := l.subjects.republish("msg", "said")
 	return jetstream.StreamConfig{
 		Name: l.names.msg, Description: "messages of conversations",
-		Subjects: []string{l.subjects.AllMessages()}, Discard: jetstream.DiscardOld,
+		Subjects: []string{l.subjects.AllMessages()}, Discard: jetstream.DiscardNew, // a history has no holes
 		MaxAge: l.topology.MessageAge, MaxBytes: l.topology.MessageBytes,
 		Storage: jetstream.FileStorage, Replicas: l.topology.Replicas, AllowDirect: true,
 		RePublish: &jetstream.RePublish{Source: from, Destination: to},

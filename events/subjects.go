@@ -195,6 +195,11 @@ func (s Subjects) Said(tenant, thread string) string { return s.join(tenant, "sa
 // API is the subject of a request that any worker may answer.
 func (s Subjects) API(tenant, verb string) string { return s.join(tenant, "api", verb) }
 
+// Workspaces is the subject of requests about the workspaces on a worker's disk; * for every tenant.
+func (s Subjects) Workspaces(tenant, worker string) string {
+	return s.join(tenant, "api", "workspace", worker)
+}
+
 // AnyAPI is the subscription of all workers for a verb, for every tenant.
 func (s Subjects) AnyAPI(verb string) string { return s.join("*", "api", verb) }
 

@@ -17,7 +17,10 @@ type Worker struct {
 	Logs     *Logs
 	Sessions *SessionStore
 	Roster   *Roster
-	Messages *MessageStore
+	Owed     *OwedStore
+	// Workspaces lists what workers keep after a session.
+	Workspaces *WorkspaceStore
+	Messages   *MessageStore
 
 	conn *Conn
 }

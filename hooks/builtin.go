@@ -2,6 +2,7 @@ package hooks
 
 import (
 	"context"
+	"errors"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -63,12 +64,16 @@ func (h pushWorkspace) push(ctx context.Context, call *Call) error {
 	if err != nil || report == nil || report.Version == "" {
 		return err
 	}
-	return h.chains.changeSession(ctx, call, func(s *schemas.Session) { s.Version = report.Version })
+	err = h.chains.changeSession(ctx, call, func(s *schemas.Session) { s.Version = report.Version })
+	if errors.Is(err, schemas.ErrSessionExpired) {
+		return nil // it has ended since: the push was owed
+	}
+	return err
 }
 
-// ShouldRetry reports whether a later push may succeed. It returns false for a session that moved or ended, an invalid request,
-// a conflict, and a workspace that is too large. The thread's next occasion pushes in these cases too.
-func (h pushWorkspace) ShouldRetry(err error) bool { return mayPass(err) }
+// ShouldRetry reports whether the push is owed: until it succeeds, unless the session has moved to another worker, which goes on from
+// the last push.
+func (h pushWorkspace) ShouldRetry(err error) bool { return !errors.Is(err, schemas.ErrLost) }
 
 // mayPass reports whether a store may accept later what it refused with this error.
 func mayPass(err error) bool {

@@ -176,19 +176,3 @@ func TestFailedPushIsRetried(t *testing.T) {
 		t.Errorf("attempt = %d, want at least 5", last.Attempt)
 	}
 }
-
-func TestPushIsNotRetriedAfterFinalError(t *testing.T) {
-	for _, tt := range []struct {
-		code schemas.Code
-		want int
-	}{
-		{schemas.CodeLost, 0}, {schemas.CodeConflict, 0}, {schemas.CodeNotFound, 0}, {schemas.CodeInvalidArgument, 0},
-		{schemas.CodeSessionExpired, 0}, {schemas.CodeTooLarge, 0},
-		{schemas.CodeUnavailable, 1}, {schemas.CodeDeadlineExceeded, 1}, {schemas.CodePermissionDenied, 1}, {schemas.CodeLimitExceeded, 1},
-	} {
-		c, s, _ := newChainsWithStore(t, hooks.Config{})
-		s.failWith(schemas.Errorf(tt.code, "no"))
-		wantFailed(t, c, syncTemplate, data(schemas.PhaseStreamFinish, "p1"), "push-workspace")
-		testkit.Equal(t, "pending retries after "+string(tt.code), c.Pending(), tt.want)
-	}
-}

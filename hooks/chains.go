@@ -30,6 +30,9 @@ func New(cfg Config) (*Chains, error) {
 	if cfg.RetryLongest <= 0 {
 		cfg.RetryLongest = retryLongest
 	}
+	if cfg.RetryFinal <= 0 {
+		cfg.RetryFinal = retryFinal
+	}
 	c := &Chains{
 		cfg: cfg, post: newPoster(cfg.Private), occasions: newOccasions(maxOccasions), retries: newRetryQueue(cfg.RetryFirst, cfg.RetryLongest),
 	}
@@ -72,7 +75,7 @@ func (c *Chains) Run(ctx context.Context, t *schemas.Template, data schemas.Hook
 		}
 		o.attempts[l.name]++
 		err := c.attempt(ctx, l, call, o.attempts[l.name])
-		c.updateRetry(l, call, o.attempts[l.name], err)
+		c.updateRetry(ctx, l, call, o.attempts[l.name], err)
 		if err == nil {
 			o.done[l.name] = true
 			continue

@@ -31,6 +31,16 @@ type Sessions interface {
 	ChangeSession(ctx context.Context, c schemas.Conversation, change func(*schemas.Session)) error
 }
 
+// Owed stores the pushes that this worker owes, so that they outlive it, and so that others see them.
+type Owed interface {
+	// OwedPushes returns those of a worker. Errors: unavailable.
+	OwedPushes(ctx context.Context, worker string) ([]schemas.OwedPush, error)
+	// SaveOwed stores or replaces the push that a worker owes for a thread. Errors: unavailable.
+	SaveOwed(ctx context.Context, o *schemas.OwedPush) error
+	// DeleteOwed deletes it. Errors: unavailable.
+	DeleteOwed(ctx context.Context, o *schemas.OwedPush) error
+}
+
 // Asker sends requests to NATS subjects.
 type Asker interface {
 	// Ask sends a request and returns the reply. Errors: unavailable without a subscriber, deadline_exceeded.
@@ -46,6 +56,12 @@ type Config struct {
 	Record func(ctx context.Context, ev *schemas.Event)
 	// Workspace is needed by the hooks pull-workspace and push-workspace.
 	Workspace Workspace
+	// Owed keeps failed pushes over restarts. Default: they are retried while the program runs.
+	Owed Owed
+	// Template returns a template by name, and Workspaces is the folder of the threads' workspaces: a push that is owed goes where
+	// the template says by then. Default of both: where it said at first; pushes of an earlier run are not retried.
+	Template   func(name string) (*schemas.Template, error)
+	Workspaces string
 	// Messages is needed by the hook save-message.
 	Messages Messages
 	// Asker is needed by hooks with a subject.
@@ -59,9 +75,10 @@ type Config struct {
 	Private bool
 	// Hooks are Go hooks by name. Templates refer to them as to built-in hooks, whose names they must not have.
 	Hooks map[string]any
-	// RetryFirst and RetryLongest are the first and the longest wait before a failed push is retried. Default 5 s and 5 min.
-	// After a day, only the thread's next occasion pushes again.
-	RetryFirst, RetryLongest time.Duration
+	// RetryFirst and RetryLongest are the first and the longest wait before a failed hook is retried. Default 5 s and 5 min. A push
+	// that a person has to mend, such as a conflict, is retried after RetryFinal, by default 1 h. Pushes are retried until they
+	// succeed, messages for a day.
+	RetryFirst, RetryLongest, RetryFinal time.Duration
 	// Log gets a line for each hook that failed. Default: none.
 	Log zerolog.Logger
 }
@@ -72,6 +89,7 @@ const (
 	syncTimeout  = 5 * time.Minute
 	retryFirst   = 5 * time.Second
 	retryLongest = 5 * time.Minute
+	retryFinal   = time.Hour
 	retryFor     = 24 * time.Hour
 	// stragglerGrace is how long a hook may run past its timeout before Run goes on without it.
 	stragglerGrace = 2 * time.Second

@@ -7,16 +7,24 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-dev/sluice/schemas"
 )
 
 // maxRetries is the number of failed hooks that are retried concurrently.
 const maxRetries = 4
 
-// Retry retries failed pushes, each after a growing wait, until ctx ends. It then waits for the retries that run. The thread's
-// next occasion pushes what is still pending.
+// Retry retries failed hooks, each after a growing wait, until ctx ends; also the pushes that an earlier run of the worker owes. It
+// then waits for the retries that run. The thread's next occasion pushes what is still owed.
 func (c *Chains) Retry(ctx context.Context) error {
 	var group errgroup.Group
 	group.SetLimit(maxRetries)
+	loaded := make(chan struct{})
+	go func() {
+		defer close(loaded)
+		c.loadOwed(ctx)
+	}()
+	defer func() { <-loaded }()
 	for {
 		r, err := c.retries.next(ctx)
 		if err != nil {
@@ -24,10 +32,14 @@ func (c *Chains) Retry(ctx context.Context) error {
 			return err
 		}
 		group.Go(func() error {
+			if r.owed != nil {
+				c.retryPush(ctx, r)
+				return nil
+			}
 			r.attempt++
 			err := c.attempt(ctx, r.link, r.call, r.attempt)
 			hook, ok := r.link.hook.(Retrier)
-			c.retries.finish(r, err != nil && ok && hook.ShouldRetry(err))
+			c.retries.finish(r, err != nil && ok && hook.ShouldRetry(err), 0)
 			return nil
 		})
 	}
@@ -41,14 +53,17 @@ func (c *Chains) Pending() int {
 }
 
 // updateRetry queues or removes the retry of a hook after an attempt.
-func (c *Chains) updateRetry(l *link, call *Call, attempt int, err error) {
+func (c *Chains) updateRetry(ctx context.Context, l *link, call *Call, attempt int, err error) {
 	hook, ok := l.hook.(Retrier)
+	_, pushes := l.hook.(pushWorkspace)
 	switch {
 	case !ok:
 	case err == nil:
-		c.retries.remove(l, call)
-	case !l.critical && hook.ShouldRetry(err):
-		c.retries.add(l, call, attempt)
+		c.settle(ctx, c.retries.remove(keyOfRetry(l, call)))
+	case pushes && hook.ShouldRetry(err):
+		c.owe(ctx, l, call, attempt, err)
+	case !pushes && !l.critical && hook.ShouldRetry(err):
+		c.retries.add(newRetry(l, call, attempt), 0)
 	}
 }
 
@@ -58,15 +73,28 @@ type retry struct {
 	link    *link
 	call    *Call
 	attempt int
+	owed    *schemas.OwedPush // nil unless the hook is a push; never changed once it is queued
 	due     time.Time
 	wait    *backoff.ExponentialBackOff
 	running bool
 }
 
+// newRetry returns a retry for the queue to schedule.
+func newRetry(l *link, call *Call, attempt int) *retry {
+	later := *call
+	later.Exec = nil // the sandbox may be gone by then
+	return &retry{key: keyOfRetry(l, call), link: l, call: &later, attempt: attempt}
+}
+
 type retryKey struct{ tenant, thread, hook string }
 
+// keyOfRetry is the same for all pushes of a thread, however their hooks are named: the latest one pushes everything.
 func keyOfRetry(l *link, call *Call) retryKey {
-	return retryKey{call.Conversation.Tenant, call.Conversation.Thread, l.name}
+	name := l.name
+	if _, pushes := l.hook.(pushWorkspace); pushes {
+		name = schemas.HookPush
+	}
+	return retryKey{call.Conversation.Tenant, call.Conversation.Thread, name}
 }
 
 // retryQueue holds at most one retry for each thread and hook: the newest call replaces older ones.
@@ -82,39 +110,71 @@ func newRetryQueue(first, longest time.Duration) *retryQueue {
 	return &retryQueue{first: first, longest: longest, byKey: make(map[retryKey]*retry), wake: make(chan struct{}, 1)}
 }
 
-func (q *retryQueue) add(l *link, call *Call, attempt int) {
-	later := *call
-	later.Exec = nil // the sandbox may be gone by then
-	r := &retry{
-		key: keyOfRetry(l, call), link: l, call: &later, attempt: attempt,
-		wait: backoff.NewExponentialBackOff(backoff.WithInitialInterval(q.first), backoff.WithMaxInterval(q.longest), backoff.WithMaxElapsedTime(retryFor)),
-	}
-	r.due = time.Now().Add(r.wait.NextBackOff())
+// add queues a retry. It is due after the first wait, or after least if that is longer.
+func (q *retryQueue) add(r *retry, least time.Duration) {
 	q.mu.Lock()
-	q.byKey[r.key] = r
+	q.addLocked(r, least)
 	q.mu.Unlock()
 	q.signal()
 }
 
-func (q *retryQueue) remove(l *link, call *Call) {
+// addAbsent is add unless the key has a retry, and the retry is due at once.
+func (q *retryQueue) addAbsent(r *retry) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.byKey, keyOfRetry(l, call))
+	if q.byKey[r.key] == nil {
+		q.addLocked(r, 0)
+		r.due = time.Now()
+	}
+	q.mu.Unlock()
+	q.signal()
 }
 
-// finish ends an attempt, and schedules the next one if again is set and the time for retries has not run out.
-func (q *retryQueue) finish(r *retry, again bool) {
+func (q *retryQueue) addLocked(r *retry, least time.Duration) {
+	most := retryFor
+	if r.owed != nil {
+		most = 0 // without an end
+	}
+	r.wait = backoff.NewExponentialBackOff(backoff.WithInitialInterval(q.first), backoff.WithMaxInterval(q.longest), backoff.WithMaxElapsedTime(most))
+	r.due = time.Now().Add(max(r.wait.NextBackOff(), least))
+	q.byKey[r.key] = r
+}
+
+// remove removes a retry and returns it, nil for none.
+func (q *retryQueue) remove(key retryKey) *retry {
 	q.mu.Lock()
-	wait := r.wait.NextBackOff()
+	defer q.mu.Unlock()
+	r := q.byKey[key]
+	delete(q.byKey, key)
+	return r
+}
+
+// owed returns a copy of the push that is owed under a key, nil for none.
+func (q *retryQueue) owed(key retryKey) *schemas.OwedPush {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	r := q.byKey[key]
+	if r == nil || r.owed == nil {
+		return nil
+	}
+	owed := *r.owed
+	return &owed
+}
+
+// finish ends an attempt. It schedules the next one, not before least, if again is set and the time for retries has not run out. It
+// returns whether the retry was still the current one of its key.
+func (q *retryQueue) finish(r *retry, again bool, least time.Duration) bool {
+	q.mu.Lock()
+	wait, current := r.wait.NextBackOff(), q.byKey[r.key] == r
 	switch {
-	case q.byKey[r.key] != r: // replaced by a newer call, or removed by a success
+	case !current: // replaced by a newer call, or removed by a success
 	case !again || wait == backoff.Stop:
 		delete(q.byKey, r.key)
 	default:
-		r.running, r.due = false, time.Now().Add(wait)
+		r.running, r.due = false, time.Now().Add(max(wait, least))
 	}
 	q.mu.Unlock()
 	q.signal()
+	return current
 }
 
 func (q *retryQueue) signal() {

@@ -50,6 +50,10 @@ type (
 	Policy = run.Policy
 	// Hooks run a template's hooks at certain points of a session.
 	Hooks = session.Hooks
+	// Owed stores the pushes that workers owe.
+	Owed = session.Owed
+	// Kept lists the workspaces that workers keep after a session.
+	Kept = session.Kept
 )
 
 // Config sets up a worker. The fields without a default are required.
@@ -84,6 +88,12 @@ type Config struct {
 	Templates Templates
 	Policy    Policy
 	Hooks     Hooks
+	// Owed stores the pushes that dead workers owe for sessions that have expired. Default: they are not noted.
+	Owed Owed
+	// Kept lists the workspaces of ended sessions. Default: they are kept without an end, and no client sees them.
+	Kept Kept
+	// KeepWorkspaces is how long a workspace stays after its session; negative for without an end. Default 24 h.
+	KeepWorkspaces time.Duration
 	// Secrets returns the values of a template's secrets, when a sandbox is created. Default: none.
 	Secrets func(t *schemas.Template) (map[string]string, error)
 
@@ -139,6 +149,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.OrphansEvery == 0 {
 		c.OrphansEvery = time.Minute
+	}
+	if c.KeepWorkspaces == 0 {
+		c.KeepWorkspaces = 24 * time.Hour
 	}
 	if c.Freed == nil {
 		c.Freed = func() {}

@@ -71,6 +71,14 @@ type hooks struct {
 
 	mu    sync.Mutex
 	calls []ran
+	owed  *schemas.OwedPush
+}
+
+// Owed returns what the test says is owed.
+func (h *hooks) Owed(_, _ string) *schemas.OwedPush {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.owed
 }
 
 func (h *hooks) Run(ctx context.Context, _ *schemas.Template, data schemas.HookData, dir string, exec hookExec) ([]string, error) {

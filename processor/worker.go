@@ -37,7 +37,7 @@ func New(cfg Config) (*Worker, error) {
 	w.sessions = session.New(session.Config{
 		Publisher: w.publisher, Background: w.background, Timeouts: cfg.timeouts,
 		Store: cfg.Sessions, Subscriptions: cfg.Subscriptions, LeaseAlive: cfg.Roster.LeaseAlive,
-		Template: cfg.template, Hooks: cfg.Hooks, Secrets: cfg.Secrets,
+		Template: cfg.template, Hooks: cfg.Hooks, Owed: cfg.Owed, Kept: cfg.Kept, KeepWorkspaces: cfg.KeepWorkspaces, Secrets: cfg.Secrets,
 		Alone: cfg.Alone, Providers: cfg.Providers, DefaultProvider: cfg.DefaultProvider, ImageProvider: cfg.ImageProvider, Image: cfg.Image,
 		Limits: cfg.Limits, Workspaces: cfg.Workspaces, IdleTimeout: cfg.IdleTimeout, StopGrace: cfg.StopGrace,
 	})
@@ -115,6 +115,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			w.recovery.Reap(ctx)
 		case <-orphans.C:
 			w.sessions.SweepOrphans(ctx)
+			w.sessions.SweepWorkspaces()
 		}
 	}
 }
@@ -210,6 +211,15 @@ func (w *Worker) HandlePlace(ctx context.Context, tenant string, req schemas.Pla
 func (w *Worker) Amend(ctx context.Context, tenant, thread, session string, edit func(*schemas.Session)) error {
 	return w.sessions.Amend(ctx, tenant, thread, session, edit)
 }
+
+// HandleWorkspace removes a workspace that no session uses from this worker's disk. Errors: not_found; conflict when the thread has a
+// session here, or a push of the workspace is owed; lost, unavailable.
+func (w *Worker) HandleWorkspace(ctx context.Context, tenant string, req schemas.WorkspaceRemoval) error {
+	return w.sessions.RemoveWorkspace(ctx, tenant, req)
+}
+
+// CheckLease returns nil while the worker's lease has not lapsed. Errors: lost.
+func (w *Worker) CheckLease() error { return w.publisher.CheckLease() }
 
 // Owns returns nil while this worker owns a thread under an epoch, by KV and by its lease's own clock. Call it right before a write
 // for the thread that no compare-and-swap protects. Errors: lost, unavailable.

@@ -139,6 +139,19 @@ type PlaceReply struct {
 	Error *Error `json:"error,omitempty"`
 }
 
+// WorkspaceRemoval removes the workspace of a thread from the worker that has it. It is sent on api.workspace.<worker>.
+type WorkspaceRemoval struct {
+	// Thread is the conversation. It is a conflict when it has a session on the worker.
+	Thread string `json:"thread"`
+	// Unpushed removes the workspace although its push is owed, and gives that push up. Default: it is a conflict.
+	Unpushed bool `json:"unpushed,omitempty"`
+}
+
+// DecodeWorkspaceRemoval decodes and validates a request to remove a workspace, as strictly as [DecodeCommand] and with the same errors.
+func DecodeWorkspaceRemoval(body []byte) (*WorkspaceRemoval, error) {
+	return decodeRequest("workspace removal", body, func(r *WorkspaceRemoval) error { return CheckID("thread", r.Thread) })
+}
+
 // DecodeSignalRequest decodes and validates a signal request, as strictly as [DecodeCommand] and with the same errors.
 func DecodeSignalRequest(body []byte) (*SignalRequest, error) {
 	return decodeRequest("signal request", body, (*SignalRequest).validate)

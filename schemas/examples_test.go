@@ -44,7 +44,7 @@ func decodeExample(schema string, body []byte) (any, error) {
 		"stop":          decoder(schemas.DecodeStopRequest),
 		"start":         decoder(schemas.DecodeStartRequest),
 		"renew":         decoder(schemas.DecodeRenewRequest),
-		"place-request": decoder(schemas.DecodePlaceRequest),
+		"place-request": decoder(schemas.DecodePlaceRequest), "workspace-removal": decoder(schemas.DecodeWorkspaceRemoval),
 	}
 	if decode, ok := strict[schema]; ok {
 		return decode(body)
@@ -171,7 +171,7 @@ func TestEventExamples(t *testing.T) {
 func TestUnknownFieldsFromWorkersAreAccepted(t *testing.T) {
 	for name, body := range examples(t) {
 		switch schemaOf(name) {
-		case "command", "signal", "kill", "cancel", "stop", "start", "renew", "place-request":
+		case "command", "signal", "kill", "cancel", "stop", "start", "renew", "place-request", "workspace-removal":
 			continue
 		}
 		v, ok := anyOf(t, body).(map[string]any)

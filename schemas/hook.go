@@ -1,5 +1,7 @@
 package schemas
 
+import "time"
+
 // Phase is a point in a session's life at which hooks run.
 type Phase string
 
@@ -100,6 +102,27 @@ type HookRun struct {
 	// DurationMS is how long it ran, in milliseconds; 0 in hook.started.
 	DurationMS float64 `json:"duration_ms,omitempty"`
 	// Error is why it failed.
+	Error *Error `json:"error,omitempty"`
+}
+
+// OwedPush is a push of a workspace that failed. The worker that has the workspace keeps it, and pushes again until that succeeds.
+type OwedPush struct {
+	// Tenant and Thread identify the thread.
+	Tenant string `json:"tenant"`
+	Thread string `json:"thread"`
+	// Worker is the worker on whose disk the workspace is.
+	Worker string `json:"worker"`
+	// Session, Epoch and User are those of the session that changed it. The session may have ended.
+	Session string `json:"session"`
+	Epoch   uint64 `json:"epoch"`
+	User    string `json:"user,omitempty"`
+	// Template is the name of the session's template, which says where the workspace goes.
+	Template string `json:"template,omitempty"`
+	// Since is when the first push failed, in UTC.
+	Since time.Time `json:"since"`
+	// Attempts counts the pushes that failed; 0 when the worker died before it could push.
+	Attempts int `json:"attempts,omitempty"`
+	// Error is why the last one failed.
 	Error *Error `json:"error,omitempty"`
 }
 

@@ -66,6 +66,13 @@ type Session struct {
 	Usage Usage `json:"usage,omitzero"`
 	// Counted is the last occasion that Messages or Usage counts. An occasion that is repeated is not counted again.
 	Counted string `json:"counted,omitempty"`
+	// FailedHooks are the hooks that failed at its end. It is set in the last state of a session alone, as Unpushed is.
+	FailedHooks []string `json:"failed_hooks,omitempty"`
+	// Unpushed is why its workspace is not pushed. The owner keeps the workspace, and pushes again until that succeeds.
+	Unpushed *Error `json:"unpushed,omitempty"`
+	// WorkspaceUntil is when the owner removes the workspace unless the thread has a session again, or its push is owed, in UTC. It is set
+	// in the last state of a session alone; zero for a workspace that is not there, or is kept without an end.
+	WorkspaceUntil time.Time `json:"workspace_until,omitzero"`
 	// Created and LastActivity are times by the owner's clock, in UTC.
 	Created      time.Time `json:"created"`
 	LastActivity time.Time `json:"last_activity"`
@@ -75,6 +82,28 @@ type Session struct {
 	Deadline time.Time `json:"deadline,omitzero"`
 	// IdleTimeoutMS is the time from LastActivity to Expires, in milliseconds. Default 0: the template's, else the worker's.
 	IdleTimeoutMS int64 `json:"idle_timeout_ms,omitempty"`
+}
+
+// Workspace is a workspace on a worker's disk.
+type Workspace struct {
+	// Tenant and Thread identify the thread, Worker the worker that has the folder.
+	Tenant string `json:"tenant"`
+	Thread string `json:"thread"`
+	Worker string `json:"worker"`
+	// Session, Template and User are those of the last session that is known to have used it.
+	Session  string `json:"session,omitempty"`
+	Template string `json:"template,omitempty"`
+	User     string `json:"user,omitempty"`
+	// InUse says that the thread has a session on this worker, and Owed that a push of the workspace is owed.
+	InUse bool `json:"in_use,omitempty"`
+	Owed  bool `json:"owed,omitempty"`
+	// Files and Bytes are what it held when its session ended: files and folders, and the bytes of the files.
+	Files int64 `json:"files,omitempty"`
+	Bytes int64 `json:"bytes,omitempty"`
+	// Ended is when its session ended, or when the worker found that it has none, in UTC.
+	Ended time.Time `json:"ended,omitzero"`
+	// Until is when the worker removes it, unless its push is owed then, in UTC; zero for never.
+	Until time.Time `json:"until,omitzero"`
 }
 
 // SandboxInfo describes a sandbox to readers of events and to hooks.

@@ -16,6 +16,8 @@ type Status struct {
 	// Sessions counts the tenant's sessions, one a thread; Sandboxes those whose sandbox starts or runs.
 	Sessions  int `json:"sessions"`
 	Sandboxes int `json:"sandboxes"`
+	// Owed are the tenant's pushes that failed and are tried again.
+	Owed []OwedPush `json:"owed,omitempty"`
 	// Processes counts the tenant's processes that were accepted and have not ended.
 	Processes int `json:"processes"`
 }

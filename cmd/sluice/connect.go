@@ -74,7 +74,7 @@ func (g *globals) connect(ctx context.Context, own hostOptions) (*connection, er
 
 // server is how to connect to the server of --nats.
 func (g *globals) server() *events.Options {
-	return &events.Options{URL: g.nats, CredsFile: g.creds, Token: g.token, Cell: g.cell, Name: "sluice cli"}
+	return &events.Options{URL: g.nats, CredsFile: g.creds, Token: g.token, Cell: g.cell, Domain: g.domain, Name: "sluice cli"}
 }
 
 // serverAt is how to connect to the server of a `sluice up`.

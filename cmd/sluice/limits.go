@@ -106,7 +106,7 @@ func streamLimit(s *schemas.StreamStatus) (l limitLine, ok bool) {
 	case "LOG":
 		l.Name, l.label, l.Beyond = "output", "output (LOG)", "the oldest output is dropped"
 	case "MSG":
-		l.Name, l.label, l.Beyond = "messages", "messages (MSG)", "the oldest messages are dropped"
+		l.Name, l.label, l.Beyond = "messages", "messages (MSG)", "further messages are refused"
 	case "DLQ":
 		l.Name, l.label, l.Beyond = "dead_letters", "dead letters (DLQ)", "the oldest dead letters are dropped"
 	default:

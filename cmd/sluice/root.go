@@ -19,6 +19,7 @@ import (
 type globals struct {
 	*Main
 	nats, creds, token string
+	domain             string // of JetStream
 	data               string
 	cell, tenant       string
 	templates          string
@@ -55,6 +56,7 @@ a server it starts what it needs in its own process.`,
 	})
 	f := root.PersistentFlags()
 	f.StringVar(&g.nats, "nats", m.Getenv("SLUICE_NATS_URL"), "NATS server `URL`; default: the `sluice up` of the data folder, or a server in this process (SLUICE_NATS_URL)")
+	f.StringVar(&g.domain, "js-domain", m.Getenv("SLUICE_JS_DOMAIN"), "JetStream `DOMAIN` of the streams, when the server of --nats is a leaf node (SLUICE_JS_DOMAIN)")
 	f.StringVar(&g.creds, "creds", m.Getenv("SLUICE_NATS_CREDS"), "NATS credentials `FILE` (SLUICE_NATS_CREDS)")
 	f.StringVar(&g.data, "data", m.dataFolder(), "data `FOLDER` with streams, workspaces and token (SLUICE_DATA)")
 	f.StringVar(&g.cell, "cell", cmp.Or(m.Getenv("SLUICE_CELL"), schemas.DefaultCell), "cell `NAME` (SLUICE_CELL)")
@@ -71,7 +73,7 @@ a server it starts what it needs in its own process.`,
 	}
 	add(groupRun, "Run:", execCommand(g), messageCommand(g))
 	add(groupObserve, "Observe:", psCommand(g), logsCommand(g), eventsCommand(g), messagesCommand(g), statusCommand(g), limitsCommand(g))
-	add(groupSessions, "Sessions, sandboxes and processes:", sessionCommand(g), sandboxCommand(g), processCommand(g), templateCommand(g))
+	add(groupSessions, "Sessions, sandboxes and processes:", sessionCommand(g), sandboxCommand(g), workspaceCommand(g), processCommand(g), templateCommand(g))
 	add(groupData, "Data:", syncCommand(m))
 	add(groupOperate, "Operate:", upCommand(g), workerCommand(g), doctorCommand(g), versionCommand(m))
 	return root

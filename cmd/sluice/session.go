@@ -21,7 +21,7 @@ func sessionCommand(g *globals) *cobra.Command {
 		Long: `Create, list and end sessions. A session is a thread's claim on a sandbox and a workspace. A thread
 has one session at a time. Its first command creates it, or "create" does, with a user, tags and
 timeouts. A session ends after its idle timeout, at the end of its lifetime, or by "stop". The
-workspace stays on the worker until "delete" removes it.`,
+workspace stays on the worker for a time, which "stop" reports, or until "delete" removes it.`,
 		Example: `  sluice session create --thread t1 --user ann --tag team=blue
   sluice session list --tag team=blue
   sluice session stop --thread t1`,
@@ -197,14 +197,16 @@ func sessionStopCommand(g *globals, remove bool) *cobra.Command {
 		Use:   "stop",
 		Short: "End a session and keep its workspace",
 		Long: `End a session. Its processes get SIGTERM, the grace and SIGKILL; its hooks run; its sandbox ends.
-The workspace stays on the worker, and the thread's next command creates a new session in it.`,
+The workspace stays on the worker for a time, 24h by default, and the thread's next command creates
+a new session in it. When its push fails, the session ends all the same, and the worker pushes
+again until that succeeds.`,
 		Example: `  sluice session stop --thread t1
   sluice session stop --thread t1 --grace 0s --snapshot --missing-ok`,
 		Args: noArgs,
 	}
 	stop := (*client.Client).StopSession
 	if remove {
-		c.Use, c.Short, c.Long = "delete", "End a session and remove its workspace", "End a session as stop does, and remove its workspace from the worker. Pushed versions stay."
+		c.Use, c.Short, c.Long = "delete", "End a session and remove its workspace", "End a session as stop does, and remove its workspace from the worker. Pushed versions stay.\nWhen the push fails, the worker keeps the workspace, and delete reports an error."
 		c.Example = "  sluice session delete --thread t1\n  sluice session delete --thread t1 --snapshot --missing-ok"
 		stop = (*client.Client).DeleteSession
 	}
@@ -225,16 +227,16 @@ The workspace stays on the worker, and the thread's next command creates a new s
 		return g.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 			s, err := stop(c, ctx, thread, opts...)
 			switch {
+			case asJSON && s != nil:
+				return cmp.Or(g.printJSON(s), err)
 			case err != nil:
 				return err
-			case asJSON && s == nil:
-				return g.printJSON(struct{}{})
 			case asJSON:
-				return g.printJSON(s)
+				return g.printJSON(struct{}{})
 			case s == nil:
 				g.notice("thread " + thread + " has no session")
 			default:
-				fmt.Fprintf(g.Stdout, "session %s of thread %s has ended\n", oneLine(s.ID), oneLine(s.Thread))
+				g.printEnd(s)
 			}
 			return nil
 		})

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -21,7 +22,9 @@ func statusCommand(g *globals) *cobra.Command {
 		Use:   "status",
 		Short: "Show the server, its streams and its workers",
 		Long: `Show the NATS server, how full its streams are, its workers and whether their leases are alive, and
-how many sessions, sandboxes and processes there are. It starts no server: without one it fails.`,
+how many sessions, sandboxes and processes there are. Workspaces whose push failed are listed as
+owed: their worker keeps them, and pushes again until that succeeds.
+It starts no server: without one it fails.`,
 		Example: `  sluice status
   sluice status --json`,
 		Args: noArgs,
@@ -101,7 +104,7 @@ func printStatus(m *Main, s *schemas.Status) error {
 	if s.Log != nil {
 		t.row("output", fmt.Sprintf("%s kept, at most %s, and %s of a process", byteSize(s.Log.TenantBytes), byteSize(s.Log.MaxTenantBytes), byteSize(s.Log.MaxProcessBytes)))
 	}
-	if err := t.print(); err != nil {
+	if err := errors.Join(t.print(), printOwed(m, s.Owed)); err != nil {
 		return err
 	}
 	fmt.Fprintln(m.Stdout)

@@ -35,6 +35,7 @@ type workerFlags struct {
 	processes int
 	grace     time.Duration
 	idle      time.Duration
+	keep      time.Duration // of workspaces; 0 for without an end
 	private   bool
 	metrics   string
 	logFormat string
@@ -48,13 +49,15 @@ func (w *workerFlags) addTo(c *cobra.Command) {
 	idle := time.Duration(cmp.Or(w.positive("SESSION_TIMEOUT_MINUTES"), 30)) * time.Minute
 	idleTimeoutFlag(c, &w.idle, idle, " (SESSION_TIMEOUT_MINUTES)")
 	f := c.Flags()
+	keep := 24 * time.Hour
+	if d, err := time.ParseDuration(w.Getenv("SLUICE_KEEP_WORKSPACES")); err == nil {
+		keep = d
+	}
+	f.DurationVar(&w.keep, "keep-workspaces", keep, "time `DURATION` that a workspace is kept after its session; 0 for without an end (SLUICE_KEEP_WORKSPACES)")
 	f.StringVar(&w.image, "image", w.Getenv("SLUICE_IMAGE"), "default `IMAGE` of containers, with provider "+node.ImageProvider()+" (SLUICE_IMAGE)")
 	f.IntVar(&w.pool, "pool", 0, "number `N` of containers kept ready, with provider "+node.ImageProvider())
 	f.IntVar(&w.processes, "max-processes", 256, "most processes `N` that run at once; further commands are refused")
-	f.Int64Var(&w.topology.EventBytes, "event-bytes", 0, "most bytes `N` of the stream of records; default 2 GiB, less on a small disk")
-	f.Int64Var(&w.topology.LogBytes, "log-bytes", 0, "most bytes `N` of the stream of output; default 8 GiB, less on a small disk")
-	f.Int64Var(&w.topology.LogProcessBytes, "log-process-bytes", 0, "most bytes `N` of output kept of one process; default a sixteenth of --log-bytes")
-	f.Int64Var(&w.topology.LogTenantBytes, "log-tenant-bytes", 0, "most bytes `N` of output kept of one tenant; default half of --log-bytes")
+	w.streamFlags(f)
 	f.BoolVar(&w.private, "private-hooks", false, "allow HTTP hooks to reach loopback and private addresses")
 	f.StringVar(&w.metrics, "metrics", "", "`ADDRESS` that serves Prometheus metrics at /metrics, HOST:PORT or a port of loopback; default: none")
 	f.StringVar(&w.logFormat, "log-format", "auto", "log `FORMAT`: json, text, or auto, which is text on a terminal")
@@ -92,12 +95,18 @@ func (w *workerFlags) nodeConfig(ctx context.Context, runFolder string) (node.Co
 	if w.processes < 1 {
 		return node.Config{}, schemas.Errorf(schemas.CodeInvalidArgument, "--max-processes is %d: it must be at least 1", w.processes)
 	}
-	if t := w.topology; min(t.EventBytes, t.LogBytes, t.LogProcessBytes, t.LogTenantBytes) < 0 {
-		return node.Config{}, schemas.Errorf(schemas.CodeInvalidArgument, "--event-bytes, --log-bytes, --log-process-bytes and --log-tenant-bytes must not be negative")
+	if err := w.checkStreams(); err != nil {
+		return node.Config{}, err
+	}
+	if w.keep < 0 {
+		return node.Config{}, schemas.Errorf(schemas.CodeInvalidArgument, "--keep-workspaces is %s: it must not be negative", w.keep)
+	}
+	if w.keep == 0 {
+		w.keep = -1 // as node.Config has it
 	}
 	return node.Config{
 		Topology: w.topology, Provider: choice.Default, Allowed: choice.Allowed, Image: w.image, Limits: limits, PoolSize: w.pool,
-		Processes: w.processes, Grace: w.grace, Idle: w.idle, PrivateHooks: w.private, RunFolder: runFolder,
+		Processes: w.processes, Grace: w.grace, Idle: w.idle, KeepWorkspaces: w.keep, PrivateHooks: w.private, RunFolder: runFolder,
 	}, nil
 }
 

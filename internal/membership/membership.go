@@ -39,6 +39,7 @@ func Join(ctx context.Context, conn *events.Conn, cfg processor.Config, begin fu
 	}
 	cfg.Incarnation, cfg.LeaseHeld, cfg.Subscriptions = incarnation.ID, incarnation.Lease.Holds, incarnation.Listener
 	cfg.Records, cfg.Sessions, cfg.Roster, cfg.History = w.Records, w.Sessions, w.Roster, history{w.Records, w.Logs}
+	cfg.Owed, cfg.Kept = w.Owed, kept{w.Workspaces, w.Owed}
 	cfg.Freed = incarnation.Listener.Freed
 	cfg.Answer = w.Answer
 	opener := func(p schemas.ProcessRef, after *events.StoredOutput) processor.Opener {
@@ -68,6 +69,12 @@ func Join(ctx context.Context, conn *events.Conn, cfg processor.Config, begin fu
 type history struct {
 	*events.Records
 	*events.Logs
+}
+
+// kept is what workers keep after a session: workspaces, and pushes that they owe.
+type kept struct {
+	*events.WorkspaceStore
+	*events.OwedStore
 }
 
 // Run runs the worker until ctx ends or it loses its lease, and calls ready when it accepts commands. Errors: lost when the lease is

@@ -120,8 +120,8 @@ type fileJSON struct {
 }
 
 // Decode reads a state and checks everything in it, since its writer may be hostile: no path leaves the root or passes
-// through a file or a symlink, no path occurs twice, and sizes and locations are consistent. In a state that another tool
-// wrote, the folders of its files are implied, with mode 0755.
+// through a file or a symlink, no path occurs twice, and sizes and locations are consistent. Folders that are not listed are
+// implied, with mode 0755: another tool writes none.
 //
 // Errors: invalid_argument for an unknown version and a broken rule, too_large for what exceeds a limit, and
 // [ErrCorrupt] where the bytes are not a state at all.
@@ -169,31 +169,40 @@ func Decode(data []byte, limits Limits) (*State, error) {
 	if err := s.fill(&raw); err != nil {
 		return nil, err
 	}
-	if raw.Sluice == nil {
-		if err := s.addParents(limits.Entries); err != nil {
-			return nil, err
-		}
+	if err := s.addParents(limits.Entries); err != nil {
+		return nil, err
 	}
 	return s, s.Check(limits)
 }
 
-// addParents adds the folders that the files lie in.
+// addParents adds the folders that the state's paths imply and that it does not list, as another tool leaves them out.
 func (s *State) addParents(limit int) error {
-	known := make(map[string]bool, len(s.Nodes))
+	var missing []Node
+	var above []string // the node before and the folders above it, the root's first
 	for i := range s.Nodes {
-		known[s.Nodes[i].Path] = true
-	}
-	files := len(s.Nodes)
-	for i := range files {
-		for dir := Parent(s.Nodes[i].Path); dir != "" && !known[dir]; dir = Parent(dir) {
-			if len(s.Nodes) >= limit {
+		path, top := s.Nodes[i].Path, ""
+		if len(path) > MaxPath {
+			continue // Check refuses it
+		}
+		for len(above) > 0 && !Within(path, above[len(above)-1]) {
+			above = above[:len(above)-1]
+		}
+		known := len(above)
+		if known > 0 {
+			top = above[known-1]
+		}
+		for dir := Parent(path); dir != top; dir = Parent(dir) {
+			if len(s.Nodes)+len(missing) >= limit {
 				return schemas.Errorf(schemas.CodeTooLarge, "state: its files and their folders are more than %d entries", limit)
 			}
-			known[dir] = true
-			s.Nodes = append(s.Nodes, Node{Path: dir, Kind: Dir, Mode: 0o755, Hashed: true})
+			missing = append(missing, Node{Path: dir, Kind: Dir, Mode: 0o755, Hashed: true})
+			above = append(above, dir)
 		}
+		slices.Reverse(above[known:])
+		above = append(above, path)
 	}
-	if len(s.Nodes) > files {
+	if len(missing) > 0 {
+		s.Nodes = append(s.Nodes, missing...)
 		SortNodes(s.Nodes)
 	}
 	return nil

@@ -108,6 +108,27 @@ func TestDecodeImpliesParents(t *testing.T) {
 	testkit.Equal(t, "paths", paths, []string{"README file 644", "src folder 755", "src/main.py file 644"})
 }
 
+// TestDecodeImpliesParentsInAStateOfSluice decodes a state to which another tool has added a file, and kept the rest.
+func TestDecodeImpliesParentsInAStateOfSluice(t *testing.T) {
+	files := statetest.FileJSON(`"a/new/b/f"`) + "," + statetest.FileJSON(`"a/old"`) + "," + statetest.FileJSON(`"a-/f"`)
+	s, err := state.Decode([]byte(statetest.JSON(files, `,"sluice":{"format":1,"layout":"plain","folders":[{"path":"a","mode":"0700"}]}`)), state.Limits{})
+	testkit.Must(t, err)
+	var paths []string
+	for _, n := range s.Nodes {
+		paths = append(paths, fmt.Sprintf("%s %s %o", n.Path, n.Kind, n.Mode))
+	}
+	testkit.Equal(t, "paths", paths, []string{
+		"a folder 700", "a/new folder 755", "a/new/b folder 755", "a/new/b/f file 644", "a/old file 644", "a- folder 755", "a-/f file 644",
+	})
+}
+
+// TestDecodeRefusesLongPathsCheaply decodes a path of many folders: it is refused for its length, without a look at each folder.
+func TestDecodeRefusesLongPathsCheaply(t *testing.T) {
+	_, err := state.Decode([]byte(statetest.JSON(statetest.FileJSON(`"`+strings.Repeat("d/", 8<<20)+`f"`), "")), state.Limits{})
+	testkit.WantCode(t, err, schemas.CodeInvalidArgument)
+	testkit.Contains(t, "error", err.Error(), "too long")
+}
+
 func TestStateRoundTrips(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		at := time.Unix(rapid.Int64Range(1, 9e9).Draw(t, "seconds"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC()

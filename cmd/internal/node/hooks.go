@@ -35,16 +35,25 @@ func (n *Node) makeHooks() (*events.EventBuffer, error) {
 	n.hooks, err = hooks.New(hooks.Config{
 		Worker: n.cfg.Worker, Record: record, Log: n.cfg.Log,
 		Workspace: workspace.New(workspace.Config{Fence: n.fence}),
-		Messages:  n.conn.Worker().Messages, Sessions: sessions{n}, Asker: n.conn.Worker(), Secret: secret, Private: n.cfg.PrivateHooks, Hooks: n.cfg.Hooks,
+		Owed:      n.conn.Worker().Owed, Template: n.templates.Template, Workspaces: n.cfg.Workspaces,
+		Messages: n.conn.Worker().Messages, Sessions: sessions{n}, Asker: n.conn.Worker(), Secret: secret, Private: n.cfg.PrivateHooks, Hooks: n.cfg.Hooks,
+		RetryFirst: n.retryFirst,
 	})
 	return buffer, err
 }
 
-// runHooks retries failed hooks and records events until ctx ends. wait ends both and waits for them.
-func (n *Node) runHooks(ctx context.Context, buffer *events.EventBuffer) (wait func()) {
+// runHooks records events until ctx ends, and retries failed hooks from when the worker accepts commands. wait ends both and waits for
+// them.
+func (n *Node) runHooks(ctx context.Context, buffer *events.EventBuffer, accepts <-chan struct{}) (wait func()) {
 	// The buffer ends last: it also records the events of the shutdown. Both end with their context only.
 	endRecords := background(context.WithoutCancel(ctx), func(ctx context.Context) { _ = buffer.Run(ctx) })
-	endRetries := background(ctx, func(ctx context.Context) { _ = n.hooks.Retry(ctx) })
+	endRetries := background(ctx, func(ctx context.Context) {
+		select {
+		case <-accepts:
+			_ = n.hooks.Retry(ctx)
+		case <-ctx.Done():
+		}
+	})
 	return func() {
 		endRetries()
 		closeCtx, stop := context.WithTimeout(context.WithoutCancel(ctx), hookCloseTimeout)
@@ -59,18 +68,26 @@ func (n *Node) runHooks(ctx context.Context, buffer *events.EventBuffer) (wait f
 // hookCloseTimeout bounds the wait, at shutdown, for hooks that ignore their deadline.
 const hookCloseTimeout = 5 * time.Second
 
-// fence reports whether this worker still owns a session. It reads KV and the lease's clock, not this worker's memory: the worker
-// may have been frozen in between. Errors: lost.
+// fence reports whether this worker may push for a session: it still owns the session, or the push is owed and no other worker has a
+// session of the thread, which would get the conflicts. It reads KV and the lease's clock, not this worker's memory: the worker may
+// have been frozen in between. Errors: lost; unavailable for an owed push that has to wait.
 func (n *Node) fence(ctx context.Context, c schemas.Conversation) error {
 	s, _, err := n.conn.Worker().Sessions.Session(ctx, c.Tenant, c.Thread)
+	exists := err == nil
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 		return err
 	}
 	w := n.worker.Load()
-	if err != nil || s.ID != c.Session || w == nil {
+	owed := n.hooks.Owed(c.Tenant, c.Thread)
+	switch {
+	case w == nil, owed == nil && (!exists || s.ID != c.Session):
 		return schemas.Errorf(schemas.CodeLost, "this worker no longer owns session %s of thread %s: its workspace is not pushed", c.Session, c.Thread)
+	case owed == nil:
+		return w.Owns(ctx, c.Tenant, c.Thread, c.Epoch)
+	case exists && s.Owner != n.cfg.Worker:
+		return schemas.Errorf(schemas.CodeUnavailable, "worker %s has a session of thread %s: the owed push waits for its end", s.Owner, c.Thread)
 	}
-	return w.Owns(ctx, c.Tenant, c.Thread, c.Epoch)
+	return w.CheckLease()
 }
 
 // sessions lets hooks change sessions through the worker that owns them.

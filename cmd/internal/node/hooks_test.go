@@ -56,13 +56,19 @@ func newCell(t testing.TB) *cell {
 // worker runs a worker with the templates in yaml until the test ends or stop is called, and returns its hooks.
 func (c *cell) worker(id, yaml string) (_ *hooks.Chains, stop func()) {
 	c.t.Helper()
+	return c.workerIn(testkit.ShortDir(c.t), id, yaml)
+}
+
+// workerIn is worker with its data in a folder.
+func (c *cell) workerIn(dir, id, yaml string) (_ *hooks.Chains, stop func()) {
+	c.t.Helper()
 	templates := c.t.TempDir()
 	testkit.Must(c.t, os.WriteFile(filepath.Join(templates, "all.yaml"), []byte(yaml), 0o600))
-	dir := testkit.ShortDir(c.t)
 	n := New(Config{
 		Worker: id, Provider: schemas.ProviderLocal, Allowed: []string{schemas.ProviderLocal}, RunFolder: filepath.Join(dir, "run"), Workspaces: filepath.Join(dir, "ws"),
 		Grace: 100 * time.Millisecond, Log: zerolog.Nop(), PrivateHooks: true, Templates: templates,
 	}, c.conn)
+	n.retryFirst = 20 * time.Millisecond
 	end, err := membership.Background(c.ctx, n.Run)
 	testkit.Must(c.t, err)
 	stop = sync.OnceFunc(func() {
@@ -216,7 +222,7 @@ func TestDroppedEventIsLoggedAndCounted(t *testing.T) {
 	testkit.Must(t, err)
 	buffer, err := n.makeHooks()
 	testkit.Must(t, err)
-	wait := n.runHooks(c.ctx, buffer)
+	wait := n.runHooks(c.ctx, buffer, nil)
 	ev := &schemas.Event{SpecVersion: schemas.EventSpecVersion, ID: "large", Type: schemas.TypeHookFinished, Tenant: schemas.DefaultTenant, Thread: "t"}
 	testkit.Must(t, ev.SetData(strings.Repeat("x", int(c.conn.MaxPayload()))))
 	buffer.Record(c.ctx, ev)

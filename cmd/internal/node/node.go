@@ -48,6 +48,8 @@ type Config struct {
 	// Processes, Grace and Idle are processor.Config's MaxProcesses, StopGrace and IdleTimeout, with its defaults.
 	Processes   int
 	Grace, Idle time.Duration
+	// KeepWorkspaces is processor.Config's.
+	KeepWorkspaces time.Duration
 	// Alone is processor.Config's.
 	Alone bool
 	// PrivateHooks lets HTTP hooks reach loopback and private addresses. Default: only public addresses, and only by HTTPS.
@@ -76,7 +78,8 @@ type Node struct {
 	worker    atomic.Pointer[processor.Worker] // of the current incarnation
 	pool      atomic.Pointer[pool.Pool]        // of the current providers; nil for none
 
-	joined bool // an incarnation has accepted commands
+	retryFirst time.Duration // hooks.Config's, 0 but in tests
+	joined     bool          // an incarnation has accepted commands
 }
 
 // New returns a worker on this connection. It does nothing before Run.
@@ -117,8 +120,8 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		n.closeAll(providers)
 		return err
 	}
-	defer n.runHooks(ctx, recorder)()
 	accepts := make(chan struct{})
+	defer n.runHooks(ctx, recorder, accepts)()
 	defer n.publishTemplates(ctx, accepts)()
 	onReady := sync.OnceFunc(func() {
 		ready()
@@ -171,7 +174,7 @@ func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Pro
 		Worker: n.cfg.Worker, Templates: n.templates, Policy: n.observer.Policy(policy.New()), Hooks: n.hooks, Secrets: secrets,
 		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
 		ImageProvider: imageProvider(providers), Image: n.cfg.Image, Limits: n.cfg.Limits,
-		Alone: n.cfg.Alone, MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, Log: n.cfg.Log,
+		Alone: n.cfg.Alone, MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, KeepWorkspaces: n.cfg.KeepWorkspaces, Log: n.cfg.Log,
 	}, n.cfg.Begin, func(c *processor.Config) {
 		c.Records, c.Roster = n.observer.Records(c.Records), roster{c.Roster, n}
 	})

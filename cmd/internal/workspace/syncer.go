@@ -71,6 +71,10 @@ func (s *Syncer) Pull(ctx context.Context, call *hooks.Call) (*schemas.SyncRepor
 // Push stores the workspace as its next version, named by the time. Processes may go on writing: a file that changes while it is
 // read is read again, and later changes are left for the next push.
 func (s *Syncer) Push(ctx context.Context, call *hooks.Call) (*schemas.SyncReport, error) {
+	// First, too: a worker that lost the session has nothing to push, and so no conflict either.
+	if err := s.cfg.Fence(ctx, call.Conversation); err != nil {
+		return nil, err
+	}
 	return s.run(ctx, call, func(op *syncer.Syncer) (*syncer.Report, error) { return op.Push(ctx) },
 		func(r *syncer.Report) (files int, bytes int64) { return r.Uploaded, r.BytesSent })
 }

@@ -13,6 +13,8 @@ import (
 // entries are what KV has of the sessions of owned threads. They write the changes, and publish each session's events in order.
 type entries struct {
 	store       Store
+	owed        Owed // nil for none
+	template    func(name string) (*schemas.Template, error)
 	idleDefault time.Duration // when neither the session nor its template sets an idle timeout
 	publisher   *publisher.Publisher
 	background  *work.Background
@@ -220,12 +222,30 @@ func (es *entries) stale(t *Thread, now time.Time) bool {
 	return t.termination == nil && now.Sub(t.saved) > every && (t.busy > 0 || t.lastUsed.After(t.saved))
 }
 
-// deleteOrphan deletes an expired session that no worker runs, and reports it. Errors: conflict when another worker was first.
+// deleteOrphan deletes an expired session that no worker runs, and reports it. Its worker may have changed the workspace since the last
+// push: it pushes when it is back. Errors: conflict when another worker was first, unavailable.
 func (es *entries) deleteOrphan(ctx context.Context, s *schemas.Session, revision uint64) error {
+	if err := es.oweOrphan(ctx, s); err != nil {
+		return err
+	}
 	if err := es.store.DeleteSession(ctx, s, revision); err != nil {
 		return err
 	}
 	es.publisher.Publish(ctx, es.publisher.Event(schemas.TypeSessionExpired, s.Tenant, s.Thread, s.ID, "", s))
 	es.publisher.Log.Info().Str("thread", s.Thread).Str("session_id", s.ID).Str("dead_worker", s.Owner).Msg("session_expired")
 	return nil
+}
+
+// oweOrphan notes that a dead worker owes a push, before the entry that names this worker is deleted.
+func (es *entries) oweOrphan(ctx context.Context, s *schemas.Session) error {
+	if es.owed == nil || s.Sandbox == "" { // it ran nothing
+		return nil
+	}
+	if t, err := es.template(s.Template); err == nil && t.Sync == nil {
+		return nil // else its own worker has the template, and decides
+	}
+	return es.owed.SaveOwed(ctx, &schemas.OwedPush{
+		Tenant: s.Tenant, Thread: s.Thread, Worker: s.Owner, Session: s.ID, Epoch: s.Epoch, User: s.User, Template: s.Template, Since: time.Now().UTC(),
+		Error: schemas.Errorf(schemas.CodeUnavailable, "worker %s died before the session expired", s.Owner),
+	})
 }

@@ -81,10 +81,11 @@ func (sbs *sandboxes) hasColdStart(t *Thread) bool {
 	return !t.warm && sbs.hooks != nil && (t.Template.Sync != nil || len(t.Template.Hooks[schemas.PhaseColdStart]) > 0)
 }
 
-// terminateHooks runs the hooks of a session's end. Errors: those of any hook, critical or not, and of the deadline.
-func (sbs *sandboxes) terminateHooks(ctx context.Context, t *Thread, bound time.Duration) error {
+// terminateHooks runs the hooks of a session's end. It returns the names of those that failed, critical or not. Errors: the critical
+// one's, and the deadline's.
+func (sbs *sandboxes) terminateHooks(ctx context.Context, t *Thread, bound time.Duration) (failed []string, err error) {
 	if sbs.hooks == nil || sbs.publisher.Fenced() {
-		return nil
+		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
@@ -100,18 +101,22 @@ func (sbs *sandboxes) terminateHooks(ctx context.Context, t *Thread, bound time.
 		select {
 		case <-a.done:
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
 		o.Sandbox = a.sandbox
 	}
-	failed, err := sbs.runHooks(ctx, t, o)
-	if err == nil && len(failed) > 0 {
-		err = schemas.Errorf(schemas.CodeUnavailable, "hooks failed: %q", failed)
+	if failed, err = sbs.runHooks(ctx, t, o); err != nil || len(failed) > 0 {
+		t.log(sbs.publisher.Log.Warn().Err(err)).Strs("failed", failed).Msg("terminate hooks")
 	}
-	if err != nil {
-		t.log(sbs.publisher.Log.Warn().Err(err)).Msg("terminate hooks")
+	return failed, err
+}
+
+// owed is the push of the thread's workspace that failed and is tried again; nil for none.
+func (sbs *sandboxes) owed(t *Thread) *schemas.OwedPush {
+	if sbs.hooks == nil {
+		return nil
 	}
-	return err
+	return sbs.hooks.Owed(t.Tenant, t.ID)
 }
 
 // commandAtEnd reports whether a hook of a session's end runs in its sandbox.

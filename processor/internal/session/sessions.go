@@ -39,6 +39,14 @@ type Hooks interface {
 	// after which no further hook ran.
 	Run(ctx context.Context, t *schemas.Template, data schemas.HookData, dir string,
 		exec func(ctx context.Context, command []string, stdin []byte) error) (failed []string, err error)
+	// Owed returns the push of a thread's workspace that failed and is tried again; nil for none.
+	Owed(tenant, thread string) *schemas.OwedPush
+}
+
+// Owed stores the pushes that workers owe.
+type Owed interface {
+	// SaveOwed stores or replaces the push that a worker owes for a thread. Errors: unavailable.
+	SaveOwed(ctx context.Context, o *schemas.OwedPush) error
 }
 
 // Config sets up the sessions of a worker. The fields that a worker's configuration has as well mean the same there.
@@ -53,6 +61,8 @@ type Config struct {
 	// Template returns a template by name, the default one for an empty name. Errors: not_found.
 	Template func(name string) (*schemas.Template, error)
 	Hooks    Hooks // nil: none run
+	Owed     Owed  // nil: a dead worker's workspace is not noted as owed
+	Kept     Kept  // nil: workspaces stay without an end
 	Secrets  func(t *schemas.Template) (map[string]string, error)
 
 	Alone           bool // no other worker can serve what this one cannot
@@ -62,6 +72,7 @@ type Config struct {
 	Image           string
 	Limits          sandbox.Limits
 	Workspaces      string
+	KeepWorkspaces  time.Duration // negative: without an end
 	IdleTimeout     time.Duration
 	StopGrace       time.Duration
 }
@@ -82,8 +93,9 @@ type Sessions struct {
 	claims     work.KeyedMutex // by key: one claim or one end at a time
 	drainSlots chan struct{}
 
-	entries   *entries
-	sandboxes *sandboxes
+	entries    *entries
+	sandboxes  *sandboxes
+	workspaces *workspaces
 }
 
 // New starts nothing.
@@ -92,10 +104,13 @@ func New(cfg Config) *Sessions {
 		cfg: cfg, publisher: cfg.Publisher, background: cfg.Background,
 		threads: make(map[string]*Thread), drainSlots: make(chan struct{}, drainLimit),
 	}
-	ss.entries = &entries{store: cfg.Store, idleDefault: cfg.IdleTimeout, publisher: cfg.Publisher, background: cfg.Background}
+	ss.entries = &entries{store: cfg.Store, owed: cfg.Owed, template: cfg.Template, idleDefault: cfg.IdleTimeout, publisher: cfg.Publisher, background: cfg.Background}
 	ss.sandboxes = &sandboxes{
 		providers: cfg.Providers, limits: cfg.Limits, secrets: cfg.Secrets, hooks: cfg.Hooks, stopGrace: cfg.StopGrace, timeouts: cfg.Timeouts,
 		publisher: cfg.Publisher, background: cfg.Background, entries: ss.entries, drainSlots: ss.drainSlots,
+	}
+	ss.workspaces = &workspaces{
+		root: cfg.Workspaces, keep: cfg.KeepWorkspaces, kept: cfg.Kept, sessions: ss, publisher: cfg.Publisher, background: cfg.Background,
 	}
 	ss.sandboxes.creating, ss.sandboxes.stopCreating = context.WithCancel(cfg.Background.Context())
 	return ss
@@ -155,7 +170,7 @@ func (ss *Sessions) handOver(ctx context.Context, t *Thread) {
 	hooks := (t.attempt != nil || t.warm) && t.termination == nil
 	t.mu.Unlock()
 	if hooks && !ss.publisher.Fenced() {
-		_ = ss.sandboxes.terminateHooks(ctx, t, ss.cfg.Timeouts.SandboxEnd) // its error is logged, and does not stop the shutdown
+		_, _ = ss.sandboxes.terminateHooks(ctx, t, ss.cfg.Timeouts.SandboxEnd) // failures are logged, and do not stop the shutdown
 	}
 	ss.sandboxes.end(ctx, t, 0)
 	ss.cfg.Subscriptions.Unsubscribe(t.Tenant, t.ID)

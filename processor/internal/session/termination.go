@@ -1,10 +1,9 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -111,13 +110,10 @@ func (ss *Sessions) end(t *Thread, end *Termination) {
 	}
 	t.kill(grace)
 	work.Within(t.whenIdle(), grace+timeouts.Kill+timeouts.Answer)
-	if err := ss.sandboxes.terminateHooks(ss.background.Context(), t, timeouts.Hooks); err != nil && end.snapshot {
-		t.mu.Lock()
-		t.termination = nil
-		t.lastUsed = time.Now()
-		t.mu.Unlock()
-		current := ss.Info(t)
-		end.finish(schemas.SessionReply{Session: &current, Error: schemas.Errorf(schemas.CodeOf(err), "the workspace of thread %s was not pushed, and its session is kept: %w", t.ID, err)})
+	failed, hookErr := ss.sandboxes.terminateHooks(ss.background.Context(), t, timeouts.Hooks)
+	owed := ss.sandboxes.owed(t)
+	if end.snapshot && (hookErr != nil || len(failed) > 0 || owed != nil) {
+		end.finish(ss.keep(t, failed, cmp.Or(hookErr, owedError(owed))))
 		return
 	}
 	ctx, cancel := context.WithTimeout(ss.background.Context(), grace+timeouts.SandboxEnd)
@@ -127,10 +123,17 @@ func (ss *Sessions) end(t *Thread, end *Termination) {
 	remove := end.remove
 	end.mu.Unlock()
 	var err error
-	if remove && !ss.publisher.Fenced() {
-		err = ss.removeWorkspace(t)
+	pushed := owed == nil && (hookErr == nil || t.Template.Sync == nil) // a critical failure may have kept the push from running
+	if remove && pushed && !ss.publisher.Fenced() {
+		err = ss.workspaces.delete(t.Tenant, t.ID)
 	}
-	last, forgetErr := ss.forget(ctx, t, end.event)
+	last, forgetErr := ss.forget(ctx, t, end.event, func(s *schemas.Session) {
+		s.FailedHooks = failed
+		if owed != nil {
+			s.Unpushed = owed.Error
+		}
+		s.WorkspaceUntil = ss.workspaces.until(s, time.Now())
+	})
 	if errors.Is(forgetErr, schemas.ErrLost) {
 		return // another worker may own the thread: that one answers
 	}
@@ -141,22 +144,53 @@ func (ss *Sessions) end(t *Thread, end *Termination) {
 		reply.Error = schemas.Errorf(schemas.CodeOf(err), "the session of thread %s has ended, but its entry could not be deleted; it goes when it expires: %w", t.ID, err)
 	case err != nil:
 		reply.Error = schemas.Errorf(schemas.CodeInternal, "the session of thread %s has ended, but its folder could not be removed: %w", t.ID, err)
+	case hookErr != nil:
+		err = hookErr
+		reply.Error = schemas.Errorf(schemas.CodeInternal, "the session of thread %s has ended, but its terminate hooks failed: %w", t.ID, err)
+	case remove && owed != nil:
+		err = owedError(owed)
+		reply.Error = schemas.Errorf(schemas.CodeInternal, "the session of thread %s has ended, but worker %s keeps its workspace until it is pushed: %w", t.ID, owed.Worker, err)
 	}
 	name := "session_terminated"
 	if end.event == schemas.TypeSessionExpired {
 		name = "session_expired"
 	}
+	if forgetErr == nil {
+		ss.background.Go(func() { ss.workspaces.note(ss.background.Context(), &last) })
+	}
 	t.log(ss.publisher.Log.Info().Err(err)).Msg(name)
 	end.finish(reply)
 }
 
-// forget gives a thread up, deletes its session from KV and returns the session's last state. It holds the thread's claim lock, so
+// keep ends a termination whose workspace could not be pushed, and returns the answer: the session goes on.
+func (ss *Sessions) keep(t *Thread, failed []string, err error) schemas.SessionReply {
+	t.mu.Lock()
+	t.termination = nil
+	t.lastUsed = time.Now()
+	t.mu.Unlock()
+	if err == nil {
+		err = schemas.Errorf(schemas.CodeUnavailable, "hooks failed: %q", failed)
+	}
+	current := ss.Info(t)
+	return schemas.SessionReply{Session: &current, Error: schemas.Errorf(schemas.CodeOf(err), "the workspace of thread %s was not pushed, and its session is kept: %w", t.ID, err)}
+}
+
+// owedError is why an owed push failed, nil for none.
+func owedError(owed *schemas.OwedPush) error {
+	if owed == nil || owed.Error == nil {
+		return nil
+	}
+	return owed.Error
+}
+
+// forget gives a thread up, deletes its session from KV and returns the session's last state, completed by outcome. It holds the thread's claim lock, so
 // that a new claim waits until the entry is gone. Errors: lost when another worker owned it by then, unavailable.
-func (ss *Sessions) forget(ctx context.Context, t *Thread, why schemas.EventType) (last schemas.Session, err error) {
+func (ss *Sessions) forget(ctx context.Context, t *Thread, why schemas.EventType, outcome func(*schemas.Session)) (last schemas.Session, err error) {
 	key := key(t.Tenant, t.ID)
 	defer ss.claims.Lock(key)()
 	t.Flush(ctx)
 	last = ss.Info(t)
+	outcome(&last)
 	ss.cfg.Subscriptions.Unsubscribe(t.Tenant, t.ID)
 	ss.mu.Lock()
 	if ss.threads[key] == t {
@@ -172,17 +206,4 @@ func (ss *Sessions) forget(ctx context.Context, t *Thread, why schemas.EventType
 	}
 	ss.publisher.Publish(ctx, ss.entries.event(t, why, last))
 	return last, nil
-}
-
-// removeWorkspace removes the thread's folder. The open root keeps links in it from leading the removal elsewhere.
-func (ss *Sessions) removeWorkspace(t *Thread) error {
-	root, err := os.OpenRoot(ss.cfg.Workspaces)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	err = root.RemoveAll(filepath.Join(t.Tenant, t.ID))
-	return errors.Join(err, root.Close())
 }

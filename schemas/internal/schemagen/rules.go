@@ -44,6 +44,7 @@ func roots() []root {
 		{"renew", reflect.TypeFor[schemas.RenewRequest]()},
 		{"session-reply", reflect.TypeFor[schemas.SessionReply]()},
 		{"place-request", reflect.TypeFor[schemas.PlaceRequest]()},
+		{"workspace-removal", reflect.TypeFor[schemas.WorkspaceRemoval]()},
 		{"place-reply", reflect.TypeFor[schemas.PlaceReply]()},
 	}
 }
@@ -51,7 +52,7 @@ func roots() []root {
 // closed returns the names of the types that callers send, in which a misspelled field must not be ignored.
 func closed() []string {
 	return []string{
-		"Command", "Exec", "MessageRequest", "SignalRequest", "KillRequest", "CancelRequest", "StopRequest", "StartRequest", "RenewRequest", "PlaceRequest",
+		"Command", "Exec", "MessageRequest", "SignalRequest", "KillRequest", "CancelRequest", "StopRequest", "StartRequest", "RenewRequest", "PlaceRequest", "WorkspaceRemoval",
 	}
 }
 
@@ -147,7 +148,7 @@ func image(s *jsonschema.Schema) {
 // addCaller adds the rules of what callers send.
 func (f fields) addCaller() {
 	f.add(constant(schemas.Version), "Command.SpecVersion")
-	f.add(id(1), "Command.Thread", "PlaceRequest.Thread", "CancelRequest.Process")
+	f.add(id(1), "Command.Thread", "PlaceRequest.Thread", "CancelRequest.Process", "WorkspaceRemoval.Thread")
 	f.add(id(0), "Command.Provider", "Command.Template", "Command.Session", "PlaceRequest.Provider", "PlaceRequest.Template",
 		"StopRequest.Session", "StartRequest.Session", "RenewRequest.Session")
 	f.add(length(1, schemas.MaxKeyBytes), "Command.Key")

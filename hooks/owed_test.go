@@ -1,0 +1,171 @@
+package hooks_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-dev/sluice/hooks"
+	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// owedStore holds what workers owe. Package events tests the real one.
+type owedStore struct {
+	mu      sync.Mutex
+	owed    map[string]schemas.OwedPush // by thread
+	changed chan struct{}
+}
+
+func newOwedStore() *owedStore {
+	return &owedStore{owed: make(map[string]schemas.OwedPush), changed: make(chan struct{}, 1)}
+}
+
+func (s *owedStore) change(f func()) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// wait waits for a change after which done returns true.
+func (s *owedStore) wait(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	ctx := testkit.Context(t)
+	for !done() {
+		select {
+		case <-s.changed:
+		case <-ctx.Done():
+			t.Fatalf("not %s in time", what)
+		}
+	}
+}
+
+func (s *owedStore) OwedPushes(context.Context, string) (out []schemas.OwedPush, _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.owed {
+		out = append(out, o)
+	}
+	return out, nil
+}
+
+func (s *owedStore) SaveOwed(_ context.Context, o *schemas.OwedPush) error {
+	return s.change(func() { s.owed[o.Thread] = *o })
+}
+
+func (s *owedStore) DeleteOwed(_ context.Context, o *schemas.OwedPush) error {
+	return s.change(func() { delete(s.owed, o.Thread) })
+}
+
+func (s *owedStore) of(thread string) schemas.OwedPush {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.owed[thread]
+}
+
+func (s *owedStore) empty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.owed) == 0
+}
+
+// owing is a worker's configuration with a store, and a folder that has the workspace of the test's thread.
+func owing(t *testing.T, store *owedStore, templates ...*schemas.Template) hooks.Config {
+	folder := t.TempDir()
+	testkit.Must(t, os.MkdirAll(filepath.Join(folder, "default", "t1"), 0o700))
+	return hooks.Config{
+		Owed: store, Workspaces: folder, RetryFirst: time.Millisecond, RetryLongest: 5 * time.Millisecond, RetryFinal: time.Millisecond,
+		Template: func(name string) (*schemas.Template, error) {
+			for _, tpl := range templates {
+				if tpl.Name == name {
+					return tpl, nil
+				}
+			}
+			return nil, schemas.Errorf(schemas.CodeNotFound, "no template %q", name)
+		},
+	}
+}
+
+// TestFailedPushIsOwedOverARestart has a second worker on the same folder push what the first could not. Ten minutes 5.
+func TestFailedPushIsOwedOverARestart(t *testing.T) {
+	store := newOwedStore()
+	c, s, _ := newChainsWithStore(t, owing(t, store, syncTemplate))
+	s.failWith(schemas.Errorf(schemas.CodeUnavailable, "the store is down"))
+	wantFailed(t, c, syncTemplate, data(schemas.PhaseTerminate, "s1.3"), "push-workspace")
+	wantFailed(t, c, syncTemplate, data(schemas.PhaseTerminate, "s1.3"), "push-workspace")
+	owed := store.of("t1")
+	testkit.Equal(t, "attempts and worker", []any{owed.Attempts, owed.Worker, owed.Error.Code}, []any{2, "w1", schemas.CodeUnavailable})
+	testkit.Equal(t, "attempts that are owed", c.Owed("default", "t1").Attempts, owed.Attempts)
+
+	restarted, s, r := newChainsWithStore(t, owing(t, store, syncTemplate))
+	s.failWith(schemas.Errorf(schemas.CodeUnavailable, "still down"))
+	startRetry(t, restarted)
+	r.wait(t, "third push", func() bool { return len(r.lines) >= 3 })
+	s.failWith(nil)
+	store.wait(t, "settled", store.empty)
+	testkit.Equal(t, "owed after the push", restarted.Owed("default", "t1") == nil, true)
+}
+
+// TestEveryPushFailureIsOwed fails pushes with errors that pass and errors that a person has to mend. Ten minutes 5.
+func TestEveryPushFailureIsOwed(t *testing.T) {
+	for _, code := range []schemas.Code{
+		schemas.CodeConflict, schemas.CodeNotFound, schemas.CodeInvalidArgument, schemas.CodeTooLarge, schemas.CodeUnavailable,
+		schemas.CodeDeadlineExceeded, schemas.CodePermissionDenied, schemas.CodeLimitExceeded,
+	} {
+		store := newOwedStore()
+		critical := template(schemas.PhaseTerminate, schemas.HookSpec{Builtin: schemas.HookPush, Critical: yes()})
+		critical.Sync = &schemas.TemplateSync{}
+		for _, tpl := range []*schemas.Template{syncTemplate, critical} {
+			c, s, _ := newChainsWithStore(t, owing(t, store, tpl))
+			s.failWith(schemas.Errorf(code, "no"))
+			_, _ = run(t, c, tpl, data(schemas.PhaseTerminate, "s1.3"))
+			testkit.Equal(t, "code", store.of("t1").Error.Code, code)
+			startRetry(t, c)
+			s.failWith(nil)
+			store.wait(t, "settled after "+string(code), store.empty)
+		}
+	}
+}
+
+// TestPushOfAnotherOwnerIsNotOwed refuses the push of a worker that lost the session: its new owner goes on from the last push.
+func TestPushOfAnotherOwnerIsNotOwed(t *testing.T) {
+	store := newOwedStore()
+	c, s, _ := newChainsWithStore(t, owing(t, store, syncTemplate))
+	s.failWith(schemas.Errorf(schemas.CodeLost, "moved"))
+	wantFailed(t, c, syncTemplate, data(schemas.PhaseTerminate, "s1.3"), "push-workspace")
+	testkit.Equal(t, "owed", store.empty(), true)
+}
+
+// TestOwedPushNeedsItsWorkspaceAndTemplate drops what cannot be owed any more, and waits for a template that may come back.
+func TestOwedPushNeedsItsWorkspaceAndTemplate(t *testing.T) {
+	pullsOnly := &schemas.Template{Name: "tpl", Sync: &schemas.TemplateSync{}, Hooks: map[schemas.Phase][]schemas.HookSpec{
+		schemas.PhaseStreamFinish: {}, schemas.PhaseTerminate: {},
+	}}
+	for name, test := range map[string]struct {
+		template *schemas.Template
+		thread   string
+		settled  bool
+	}{
+		"workspace is gone":       {syncTemplate, "t2", true},
+		"template pushes nothing": {pullsOnly, "t1", true},
+		"template is gone":        {&schemas.Template{Name: "other"}, "t1", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := newOwedStore()
+			testkit.Must(t, store.SaveOwed(t.Context(), &schemas.OwedPush{Tenant: "default", Thread: test.thread, Worker: "w1", Session: "s1", Epoch: 3, Template: "tpl"}))
+			c, _, r := newChainsWithStore(t, owing(t, store, test.template))
+			startRetry(t, c)
+			store.wait(t, "a decision", func() bool { return store.empty() || store.of(test.thread).Attempts > 1 })
+			testkit.Equal(t, "settled", store.empty(), test.settled)
+			r.wantLines(t)
+		})
+	}
+}

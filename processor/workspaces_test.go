@@ -1,0 +1,149 @@
+package processor_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/processor"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// keeping sweeps workspaces all the time, and keeps them for d.
+func keeping(d time.Duration) func(*processor.Config) {
+	return func(c *processor.Config) { c.KeepWorkspaces, c.OrphansEvery = d, 10*time.Millisecond }
+}
+
+// awaitKept waits until the list of kept workspaces fits.
+func (c *cell) awaitKept(what string, fits func([]schemas.Workspace) bool) []schemas.Workspace {
+	c.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		all, err := c.conn.Kept(c.ctx, schemas.DefaultTenant)
+		c.must(err)
+		if fits(all) {
+			return all
+		}
+		select {
+		case <-tick.C:
+		case <-c.ctx.Done():
+			c.t.Fatalf("workspaces = %+v, want %s", all, what)
+		}
+	}
+}
+
+func one(all []schemas.Workspace) bool   { return len(all) == 1 }
+func ended(all []schemas.Workspace) bool { return len(all) == 1 && all[0].Session != "" } // a sweep may find the folder first
+func none(all []schemas.Workspace) bool  { return len(all) == 0 }
+
+func (c *cell) wantFolder(dir string, want bool) {
+	c.t.Helper()
+	if _, err := os.Stat(dir); (err == nil) != want {
+		c.t.Fatalf("folder %s exists = %t, want %t (error: %v)", dir, err == nil, want, err)
+	}
+}
+
+// TestWorkspaceIsKeptForATime ends a session: its workspace is listed, used again by the next one, and removed at last. Ten minutes 14.
+func TestWorkspaceIsKeptForATime(t *testing.T) {
+	c, w := newRig(t, keeping(time.Hour), with())
+	c.exec(command("k1", sh("echo one >file; mkdir d")))
+	was := c.session()
+	c.must(os.Symlink("/etc", filepath.Join(was.Workspace, "out")))
+	before := time.Now()
+	last, err := c.stop(schemas.StopRequest{})
+	c.must(err)
+	if d := last.WorkspaceUntil.Sub(before); d < time.Hour || d > 2*time.Hour {
+		t.Errorf("workspace is kept for %s, want an hour", d)
+	}
+	kept := c.awaitKept("one with its session", ended)[0]
+	wantFields(t, kept, schemas.Workspace{Thread: "t", Worker: "w1", Session: was.ID, Template: "default", Files: 3, Bytes: 4})
+	testkit.Equal(t, "time that it is kept", kept.Until.Sub(kept.Ended), time.Hour)
+
+	c.exec(command("k2", sh("cat file")))
+	c.awaitKept("none while it is in use", none)
+	c.must(errorOf(c.stop(schemas.StopRequest{})))
+	c.awaitKept("one with its session", ended)
+	w.stop()
+	c.must(w.err)
+	c.wantFolder(was.Workspace, true)
+
+	c.worker("w1", keeping(time.Millisecond))
+	kept.Until = time.Now().Add(-time.Second)
+	c.must(c.conn.Worker.Workspaces.SaveWorkspace(c.ctx, &kept))
+	c.awaitKept("none after its time", none)
+	c.wantFolder(was.Workspace, false)
+	wantFields(t, c.exec(command("k3", sh("ls"))), schemas.Result{Stdout: "", Success: true})
+}
+
+// TestWorkspaceStaysWhileItsPushIsOwed lets the time of a workspace pass. Ten minutes 14.
+func TestWorkspaceStaysWhileItsPushIsOwed(t *testing.T) {
+	h := &hooks{owed: &schemas.OwedPush{Worker: "w1", Error: schemas.Errorf(schemas.CodeUnavailable, "the store is down")}}
+	c, w := newRig(t, hooked(h), with(syncing), keeping(time.Millisecond))
+	c.exec(command("k1", sh("echo one >file")))
+	dir := c.session().Workspace
+	c.must(errorOf(c.stop(schemas.StopRequest{})))
+	c.awaitKept("one", one)
+	for range 5 {
+		w.Sessions().SweepWorkspaces()
+	}
+	testkit.WantCode(t, c.conn.RemoveWorkspace(c.ctx, schemas.DefaultTenant, "w1", schemas.WorkspaceRemoval{Thread: "t"}), schemas.CodeConflict)
+	c.wantFolder(dir, true)
+	// What is stored counts as what is in memory.
+	owed := schemas.OwedPush{Tenant: "default", Thread: "t", Worker: "w1"}
+	c.must(c.conn.Worker.Owed.SaveOwed(c.ctx, &owed))
+	h.mu.Lock()
+	h.owed = nil
+	h.mu.Unlock()
+	testkit.WantCode(t, c.conn.RemoveWorkspace(c.ctx, schemas.DefaultTenant, "w1", schemas.WorkspaceRemoval{Thread: "t"}), schemas.CodeConflict)
+	c.wantFolder(dir, true)
+	c.must(c.conn.Worker.Owed.DeleteOwed(c.ctx, &owed))
+	c.awaitKept("none", none)
+	c.wantFolder(dir, false)
+}
+
+// TestFoldersWithoutAnEntryAreFound has a worker start on folders that an earlier one left. Ten minutes 14.
+func TestFoldersWithoutAnEntryAreFound(t *testing.T) {
+	c := newCell(t)
+	left := filepath.Join(c.dir, "workspaces", "default", "left")
+	c.must(os.MkdirAll(left, 0o700))
+	c.must(os.MkdirAll(filepath.Join(c.dir, "workspaces", "default", ".hidden"), 0o700))
+	c.must(os.WriteFile(filepath.Join(c.dir, "workspaces", "default", "file"), nil, 0o600))
+	c.worker("w1", keeping(time.Hour))
+	wantFields(t, c.awaitKept("one", one)[0], schemas.Workspace{Thread: "left", Worker: "w1"})
+	c.wantFolder(left, true)
+}
+
+// TestWorkspaceIsRemovedOnRequest removes workspaces with a session, without one, and that are not there. Ten minutes 14.
+func TestWorkspaceIsRemovedOnRequest(t *testing.T) {
+	c, w := newRig(t)
+	remove := func(worker string, unpushed bool) error {
+		return c.conn.RemoveWorkspace(c.ctx, schemas.DefaultTenant, worker, schemas.WorkspaceRemoval{Thread: "t", Unpushed: unpushed})
+	}
+	testkit.WantCode(t, remove("w1", false), schemas.CodeNotFound)
+	c.exec(command("k1", sh("echo one >file")))
+	dir := c.session().Workspace
+	testkit.WantCode(t, remove("w1", true), schemas.CodeConflict)
+	c.must(errorOf(c.stop(schemas.StopRequest{})))
+	c.awaitKept("one", one)
+	testkit.WantCode(t, remove("w2", false), schemas.CodeUnavailable)
+	testkit.WantCode(t, remove("a b", false), schemas.CodeInvalidArgument)
+	c.must(remove("w1", false))
+	c.wantFolder(dir, false)
+	c.awaitKept("none", none)
+
+	c.exec(command("k2", sh("echo two >file")))
+	c.must(errorOf(c.stop(schemas.StopRequest{})))
+	owed := schemas.OwedPush{Tenant: "default", Thread: "t", Worker: "w1"}
+	c.must(c.conn.Worker.Owed.SaveOwed(c.ctx, &owed))
+	testkit.WantCode(t, remove("w1", false), schemas.CodeConflict)
+	c.must(remove("w1", true))
+	c.wantFolder(dir, false)
+	left, err := c.conn.Owed.OwedPushes(c.ctx, "w1")
+	c.must(err)
+	equal(t, "owed pushes", len(left), 0)
+	w.stop()
+	c.must(w.err)
+}
