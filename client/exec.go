@@ -47,6 +47,8 @@ type Request struct {
 	OutputLimit int64
 	// Retry says whether a process that was lost with its worker may run again. Default: never.
 	Retry schemas.Retry
+	// Origin has labels and a trace context, which all events of the command repeat. Default: none.
+	schemas.Origin
 }
 
 func (r *Request) command() *schemas.Command {
@@ -57,7 +59,7 @@ func (r *Request) command() *schemas.Command {
 	}
 	return &schemas.Command{
 		SpecVersion: schemas.Version, Op: schemas.OpExec, Thread: r.Thread, Key: cmp.Or(r.Key, ulid.Make().String()),
-		Provider: r.Provider, Image: r.Image, Template: r.Template, Session: r.Session, Exec: e,
+		Provider: r.Provider, Image: r.Image, Template: r.Template, Session: r.Session, Exec: e, Origin: r.Origin,
 	}
 }
 

@@ -188,6 +188,8 @@ const endCheck = time.Second
 type EventQuery struct {
 	// Thread and Process select the events of one thread and one process.
 	Thread, Process string
+	// Labels select the events of commands with these labels.
+	Labels map[string]string
 	// From is the EVT sequence to begin at. 0 and 1 are the beginning.
 	From uint64
 	// Follow continues with new events until ctx ends.
@@ -200,13 +202,19 @@ func (c *Client) Events(ctx context.Context, q EventQuery, fn func(*schemas.Even
 		return err
 	}
 	f := events.Filter{Tenant: c.tenant, Thread: q.Thread, Process: q.Process}
+	matching := func(ev *schemas.Event) error {
+		if !ev.Has(q.Labels) {
+			return nil
+		}
+		return fn(ev)
+	}
 	if !q.Follow {
-		_, err := c.caller.ReadEvents(ctx, f, q.From, fn)
+		_, err := c.caller.ReadEvents(ctx, f, q.From, matching)
 		return err
 	}
 	feed, err := c.caller.FollowEvents(f, max(q.From, 1))
 	if err != nil {
 		return err
 	}
-	return follow(ctx, c, feed, fn)
+	return follow(ctx, c, feed, matching)
 }

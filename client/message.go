@@ -28,12 +28,14 @@ type Prompt struct {
 	Timeout time.Duration
 	// OutputLimit is that of [Request].
 	OutputLimit int64
+	// Origin is that of [Request].
+	schemas.Origin
 }
 
 func (p *Prompt) command() *schemas.Command {
 	return &schemas.Command{
 		SpecVersion: schemas.Version, Op: schemas.OpMessage, Thread: p.Thread, Key: cmp.Or(p.Key, ulid.Make().String()),
-		Template: p.Template, Session: p.Session,
+		Template: p.Template, Session: p.Session, Origin: p.Origin,
 		Message: &schemas.MessageRequest{Prompt: p.Text, User: p.User, TimeoutMS: ceilMillis(p.Timeout), OutputLimit: outputLimit(p.OutputLimit)},
 	}
 }

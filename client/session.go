@@ -24,6 +24,8 @@ type SessionRequest struct {
 	IdleTimeout, MaxLifetime time.Duration
 	// Start starts the sandbox before CreateSession returns. Default: the first command starts it.
 	Start bool
+	// Origin is that of [Request], for the events of the creation.
+	schemas.Origin
 }
 
 // Session is a handle on one session of a thread. Once that session has ended, its methods return session_expired, also when the
@@ -52,7 +54,7 @@ func (c *Client) handle(info *schemas.Session) *Session {
 func (c *Client) create(ctx context.Context, req SessionRequest) (*schemas.Session, bool, error) {
 	place := schemas.PlaceRequest{
 		Thread: req.Thread, Template: req.Template, Provider: req.Provider, User: req.User, Tags: req.Tags,
-		IdleTimeoutMS: ceilMillis(req.IdleTimeout), MaxLifetimeMS: ceilMillis(req.MaxLifetime), Start: req.Start,
+		IdleTimeoutMS: ceilMillis(req.IdleTimeout), MaxLifetimeMS: ceilMillis(req.MaxLifetime), Start: req.Start, Origin: req.Origin,
 	}
 	if err := schemas.CheckID("thread", req.Thread); err != nil {
 		return nil, false, err

@@ -80,7 +80,8 @@ func (k *Call) Send(ctx context.Context) error {
 		}
 		// A command that names its session creates no other session.
 		_, err = k.caller.place(ctx, k.ref.Tenant, schemas.PlaceRequest{
-			Thread: cmd.Thread, Provider: cmd.Provider, Image: cmd.Image, Template: cmd.Template, Existing: cmd.Session != "",
+			Thread: cmd.Thread, Provider: cmd.Provider, Image: cmd.Image, Template: cmd.Template,
+			Existing: cmd.Session != "", Origin: cmd.Origin,
 		}, true)
 		if cmd.Session != "" && errors.Is(err, schemas.ErrNotFound) {
 			return schemas.Errorf(schemas.CodeSessionExpired, "session %s of thread %s has ended: omit the session to get a new one", cmd.Session, cmd.Thread)

@@ -31,9 +31,36 @@ func (l *Listener) decode(subject string, body []byte, header nats.Header) schem
 	case cmd.Op != d.Op:
 		d.Invalid = schemas.Errorf(schemas.CodeInvalidArgument, "op: %q in the command, %q in the subject", cmd.Op, d.Op).With("path", "op")
 	default:
+		cmd.Origin = withTrace(cmd.Origin, header)
 		d.SetCommand(cmd)
 	}
 	return d
+}
+
+// withTrace returns an origin with the trace context of a message's headers, unless it has one. Libraries differ in the case of headers.
+func withTrace(o schemas.Origin, header nats.Header) schemas.Origin {
+	var parent, state string
+	for name, values := range header {
+		switch {
+		case len(values) == 0:
+		case strings.EqualFold(name, schemas.HeaderTraceParent):
+			parent = values[0]
+		case strings.EqualFold(name, schemas.HeaderTraceState):
+			state = values[0]
+		}
+	}
+	return o.WithTrace(parent, state)
+}
+
+// addTrace adds a trace context to the headers of a message.
+func addTrace(header nats.Header, o schemas.Origin) nats.Header {
+	if o.TraceParent != "" {
+		header[schemas.HeaderTraceParent] = []string{o.TraceParent}
+	}
+	if o.TraceState != "" {
+		header[schemas.HeaderTraceState] = []string{o.TraceState}
+	}
+	return header
 }
 
 // maxReason is the most bytes of an error's text in a message. The text may quote the command, which can be as large as a message:
@@ -63,10 +90,11 @@ func (l *Listener) deadLetter(ctx context.Context, d schemas.Delivery, body []by
 	if err := c.needStream(ctx, &c.dlq, c.deadLetterConfig()); err != nil {
 		return err
 	}
-	_, err := c.js.PublishMsg(ctx, &nats.Msg{
-		Subject: c.subjects.DeadLetter(tenant, thread), Data: body,
-		Header: nats.Header{headerReason: {reason.Message}, headerInbox: {d.Inbox}},
-	})
+	header := nats.Header{headerReason: {reason.Message}, headerInbox: {d.Inbox}}
+	if d.Command != nil {
+		header = addTrace(header, d.Command.Origin)
+	}
+	_, err := c.js.PublishMsg(ctx, &nats.Msg{Subject: c.subjects.DeadLetter(tenant, thread), Data: body, Header: header})
 	if errors.Is(err, jetstream.ErrNoStreamResponse) {
 		c.dlq.Store(false) // the stream was deleted
 	}
@@ -90,6 +118,7 @@ func (l *Listener) handlePlace(m *nats.Msg) {
 	tenant, _, _ := l.conn.subjects.tokens(m.Subject)
 	req, err := schemas.DecodePlaceRequest(m.Data)
 	if err == nil {
+		req.Origin = withTrace(req.Origin, m.Header)
 		err = schemas.CheckID("tenant", tenant)
 	}
 	if err != nil {

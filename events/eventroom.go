@@ -62,7 +62,7 @@ func (r *eventRoom) admit(ev *schemas.Event, m *nats.Msg, first bool) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	size := int64(len(m.Subject)+len(m.Data)) + messageBytes
+	size := int64(len(m.Subject)+len(m.Data)+len(ev.TraceParent)+len(ev.TraceState)) + messageBytes
 	key := processKey(ev)
 	var promise, reserved int64
 	switch {

@@ -28,7 +28,9 @@ func (l *Listener) forward(ctx context.Context, to string, d schemas.Delivery, b
 	defer cancel()
 	reply, err := l.conn.nc.RequestMsgWithContext(ctx, &nats.Msg{
 		Subject: l.conn.subjects.Forward(d.Tenant, to, d.Thread, string(d.Op)), Data: body,
-		Header: nats.Header{headerInbox: {d.Inbox}, headerAttempt: {strconv.Itoa(d.Attempt)}, headerSent: {d.Sent.UTC().Format(time.RFC3339Nano)}},
+		Header: addTrace(nats.Header{
+			headerInbox: {d.Inbox}, headerAttempt: {strconv.Itoa(d.Attempt)}, headerSent: {d.Sent.UTC().Format(time.RFC3339Nano)},
+		}, d.Command.Origin),
 	})
 	if err != nil {
 		return v, err

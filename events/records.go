@@ -32,7 +32,7 @@ func (c *Conn) eventMsg(ev *schemas.Event) (*nats.Msg, error) {
 	return &nats.Msg{
 		Subject: c.subjects.Event(ev.Tenant, ev.Thread, ev.Process, ev.Type),
 		Data:    body,
-		Header:  nats.Header{headerType: {string(ev.Type)}, headerWorker: {ev.Source}},
+		Header:  addTrace(nats.Header{headerType: {string(ev.Type)}, headerWorker: {ev.Source}}, ev.Origin),
 	}, nil
 }
 

@@ -56,6 +56,7 @@ func (l *Listener) reportWaiting(h *unacked, c schemas.Delivery, out outcome) {
 	ev := &schemas.Event{
 		SpecVersion: schemas.EventSpecVersion, ID: ulid.Make().String(), Source: l.worker, Type: schemas.TypeCommandWaiting,
 		Subject: c.Process, Time: time.Now().UTC(), Tenant: c.Tenant, Thread: c.Thread, Process: c.Process,
+		Template: c.Command.Template, Origin: c.Command.Origin,
 	}
 	why := *out.Reason
 	why.Message = prefix + why.Message

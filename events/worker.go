@@ -35,24 +35,15 @@ func (w *Worker) Answer(inbox string, ev *schemas.Event) error {
 	if !isReply(ev.Tenant, inbox) {
 		return errNoInbox(ev.Tenant, inbox)
 	}
-	m := &nats.Msg{Subject: inbox, Data: body, Header: nats.Header{headerType: {string(ev.Type)}}}
+	m := &nats.Msg{Subject: inbox, Data: body, Header: addTrace(nats.Header{headerType: {string(ev.Type)}}, ev.Origin)}
 	return wrap(w.conn.nc.PublishMsg(m), "answer the caller")
 }
 
-// Ask sends a request to a subject that a user's program answers, and returns the answer. Errors: unavailable when there is no
-// responder, deadline_exceeded when ctx ends first, too_large when the server does not accept the body.
-func (w *Worker) Ask(ctx context.Context, subject string, body []byte) ([]byte, error) {
-	m, err := w.conn.nc.RequestWithContext(ctx, subject, body)
-	switch {
-	case err == nil:
-		return m.Data, nil
-	case errors.Is(err, nats.ErrNoResponders):
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "no responder on %s: start the program that answers, or remove the hook from the template", subject)
-	case errors.Is(err, nats.ErrMaxPayload):
-		return nil, schemas.Errorf(schemas.CodeTooLarge, "request to %s has %d bytes: the NATS server accepts %d in one message", subject, len(body), w.conn.MaxPayload())
-	default:
-		return nil, wrap(err, "request "+subject)
-	}
+// Locate returns the streams and subjects of the answer to a message: in the history, and as output. The sequences are 0.
+func (w *Worker) Locate(p schemas.ProcessRef) (answer, output schemas.StreamRange) {
+	c := w.conn
+	return schemas.StreamRange{Stream: c.names.msg, Subject: c.subjects.Message(p.Tenant, p.Thread, p.Process, schemas.RoleAgent)},
+		schemas.StreamRange{Stream: c.names.log, Subject: c.subjects.Log(p.Tenant, p.Thread, p.Process, schemas.Stdout)}
 }
 
 // Runner is a worker as an [Incarnation] runs it.

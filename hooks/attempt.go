@@ -77,7 +77,8 @@ func (c *Chains) record(ctx context.Context, typ schemas.EventType, call *Call, 
 	}
 	ev := &schemas.Event{
 		SpecVersion: schemas.EventSpecVersion, ID: ulid.Make().String(), Source: c.cfg.Worker, Type: typ, Subject: call.Conversation.Thread,
-		Time: time.Now().UTC(), Tenant: call.Conversation.Tenant, Thread: call.Conversation.Thread, Session: call.Conversation.Session, Data: body,
+		Time: time.Now().UTC(), Tenant: call.Conversation.Tenant, Thread: call.Conversation.Thread, Session: call.Conversation.Session,
+		Template: call.Conversation.Template, Origin: call.Origin, Data: body,
 	}
 	if call.Phase == schemas.PhaseMessage || call.Phase == schemas.PhaseStreamFinish {
 		ev.Process, ev.Subject = call.Occasion, call.Occasion

@@ -24,7 +24,7 @@ func (c *Chains) builtin(t *schemas.Template, name string) (any, error) {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "unknown hook %q: built in are %v", name, schemas.BuiltinHooks())
 	case name == schemas.HookSave && c.cfg.Messages == nil:
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "hook %s: this worker stores no messages", name)
-	case syncs && t.Sync == nil:
+	case syncs && t.Sync == nil && (t.Workspace == nil || name == schemas.HookPush):
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "hook %s: the template has no sync: set sync.location", name)
 	case syncs && c.cfg.Workspace == nil:
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "hook %s: this worker does not sync workspaces", name)
@@ -41,7 +41,10 @@ var _ ColdStart = pullWorkspace{}
 func (h pullWorkspace) OnColdStart(ctx context.Context, call *Call) error {
 	report, err := h.chains.cfg.Workspace.Pull(ctx, call)
 	h.chains.recordSync(ctx, schemas.TypeSyncPulled, call, report, err)
-	return err
+	if err != nil || report == nil || report.Version == "" {
+		return err
+	}
+	return h.chains.changeSession(ctx, call, func(s *schemas.Session) { s.Version = report.Version })
 }
 
 // pushWorkspace is the built-in push-workspace. It is idempotent: an unchanged workspace makes no version.
@@ -61,12 +64,14 @@ func (h pushWorkspace) OnTerminate(ctx context.Context, call *Call) error { retu
 func (h pushWorkspace) push(ctx context.Context, call *Call) error {
 	report, err := h.chains.cfg.Workspace.Push(ctx, call)
 	h.chains.recordSync(ctx, schemas.TypeSyncPushed, call, report, err)
-	if err != nil || report == nil || report.Version == "" {
-		return err
+	if err == nil && report != nil && report.Version != "" {
+		err = h.chains.changeSession(ctx, call, func(s *schemas.Session) { s.Version = report.Version })
+		if errors.Is(err, schemas.ErrSessionExpired) {
+			err = nil // it has ended since: the push was owed
+		}
 	}
-	err = h.chains.changeSession(ctx, call, func(s *schemas.Session) { s.Version = report.Version })
-	if errors.Is(err, schemas.ErrSessionExpired) {
-		return nil // it has ended since: the push was owed
+	if err == nil {
+		call.outcome.note(func(o *schemas.HookOutcome) { o.Pushed = true })
 	}
 	return err
 }

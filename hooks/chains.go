@@ -53,19 +53,20 @@ func New(cfg Config) (*Chains, error) {
 }
 
 // Run runs a template's hooks of phase data.Phase in order. dir is the workspace's folder. exec runs a command in the sandbox; it
-// is nil without one. failed names the hooks that failed; err is the failure of a critical hook, which ends the phase. For a
-// repeated occasion, only hooks that have not succeeded run, or all of them if a critical hook failed.
+// is nil without one. The error is the failure of a critical hook, which ends the phase. For a repeated occasion, only hooks that have
+// not succeeded run, or all of them if a critical hook failed.
 func (c *Chains) Run(ctx context.Context, t *schemas.Template, data schemas.HookData, dir string,
-	exec func(ctx context.Context, command []string, stdin []byte) error) (failed []string, err error) {
+	exec func(ctx context.Context, command []string, stdin []byte) error) (done schemas.HookOutcome, err error) {
 	links, err := c.links(t, data.Phase)
 	if err != nil || len(links) == 0 {
-		return nil, err
+		return done, err
 	}
-	call := &Call{HookData: data, Template: t, Dir: dir, Exec: exec}
+	call := &Call{HookData: data, Template: t, Dir: dir, Exec: exec, outcome: &outcome{}}
+	defer call.outcome.note(func(o *schemas.HookOutcome) { done.Pushed, done.Saved = o.Pushed, o.Saved })
 	call.SpecVersion = schemas.Version
 	o, err := c.occasions.acquire(ctx, occasionKey{data.Conversation.Tenant, data.Conversation.Thread, data.Phase, data.Occasion})
 	if err != nil {
-		return nil, err
+		return done, err
 	}
 	defer c.occasions.release(o)
 	for i := range links {
@@ -80,13 +81,13 @@ func (c *Chains) Run(ctx context.Context, t *schemas.Template, data schemas.Hook
 			o.done[l.name] = true
 			continue
 		}
-		failed = append(failed, l.name)
+		done.Failed = append(done.Failed, l.name)
 		if l.critical {
 			clear(o.done)
-			return failed, fmt.Errorf("hook %s: %w", l.name, err)
+			return done, fmt.Errorf("hook %s: %w", l.name, err)
 		}
 	}
-	return failed, nil
+	return done, nil
 }
 
 // Close waits until hooks that ran past their timeout have ended, or ctx has. No hook may start after it. Errors:

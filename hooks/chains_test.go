@@ -184,6 +184,7 @@ func TestRunRefusesInvalidSpecs(t *testing.T) {
 	for _, spec := range []schemas.HookSpec{
 		{}, {Builtin: "unknown"}, {Builtin: "msg", URL: "https://a/"}, {Builtin: schemas.HookPush}, {Builtin: schemas.HookCleanUp}, {Command: []string{""}},
 		{Builtin: "msg", TimeoutMS: -1}, {Builtin: "msg", TimeoutMS: 1 << 62},
+		{Publish: "a.*"}, {Publish: "$KV.b.k"}, {Publish: "sluice.v1.local.default.evt.t.p.process.exited"}, {Publish: "a", Subject: "a"},
 		{Subject: "a.*"}, {Subject: "$JS.API.x"}, {Subject: "_INBOX.x"}, {Subject: "sluice.v1.local.x"}, {Subject: "a..b"}, {Subject: "a b"}, {Subject: ".a"}, {Subject: strings.Repeat("a", 300)},
 		{URL: "http://example.com/"}, {URL: "HTTP://example.com/"}, {URL: "ftp://example.com/"}, {URL: "https:///x"}, {URL: "https://u:p@example.com/"}, {URL: "https:x"}, {URL: "::"},
 	} {
@@ -231,8 +232,13 @@ func TestDefaults(t *testing.T) {
 // asker replies to requests.
 type asker func(subject string, body []byte) ([]byte, error)
 
-func (f asker) Ask(_ context.Context, subject string, body []byte) ([]byte, error) {
-	return f(subject, body)
+func (f asker) Post(_ context.Context, m schemas.HookMessage) error {
+	_, err := f(m.Subject, m.Body)
+	return err
+}
+
+func (f asker) Ask(_ context.Context, m schemas.HookMessage) ([]byte, error) {
+	return f(m.Subject, m.Body)
 }
 
 func TestSubjectHookReturnsReply(t *testing.T) {
@@ -240,7 +246,9 @@ func TestSubjectHookReturnsReply(t *testing.T) {
 		reply string
 		want  schemas.Code
 	}{
-		{"", ""}, {`{"code":"policy_denied","message":"no"}`, schemas.CodePolicyDenied}, {`{}`, schemas.CodeInternal}, {"ok", schemas.CodeInternal},
+		{"", ""}, {`{"stream":"S","seq":7}`, ""}, {`{"stream":"S","seq":7,"duplicate":true,"domain":"d"}`, ""}, {`{"stream":"S","seq":0}`, schemas.CodeInternal},
+		{`{"stream":"","seq":0,"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"}}`, schemas.CodeUnavailable},
+		{`{"code":"policy_denied","message":"no"}`, schemas.CodePolicyDenied}, {`{}`, schemas.CodeInternal}, {"ok", schemas.CodeInternal},
 		{"null", schemas.CodeInternal}, {strings.Repeat("x", schemas.MaxControlBytes+1), schemas.CodeTooLarge},
 		{`{"code":"x","message":"` + strings.Repeat("m", 60000) + `"}`, "x"},
 	} {

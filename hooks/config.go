@@ -41,10 +41,13 @@ type Owed interface {
 	DeleteOwed(ctx context.Context, o *schemas.OwedPush) error
 }
 
-// Asker sends requests to NATS subjects.
+// Asker sends to NATS subjects of users.
 type Asker interface {
-	// Ask sends a request and returns the reply. Errors: unavailable without a subscriber, deadline_exceeded.
-	Ask(ctx context.Context, subject string, body []byte) ([]byte, error)
+	// Ask sends a request and returns the reply. Errors: unavailable without a subscriber, deadline_exceeded, permission_denied when
+	// the server refuses the subject to this worker.
+	Ask(ctx context.Context, m schemas.HookMessage) ([]byte, error)
+	// Post publishes, and returns once the server has the message. Errors: permission_denied, deadline_exceeded, unavailable.
+	Post(ctx context.Context, m schemas.HookMessage) error
 }
 
 // Config configures Chains. Worker and Record are required. A hook that needs a missing part fails with unavailable.
@@ -64,7 +67,7 @@ type Config struct {
 	Workspaces string
 	// Messages is needed by the hook save-message.
 	Messages Messages
-	// Asker is needed by hooks with a subject.
+	// Asker is needed by hooks that send to a subject.
 	Asker Asker
 	// Secret reads a template's secret. It is needed by hooks that sign.
 	Secret func(ref schemas.SecretRef) (string, error)

@@ -33,11 +33,11 @@ func Example() {
 		schemas.PhaseMessage: {{Builtin: "audit"}},
 	}}
 	for range 2 {
-		failed, err := chains.Run(context.Background(), template, schemas.HookData{
+		done, err := chains.Run(context.Background(), template, schemas.HookData{
 			Phase: schemas.PhaseMessage, Occasion: "p1", Message: &schemas.Message{Text: "hello"},
 			Conversation: schemas.Conversation{Tenant: "default", Thread: "t1"},
 		}, "", nil)
-		fmt.Println(failed, err)
+		fmt.Println(done.Failed, err)
 	}
 	// Output:
 	// hook.started
@@ -68,8 +68,8 @@ func ExampleSign() {
 	template := &schemas.Template{Name: "coder", Hooks: map[schemas.Phase][]schemas.HookSpec{
 		schemas.PhaseTerminate: {{URL: server.URL, Secret: &schemas.SecretRef{Env: "SLUICE_SECRET_HOOKS"}}},
 	}}
-	failed, err := chains.Run(context.Background(), template, schemas.HookData{Phase: schemas.PhaseTerminate, Occasion: "s1.1"}, "", nil)
-	fmt.Println(failed, err)
+	done, err := chains.Run(context.Background(), template, schemas.HookData{Phase: schemas.PhaseTerminate, Occasion: "s1.1"}, "", nil)
+	fmt.Println(done.Failed, err)
 	if err := chains.Close(context.Background()); err != nil {
 		panic(err)
 	}

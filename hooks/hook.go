@@ -2,6 +2,7 @@ package hooks
 
 import (
 	"context"
+	"sync"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -48,6 +49,24 @@ type Call struct {
 	Dir string
 	// Exec runs a command in the sandbox; nil without one.
 	Exec Exec
+
+	outcome *outcome
+}
+
+// outcome is what the hooks of an occasion have done. A hook that ignores its deadline may still note something after Run.
+type outcome struct {
+	mu sync.Mutex
+	schemas.HookOutcome
+}
+
+// note changes the outcome.
+func (o *outcome) note(change func(*schemas.HookOutcome)) {
+	if o == nil {
+		return // a push of an earlier run of the worker belongs to no occasion of this one
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	change(&o.HookOutcome)
 }
 
 // run is the method of a hook for one phase.

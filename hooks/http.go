@@ -58,7 +58,7 @@ func (c *Chains) urlHook(s *schemas.HookSpec) (any, error) {
 				return err
 			}
 		}
-		return c.post.send(ctx, target, secret, call.Occasion, body)
+		return c.post.send(ctx, target, secret, call, body)
 	}), nil
 }
 
@@ -99,7 +99,7 @@ func (p poster) close() {
 	p.plain.CloseIdleConnections()
 }
 
-func (p poster) send(ctx context.Context, target, secret, occasion string, body []byte) error {
+func (p poster) send(ctx context.Context, target, secret string, call *Call, body []byte) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
 	if err != nil {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "url: %s is not valid", withoutQuery(target))
@@ -107,7 +107,13 @@ func (p poster) send(ctx context.Context, target, secret, occasion string, body 
 	stamp := strconv.FormatInt(time.Now().Unix(), 10)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "sluice")
-	req.Header.Set(HeaderOccasion, occasion)
+	req.Header.Set(HeaderOccasion, call.Occasion)
+	if call.TraceParent != "" {
+		req.Header.Set(schemas.HeaderTraceParent, call.TraceParent)
+	}
+	if call.TraceState != "" {
+		req.Header.Set(schemas.HeaderTraceState, call.TraceState)
+	}
 	req.Header.Set(HeaderTimestamp, stamp)
 	if secret != "" {
 		req.Header.Set(HeaderSignature, Sign(secret, stamp, body))

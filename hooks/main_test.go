@@ -144,7 +144,8 @@ func newChains(t testing.TB, r *recorder, cfg hooks.Config) *hooks.Chains {
 // run runs hooks without a workspace and a sandbox.
 func run(t testing.TB, c *hooks.Chains, tpl *schemas.Template, d schemas.HookData) (failed []string, err error) {
 	t.Helper()
-	return c.Run(testkit.Context(t), tpl, d, "", nil)
+	done, err := c.Run(testkit.Context(t), tpl, d, "", nil)
+	return done.Failed, err
 }
 
 // mustRun runs hooks, which must all succeed.

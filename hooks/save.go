@@ -57,6 +57,7 @@ func (h saveMessage) saveOne(ctx context.Context, call *Call) error {
 	if err != nil {
 		return err
 	}
+	call.outcome.note(func(o *schemas.HookOutcome) { o.Saved = seq })
 	saved := *call.Message
 	saved.Text, saved.Seq = "", seq
 	c.record(ctx, schemas.TypeMessageSaved, call, &saved)

@@ -24,7 +24,7 @@ type link struct {
 func Defaults(t *schemas.Template) map[schemas.Phase][]schemas.HookSpec {
 	out := make(map[schemas.Phase][]schemas.HookSpec)
 	add := func(p schemas.Phase, name string) { out[p] = append(out[p], schemas.HookSpec{Builtin: name}) }
-	if t.Sync != nil && (t.Sync.Init == nil || *t.Sync.Init) {
+	if t.Workspace != nil || t.Sync != nil && (t.Sync.Init == nil || *t.Sync.Init) {
 		add(schemas.PhaseColdStart, schemas.HookPull)
 	}
 	if t.Agent != nil {
@@ -58,7 +58,7 @@ func (c *Chains) links(t *schemas.Template, phase schemas.Phase) ([]link, error)
 		if err := specs[i].Validate(path); err != nil {
 			return nil, fmt.Errorf("template %s: %w", t.Name, err)
 		}
-		l, err := c.link(t, phase, &specs[i])
+		l, err := c.link(t, phase, path, &specs[i])
 		if err != nil {
 			return nil, fmt.Errorf("template %s: %s: %w", t.Name, path, err)
 		}
@@ -70,8 +70,8 @@ func (c *Chains) links(t *schemas.Template, phase schemas.Phase) ([]link, error)
 	return out, nil
 }
 
-// link builds a hook from a valid spec.
-func (c *Chains) link(t *schemas.Template, phase schemas.Phase, s *schemas.HookSpec) (link, error) {
+// link builds a hook from a valid spec. path is its place in the template.
+func (c *Chains) link(t *schemas.Template, phase schemas.Phase, path string, s *schemas.HookSpec) (link, error) {
 	l := link{name: s.Name, timeout: hookTimeout, critical: phase == schemas.PhaseColdStart}
 	var kind string
 	var err error
@@ -87,7 +87,10 @@ func (c *Chains) link(t *schemas.Template, phase schemas.Phase, s *schemas.HookS
 		l.hook = commandHook(s.Command)
 	case s.Subject != "":
 		kind = "nats:" + s.Subject
-		l.hook, err = c.subjectHook(s.Subject)
+		l.hook, err = c.subjectHook(path, s.Subject, c.ask)
+	case s.Publish != "":
+		kind = "publish:" + s.Publish
+		l.hook, err = c.subjectHook(path, s.Publish, c.send)
 	default:
 		kind = "http:" + withoutQuery(s.URL)
 		l.hook, err = c.urlHook(s)
@@ -133,22 +136,30 @@ func commandHook(command []string) any {
 	})
 }
 
-// subjectHook sends the data as a request to a NATS subject.
-func (c *Chains) subjectHook(subject string) (any, error) {
+// subjectHook sends the data to a NATS subject.
+func (c *Chains) subjectHook(path, subject string, send func(context.Context, schemas.HookMessage) error) (any, error) {
 	if c.cfg.Asker == nil {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "subject: this worker sends no NATS requests for hooks")
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "subject: this worker sends nothing to NATS for hooks")
 	}
 	return everyPhase(func(ctx context.Context, call *Call) error {
 		body, err := encode(call)
 		if err != nil {
 			return err
 		}
-		reply, err := c.cfg.Asker.Ask(ctx, subject, body)
-		if err != nil {
-			return err
-		}
-		return replyError(reply)
+		return send(ctx, schemas.HookMessage{Subject: subject, ID: call.Occasion + "." + path, Origin: call.Origin, Body: body})
 	}), nil
+}
+
+func (c *Chains) ask(ctx context.Context, m schemas.HookMessage) error {
+	reply, err := c.cfg.Asker.Ask(ctx, m)
+	if err != nil {
+		return err
+	}
+	return replyError(reply)
+}
+
+func (c *Chains) send(ctx context.Context, m schemas.HookMessage) error {
+	return c.cfg.Asker.Post(ctx, m)
 }
 
 // encode returns the data as hooks outside the worker receive it.
@@ -160,7 +171,7 @@ func encode(call *Call) ([]byte, error) {
 	return body, nil
 }
 
-// replyError returns the error in a reply; nil for an empty reply.
+// replyError returns the error in a reply; nil for an empty reply, and for the ack of a stream that has stored the request.
 func replyError(reply []byte) error {
 	if len(reply) == 0 {
 		return nil
@@ -168,9 +179,23 @@ func replyError(reply []byte) error {
 	if len(reply) > schemas.MaxControlBytes {
 		return schemas.Errorf(schemas.CodeTooLarge, "the reply is %d bytes: it must be empty, or an error of at most %d bytes", len(reply), schemas.MaxControlBytes)
 	}
-	var e schemas.Error
-	if err := json.Unmarshal(reply, &e); err != nil || e.Code == "" {
-		return schemas.Errorf(schemas.CodeInternal, "the reply is neither empty nor an error of the form {code, message}")
+	var r struct {
+		schemas.Error
+		Stream  string `json:"stream"`
+		Seq     uint64 `json:"seq"`
+		Refused *struct {
+			Description string `json:"description"`
+		} `json:"error"`
 	}
-	return schemas.Errorf(e.Code, "the hook replied: %s", clip(e.Message))
+	err := json.Unmarshal(reply, &r)
+	switch {
+	case err == nil && r.Code != "":
+		return schemas.Errorf(r.Code, "the hook replied: %s", clip(r.Message))
+	case err == nil && r.Refused != nil:
+		return schemas.Errorf(schemas.CodeUnavailable, "the stream of the subject refused the message: %s", clip(r.Refused.Description))
+	case err == nil && r.Stream != "" && r.Seq > 0:
+		return nil
+	default:
+		return schemas.Errorf(schemas.CodeInternal, "the reply is neither empty, nor the ack of a stream, nor an error of the form {code, message}")
+	}
 }

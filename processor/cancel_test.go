@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/processor"
+	"github.com/sluice-dev/sluice/processor/internal/publisher"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -164,7 +165,8 @@ func TestCancelFollowsAnEndThatIsNotFinal(t *testing.T) {
 				data["reason"], data["error"] = schemas.ReasonRejected, schemas.Errorf(schemas.CodeUnavailable, "the store is away")
 			}
 			var err error
-			seq, err = w.conn.Append(c.ctx, w.Publisher().Event(typ, schemas.DefaultTenant, cmd.Thread, "", processOf(cmd), data), seq)
+			about := publisher.About{Tenant: schemas.DefaultTenant, Thread: cmd.Thread, Process: processOf(cmd)}
+			seq, err = w.conn.Append(c.ctx, w.Publisher().Event(typ, about, data), seq)
 			c.must(err)
 		}
 		runs, err := w.HandleCancel(c.ctx, schemas.Cancel{Tenant: schemas.DefaultTenant, Thread: cmd.Thread, CancelRequest: schemas.CancelRequest{

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/sluice-dev/sluice/processor/internal/conversation"
 	"github.com/sluice-dev/sluice/processor/internal/publisher"
 	"github.com/sluice-dev/sluice/processor/internal/recovery"
 	"github.com/sluice-dev/sluice/processor/internal/run"
@@ -74,6 +75,8 @@ type Config struct {
 	Replay func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (Opener, error)
 	// Answer sends an event to a caller's inbox.
 	Answer func(inbox string, ev *schemas.Event) error
+	// Locate returns the streams and subjects of a message's answer in the history and in the log, without sequences.
+	Locate conversation.Locate
 	// Alone says that the cell never has another worker: a command that this one cannot serve is rejected. Default: it waits for one
 	// that can.
 	Alone bool
@@ -171,8 +174,8 @@ func (c Config) Validate() error {
 	switch {
 	case c.Incarnation == "":
 		return schemas.Errorf(schemas.CodeInvalidArgument, "incarnation: missing")
-	case c.Records == nil, c.Sessions == nil, c.Subscriptions == nil, c.Roster == nil, c.History == nil, c.OpenOutput == nil, c.Replay == nil, c.Answer == nil:
-		return schemas.Errorf(schemas.CodeInvalidArgument, "a required part of the worker's configuration is missing: set Records, Sessions, Subscriptions, Roster, History, OpenOutput, Replay and Answer")
+	case c.Records == nil, c.Sessions == nil, c.Subscriptions == nil, c.Roster == nil, c.History == nil, c.OpenOutput == nil, c.Replay == nil, c.Answer == nil, c.Locate == nil:
+		return schemas.Errorf(schemas.CodeInvalidArgument, "a required part of the worker's configuration is missing: set Records, Sessions, Subscriptions, Roster, History, OpenOutput, Replay, Answer and Locate")
 	case !filepath.IsAbs(c.Workspaces):
 		return schemas.Errorf(schemas.CodeInvalidArgument, "workspaces: %q is not an absolute path", c.Workspaces)
 	}

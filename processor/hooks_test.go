@@ -67,7 +67,8 @@ func failIn(phase schemas.Phase, hook string, err error) hookFunc {
 
 // hooks record their calls, and call the test's function.
 type hooks struct {
-	do hookFunc
+	do      hookFunc
+	outcome schemas.HookOutcome // of what do does not report
 
 	mu    sync.Mutex
 	calls []ran
@@ -81,15 +82,16 @@ func (h *hooks) Owed(_, _ string) *schemas.OwedPush {
 	return h.owed
 }
 
-func (h *hooks) Run(ctx context.Context, _ *schemas.Template, data schemas.HookData, dir string, exec hookExec) ([]string, error) {
+func (h *hooks) Run(ctx context.Context, _ *schemas.Template, data schemas.HookData, dir string, exec hookExec) (done schemas.HookOutcome, err error) {
 	h.mu.Lock()
 	h.calls = append(h.calls, ran{data, dir})
 	do := h.do
+	done = h.outcome
 	h.mu.Unlock()
-	if do == nil {
-		return nil, nil
+	if do != nil {
+		done.Failed, err = do(ctx, data, dir, exec)
 	}
-	return do(ctx, data, dir, exec)
+	return done, err
 }
 
 func (h *hooks) of(phase schemas.Phase) (out []ran) {

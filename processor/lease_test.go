@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/processor"
+	"github.com/sluice-dev/sluice/processor/internal/publisher"
 	"github.com/sluice-dev/sluice/processor/internal/work"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -38,7 +39,7 @@ func TestFencedWorkerKillsAndPublishesNothing(t *testing.T) {
 	equal(t, "action of a durable command", v.Action, schemas.ActionRetry)
 	equal(t, "answers", len(answers), 0)
 	zombie.wantAnswer(command("k2", sh(":")), false, 1, schemas.ActionRetry, failed(schemas.CodeUnavailable))
-	zombie.Publisher().Publish(c.ctx, zombie.Publisher().Event(schemas.TypeSessionExpired, "default", "t", "", "", nil))
+	zombie.Publisher().Publish(c.ctx, zombie.Publisher().Event(schemas.TypeSessionExpired, publisher.About{Tenant: "default", Thread: "t"}, nil))
 
 	// The next owner answers the callers that wait.
 	c.lapse("w1")
@@ -47,7 +48,7 @@ func TestFencedWorkerKillsAndPublishesNothing(t *testing.T) {
 	wantFields(t, r, schemas.Result{Reason: schemas.ReasonLost, Worker: "w1", StdoutBytes: 3})
 	equal(t, "the result has a log range", r.Log != nil, true)
 	// The zombie cannot add a record.
-	_, err := zombie.conn.Append(c.ctx, zombie.Publisher().Event(schemas.TypeProcessExited, "default", "t", "", process, &schemas.Result{}), started.Seq)
+	_, err := zombie.conn.Append(c.ctx, zombie.Publisher().Event(schemas.TypeProcessExited, publisher.About{Tenant: "default", Thread: "t", Session: "", Process: process}, &schemas.Result{}), started.Seq)
 	testkit.WantCode(t, err, schemas.CodeConflict)
 	c.wantRecords(process, schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessLost)
 	// The zombie is still subscribed; the new owner has the session.

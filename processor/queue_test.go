@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/processor"
+	"github.com/sluice-dev/sluice/processor/internal/publisher"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -288,7 +289,7 @@ func TestFinalRefusalFollowsARejectionThatMayPass(t *testing.T) {
 	c, w := newRig(t)
 	cmd := command("k", sh("true"))
 	cmd.Session = "gone"
-	old := w.Publisher().Event(schemas.TypeProcessRejected, schemas.DefaultTenant, cmd.Thread, "", processOf(cmd), &schemas.Result{
+	old := w.Publisher().Event(schemas.TypeProcessRejected, publisher.About{Tenant: schemas.DefaultTenant, Thread: cmd.Thread, Process: processOf(cmd)}, &schemas.Result{
 		Process: processOf(cmd), Thread: cmd.Thread, Reason: schemas.ReasonRejected, Fingerprint: cmd.Fingerprint(),
 		Error: schemas.Errorf(schemas.CodeUnavailable, "the store is away"),
 	})

@@ -41,7 +41,7 @@ func New(cfg Config) (*Worker, error) {
 		Alone: cfg.Alone, Providers: cfg.Providers, DefaultProvider: cfg.DefaultProvider, ImageProvider: cfg.ImageProvider, Image: cfg.Image,
 		Limits: cfg.Limits, Workspaces: cfg.Workspaces, IdleTimeout: cfg.IdleTimeout, StopGrace: cfg.StopGrace,
 	})
-	conversations := conversation.New(w.sessions, w.publisher, w.background)
+	conversations := conversation.New(w.sessions, w.publisher, w.background, cfg.Locate)
 	runs := run.Config{
 		Publisher: w.publisher, Background: w.background, Timeouts: cfg.timeouts, Sessions: w.sessions,
 		NewTurn: conversations.NewMessage,

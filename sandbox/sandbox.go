@@ -29,6 +29,8 @@ type Spec struct {
 	// Workspace is the host folder that processes have as their working directory; at /workspace when the provider can mount it
 	// there. Required; created with mode 0700 when missing.
 	Workspace string
+	// ReadOnly keeps processes from writing to the workspace; the worker still can. Local refuses it.
+	ReadOnly bool `json:",omitempty"`
 	// Env is the environment of every process, added to the provider's base (PATH, HOME, LANG, TERM). Nothing is inherited from the
 	// worker.
 	Env map[string]string

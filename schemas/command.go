@@ -64,6 +64,7 @@ type Command struct {
 	Exec *Exec `json:"exec,omitempty"`
 	// Message is the prompt, for op message.
 	Message *MessageRequest `json:"message,omitempty"`
+	Origin
 }
 
 // Exec is a program to run in the foreground. Its reply is a [Result].
@@ -131,11 +132,13 @@ func outputLimit(given *int64) int64 {
 	return *given
 }
 
-// Fingerprint returns a hex SHA-256 of the whole command. Two commands with the same key are the same command when their
-// fingerprints are equal. Process records hold it. It reveals no environment value or input: the hash includes the key, which is
-// in no record, so that values cannot be guessed by trial.
+// Fingerprint returns a hex SHA-256 of the whole command but its trace context: whoever sends it again may do so in another span. Two
+// commands with the same key are the same command when their fingerprints are equal. Process records hold it. It reveals no environment
+// value or input: the hash includes the key, which is in no record, so that values cannot be guessed by trial.
 func (c *Command) Fingerprint() string {
-	body, err := json.Marshal(c) // sorts map keys, so equal commands have equal bytes
+	untraced := *c
+	untraced.TraceParent, untraced.TraceState = "", ""
+	body, err := json.Marshal(&untraced) // sorts map keys, so equal commands have equal bytes
 	if err != nil {
 		// A Command holds only strings, numbers and bytes, which always encode.
 		panic("schemas: encode command: " + err.Error())
@@ -192,7 +195,7 @@ func (c *Command) Validate() error {
 	}
 	if err := first(
 		CheckID("thread", c.Thread), checkKey(c.Key), checkOptionalID("provider", c.Provider), checkImage(c.Image),
-		checkOptionalID("template", c.Template), checkOptionalID("session", c.Session),
+		checkOptionalID("template", c.Template), checkOptionalID("session", c.Session), c.Origin.validate(),
 	); err != nil {
 		return err
 	}

@@ -126,6 +126,7 @@ type PlaceRequest struct {
 	Start bool `json:"start,omitempty"`
 	// WithoutRoom has a worker take the thread also when it has no room for a process. It is not a part of the message: a header says it.
 	WithoutRoom bool `json:"-"`
+	Origin
 }
 
 // PlaceReply names the owner of a thread.
@@ -224,7 +225,7 @@ func (r *PlaceRequest) Validate() error {
 	return first(
 		CheckID("thread", r.Thread), checkOptionalID("provider", r.Provider), checkOptionalID("template", r.Template),
 		checkLabel("user", r.User, MaxUserBytes), checkTags("tags", r.Tags), checkMillis("idle_timeout_ms", r.IdleTimeoutMS),
-		checkMillis("max_lifetime_ms", r.MaxLifetimeMS), checkImage(r.Image),
+		checkMillis("max_lifetime_ms", r.MaxLifetimeMS), checkImage(r.Image), r.Origin.validate(),
 	)
 }
 

@@ -182,6 +182,12 @@ func memberType(t reflect.Type, name string) (reflect.Type, bool) {
 		return t.Elem(), true
 	}
 	for f := range t.Fields() {
+		if f.Anonymous {
+			if member, ok := memberType(f.Type, name); ok {
+				return member, true
+			}
+			continue
+		}
 		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == name && f.IsExported() {
 			return f.Type, true
 		}

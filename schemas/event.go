@@ -90,6 +90,9 @@ type Event struct {
 	Session string `json:"session,omitempty"`
 	// Process is the process's id; empty for events of the whole thread.
 	Process string `json:"process,omitempty"`
+	// Template is the name of the session's template; empty before the thread has a session.
+	Template string `json:"template,omitempty"`
+	Origin
 	// Seq is the event's sequence in the stream EVT. Readers set it; it is 0 in the stored bytes.
 	Seq uint64 `json:"seq,omitempty"`
 	// Data holds the facts. Its type depends on Type.
@@ -165,14 +168,15 @@ func DecodeEvent(body []byte) (*Event, error) {
 	return &e, nil
 }
 
-// fields returns the event's fields in wire order, without seq and data. Most messages of a command are events. Encoding them by
+// fields returns the event's fields in wire order, without labels, seq and data. Most messages of a command are events. Encoding them by
 // reflection would cost more than all other work on them.
-func (e *Event) fields() [10]eventField {
+func (e *Event) fields() [13]eventField {
 	return [...]eventField{
 		{`{"specversion":`, &e.SpecVersion, false}, {`,"id":`, &e.ID, false}, {`,"source":`, &e.Source, false},
 		{`,"type":`, (*string)(&e.Type), false}, {`,"subject":`, &e.Subject, false}, {`,"time":`, nil, false},
 		{`,"tenant":`, &e.Tenant, false}, {`,"thread":`, &e.Thread, false},
-		{`,"session":`, &e.Session, true}, {`,"process":`, &e.Process, true},
+		{`,"session":`, &e.Session, true}, {`,"process":`, &e.Process, true}, {`,"template":`, &e.Template, true},
+		{`,"traceparent":`, &e.TraceParent, true}, {`,"tracestate":`, &e.TraceState, true},
 	}
 }
 
@@ -183,8 +187,9 @@ type eventField struct {
 }
 
 const (
-	seqField  = `,"seq":`
-	dataField = `,"data":`
+	labelsField = `,"labels":`
+	seqField    = `,"seq":`
+	dataField   = `,"data":`
 )
 
 // append appends the event's JSON, byte for byte as encoding/json writes it. ok is false when a field needs escaping or the time
@@ -203,6 +208,13 @@ func (e *Event) append(b []byte) (_ []byte, ok bool) {
 		case *f.text != "" || !f.omitempty:
 			b = append(append(append(append(b, f.name...), '"'), *f.text...), '"')
 		}
+	}
+	if len(e.Labels) > 0 {
+		labels, err := json.Marshal(e.Labels)
+		if err != nil {
+			return nil, false
+		}
+		b = append(append(b, labelsField...), labels...)
 	}
 	if e.Seq != 0 {
 		b = strconv.AppendUint(append(b, seqField...), e.Seq, 10)
@@ -240,6 +252,13 @@ func parseEvent(body []byte) (e *Event, ok bool) {
 		} else if e.Time.UnmarshalText([]byte(text)) != nil {
 			return nil, false
 		}
+	}
+	if labels, found := bytes.CutPrefix(rest, []byte(labelsField)); found {
+		d := json.NewDecoder(bytes.NewReader(labels))
+		if d.Decode(&e.Labels) != nil || len(e.Labels) == 0 {
+			return nil, false
+		}
+		rest = labels[d.InputOffset():]
 	}
 	data, found := bytes.CutPrefix(rest, []byte(dataField))
 	if !found {

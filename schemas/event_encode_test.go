@@ -23,7 +23,8 @@ func marshaled(t testing.TB, e *Event) []byte {
 func exitedEvent() *Event {
 	return &Event{
 		SpecVersion: EventSpecVersion, ID: "01J", Source: "w", Type: TypeProcessExited, Subject: "p", Time: time.Unix(1, 5000).UTC(),
-		Tenant: "default", Thread: "t", Session: "s", Process: "p", Data: json.RawMessage(`{"exit_code":0,"stdout":"a}\"b"}`),
+		Tenant: "default", Thread: "t", Session: "s", Process: "p", Template: "tpl",
+		Origin: Origin{TraceParent: "00-1", TraceState: "v=1", Labels: map[string]string{"b": "<é>", "a": "}"}}, Data: json.RawMessage(`{"exit_code":0,"stdout":"a}\"b"}`),
 	}
 }
 
@@ -32,16 +33,15 @@ func TestEventAppendWritesEveryField(t *testing.T) {
 	full := exitedEvent()
 	full.Seq, full.Stored = 7, time.Unix(2, 0)
 	v := reflect.ValueOf(full).Elem()
-	for i := range v.NumField() {
-		f := v.Type().Field(i)
-		if !f.IsExported() {
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		if !f.IsExported() || f.Anonymous {
 			continue
 		}
-		if v.Field(i).IsZero() {
+		if v.FieldByIndex(f.Index).IsZero() {
 			t.Fatalf("the test event has no %s", f.Name)
 		}
 		e := *full
-		reflect.ValueOf(&e).Elem().Field(i).SetZero()
+		reflect.ValueOf(&e).Elem().FieldByIndex(f.Index).SetZero()
 		got, ok := e.append(nil)
 		if !ok {
 			t.Errorf("append failed without %s", f.Name)

@@ -191,7 +191,7 @@ func TestUnknownFieldsFromWorkersAreAccepted(t *testing.T) {
 // extend adds an unknown field to an object and to the objects in it, except to maps, which have no fields.
 func extend(v map[string]any) map[string]any {
 	for name, member := range v {
-		if inner, ok := member.(map[string]any); ok && !slices.Contains([]string{"details", "tags", "env", "secrets", "hooks"}, name) {
+		if inner, ok := member.(map[string]any); ok && !slices.Contains([]string{"details", "tags", "labels", "env", "secrets", "hooks"}, name) {
 			v[name] = extend(inner)
 		}
 	}

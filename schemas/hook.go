@@ -32,7 +32,7 @@ func BuiltinHooks() []string {
 	return []string{HookPull, HookSave, HookPush, HookAddTokens, HookCleanUp}
 }
 
-// HookSpec is one hook of a template. Exactly one of Builtin, Command, Subject and URL is set.
+// HookSpec is one hook of a template. Exactly one of Builtin, Command, Subject, Publish and URL is set.
 type HookSpec struct {
 	// Name is the hook's name in events. Default: the built-in's name, or the kind and target.
 	Name string `json:"name,omitempty"`
@@ -40,8 +40,11 @@ type HookSpec struct {
 	Builtin string `json:"builtin,omitempty"`
 	// Command is a program that runs in the sandbox and reads HookData on standard input. Every exit code but 0 is a failure.
 	Command []string `json:"command,omitempty"`
-	// Subject is a NATS subject that gets HookData as a request. The reply is empty, or an Error.
+	// Subject is a NATS subject that gets HookData as a request. The reply is empty, the ack of a stream that stores the subject, or an
+	// Error.
 	Subject string `json:"subject,omitempty"`
+	// Publish is a NATS subject on which HookData is published. No reply is waited for: the hook succeeds once the server has it.
+	Publish string `json:"publish,omitempty"`
 	// URL gets HookData by POST. Every status but 2xx is a failure. Secret signs the body: the header Sluice-Signature is
 	// "sha256=" and the hex HMAC-SHA256 of the header Sluice-Timestamp, a dot and the body.
 	URL    string     `json:"url,omitempty"`
@@ -69,6 +72,7 @@ type HookData struct {
 	Message *Message `json:"message,omitempty"`
 	// Usage is the tokens that the agent used, in phase stream_finish.
 	Usage *Usage `json:"usage,omitempty"`
+	Origin
 }
 
 // Conversation identifies a thread and its session.
@@ -85,6 +89,8 @@ type Conversation struct {
 	Session string `json:"session"`
 	// Epoch is the session's epoch.
 	Epoch uint64 `json:"epoch"`
+	// From is that of the session.
+	From string `json:"from,omitempty"`
 }
 
 // HookRun is one run of a hook.
@@ -151,4 +157,24 @@ type SyncReport struct {
 	DurationMS float64 `json:"duration_ms"`
 	// Conflicts are paths that changed on both sides, at most 100.
 	Conflicts []string `json:"conflicts,omitempty"`
+}
+
+// HookOutcome is what the hooks of a phase did. It is not on the wire.
+type HookOutcome struct {
+	// Failed are the names of the hooks that failed.
+	Failed []string
+	// Pushed says that the workspace is stored as it is, as a new version or as the last one.
+	Pushed bool
+	// Saved is the sequence in MSG of the message that was saved; 0 for none.
+	Saved uint64
+}
+
+// HookMessage is what a hook sends to a NATS subject of a user. It is not on the wire as such.
+type HookMessage struct {
+	Subject string
+	// ID is the same for the same occasion. A stream that stores the subject drops a repetition.
+	ID string
+	// Origin has the trace context for the headers.
+	Origin Origin
+	Body   []byte
 }

@@ -33,6 +33,13 @@ const (
 	MaxTags = 32
 	// MaxTagBytes is the longest name and the longest value of a tag, in bytes.
 	MaxTagBytes = 256
+	// MaxLabels is the number of labels that a command may have, MaxLabelName the longest name and MaxLabelBytes the longest value of one,
+	// in bytes. Each event of the command repeats them.
+	MaxLabels     = 16
+	MaxLabelName  = 64
+	MaxLabelBytes = 256
+	// MaxTraceState is the longest trace state, in bytes: what W3C Trace Context asks every system to pass on.
+	MaxTraceState = 512
 	// MaxShownArgs is the size of the arguments that records and results repeat, in bytes; see [ShownArgs].
 	MaxShownArgs = 4 << 10
 	// MaxHookTimeoutMS is the longest timeout of a hook, in milliseconds: 24 hours.

@@ -56,11 +56,29 @@ func (u Usage) Add(v Usage) Usage {
 
 // StreamFinish reports that a message is complete, with its hooks, its history and its push.
 type StreamFinish struct {
-	// Process is the run of the agent, Reason why it ended.
-	Process string `json:"process"`
-	Reason  Reason `json:"reason"`
+	// Process is the run of the agent, Reason why it ended, ExitCode its exit code as in [Result].
+	Process  string `json:"process"`
+	Reason   Reason `json:"reason"`
+	ExitCode int    `json:"exit_code"`
+	// Version is the version of the workspace that holds what the agent left: the one that this message pushed, or the one before when
+	// nothing changed. Empty when the workspace was not pushed.
+	Version string `json:"version,omitempty"`
+	// Answer is where the history has the answer; absent when it was not saved. Log is where LOG has the standard output; absent when
+	// nothing was printed.
+	Answer *StreamRange `json:"answer,omitempty"`
+	Log    *StreamRange `json:"log,omitempty"`
 	// Usage is the tokens that the agent reported.
 	Usage Usage `json:"usage"`
 	// Failed are the names of the hooks that failed. A failed push is retried later.
 	Failed []string `json:"failed,omitempty"`
+}
+
+// StreamRange is where a stream has what belongs together: the messages of one subject in a range of sequences.
+type StreamRange struct {
+	// Stream is the JetStream stream, Subject the subject of its messages.
+	Stream  string `json:"stream"`
+	Subject string `json:"subject"`
+	// FirstSeq and LastSeq are the stream sequences of the first and the last message.
+	FirstSeq uint64 `json:"first_seq"`
+	LastSeq  uint64 `json:"last_seq"`
 }

@@ -58,7 +58,9 @@ type Session struct {
 	Bound bool `json:"bound,omitempty"`
 	// Workspace is the workspace's folder on the owner's disk.
 	Workspace string `json:"workspace,omitempty"`
-	// Version is the last version of the workspace that was pushed.
+	// From is the thread with whose last version the workspace begins, as the template says.
+	From string `json:"from,omitempty"`
+	// Version is the last version of the workspace that was pushed or pulled.
 	Version string `json:"version,omitempty"`
 	// Messages is the number of messages sent to it.
 	Messages int64 `json:"messages,omitempty"`

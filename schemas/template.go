@@ -24,6 +24,8 @@ type Template struct {
 	Session TemplateSession `json:"session,omitzero"`
 	// Sync sets where workspaces are stored. Default: only on the worker.
 	Sync *TemplateSync `json:"sync,omitempty"`
+	// Workspace sets what a workspace begins with. Default: what Sync has stored of the thread, else nothing.
+	Workspace *TemplateWorkspace `json:"workspace,omitempty"`
 	// Hooks are the hooks of each phase, in order. Default: those that Sync and Agent need.
 	Hooks map[Phase][]HookSpec `json:"hooks,omitempty"`
 	// Agent is the program that answers messages. Without one, messages are refused.
@@ -115,6 +117,29 @@ type TemplateSync struct {
 	// OnConflict is what a push or pull does with a file that changed on both sides: fail, local, remote or both. Default fail.
 	OnConflict string `json:"on_conflict,omitempty"`
 }
+
+// TemplateWorkspace has a workspace begin with what another thread of the tenant has stored.
+type TemplateWorkspace struct {
+	// From is thread/ID, or thread/{label.NAME} for the thread that the label NAME of the command that creates the session names. Its last
+	// version that was pushed is pulled at the cold start, unless the thread has a version of its own.
+	From string `json:"from"`
+	// Template is the template of that thread, whose Sync says where its versions are. Default: this template.
+	Template string `json:"template,omitempty"`
+	// Mode is copy or read-only. With read-only, processes cannot write to the workspace, and it is not stored. Default copy.
+	Mode string `json:"mode,omitempty"`
+}
+
+// The values of [TemplateWorkspace].Mode.
+const (
+	WorkspaceCopy     = "copy"
+	WorkspaceReadOnly = "read-only"
+)
+
+// WorkspaceModes lists the values of [TemplateWorkspace].Mode.
+func WorkspaceModes() []string { return []string{WorkspaceCopy, WorkspaceReadOnly} }
+
+// ReadOnly reports whether processes cannot write to the workspace. A nil TemplateWorkspace is not read-only.
+func (w *TemplateWorkspace) ReadOnly() bool { return w != nil && w.Mode == WorkspaceReadOnly }
 
 // SyncLayouts lists the values of [TemplateSync].Layout.
 func SyncLayouts() []string { return []string{"packed", "plain"} }

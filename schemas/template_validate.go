@@ -15,7 +15,8 @@ import (
 func (t *Template) Validate() error {
 	return first(
 		CheckID("name", t.Name), checkLabel("description", t.Description, maxDescriptionBytes), t.validateSandbox(), t.Limits.validate(),
-		t.validateEnv(), t.Session.validate(), t.Sync.validate(), t.validateHooks(), t.Agent.validate(), t.Policy.validate(),
+		t.validateEnv(), t.Session.validate(), t.Sync.validate(), t.validateWorkspace(), t.validateHooks(),
+		t.Agent.validate(), t.Policy.validate(),
 	)
 }
 
@@ -197,6 +198,61 @@ func checkSegments(at string, segments []string) error {
 	return nil
 }
 
+// The parts of [TemplateWorkspace].From.
+const fromThread, labelOpen, labelClose = "thread/", "{label.", "}"
+
+func (t *Template) validateWorkspace() error {
+	w := t.Workspace
+	if w == nil {
+		return nil
+	}
+	source, ok := strings.CutPrefix(w.From, fromThread)
+	if name, isLabel := labelOf(source); !ok || isLabel && !labelName.MatchString(name) || !isLabel && !ValidID(source) {
+		return invalid("workspace.from", "%.80q is neither thread/ID nor thread/{label.NAME}", w.From)
+	}
+	if err := first(checkOptionalID("workspace.template", w.Template), oneOf("workspace.mode", w.Mode, WorkspaceModes())); err != nil {
+		return err
+	}
+	switch {
+	case w.Template == "" && t.Sync == nil:
+		return invalid("workspace.template", "missing: name the template of that thread, whose sync says where its workspace is stored")
+	case w.ReadOnly() && t.Sync != nil:
+		return invalid("workspace.mode", "a read-only workspace is not stored: remove sync, or use mode copy")
+	case w.ReadOnly() && t.Provider == ProviderLocal:
+		return invalid("workspace.mode", "provider local cannot make a workspace read-only: use another provider, or mode copy")
+	}
+	return nil
+}
+
+// labelOf returns the name of the label that a source is taken from.
+func labelOf(source string) (name string, ok bool) {
+	if name, ok = strings.CutPrefix(source, labelOpen); ok {
+		name, ok = strings.CutSuffix(name, labelClose)
+	}
+	return name, ok
+}
+
+// Source returns the thread whose last version a new workspace begins with, for a command with these labels; empty for none, also of a
+// nil TemplateWorkspace. Errors: invalid_argument when the label is missing or names no thread.
+func (w *TemplateWorkspace) Source(labels map[string]string) (thread string, err error) {
+	if w == nil {
+		return "", nil
+	}
+	source := strings.TrimPrefix(w.From, fromThread)
+	name, ok := labelOf(source)
+	if !ok {
+		return source, nil
+	}
+	thread, ok = labels[name]
+	switch {
+	case !ok:
+		return "", invalid("labels", "label %s is missing: it names the thread whose workspace the template begins with", name)
+	case !ValidID(thread):
+		return "", invalid("labels."+name, "%.60q is not the id of a thread", thread)
+	}
+	return thread, nil
+}
+
 func (t *Template) validateHooks() error {
 	for _, phase := range slices.Sorted(maps.Keys(t.Hooks)) {
 		at := "hooks." + string(phase)
@@ -212,7 +268,7 @@ func (t *Template) validateHooks() error {
 			if err := first(h.Validate(at), oneOf(at+".builtin", h.Builtin, BuiltinHooks())); err != nil {
 				return err
 			}
-			if t.Sync == nil && (h.Builtin == HookPull || h.Builtin == HookPush) {
+			if t.Sync == nil && (h.Builtin == HookPull && t.Workspace == nil || h.Builtin == HookPush) {
 				return invalid(at+".builtin", "%s needs a place for workspaces: set sync.location", h.Builtin)
 			}
 		}
@@ -224,13 +280,13 @@ func (t *Template) validateHooks() error {
 // with the detail "path".
 func (h *HookSpec) Validate(at string) error {
 	kinds := 0
-	for _, set := range []bool{h.Builtin != "", len(h.Command) > 0, h.Subject != "", h.URL != ""} {
+	for _, set := range []bool{h.Builtin != "", len(h.Command) > 0, h.Subject != "", h.Publish != "", h.URL != ""} {
 		if set {
 			kinds++
 		}
 	}
 	if kinds != 1 {
-		return invalid(at, "set exactly one of builtin, command, subject and url")
+		return invalid(at, "set exactly one of builtin, command, subject, publish and url")
 	}
 	if err := checkLabel(at+".name", h.Name, maxHookNameBytes); err != nil {
 		return err
@@ -240,8 +296,10 @@ func (h *HookSpec) Validate(at string) error {
 			return err
 		}
 	}
-	if h.Subject != "" && !validSubject(h.Subject) {
-		return invalid(at+".subject", "%.60q is not usable: name a subject without wildcards that does not begin with $, _ or sluice.", h.Subject)
+	for field, subject := range map[string]string{".subject": h.Subject, ".publish": h.Publish} {
+		if subject != "" && !validSubject(subject) {
+			return invalid(at+field, "%.60q is not usable: name a subject without wildcards that does not begin with $, _ or sluice.", subject)
+		}
 	}
 	if h.URL != "" {
 		if err := checkURL(at+".url", h.URL); err != nil {
@@ -262,7 +320,7 @@ func (h *HookSpec) Validate(at string) error {
 	return nil
 }
 
-// validSubject reports whether a hook may send a request to the subject. A worker has more rights on the NATS server than a
+// validSubject reports whether a hook may send to the subject. A worker has more rights on the NATS server than a
 // template's author: subjects of Sluice and of the server would let a template forge events.
 func validSubject(s string) bool {
 	if len(s) > maxPatternBytes || strings.HasPrefix(s, "$") || strings.HasPrefix(s, "_") || strings.HasPrefix(s, "sluice.") {

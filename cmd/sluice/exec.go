@@ -19,6 +19,7 @@ func execCommand(g *globals) *cobra.Command {
 	var (
 		req     client.Request
 		env     []string
+		labels  []string
 		noStdin bool
 		asJSON  bool
 		retry   string
@@ -38,6 +39,7 @@ those of the flags below; with a server they are the worker's.`,
   sluice exec --thread t1 --timeout 30s --env CI=1 -- make test
   sluice exec --key build-42 --json -- date      # the same key runs once
   sluice exec --image debian:stable --thread t2 -- cat /etc/debian_version
+  sluice exec --label user=ann -- make test      # sluice events --label user=ann
   tar c . | sluice exec --thread t1 -- tar x`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -46,6 +48,9 @@ those of the flags below; with a server they are the worker's.`,
 			req.Command, req.Args, req.Retry = args[0], args[1:], schemas.Retry(retry)
 			var err error
 			if req.Env, err = parseEnv(env, g.Getenv); err != nil {
+				return err
+			}
+			if req.Origin, err = g.origin(labels); err != nil {
 				return err
 			}
 			if err := g.checkProvider(cmd.Context(), &req); err != nil {
@@ -72,6 +77,7 @@ those of the flags below; with a server they are the worker's.`,
 	c.Flags().StringVar(&req.Template, "template", "", "`TEMPLATE` of the session that the command creates; default: the worker's")
 	providerFlag(c, &req.Provider, g.Getenv("SLUICE_PROVIDER"), "; default: the worker's (SLUICE_PROVIDER)")
 	keyFlag(c, &req.Key)
+	labelFlag(c, &labels, "label `NAME=VALUE` that all events of the command carry; may be repeated")
 	graceFlag(c, &req.Grace, 0, ", at the timeout; default: SIGKILL at once")
 	jsonFlag(c, &asJSON, "the result as one JSON object instead of the output")
 	g.limitFlags(c, &limits)

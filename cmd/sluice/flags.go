@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,6 +43,32 @@ func fromFlag(c *cobra.Command, from *uint64, stream string) {
 
 func keyFlag(c *cobra.Command, key *string) {
 	c.Flags().StringVar(key, "key", "", "idempotency `KEY`: repeated with the same key, it runs once and returns the same result")
+}
+
+func labelFlag(c *cobra.Command, labels *[]string, usage string) {
+	c.Flags().StringArrayVarP(labels, "label", "l", nil, usage)
+}
+
+// origin is the labels of --label, and the trace context of this process's environment.
+func (m *Main) origin(labels []string) (schemas.Origin, error) {
+	named, err := parsePairs("--label", labels)
+	return schemas.Origin{Labels: named}.WithTrace(m.Getenv(schemas.EnvTraceParent), m.Getenv(schemas.EnvTraceState)), err
+}
+
+// parsePairs reads the values NAME=VALUE of a flag.
+func parsePairs(flag string, list []string) (map[string]string, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	out := make(map[string]string, len(list))
+	for _, pair := range list {
+		name, value, ok := strings.Cut(pair, "=")
+		if _, again := out[name]; !ok || name == "" || again {
+			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "%s %q is invalid: write NAME=VALUE, and each name once", flag, pair)
+		}
+		out[name] = value
+	}
+	return out, nil
 }
 
 func sessionFlag(c *cobra.Command, session *string) {

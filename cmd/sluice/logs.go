@@ -81,15 +81,20 @@ func gapPrinter(m *Main, asJSON bool) func(schemas.LogGap) error {
 
 func eventsCommand(g *globals) *cobra.Command {
 	var q client.EventQuery
+	var labels []string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "events",
 		Short: "Print the events of sessions, sandboxes, processes and hooks",
 		Example: `  sluice events
   sluice events -f --thread t1
+  sluice events --label user=ann --label step=review
   sluice events --json --process p1q2w3…`,
 		Args: noArgs,
-		RunE: g.call(func(ctx context.Context, c *client.Client, _ []string) error {
+		RunE: g.call(func(ctx context.Context, c *client.Client, _ []string) (err error) {
+			if q.Labels, err = parsePairs("--label", labels); err != nil {
+				return err
+			}
 			return c.Events(ctx, q, eventPrinter(g.Main, asJSON))
 		}),
 	}
@@ -98,6 +103,7 @@ func eventsCommand(g *globals) *cobra.Command {
 	followFlag(c, &q.Follow, "Ctrl+C")
 	jsonFlag(c, &asJSON, "each event as one JSON object")
 	c.Flags().StringVar(&q.Process, "process", "", "only events of this `PROCESS`")
+	labelFlag(c, &labels, "only events of commands with this label `NAME=VALUE`; may be repeated")
 	return c
 }
 

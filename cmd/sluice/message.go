@@ -15,6 +15,7 @@ import (
 
 func messageCommand(g *globals) *cobra.Command {
 	var p client.Prompt
+	var labels []string
 	var asJSON, raw bool
 	c := &cobra.Command{
 		Use:   "message [flags] PROMPT…",
@@ -34,6 +35,9 @@ The history is kept: "sluice messages --thread THREAD" prints it.`,
 			if p.Text, err = g.prompt(args); err != nil {
 				return err
 			}
+			if p.Origin, err = g.origin(labels); err != nil {
+				return err
+			}
 			agent := &foreground{
 				globals: g, own: hostOptions{image: g.Getenv("SLUICE_IMAGE")}, json: asJSON, stdout: g.Stdout,
 				start: func(ctx context.Context, c *client.Client) (*client.Execution, error) { return c.MessageStream(ctx, p) },
@@ -51,6 +55,7 @@ The history is kept: "sluice messages --thread THREAD" prints it.`,
 	threadFlag(c, &p.Thread, defaultThread, "`THREAD` whose agent answers")
 	sessionFlag(c, &p.Session)
 	keyFlag(c, &p.Key)
+	labelFlag(c, &labels, "label `NAME=VALUE` that all events of the message carry; may be repeated")
 	jsonFlag(c, &asJSON, "the result as one JSON object instead of the answer")
 	f := c.Flags()
 	f.SetInterspersed(false)

@@ -40,7 +40,7 @@ func sessionCreateCommand(g *globals) *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if req.Tags, err = parseTags(tags); err != nil {
+			if req.Tags, err = parsePairs("--tag", tags); err != nil {
 				return err
 			}
 			return g.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
@@ -81,22 +81,6 @@ func sessionCreateCommand(g *globals) *cobra.Command {
 // sessionThread is the usage of --thread of the commands about one session.
 const sessionThread = "`THREAD` of the session"
 
-// parseTags reads NAME=VALUE.
-func parseTags(tags []string) (map[string]string, error) {
-	if len(tags) == 0 {
-		return nil, nil
-	}
-	out := make(map[string]string, len(tags))
-	for _, t := range tags {
-		name, value, ok := strings.Cut(t, "=")
-		if _, again := out[name]; !ok || name == "" || again {
-			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "--tag %q is invalid: write NAME=VALUE, and each name once", t)
-		}
-		out[name] = value
-	}
-	return out, nil
-}
-
 func sessionGetCommand(g *globals) *cobra.Command {
 	var thread string
 	var asJSON bool
@@ -132,7 +116,7 @@ func sessionListCommand(g *globals) *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if q.Tags, err = parseTags(tags); err != nil {
+			if q.Tags, err = parsePairs("--tag", tags); err != nil {
 				return err
 			}
 			q.State = schemas.SandboxState(state)

@@ -41,7 +41,7 @@ func Join(ctx context.Context, conn *events.Conn, cfg processor.Config, begin fu
 	cfg.Records, cfg.Sessions, cfg.Roster, cfg.History = w.Records, w.Sessions, w.Roster, history{w.Records, w.Logs}
 	cfg.Owed, cfg.Kept = w.Owed, kept{w.Workspaces, w.Owed}
 	cfg.Freed = incarnation.Listener.Freed
-	cfg.Answer = w.Answer
+	cfg.Answer, cfg.Locate = w.Answer, w.Locate
 	opener := func(p schemas.ProcessRef, after *events.StoredOutput) processor.Opener {
 		return func(stored func(schemas.Stream, int64), dropped func(stream schemas.Stream, from, to int64)) processor.Output {
 			return w.Logs.Resume(p, after, stored, dropped)

@@ -84,7 +84,7 @@ func (p *Provider) containerConfig(spec sandbox.Spec, image *imageInfo, requestP
 			Ulimits:    []*container.Ulimit{{Name: "fsize", Soft: l.FileBytes, Hard: l.FileBytes}},
 		},
 		Mounts: []mount.Mount{
-			bind(p.program, supervisorPath, true), bind(requestPath, requestSocketPath, true), bind(spec.Workspace, home, false),
+			bind(p.program, supervisorPath, true), bind(requestPath, requestSocketPath, true), bind(spec.Workspace, home, spec.ReadOnly),
 		},
 	}
 	if spec.Network == schemas.NetworkHost {

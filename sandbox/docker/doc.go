@@ -4,7 +4,7 @@
 //	    │                                                 ┌────────────────────────────────────────────┐
 //	    │  RunDir/docker/supervisor-<hash> ── ro bind ──► │ /sluice/supervisor, pid 1 ──► processes    │
 //	    │  RunDir/docker/<hash>.ask ───────── ro bind ──► │ /sluice/socket                             │
-//	    │  Spec.Workspace ─────────────────── rw bind ──► │ /workspace                                 │
+//	    │  Spec.Workspace ─────────────────── bind ─────► │ /workspace                                 │
 //	    │                                                 └──────┬─────────────────────────────────────┘
 //	    └── RunDir/docker/<hash>.sock ◄── listens on ───────────┘
 //

@@ -104,7 +104,7 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *jail, err 
 // configure decides what the jail of a Spec needs, and reserves its cgroup and its user id.
 func (p *Provider) configure(ctx context.Context, spec sandbox.Spec, res *resources) (*jailConfig, error) {
 	c := p.base
-	c.limits, c.workspace = spec.Limits, spec.Workspace
+	c.limits, c.workspace, c.readOnly = spec.Limits, spec.Workspace, spec.ReadOnly
 	c.hostNetwork = spec.Network == schemas.NetworkHost
 	var err error
 	switch {
@@ -241,7 +241,7 @@ func (p *Provider) mountWorkspace(ctx context.Context, c *jailConfig) (*os.File,
 	if err != nil {
 		return nil, &callError{"clone the mount of " + c.workspace, err}
 	}
-	attr := &unix.MountAttr{Attr_set: rwBind, Propagation: unix.MS_PRIVATE}
+	attr := &unix.MountAttr{Attr_set: c.workspaceBind(), Propagation: unix.MS_PRIVATE}
 	call := "set mount attributes of " + c.workspace
 	if c.mapOwners {
 		userns, err := p.users.namespace(ctx, p.zygote, c.uid)

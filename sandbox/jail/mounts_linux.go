@@ -111,6 +111,14 @@ const (
 	devBind = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC
 )
 
+// workspaceBind are the attributes of the workspace's mount.
+func (c *jailConfig) workspaceBind() uint64 {
+	if c.readOnly {
+		return roBind
+	}
+	return rwBind
+}
+
 // buildRoot builds the jail's tree on a tmpfs at c.root and pivots to it.
 func (p *program) buildRoot(c *jailConfig) {
 	p.call("make the host's mounts private", unix.SYS_MOUNT, "none", "/", 0, unix.MS_REC|unix.MS_PRIVATE, 0)
@@ -140,7 +148,7 @@ func (p *program) buildRoot(c *jailConfig) {
 	p.mkdir(c.root+workspacePath, 0o755)
 	if c.userns {
 		// Only a process inside the user namespace has the right to clone this mount.
-		p.bind(c.workspace, c.root+workspacePath, rwBind, true)
+		p.bind(c.workspace, c.root+workspacePath, c.workspaceBind(), true)
 	}
 	p.pivot(c)
 }

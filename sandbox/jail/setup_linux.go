@@ -16,6 +16,7 @@ type jailConfig struct {
 	root        string // the host's folder on which the root is built
 	supervisor  string // the program's path
 	workspace   string
+	readOnly    bool // processes cannot write to the workspace
 	entries     []rootEntry
 	maskedFiles []string
 	maskedDirs  []string

@@ -81,11 +81,14 @@ func (p *Provider) socket(name string) string { return filepath.Join(p.dir, name
 // removeSocket removes a sandbox's socket. The supervisor may have removed it already.
 func (p *Provider) removeSocket(name string) { _ = os.Remove(p.socket(name)) }
 
-// Create starts a supervisor; see sandbox.Provider. It takes a few milliseconds. Errors: conflict for an id in use, unavailable when
-// the supervisor cannot be extracted or started.
+// Create starts a supervisor; see sandbox.Provider. It takes a few milliseconds. Errors: conflict for an id in use, invalid_argument for
+// a read-only workspace, unavailable when the supervisor cannot be extracted or started.
 func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	if err := link.CheckSpec(spec); err != nil {
 		return nil, err
+	}
+	if spec.ReadOnly {
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "provider local cannot make a workspace read-only: use provider jail or docker")
 	}
 	spec.Workspace = filepath.Clean(spec.Workspace)
 	return p.registry.Create(spec, registry.NameOf(spec.ID), func() (*link.Sandbox, error) { return p.launch(ctx, spec) })

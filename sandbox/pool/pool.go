@@ -145,7 +145,7 @@ func (p *Pool) tryAdmit(spec sandbox.Spec) (m, evicted *member, wait <-chan stru
 		return nil, nil, nil, schemas.Errorf(schemas.CodeConflict, "sandbox %s already exists", spec.ID)
 	}
 	var matching *queue
-	if spec.Network != schemas.NetworkHost { // a member's network cannot be changed
+	if spec.Network != schemas.NetworkHost && !spec.ReadOnly { // a member's network and mounts cannot be changed
 		matching = p.queues[templateKey{spec.Image, spec.Limits}]
 	}
 	if m = matching.take(); m == nil && p.config.Max > 0 && p.count() >= p.config.Max {

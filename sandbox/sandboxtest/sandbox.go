@@ -56,6 +56,21 @@ var sandboxTests = []test{
 		testkit.Equal(t, "mode of the workspace", info.Mode().Perm(), os.FileMode(0o700))
 		testkit.Must(t, s.Terminate(f.ctx, 0))
 	}},
+	{"ReadOnlyWorkspace", func(t *testing.T, f *fixture) {
+		s, err := f.provider.Create(f.ctx, sandbox.Spec{ID: "second", Workspace: filepath.Join(f.workspace, "second"), ReadOnly: true})
+		if f.provider.Name() == schemas.ProviderLocal {
+			WantCode(t, "create", err, schemas.CodeInvalidArgument)
+			return
+		}
+		testkit.Must(t, err)
+		g := &fixture{Sandbox: s, ctx: f.ctx, workspace: filepath.Join(f.workspace, "second")}
+		// The worker writes after the start, as a cold start does.
+		testkit.Must(t, os.WriteFile(filepath.Join(g.workspace, "file"), []byte("text"), 0o644))
+		g.sh(t, `[ "$(cat file)" = text ]`).wantExit(t, schemas.ReasonExited, 0)
+		g.sh(t, "echo x >>file || rm file || touch new || chmod 777 . || mkdir folder || mv file new || exit 3").wantExit(t, schemas.ReasonExited, 3)
+		g.sh(t, "echo x >/tmp/file").wantExit(t, schemas.ReasonExited, 0)
+		testkit.Must(t, s.Terminate(f.ctx, 0))
+	}},
 	{"CreateContextCanceled", func(t *testing.T, f *fixture) {
 		dir := filepath.Join(f.workspace, "never")
 		if _, err := f.provider.Create(f.canceled(), sandbox.Spec{ID: "second", Workspace: dir}); err == nil {

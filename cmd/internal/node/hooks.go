@@ -34,7 +34,7 @@ func (n *Node) makeHooks() (*events.EventBuffer, error) {
 	var err error
 	n.hooks, err = hooks.New(hooks.Config{
 		Worker: n.cfg.Worker, Record: record, Log: n.cfg.Log,
-		Workspace: workspace.New(workspace.Config{Fence: n.fence}),
+		Workspace: workspace.New(workspace.Config{Fence: n.fence, Template: n.templates.Template}),
 		Owed:      n.conn.Worker().Owed, Template: n.templates.Template, Workspaces: n.cfg.Workspaces,
 		Messages: n.conn.Worker().Messages, Sessions: sessions{n}, Asker: n.conn.Worker(), Secret: secret, Private: n.cfg.PrivateHooks, Hooks: n.cfg.Hooks,
 		RetryFirst: n.retryFirst,

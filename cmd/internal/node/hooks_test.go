@@ -128,10 +128,10 @@ func TestHooksSaveAndPushConversation(t *testing.T) {
 	run := func(chains *hooks.Chains, d schemas.HookData, dir string) {
 		t.Helper()
 		d.Conversation = current
-		failed, err := chains.Run(c.ctx, tpl, d, dir, nil)
+		done, err := chains.Run(c.ctx, tpl, d, dir, nil)
 		testkit.Must(t, err)
-		if len(failed) > 0 {
-			t.Fatalf("hooks of %s failed: %v", d.Phase, failed)
+		if len(done.Failed) > 0 {
+			t.Fatalf("hooks of %s failed: %v", d.Phase, done.Failed)
 		}
 	}
 	prompt := &schemas.Message{Thread: "t1", Session: info.ID, Process: "p1", Role: schemas.RoleUser, Text: "hello", Time: time.Now().UTC()}
@@ -169,9 +169,9 @@ func TestHooksSaveAndPushConversation(t *testing.T) {
 	stale := c.t.TempDir()
 	testkit.Must(t, os.WriteFile(filepath.Join(stale, "a"), []byte("stale"), 0o600))
 	for _, chains := range []*hooks.Chains{first, second} {
-		failed, err := chains.Run(c.ctx, tpl, schemas.HookData{Phase: schemas.PhaseTerminate, Occasion: "stale", Conversation: old}, stale, nil)
+		done, err := chains.Run(c.ctx, tpl, schemas.HookData{Phase: schemas.PhaseTerminate, Occasion: "stale", Conversation: old}, stale, nil)
 		testkit.Must(t, err)
-		testkit.Equal(t, "failed hooks of the stale session", failed, []string{schemas.HookPush})
+		testkit.Equal(t, "failed hooks of the stale session", done.Failed, []string{schemas.HookPush})
 		testkit.Equal(t, "pending hooks of the stale session", chains.Pending(), 0)
 	}
 	entries, err := os.ReadDir(filepath.Join(c.dir, "store", "default", "default", "t1", ".sandbox-state.d", "versions"))

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -23,6 +24,8 @@ type Config struct {
 	// Fence reports whether this worker still owns a session. It is called right before the store is changed. Errors: lost.
 	// Default: the worker always owns it.
 	Fence func(ctx context.Context, c schemas.Conversation) error
+	// Template returns a template by name, to find the workspaces of other threads. Default: only the template of the session itself.
+	Template func(name string) (*schemas.Template, error)
 	// Concurrency is how many pulls and pushes run at the same time; the others wait. Default 4: each sends up to 8 requests at a
 	// time and reads the folder with every CPU.
 	Concurrency int
@@ -57,9 +60,51 @@ func New(cfg Config) *Syncer {
 	return &Syncer{cfg: cfg, slots: make(chan struct{}, cfg.Concurrency), folders: make(map[string]*folderLock)}
 }
 
-// Pull brings the newest stored version into the workspace, owned by the sandbox's user.
+// Pull brings the newest stored version into the workspace, owned by the sandbox's user. Where the thread has none, it is that of the
+// thread with which the session's workspace begins. Errors: not_found when that one has none either.
 func (s *Syncer) Pull(ctx context.Context, call *hooks.Call) (*schemas.SyncReport, error) {
-	return s.run(ctx, call, func(op *syncer.Syncer) (*syncer.Report, error) {
+	t, from := call.Template, call.Conversation.From
+	own := place{t, call.Conversation.Thread, ""}
+	if from == "" {
+		return s.pull(ctx, call, own)
+	}
+	if t.Sync != nil && (t.Sync.Init == nil || *t.Sync.Init) {
+		switch stored, err := s.stored(ctx, call, own); {
+		case err != nil:
+			return nil, err
+		case stored:
+			return s.pull(ctx, call, own)
+		}
+	}
+	source := place{t, from, plan.ConflictLocal} // what changed here since stays
+	if t.Workspace.ReadOnly() {
+		source.onConflict = plan.ConflictRemote
+	}
+	if name := t.Workspace.Template; name != "" {
+		if s.cfg.Template == nil {
+			return nil, schemas.Errorf(schemas.CodeUnavailable, "this worker finds no workspaces of template %s", name)
+		}
+		var err error
+		if source.template, err = s.cfg.Template(name); err != nil {
+			return nil, err
+		}
+	}
+	report, err := s.pull(ctx, call, source)
+	if err == nil && report.Version == "" && report.Files == 0 {
+		err = schemas.Errorf(schemas.CodeNotFound, "thread %s has no stored workspace at %s: its push must have succeeded before a workspace begins with it", from, report.Location)
+	}
+	return report, err
+}
+
+// place is where a thread's workspace is stored.
+type place struct {
+	template   *schemas.Template
+	thread     string
+	onConflict plan.OnConflict // the template's where it is empty
+}
+
+func (s *Syncer) pull(ctx context.Context, call *hooks.Call, from place) (*schemas.SyncReport, error) {
+	return s.run(ctx, call, from, func(op *syncer.Syncer) (*syncer.Report, error) {
 		r, err := op.Pull(ctx)
 		if r.Changed {
 			err = errors.Join(err, giveToOwner(call.Dir))
@@ -75,26 +120,20 @@ func (s *Syncer) Push(ctx context.Context, call *hooks.Call) (*schemas.SyncRepor
 	if err := s.cfg.Fence(ctx, call.Conversation); err != nil {
 		return nil, err
 	}
-	return s.run(ctx, call, func(op *syncer.Syncer) (*syncer.Report, error) { return op.Push(ctx) },
+	own := place{call.Template, call.Conversation.Thread, ""}
+	return s.run(ctx, call, own, func(op *syncer.Syncer) (*syncer.Report, error) { return op.Push(ctx) },
 		func(r *syncer.Report) (files int, bytes int64) { return r.Uploaded, r.BytesSent })
 }
 
-func (s *Syncer) run(ctx context.Context, call *hooks.Call, op func(*syncer.Syncer) (*syncer.Report, error), moved func(*syncer.Report) (int, int64)) (_ *schemas.SyncReport, err error) {
+func (s *Syncer) run(ctx context.Context, call *hooks.Call, at place, op func(*syncer.Syncer) (*syncer.Report, error), moved func(*syncer.Report) (int, int64)) (_ *schemas.SyncReport, err error) {
 	begun := time.Now()
-	conversation, sync := call.Conversation, call.Template.Sync
-	if sync == nil {
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "template %s stores no workspaces: set its sync.location", call.Template.Name)
-	}
-	url, err := sync.ThreadLocation(conversation.Tenant, call.Template.Name, conversation.Thread)
-	if err != nil {
-		return nil, err
-	}
+	conversation, sync := call.Conversation, at.template.Sync
 	release, err := s.acquire(ctx, call.Dir)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	location, err := s.locations.Open(ctx, url, Options{Endpoint: sync.Endpoint})
+	location, err := s.open(ctx, conversation.Tenant, at)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +144,7 @@ func (s *Syncer) run(ctx context.Context, call *hooks.Call, op func(*syncer.Sync
 	}()
 	operation, err := syncer.New(syncer.Config{
 		Root: call.Dir, Store: objectstore.Retry(location.Store, objectstore.RetryPolicy{}), Remote: location.Name,
-		Layout: state.Layout(sync.Layout), OnConflict: plan.OnConflict(sync.OnConflict),
+		Layout: state.Layout(sync.Layout), OnConflict: cmp.Or(at.onConflict, plan.OnConflict(sync.OnConflict)),
 		Fence: func(ctx context.Context) error { return s.cfg.Fence(ctx, conversation) },
 	})
 	if err != nil {
@@ -117,6 +156,32 @@ func (s *Syncer) run(ctx context.Context, call *hooks.Call, op func(*syncer.Sync
 		Location: location.Name, Version: r.Version, Files: int64(files), Bytes: bytes, Deleted: int64(r.Deleted),
 		DurationMS: float64(time.Since(begun)) / float64(time.Millisecond), Conflicts: conflictPaths(r.Conflicts),
 	}, err
+}
+
+// open opens the store of a thread's workspace. Errors: invalid_argument for a template that stores none, those of the store.
+func (s *Syncer) open(ctx context.Context, tenant string, at place) (*Location, error) {
+	sync := at.template.Sync
+	if sync == nil {
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "template %s stores no workspaces: set its sync.location", at.template.Name)
+	}
+	url, err := sync.ThreadLocation(tenant, at.template.Name, at.thread)
+	if err != nil {
+		return nil, err
+	}
+	return s.locations.Open(ctx, url, Options{Endpoint: sync.Endpoint})
+}
+
+// stored reports whether a thread's workspace has been pushed.
+func (s *Syncer) stored(ctx context.Context, call *hooks.Call, at place) (bool, error) {
+	location, err := s.open(ctx, call.Conversation.Tenant, at)
+	if err != nil {
+		return false, err
+	}
+	_, err = objectstore.Retry(location.Store, objectstore.RetryPolicy{}).Stat(ctx, state.ReservedName)
+	if found := err == nil; found || errors.Is(err, schemas.ErrNotFound) {
+		return found, location.Close()
+	}
+	return false, errors.Join(err, location.Close())
 }
 
 // Bounds on the conflicts in a report: it travels in an event.

@@ -19,37 +19,37 @@ type Conversations struct {
 	sessions   *session.Sessions
 	publisher  *publisher.Publisher
 	background *work.Background
+	locate     Locate
 
 	mu   sync.Mutex
 	last map[*session.Thread]chan struct{} // closed when the thread's last message is done; none when all are
 }
 
+// Locate returns the streams and subjects of a message's answer in the history and in the log, without sequences.
+type Locate func(p schemas.ProcessRef) (answer, output schemas.StreamRange)
+
 // New starts nothing.
-func New(sessions *session.Sessions, p *publisher.Publisher, b *work.Background) *Conversations {
-	return &Conversations{sessions: sessions, publisher: p, background: b, last: make(map[*session.Thread]chan struct{})}
+func New(sessions *session.Sessions, p *publisher.Publisher, b *work.Background, locate Locate) *Conversations {
+	return &Conversations{sessions: sessions, publisher: p, background: b, locate: locate, last: make(map[*session.Thread]chan struct{})}
 }
 
 // Message is a message of a thread, from its place in the order to the hooks after its answer.
 type Message struct {
+	run.Message
 	conversations *Conversations
-	thread        *session.Thread
-	process, user string
-	request       *schemas.MessageRequest // nil when an earlier incarnation began the answer
-	begun         bool                    // hooks have run
-	ahead         <-chan struct{}         // closed when the message before is done; nil for none
-	done          chan struct{}           // closed when this one is
-	format        string                  // of the agent's standard output
+	begun         bool            // hooks have run
+	ahead         <-chan struct{} // closed when the message before is done; nil for none
+	done          chan struct{}   // closed when this one is
+	format        string          // of the agent's standard output
 	reader        *answer.Reader
 	text          prefix
 }
 
-// NewMessage makes the message that a process answers. request is nil when an earlier incarnation began the answer.
-func (cs *Conversations) NewMessage(t *session.Thread, process, user string, request *schemas.MessageRequest) run.Turn {
-	m := &Message{
-		conversations: cs, thread: t, process: process, user: user, request: request, begun: request == nil, done: make(chan struct{}),
-	}
-	if t.Template.Agent != nil {
-		m.format = t.Template.Agent.Output
+// NewMessage makes the turn of a message.
+func (cs *Conversations) NewMessage(of run.Message) run.Turn {
+	m := &Message{Message: of, conversations: cs, begun: of.Request == nil, done: make(chan struct{})}
+	if agent := of.Thread.Template.Agent; agent != nil {
+		m.format = agent.Output
 	}
 	m.Reset()
 	return m
@@ -60,10 +60,10 @@ func (m *Message) LineUp() {
 	cs := m.conversations
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if last := cs.last[m.thread]; last != nil {
+	if last := cs.last[m.Thread]; last != nil {
 		m.ahead = last
 	}
-	cs.last[m.thread] = m.done
+	cs.last[m.Thread] = m.done
 }
 
 // Await waits until the messages before are done, and runs the hooks before the answer. Errors: ctx's; lost when the lease is;
@@ -81,14 +81,16 @@ func (m *Message) Await(ctx context.Context) error {
 	if err := cs.publisher.CheckLease(); err != nil {
 		return err
 	}
-	sb, err := cs.sessions.Sandbox(ctx, m.thread)
+	sb, err := cs.sessions.Sandbox(ctx, m.Thread, m.Origin)
 	if err != nil {
 		return err
 	}
 	m.begun = true
 	prompt := m.message(schemas.RoleUser)
-	prompt.Text = m.request.Prompt
-	_, err = cs.sessions.RunHooks(ctx, m.thread, session.Occasion{Phase: schemas.PhaseMessage, ID: m.process, Sandbox: sb, Message: prompt})
+	prompt.Text = m.Request.Prompt
+	_, err = cs.sessions.RunHooks(ctx, m.Thread, session.Occasion{
+		Phase: schemas.PhaseMessage, ID: m.Process, Sandbox: sb, Message: prompt, Origin: m.Origin,
+	})
 	return err
 }
 
@@ -118,16 +120,37 @@ func (m *Message) Finish(result *schemas.Result) {
 	if found {
 		reply.Usage = &usage
 	}
-	t, ctx := m.thread, cs.background.Context()
-	failed, err := cs.sessions.RunHooks(ctx, t, session.Occasion{
-		Phase: schemas.PhaseStreamFinish, ID: m.process, Sandbox: t.Standing(), Message: reply, Usage: reply.Usage,
+	t, ctx := m.Thread, cs.background.Context()
+	outcome, err := cs.sessions.RunHooks(ctx, t, session.Occasion{
+		Phase: schemas.PhaseStreamFinish, ID: m.Process, Sandbox: t.Standing(), Message: reply, Usage: reply.Usage, Origin: m.Origin,
 	})
 	if err != nil {
-		publisher.LogSession(cs.publisher.Log.Warn().Err(err).Str("command_id", m.process), t.ID, t.Session.ID).Msg("stream_finish")
+		publisher.LogSession(cs.publisher.Log.Warn().Err(err).Str("command_id", m.Process), t.ID, t.Session.ID).Msg("stream_finish")
 	}
-	cs.publisher.Publish(ctx, cs.publisher.Event(schemas.TypeStreamFinished, t.Tenant, t.ID, t.Session.ID, m.process, schemas.StreamFinish{
-		Process: m.process, Reason: result.Reason, Usage: usage, Failed: failed,
-	}))
+	about := t.About(m.Origin)
+	about.Process = m.Process
+	cs.publisher.Publish(ctx, cs.publisher.Event(schemas.TypeStreamFinished, about, m.summary(result, usage, outcome)))
+}
+
+// summary is what stream.finished reports.
+func (m *Message) summary(result *schemas.Result, usage schemas.Usage, outcome schemas.HookOutcome) schemas.StreamFinish {
+	cs, t := m.conversations, m.Thread
+	finish := schemas.StreamFinish{
+		Process: m.Process, Reason: result.Reason, ExitCode: result.ExitCode, Usage: usage, Failed: outcome.Failed,
+	}
+	if outcome.Pushed {
+		finish.Version = cs.sessions.Info(t).Version
+	}
+	saved, output := cs.locate(schemas.ProcessRef{Tenant: t.Tenant, Thread: t.ID, Process: m.Process})
+	if outcome.Saved > 0 {
+		saved.FirstSeq, saved.LastSeq = outcome.Saved, outcome.Saved
+		finish.Answer = &saved
+	}
+	if result.Log != nil && result.StdoutBytes > 0 {
+		output.FirstSeq, output.LastSeq = result.Log.FirstSeq, result.Log.LastSeq
+		finish.Log = &output
+	}
+	return finish
 }
 
 // Done lets the next message have its turn, once those before have had theirs.
@@ -139,16 +162,16 @@ func (m *Message) Done() {
 	cs := m.conversations
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if cs.last[m.thread] == m.done {
-		delete(cs.last, m.thread)
+	if cs.last[m.Thread] == m.done {
+		delete(cs.last, m.Thread)
 	}
 }
 
 // message is what the messages of both sides have in common.
 func (m *Message) message(role schemas.Role) *schemas.Message {
-	s := &m.thread.Session
+	s := &m.Thread.Session
 	return &schemas.Message{
-		Thread: m.thread.ID, Session: s.ID, Process: m.process, Role: role, User: m.user, Template: s.Template, Time: time.Now().UTC(),
+		Thread: m.Thread.ID, Session: s.ID, Process: m.Process, Role: role, User: m.User, Template: s.Template, Time: time.Now().UTC(),
 	}
 }
 

@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 	"time"
@@ -44,15 +45,23 @@ func (p *Publisher) CheckLease() error {
 	return nil
 }
 
+// About is what an event is about: a thread, and what of it is known. Origin is that of the command from which the event follows.
+type About struct {
+	Tenant, Thread, Session, Process, Template string
+	Origin                                     schemas.Origin
+}
+
+// AboutOf is what an event is about.
+func AboutOf(ev *schemas.Event) About {
+	return About{ev.Tenant, ev.Thread, ev.Session, ev.Process, ev.Template, ev.Origin}
+}
+
 // Event makes an event of this worker. data must be one of the types of package schemas, which cannot fail to encode.
-func (p *Publisher) Event(typ schemas.EventType, tenant, thread, session, process string, data any) *schemas.Event {
-	subject := process
-	if subject == "" {
-		subject = thread
-	}
+func (p *Publisher) Event(typ schemas.EventType, a About, data any) *schemas.Event {
 	ev := &schemas.Event{
-		SpecVersion: schemas.EventSpecVersion, ID: ulid.Make().String(), Source: p.Worker, Type: typ, Subject: subject,
-		Time: time.Now().UTC(), Tenant: tenant, Thread: thread, Session: session, Process: process,
+		SpecVersion: schemas.EventSpecVersion, ID: ulid.Make().String(), Source: p.Worker, Type: typ, Subject: cmp.Or(a.Process, a.Thread),
+		Time: time.Now().UTC(), Tenant: a.Tenant, Thread: a.Thread, Session: a.Session, Process: a.Process,
+		Template: a.Template, Origin: a.Origin,
 	}
 	if err := ev.SetData(data); err != nil {
 		_ = ev.SetData(schemas.AsError(err)) // it holds strings alone

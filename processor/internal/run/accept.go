@@ -69,14 +69,15 @@ func (rs *Runs) decide(ctx context.Context, d *schemas.Delivery) schemas.Verdict
 			f.why = schemas.Errorf(schemas.CodeUnavailable, "delivered %d times and never accepted", d.Attempt)
 		}
 		// The names of an invalid command may be no ids, which the subject of an event needs.
-		tenant, thread := d.Tenant, d.Thread
-		if !schemas.ValidID(tenant) {
-			tenant = schemas.DefaultTenant
+		about := rs.about(d)
+		about.Session, about.Process = "", ""
+		if !schemas.ValidID(about.Tenant) {
+			about.Tenant = schemas.DefaultTenant
 		}
-		if !schemas.ValidID(thread) {
-			thread = "_"
+		if !schemas.ValidID(about.Thread) {
+			about.Thread = "_"
 		}
-		rs.publisher.Publish(ctx, rs.publisher.Event(schemas.TypeValidationFailed, tenant, thread, "", "", f.why))
+		rs.publisher.Publish(ctx, rs.publisher.Event(schemas.TypeValidationFailed, about, f.why))
 		return rs.refuse(d, s, f.why)
 	case stepConflict:
 		return rs.refuse(d, s, schemas.KeyConflict(d.Thread))
@@ -114,11 +115,12 @@ func (rs *Runs) gatherFacts(ctx context.Context, d *schemas.Delivery) facts {
 	}
 	want := session.Request{
 		Placement: session.Placement{Provider: d.Command.Provider, Image: d.Command.Image}, Template: d.Command.Template, Session: d.Command.Session,
+		Origin: d.Command.Origin,
 	}
 	var err error
 	switch f.thread = rs.sessions.Find(d.Tenant, d.Thread); {
 	case f.thread != nil && rs.sessions.Settled(f.thread, &want):
-		f.owner, err = rs.publisher.Worker, want.Fits(&f.thread.Session)
+		f.owner, err = rs.publisher.Worker, want.FitsThread(f.thread)
 	case d.Durable && !rs.reserve(): // a thread that it claims could not go to a worker with room
 		f.full = true
 		return rs.whenFull(ctx, d, f)
@@ -203,7 +205,7 @@ func (rs *Runs) refuse(d *schemas.Delivery, s step, why *schemas.Error) schemas.
 		why = schemas.Errorf(schemas.CodeUnavailable, "%s", why.Message).With(schemas.DetailDeclined, "now")
 	}
 	// This answer is no record, and is not stored. By its missing fingerprint a caller knows it from one.
-	rs.publisher.Answer(d.Inbox, rs.rejection(d, "", "", why))
+	rs.publisher.Answer(d.Inbox, rs.rejection(d, "", why))
 	rs.logRefused(d, rs.sessions.IDOf(d.Tenant, d.Thread), why)
 	return verdict(s, "", why)
 }
@@ -214,14 +216,13 @@ func (rs *Runs) reject(ctx context.Context, d *schemas.Delivery, why *schemas.Er
 	if !why.Code.Final() {
 		return rs.refuse(d, stepReject, why)
 	}
-	sessionID := rs.sessions.IDOf(d.Tenant, d.Thread)
-	ev := rs.rejection(d, sessionID, d.Fingerprint, why)
+	ev := rs.rejection(d, d.Fingerprint, why)
 	seq, err := rs.cfg.Records.Append(ctx, ev, after)
 	switch {
 	case err == nil:
 		rs.SawSeq(seq)
 		rs.publisher.Answer(d.Inbox, ev)
-		rs.logRefused(d, sessionID, why)
+		rs.logRefused(d, ev.Session, why)
 		return verdict(stepRefuse, "", why)
 	case !errors.Is(err, schemas.ErrConflict):
 		return rs.refuse(d, stepDecline, schemas.AsError(err))
@@ -242,8 +243,18 @@ func (rs *Runs) reject(ctx context.Context, d *schemas.Delivery, why *schemas.Er
 	return verdict(stepReplay, "", nil)
 }
 
-// rejection is the event of a command that does not run.
-func (rs *Runs) rejection(d *schemas.Delivery, sessionID, fingerprint string, why *schemas.Error) *schemas.Event {
+// about is what the events of a command that does not run are about.
+func (rs *Runs) about(d *schemas.Delivery) publisher.About {
+	a := rs.sessions.About(d.Tenant, d.Thread)
+	if d.Command != nil {
+		a.Template, a.Origin = cmp.Or(a.Template, d.Command.Template), d.Command.Origin
+	}
+	a.Process = d.Process
+	return a
+}
+
+// rejection is the event of a command that does not run. One without a fingerprint is no record.
+func (rs *Runs) rejection(d *schemas.Delivery, fingerprint string, why *schemas.Error) *schemas.Event {
 	result := &schemas.Result{
 		Process: d.Process, Thread: d.Thread, Reason: schemas.ReasonRejected, ExitCode: schemas.ExitSluiceFailed,
 		Timestamp: time.Now().UTC(), Error: why, Worker: rs.publisher.Worker, Fingerprint: fingerprint,
@@ -251,7 +262,11 @@ func (rs *Runs) rejection(d *schemas.Delivery, sessionID, fingerprint string, wh
 	if d.Command != nil && d.Command.Exec != nil {
 		result.Command = d.Command.Exec.Command
 	}
-	return rs.publisher.Event(schemas.TypeProcessRejected, d.Tenant, d.Thread, sessionID, d.Process, result)
+	about := rs.about(d)
+	if fingerprint == "" {
+		about.Session = ""
+	}
+	return rs.publisher.Event(schemas.TypeProcessRejected, about, result)
 }
 
 func (rs *Runs) logRefused(d *schemas.Delivery, sessionID string, why *schemas.Error) {

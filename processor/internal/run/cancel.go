@@ -63,8 +63,9 @@ func (c *Canceler) runsAgain(ctx context.Context, of *identity, end *schemas.Eve
 }
 
 func (c *Canceler) record(ctx context.Context, req *schemas.Cancel, after uint64) error {
-	p, session := c.cfg.Publisher, c.cfg.Sessions.IDOf(req.Tenant, req.Thread)
-	ev := p.Event(schemas.TypeProcessRejected, req.Tenant, req.Thread, session, req.Process, &schemas.Result{
+	p, about := c.cfg.Publisher, c.cfg.Sessions.About(req.Tenant, req.Thread)
+	about.Process = req.Process
+	ev := p.Event(schemas.TypeProcessRejected, about, &schemas.Result{
 		Process: req.Process, Thread: req.Thread, Reason: schemas.ReasonRejected, ExitCode: schemas.ExitSluiceFailed,
 		Timestamp: time.Now().UTC(), Worker: p.Worker, Fingerprint: req.Fingerprint,
 		Error: schemas.Errorf(schemas.CodeCanceled, "process %s was canceled before a worker accepted it: it did not run", req.Process),

@@ -77,7 +77,7 @@ func (rs *Runs) start(run *Run) (sandbox.Process, sandbox.Sandbox, error) {
 		return nil, nil, errKilledEarly
 	}
 	for again := run.exec.Retry == schemas.RetrySafe; ; {
-		sb, err := rs.sessions.Sandbox(waiting, run.thread)
+		sb, err := rs.sessions.Sandbox(waiting, run.thread, run.origin)
 		if run.isKilled() {
 			return nil, nil, errKilledEarly
 		}
@@ -91,7 +91,7 @@ func (rs *Runs) start(run *Run) (sandbox.Process, sandbox.Sandbox, error) {
 		ctx, done := context.WithTimeout(waiting, rs.cfg.Timeouts.Start)
 		defer done()
 		proc, err := sb.Start(ctx, sandbox.Command{
-			ID: run.process, Path: run.exec.Command, Args: run.exec.Args, Env: run.exec.Env, Dir: run.exec.Cwd,
+			ID: run.process, Path: run.exec.Command, Args: run.exec.Args, Env: run.origin.Environ(run.exec.Env), Dir: run.exec.Cwd,
 			Stdin:   run.exec.StdinOpen || len(run.exec.Stdin) > 0,
 			Timeout: time.Duration(run.exec.TimeoutMS) * time.Millisecond, Grace: time.Duration(run.exec.GraceMS) * time.Millisecond,
 		})

@@ -51,7 +51,9 @@ func TestEndRecordsAreSmall(t *testing.T) {
 			setOutput(res, s, all[s], int64(len(all[s]))+more)
 		}
 		p := (&publisher.Publisher{Worker: strings.Repeat("w", 128)})
-		body, jerr := json.Marshal(p.Event(schemas.TypeProcessExited, strings.Repeat("x", 128), res.Thread, "s", res.Process, res))
+		body, jerr := json.Marshal(p.Event(schemas.TypeProcessExited, publisher.About{
+			Tenant: strings.Repeat("x", 128), Thread: res.Thread, Session: "s", Process: res.Process, Template: strings.Repeat("t", 128),
+		}, res))
 		if limit := 2*schemas.MaxRecordOutput + 2<<10; jerr != nil || len(body) > limit {
 			t.Fatalf("record of %d bytes, error %v; want at most %d", len(body), jerr, limit)
 		}

@@ -26,8 +26,9 @@ type recorder struct {
 
 // event makes an event of the run's process.
 func (rec *recorder) event(run *Run, typ schemas.EventType, data any) *schemas.Event {
-	t := run.thread
-	return rec.publisher.Event(typ, t.Tenant, t.ID, t.Session.ID, run.process, data)
+	about := run.thread.About(run.origin)
+	about.Process = run.process
+	return rec.publisher.Event(typ, about, data)
 }
 
 // acceptDelay is the time after which a caller gets the acceptance of its command. A command that ends before needs no such
@@ -147,7 +148,7 @@ func epochOf(ev *schemas.Event) uint64 {
 func (rec *recorder) unrecorded(ev *schemas.Event, result *schemas.Result, cause error) *schemas.Event {
 	r := *result
 	r.Error = schemas.Errorf(schemas.CodeOf(cause), "the process ended as reported here, but its end is not on record: %w", cause)
-	return rec.publisher.Event(ev.Type, ev.Tenant, ev.Thread, ev.Session, ev.Process, &r)
+	return rec.publisher.Event(ev.Type, publisher.AboutOf(ev), &r)
 }
 
 // notify sends an event to the callers that wait; after the last time no caller can attach. nil sends nothing: the record answers.
@@ -216,7 +217,7 @@ func (rec *recorder) recordLost(ctx context.Context, last *schemas.Event) (*sche
 	}
 	r.Log, r.StdoutBytes, r.StderrBytes = rng, stdout, stderr
 	r.StdoutTruncated, r.StderrTruncated = stdout > 0, stderr > 0
-	ev := rec.publisher.Event(schemas.TypeProcessLost, last.Tenant, last.Thread, last.Session, last.Process, r)
+	ev := rec.publisher.Event(schemas.TypeProcessLost, publisher.AboutOf(last), r)
 	seq, err := rec.records.Append(ctx, ev, last.Seq)
 	if err != nil {
 		return nil, err

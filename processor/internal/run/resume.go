@@ -78,10 +78,10 @@ func (rs *Runs) newResumed(t *session.Thread, accepted *schemas.Event, a *schema
 		exec: &schemas.Exec{
 			Command: a.Command, Args: a.Args, TimeoutMS: a.TimeoutMS, Retry: a.Retry, OutputLimit: a.OutputLimit, StdinOpen: a.StdinOpen,
 		},
-		accepted: accepted, firstSeq: accepted.Seq, seq: last.Seq, attempt: 1,
+		origin: accepted.Origin, accepted: accepted, firstSeq: accepted.Seq, seq: last.Seq, attempt: 1,
 	}
 	if a.Op == schemas.OpMessage {
-		run.turn = rs.cfg.NewTurn(t, run.process, a.User, nil)
+		run.turn = rs.cfg.NewTurn(run.messageOf(nil))
 	}
 	if a.StdinOpen || a.StdinBytes > 0 {
 		run.input = &input{pieces: make(chan piece, InputDepth), given: true, written: max(0, h.Stdin-a.StdinBytes), eof: h.StdinClosed}

@@ -23,6 +23,7 @@ type Run struct {
 	process       string
 	exec          *schemas.Exec
 	user          string // who sent the message; empty for another command
+	origin        schemas.Origin
 	fingerprint   string
 	epoch         uint64   // the session's, when the command was accepted
 	args          []string // as records show them
@@ -53,11 +54,11 @@ type Run struct {
 func (rs *Runs) newRun(t *session.Thread, d *schemas.Delivery) *Run {
 	run := &Run{
 		thread: t, process: d.Process, exec: d.Command.Exec,
-		fingerprint: d.Fingerprint, epoch: t.Session.Epoch, attempt: d.Attempt,
+		fingerprint: d.Fingerprint, epoch: t.Session.Epoch, attempt: d.Attempt, origin: d.Command.Origin,
 	}
 	if m := d.Command.Message; m != nil {
 		run.exec, run.user = agentExec(t.Template.Agent, m), m.User
-		run.newTurn = func() Turn { return rs.cfg.NewTurn(t, run.process, m.User, m) }
+		run.newTurn = func() Turn { return rs.cfg.NewTurn(run.messageOf(m)) }
 		run.turn = run.newTurn()
 		run.args, run.argsTruncated = schemas.ShownArgs(t.Template.Agent.Command[1:]) // the prompt is in the message history
 	} else {
@@ -66,6 +67,11 @@ func (rs *Runs) newRun(t *session.Thread, d *schemas.Delivery) *Run {
 	run.input = newInput(run.exec)
 	run.attach(d.Inbox)
 	return run
+}
+
+// messageOf is the message that the run answers.
+func (run *Run) messageOf(req *schemas.MessageRequest) Message {
+	return Message{Thread: run.thread, Process: run.process, User: run.user, Origin: run.origin, Request: req}
 }
 
 // agentExec is an agent's command for a prompt.

@@ -49,6 +49,14 @@ type Policy interface {
 	Check(t *schemas.Template, command string, args []string) error
 }
 
+// Message is a message that a run answers. Request is nil when an earlier incarnation began the answer.
+type Message struct {
+	Thread        *session.Thread
+	Process, User string
+	Origin        schemas.Origin
+	Request       *schemas.MessageRequest
+}
+
 // Turn is what makes a run the answer to a message: its place among the messages of its thread, and the hooks around it.
 type Turn interface {
 	// LineUp takes the place after the messages that came before.
@@ -70,8 +78,8 @@ type Config struct {
 	Background *work.Background
 	Timeouts   work.Timeouts
 	Sessions   *session.Sessions
-	// NewTurn makes the turn of a message. req is nil when an earlier incarnation began it.
-	NewTurn func(t *session.Thread, process, user string, req *schemas.MessageRequest) Turn
+	// NewTurn makes the turn of a message.
+	NewTurn func(Message) Turn
 
 	Records    Records
 	History    History

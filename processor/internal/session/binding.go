@@ -29,7 +29,7 @@ func (ss *Sessions) Settled(t *Thread, want *Request) bool {
 		return true
 	}
 	template, err := ss.cfg.Template(t.Session.Template)
-	return want.Fits(&t.Session) == nil && (err != nil || reflect.DeepEqual(template, t.Template))
+	return want.FitsThread(t) == nil && (err != nil || reflect.DeepEqual(template, t.Template))
 }
 
 // changeable reports whether nothing has run in the thread's session and nothing is about to. The caller holds t.mu.
@@ -60,15 +60,17 @@ func (ss *Sessions) replace(ctx context.Context, t *Thread) bool {
 
 // rebind gives a session that is not bound what a request asks for. Errors: those of fill.
 func (ss *Sessions) rebind(s *schemas.Session, want *Request) error {
-	return ss.fill(s, cmp.Or(want.Template, s.Template), want.Placement, 0)
+	return ss.fill(s, cmp.Or(want.Template, s.Template), want, 0)
 }
 
-// fill sets a session's template, provider and image, and the deadline. Errors: those of the template and of resolve.
-func (ss *Sessions) fill(s *schemas.Session, name string, p Placement, lifetimeMS int64) error {
+// fill sets a session's template, provider, image and source of the workspace, and the deadline. Errors: those of the template, of its
+// source and of resolve.
+func (ss *Sessions) fill(s *schemas.Session, name string, want *Request, lifetimeMS int64) error {
 	template, err := ss.template(name)
 	if err != nil {
 		return err
 	}
+	p := want.Placement
 	if p.Provider == "" || p.Provider == schemas.ProviderAuto {
 		p.Provider = template.Provider
 	}
@@ -76,7 +78,11 @@ func (ss *Sessions) fill(s *schemas.Session, name string, p Placement, lifetimeM
 	if p, err = ss.resolve(p); err != nil {
 		return err
 	}
-	s.Template, s.Provider, s.Image = template.Name, p.Provider, p.Image
+	from, err := template.Workspace.Source(want.Origin.Labels)
+	if err != nil {
+		return err
+	}
+	s.Template, s.Provider, s.Image, s.From = template.Name, p.Provider, p.Image, from
 	if lifetime := cmp.Or(lifetimeMS, template.Session.MaxLifetimeMS); lifetime > 0 {
 		s.Deadline = s.Created.Add(time.Duration(lifetime) * time.Millisecond)
 	}

@@ -25,6 +25,7 @@ type Request struct {
 	User                      string
 	Tags                      map[string]string
 	IdleTimeoutMS, LifetimeMS int64
+	Origin                    schemas.Origin
 	// Check is called before a session is made. Its error ends the claim. Nil: no check.
 	Check func(context.Context) error
 	// Room reports whether there is room for a process of a thread that this worker does not own yet. Nil: the thread is claimed without.
@@ -45,6 +46,14 @@ func (want *Request) Fits(s *schemas.Session) error {
 		return schemas.Errorf(schemas.CodeConflict, "thread %s has a session of template %s, not %s: %s", s.Thread, has, want.Template, wayOut(s.Thread))
 	}
 	return nil
+}
+
+// FitsThread is Fits for a thread that this worker owns. A session whose workspace begins with another thread's is no fit either.
+func (want *Request) FitsThread(t *Thread) error {
+	if from, err := t.Template.Workspace.Source(want.Origin.Labels); err == nil && from != t.Session.From {
+		return schemas.Errorf(schemas.CodeConflict, "the workspace of thread %s began with that of thread %s, not of %s: use another thread, or stop that session first", t.ID, t.Session.From, from)
+	}
+	return want.Fits(&t.Session)
 }
 
 // sameSession returns nil when a session has this id, or the id is empty. Errors: session_expired.
@@ -81,13 +90,13 @@ func (ss *Sessions) Claim(ctx context.Context, tenant, id string, want Request) 
 	t, leaving := ss.threads[key], ss.leaving || ss.publisher.Fenced()
 	ss.mu.Unlock()
 	if t != nil && (leaving || ss.Settled(t, &want)) {
-		return Claim{Thread: t, Owner: ss.publisher.Worker, session: &t.Session}, want.Fits(&t.Session)
+		return Claim{Thread: t, Owner: ss.publisher.Worker, session: &t.Session}, want.FitsThread(t)
 	}
 	if leaving {
 		return Claim{}, ss.leavingError()
 	}
 	if t != nil && !ss.replace(ctx, t) {
-		return Claim{Thread: t, Owner: ss.publisher.Worker, session: &t.Session}, want.Fits(&t.Session)
+		return Claim{Thread: t, Owner: ss.publisher.Worker, session: &t.Session}, want.FitsThread(t)
 	}
 	var claim Claim
 	err := errRaced
@@ -219,7 +228,7 @@ func (ss *Sessions) tryClaim(ctx context.Context, tenant, id string, want *Reque
 		return Claim{}, err
 	}
 	t.Session, t.stored, t.revision, t.saved, t.bound = *s, *s, revision, now, isBound(s)
-	ss.publisher.Publish(ctx, ss.entries.event(t, typ, s))
+	ss.publisher.Publish(ctx, ss.entries.event(t, want.Origin, typ, s))
 	return Claim{Thread: t, Owner: ss.publisher.Worker, session: &t.Session, created: typ == schemas.TypeSessionCreated}, nil
 }
 
@@ -234,7 +243,7 @@ func (ss *Sessions) newSession(tenant, thread string, want *Request, now time.Ti
 	s := &schemas.Session{
 		ID: ulid.Make().String(), Tenant: tenant, Thread: thread, User: want.User, Tags: want.Tags, Created: now, IdleTimeoutMS: want.IdleTimeoutMS,
 	}
-	return s, ss.fill(s, want.Template, want.Placement, want.LifetimeMS)
+	return s, ss.fill(s, want.Template, want, want.LifetimeMS)
 }
 
 // Adopt claims the thread of a sandbox that an earlier incarnation of this worker left, under the session's next epoch. It returns
@@ -280,6 +289,6 @@ func (ss *Sessions) Adopt(ctx context.Context, provider string, sb sandbox.Attac
 		return nil, ss.leavingError()
 	}
 	ss.background.Go(func() { ss.sandboxes.watch(t, t.attempt) })
-	ss.publisher.Publish(ctx, ss.entries.event(t, schemas.TypeSessionReused, s))
+	ss.publisher.Publish(ctx, ss.entries.event(t, schemas.Origin{}, schemas.TypeSessionReused, s))
 	return t, nil
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -121,9 +122,9 @@ func (es *entries) delete(ctx context.Context, t *Thread) error {
 	}
 }
 
-// event makes an event of the thread's session.
-func (es *entries) event(t *Thread, typ schemas.EventType, data any) *schemas.Event {
-	return es.publisher.Event(typ, t.Tenant, t.ID, t.Session.ID, "", data)
+// event makes an event of the thread's session. origin is that of the command from which it follows; zero for none.
+func (es *entries) event(t *Thread, origin schemas.Origin, typ schemas.EventType, data any) *schemas.Event {
+	return es.publisher.Event(typ, t.About(origin), data)
 }
 
 // update is an event of a thread, a change of its session in KV, or both.
@@ -191,7 +192,7 @@ func (es *entries) publishUpdates(t *Thread, flushed chan struct{}) {
 // thousands of commands a second is one user of it.
 const reuseInterval = 100 * time.Millisecond
 
-func (es *entries) reportReuse(t *Thread, current *schemas.Session) {
+func (es *entries) reportReuse(t *Thread, origin schemas.Origin, current *schemas.Session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lastUsed = time.Now()
@@ -199,7 +200,7 @@ func (es *entries) reportReuse(t *Thread, current *schemas.Session) {
 		return
 	}
 	t.reuseReported = t.lastUsed
-	es.updateLocked(t, update{event: es.event(t, schemas.TypeSessionReused, current)})
+	es.updateLocked(t, update{event: es.event(t, origin, schemas.TypeSessionReused, current)})
 }
 
 // maxStale is how old the last activity in KV may be, unless the idle timeout asks for less: no command waits for a write to KV.
@@ -231,7 +232,8 @@ func (es *entries) deleteOrphan(ctx context.Context, s *schemas.Session, revisio
 	if err := es.store.DeleteSession(ctx, s, revision); err != nil {
 		return err
 	}
-	es.publisher.Publish(ctx, es.publisher.Event(schemas.TypeSessionExpired, s.Tenant, s.Thread, s.ID, "", s))
+	about := publisher.About{Tenant: s.Tenant, Thread: s.Thread, Session: s.ID, Template: cmp.Or(s.Template, DefaultTemplate)}
+	es.publisher.Publish(ctx, es.publisher.Event(schemas.TypeSessionExpired, about, s))
 	es.publisher.Log.Info().Str("thread", s.Thread).Str("session_id", s.ID).Str("dead_worker", s.Owner).Msg("session_expired")
 	return nil
 }

@@ -24,24 +24,27 @@ type Occasion struct {
 	Sandbox sandbox.Sandbox // nil for none
 	Message *schemas.Message
 	Usage   *schemas.Usage
+	Origin  schemas.Origin // of the command from which it follows; zero for none
 }
 
-// runHooks runs the template's hooks for an occasion. It returns the names of those that failed. Errors: the first critical hook's.
-func (sbs *sandboxes) runHooks(ctx context.Context, t *Thread, o Occasion) (failed []string, err error) {
+// runHooks runs the template's hooks for an occasion. Errors: the first critical hook's.
+func (sbs *sandboxes) runHooks(ctx context.Context, t *Thread, o Occasion) (schemas.HookOutcome, error) {
 	if sbs.hooks == nil {
-		return nil, nil
+		return schemas.HookOutcome{}, nil
 	}
 	s := sbs.entries.info(t)
 	data := schemas.HookData{
 		SpecVersion: schemas.Version, Phase: o.Phase, Occasion: cmp.Or(o.ID, fmt.Sprintf("%s.%d", s.ID, s.Epoch)),
-		Conversation: schemas.Conversation{Tenant: t.Tenant, Thread: t.ID, Template: s.Template, User: s.User, Session: s.ID, Epoch: s.Epoch},
-		Message:      o.Message, Usage: o.Usage,
+		Conversation: schemas.Conversation{
+			Tenant: t.Tenant, Thread: t.ID, Template: s.Template, User: s.User, Session: s.ID, Epoch: s.Epoch, From: s.From,
+		},
+		Message: o.Message, Usage: o.Usage, Origin: o.Origin,
 	}
 	var exec func(context.Context, []string, []byte) error
 	if o.Sandbox != nil {
 		data.Sandbox = &schemas.SandboxInfo{ID: o.Sandbox.ID(), Provider: s.Provider, State: s.State, Workspace: s.Workspace}
 		exec = func(ctx context.Context, command []string, stdin []byte) error {
-			return runHookCommand(ctx, o.Sandbox, command, stdin)
+			return runHookCommand(ctx, o.Sandbox, command, o.Origin.Environ(nil), stdin)
 		}
 	}
 	return sbs.hooks.Run(ctx, t.Template, data, s.Workspace, exec)
@@ -56,7 +59,7 @@ func (sbs *sandboxes) coldStart(ctx context.Context, t *Thread, a *sandboxAttemp
 		return nil
 	}
 	begin := time.Now()
-	if _, err := sbs.runHooks(ctx, t, Occasion{Phase: schemas.PhaseColdStart, Sandbox: sb}); err != nil {
+	if _, err := sbs.runHooks(ctx, t, Occasion{Phase: schemas.PhaseColdStart, Sandbox: sb, Origin: a.origin}); err != nil {
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 			return err
 		}
@@ -68,7 +71,7 @@ func (sbs *sandboxes) coldStart(ctx context.Context, t *Thread, a *sandboxAttemp
 	t.mu.Lock()
 	t.warm = true
 	t.mu.Unlock()
-	sbs.entries.update(t, update{event: sbs.entries.event(t, schemas.TypeColdStartFinished, schemas.ColdStart{
+	sbs.entries.update(t, update{event: sbs.entries.event(t, a.origin, schemas.TypeColdStartFinished, schemas.ColdStart{
 		Sandbox: a.id, SandboxMS: work.Millis(took), HooksMS: work.Millis(time.Since(begin)), Epoch: t.Session.Epoch,
 	})})
 	return nil
@@ -78,7 +81,8 @@ func (sbs *sandboxes) coldStart(ctx context.Context, t *Thread, a *sandboxAttemp
 func (sbs *sandboxes) hasColdStart(t *Thread) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !t.warm && sbs.hooks != nil && (t.Template.Sync != nil || len(t.Template.Hooks[schemas.PhaseColdStart]) > 0)
+	pulls := t.Template.Sync != nil || t.Template.Workspace != nil
+	return !t.warm && sbs.hooks != nil && (pulls || len(t.Template.Hooks[schemas.PhaseColdStart]) > 0)
 }
 
 // terminateHooks runs the hooks of a session's end. It returns the names of those that failed, critical or not. Errors: the critical
@@ -92,7 +96,7 @@ func (sbs *sandboxes) terminateHooks(ctx context.Context, t *Thread, bound time.
 	t.mu.Lock()
 	a := t.attempt
 	if (t.warm || t.stored.Parked) && (a == nil || a.ended()) && commandAtEnd(t.Template) {
-		a = sbs.beginLocked(sbs.background.Context(), t) // it is parked, or its sandbox ended by itself
+		a = sbs.beginLocked(sbs.background.Context(), t, schemas.Origin{}) // it is parked, or its sandbox ended by itself
 	}
 	t.mu.Unlock()
 	o := Occasion{Phase: schemas.PhaseTerminate}
@@ -105,10 +109,11 @@ func (sbs *sandboxes) terminateHooks(ctx context.Context, t *Thread, bound time.
 		}
 		o.Sandbox = a.sandbox
 	}
-	if failed, err = sbs.runHooks(ctx, t, o); err != nil || len(failed) > 0 {
-		t.log(sbs.publisher.Log.Warn().Err(err)).Strs("failed", failed).Msg("terminate hooks")
+	done, err := sbs.runHooks(ctx, t, o)
+	if err != nil || len(done.Failed) > 0 {
+		t.log(sbs.publisher.Log.Warn().Err(err)).Strs("failed", done.Failed).Msg("terminate hooks")
 	}
-	return failed, err
+	return done.Failed, err
 }
 
 // owed is the push of the thread's workspace that failed and is tried again; nil for none.
@@ -129,11 +134,13 @@ const maxHookOutput = 1 << 10
 
 // runHookCommand runs a hook's command in a sandbox and waits for its end. It leaves no record: the hook's events report it.
 // Errors: invalid_argument for a command that cannot run or fails, deadline_exceeded, lost.
-func runHookCommand(ctx context.Context, sb sandbox.Sandbox, command []string, stdin []byte) error {
+func runHookCommand(ctx context.Context, sb sandbox.Sandbox, command []string, env map[string]string, stdin []byte) error {
 	if len(command) == 0 {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "the hook has no command")
 	}
-	proc, err := sb.Start(ctx, sandbox.Command{ID: "h" + strings.ToLower(ulid.Make().String()), Path: command[0], Args: command[1:], Stdin: true})
+	proc, err := sb.Start(ctx, sandbox.Command{
+		ID: "h" + strings.ToLower(ulid.Make().String()), Path: command[0], Args: command[1:], Env: env, Stdin: true,
+	})
 	if err != nil {
 		return err
 	}

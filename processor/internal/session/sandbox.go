@@ -35,8 +35,9 @@ type sandboxes struct {
 // sandboxAttempt is an attempt to create a sandbox and, once done is closed, the sandbox.
 type sandboxAttempt struct {
 	id      string
-	life    life          // under the thread's mu
-	took    time.Duration // to create it, or to fail; under the thread's mu
+	origin  schemas.Origin // of the command for which it is created
+	life    life           // under the thread's mu
+	took    time.Duration  // to create it, or to fail; under the thread's mu
 	done    chan struct{}
 	sandbox sandbox.Sandbox
 	err     error
@@ -44,7 +45,7 @@ type sandboxAttempt struct {
 
 // get returns the thread's sandbox. It creates one when there is none, or the last one has ended; callers that ask meanwhile
 // wait for the same one. Errors: the provider's, those of a cold start, session_expired.
-func (sbs *sandboxes) get(ctx context.Context, t *Thread) (sandbox.Sandbox, error) {
+func (sbs *sandboxes) get(ctx context.Context, t *Thread, origin schemas.Origin) (sandbox.Sandbox, error) {
 	t.mu.Lock()
 	a := t.attempt
 	if a == nil || a.ended() {
@@ -53,7 +54,7 @@ func (sbs *sandboxes) get(ctx context.Context, t *Thread) (sandbox.Sandbox, erro
 			return nil, t.endingError()
 		}
 		// In the background: others still wait for the sandbox when the command that asked first is killed.
-		if a = sbs.beginLocked(sbs.creating, t); a == nil {
+		if a = sbs.beginLocked(sbs.creating, t, origin); a == nil {
 			t.mu.Unlock()
 			return nil, schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", sbs.publisher.Worker)
 		}
@@ -68,8 +69,9 @@ func (sbs *sandboxes) get(ctx context.Context, t *Thread) (sandbox.Sandbox, erro
 }
 
 // beginLocked begins to create the thread's sandbox. It returns nil when the worker has ended. The caller holds t.mu.
-func (sbs *sandboxes) beginLocked(ctx context.Context, t *Thread) *sandboxAttempt {
+func (sbs *sandboxes) beginLocked(ctx context.Context, t *Thread, origin schemas.Origin) *sandboxAttempt {
 	a := sbs.newAttempt(t)
+	a.origin = origin
 	if !sbs.background.Go(func() { sbs.create(ctx, t, a) }) {
 		return nil
 	}
@@ -162,7 +164,7 @@ func (sbs *sandboxes) reportLocked(t *Thread, a *sandboxAttempt, err error) {
 	if err != nil {
 		info.Error = schemas.AsError(err)
 	}
-	u := update{event: sbs.entries.event(t, eventOf(state), info)}
+	u := update{event: sbs.entries.event(t, a.origin, eventOf(state), info)}
 	// A state that lasts a moment is not worth a write.
 	if state != schemas.SandboxPending && state != schemas.SandboxCreating {
 		u.edit = func(s *schemas.Session) {
@@ -272,7 +274,8 @@ func (sbs *sandboxes) spec(t *Thread, a *sandboxAttempt) (sandbox.Spec, error) {
 	owner.Cold = sbs.hasColdStart(t)
 	spec := sandbox.Spec{
 		ID: a.id, Thread: t.ID, Workspace: t.Session.Workspace, Image: t.Session.Image, Rootfs: template.Rootfs, Network: template.Network,
-		Limits: sandbox.LimitsOf(&template.Limits).Or(sbs.limits), Owner: owner.String(), Env: template.Env,
+		ReadOnly: template.Workspace.ReadOnly(),
+		Limits:   sandbox.LimitsOf(&template.Limits).Or(sbs.limits), Owner: owner.String(), Env: template.Env,
 	}
 	if sbs.secrets == nil || len(template.Secrets) == 0 {
 		return spec, nil

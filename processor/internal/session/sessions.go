@@ -35,10 +35,9 @@ type Subscriptions interface {
 // Hooks run a template's hooks at certain points of a session.
 type Hooks interface {
 	// Run runs the hooks of data.Phase, in order. dir is the workspace's folder on this machine; exec runs a command in the
-	// thread's sandbox, and is nil when there is none. failed names the hooks that failed; err is the first critical failure,
-	// after which no further hook ran.
+	// thread's sandbox, and is nil when there is none. err is the first critical failure, after which no further hook ran.
 	Run(ctx context.Context, t *schemas.Template, data schemas.HookData, dir string,
-		exec func(ctx context.Context, command []string, stdin []byte) error) (failed []string, err error)
+		exec func(ctx context.Context, command []string, stdin []byte) error) (schemas.HookOutcome, error)
 	// Owed returns the push of a thread's workspace that failed and is tried again; nil for none.
 	Owed(tenant, thread string) *schemas.OwedPush
 }
@@ -125,6 +124,14 @@ func (ss *Sessions) Find(tenant, thread string) *Thread {
 	return ss.threads[key(tenant, thread)]
 }
 
+// About is what an event of a thread is about, which may have no session here.
+func (ss *Sessions) About(tenant, thread string) publisher.About {
+	if t := ss.Find(tenant, thread); t != nil {
+		return t.About(schemas.Origin{})
+	}
+	return publisher.About{Tenant: tenant, Thread: thread}
+}
+
 // IDOf returns the id of the session that a thread has here, empty for none.
 func (ss *Sessions) IDOf(tenant, thread string) string {
 	if t := ss.Find(tenant, thread); t != nil {
@@ -177,14 +184,14 @@ func (ss *Sessions) handOver(ctx context.Context, t *Thread) {
 	t.Flush(ctx)
 }
 
-// Sandbox returns the thread's sandbox, and creates one when there is none, or the last one has ended. Errors: the provider's, those
-// of a cold start, session_expired.
-func (ss *Sessions) Sandbox(ctx context.Context, t *Thread) (sandbox.Sandbox, error) {
-	return ss.sandboxes.get(ctx, t)
+// Sandbox returns the thread's sandbox, and creates one when there is none, or the last one has ended. The events of a sandbox carry the
+// origin of the command for which it was created. Errors: the provider's, those of a cold start, session_expired.
+func (ss *Sessions) Sandbox(ctx context.Context, t *Thread, origin schemas.Origin) (sandbox.Sandbox, error) {
+	return ss.sandboxes.get(ctx, t, origin)
 }
 
-// RunHooks runs the template's hooks for an occasion. It returns the names of those that failed. Errors: the first critical hook's.
-func (ss *Sessions) RunHooks(ctx context.Context, t *Thread, o Occasion) (failed []string, err error) {
+// RunHooks runs the template's hooks for an occasion. Errors: the first critical hook's.
+func (ss *Sessions) RunHooks(ctx context.Context, t *Thread, o Occasion) (schemas.HookOutcome, error) {
 	return ss.sandboxes.runHooks(ctx, t, o)
 }
 
@@ -192,7 +199,7 @@ func (ss *Sessions) RunHooks(ctx context.Context, t *Thread, o Occasion) (failed
 func (ss *Sessions) Place(ctx context.Context, tenant string, req schemas.PlaceRequest, room func() bool) schemas.PlaceReply {
 	want := Request{
 		Placement: Placement{req.Provider, req.Image}, Template: req.Template, Existing: req.Existing, User: req.User, Tags: req.Tags,
-		IdleTimeoutMS: req.IdleTimeoutMS, LifetimeMS: req.MaxLifetimeMS, Room: room,
+		IdleTimeoutMS: req.IdleTimeoutMS, LifetimeMS: req.MaxLifetimeMS, Origin: req.Origin, Room: room,
 	}
 	claim, err := ss.Claim(ctx, tenant, req.Thread, want)
 	if err == nil && claim.Thread != nil && !req.Existing {
@@ -206,7 +213,7 @@ func (ss *Sessions) Place(ctx context.Context, tenant string, req schemas.PlaceR
 		return reply
 	}
 	if req.Start {
-		if _, err := ss.Sandbox(ctx, claim.Thread); err != nil {
+		if _, err := ss.Sandbox(ctx, claim.Thread, req.Origin); err != nil {
 			reply.Error = schemas.AsError(StartError(err))
 			return reply
 		}
@@ -215,7 +222,7 @@ func (ss *Sessions) Place(ctx context.Context, tenant string, req schemas.PlaceR
 	current := ss.Info(claim.Thread)
 	reply.Session = &current
 	if !claim.created && !req.Existing {
-		ss.entries.reportReuse(claim.Thread, &current)
+		ss.entries.reportReuse(claim.Thread, req.Origin, &current)
 	}
 	return reply
 }
@@ -320,7 +327,7 @@ func (ss *Sessions) renew(ctx context.Context, t *Thread, req *schemas.RenewRequ
 
 // start creates the thread's sandbox.
 func (ss *Sessions) start(ctx context.Context, t *Thread) schemas.SessionReply {
-	if _, err := ss.Sandbox(ctx, t); err != nil {
+	if _, err := ss.Sandbox(ctx, t, schemas.Origin{}); err != nil {
 		return schemas.SessionReply{Error: schemas.AsError(StartError(err))}
 	}
 	t.touch()

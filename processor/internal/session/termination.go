@@ -204,6 +204,6 @@ func (ss *Sessions) forget(ctx context.Context, t *Thread, why schemas.EventType
 		t.log(ss.publisher.Log.Warn().Err(err)).Msg("delete session")
 		return last, err // the event is published when the entry goes
 	}
-	ss.publisher.Publish(ctx, ss.entries.event(t, why, last))
+	ss.publisher.Publish(ctx, ss.entries.event(t, schemas.Origin{}, why, last))
 	return last, nil
 }

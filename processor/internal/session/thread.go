@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -48,6 +49,13 @@ type Thread struct {
 
 func newThread(tenant, id string, template *schemas.Template, now time.Time) *Thread {
 	return &Thread{Tenant: tenant, ID: id, Template: template, lastUsed: now, runs: make(map[Run]struct{})}
+}
+
+// About is what an event of the thread is about that follows from a command with this origin.
+func (t *Thread) About(origin schemas.Origin) publisher.About {
+	return publisher.About{
+		Tenant: t.Tenant, Thread: t.ID, Session: t.Session.ID, Template: cmp.Or(t.Template.Name, DefaultTemplate), Origin: origin,
+	}
 }
 
 // Enter registers a run: the session is in use until Leave, and its end kills the run. It reports false when the session is being

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -64,7 +65,7 @@ func (b *builder) define(t reflect.Type) error {
 		return nil
 	}
 	overrides := maps.Clone(b.leaves)
-	for f := range t.Fields() {
+	for _, f := range fieldsOf(t) {
 		if s, ok := b.structIn(f); ok {
 			overrides[s] = &jsonschema.Schema{Ref: defsRef + s.Name()}
 			if err := b.define(s); err != nil {
@@ -81,17 +82,34 @@ func (b *builder) define(t reflect.Type) error {
 	if !slices.Contains(closed(), t.Name()) {
 		s.AdditionalProperties = nil
 	}
-	for f := range t.Fields() {
+	for owner, f := range fieldsOf(t) {
 		name := jsonName(f)
 		if name == "" {
 			continue
 		}
-		if err := b.field(t, f, s.Properties[name]); err != nil {
+		if err := b.field(owner, f, s.Properties[name]); err != nil {
 			return err
 		}
 	}
 	b.defs[t.Name()] = s
 	return nil
+}
+
+// fieldsOf yields the fields of a struct and of those that it embeds, each with the struct that declares it.
+func fieldsOf(t reflect.Type) iter.Seq2[reflect.Type, reflect.StructField] {
+	return func(yield func(reflect.Type, reflect.StructField) bool) {
+		for f := range t.Fields() {
+			if f.Anonymous {
+				for owner, inner := range fieldsOf(f.Type) {
+					if !yield(owner, inner) {
+						return
+					}
+				}
+			} else if !yield(t, f) {
+				return
+			}
+		}
+	}
 }
 
 // structIn returns the struct of the contract that a field holds, directly or as elements.

@@ -122,6 +122,7 @@ func describe(text string, owner reflect.Type) string {
 		"[MaxCommandBytes]", strconv.Itoa(schemas.MaxCommandBytes),
 		"[MaxPromptBytes]", strconv.Itoa(schemas.MaxPromptBytes),
 		"[MaxTags]", strconv.Itoa(schemas.MaxTags),
+		"[MaxLabels]", strconv.Itoa(schemas.MaxLabels),
 		"; see [ValidID]", "",
 		"; see Command.Fingerprint", "",
 	).Replace(text)

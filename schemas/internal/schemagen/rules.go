@@ -173,6 +173,17 @@ func (f fields) addCaller() {
 		required(schemas.MaxTagBytes)(s.PropertyNames)
 		label(schemas.MaxTagBytes)(s.AdditionalProperties)
 	}, "PlaceRequest.Tags")
+	f.add(func(s *jsonschema.Schema) {
+		most := schemas.MaxLabels
+		s.MaxProperties = &most
+		s.PropertyNames = &jsonschema.Schema{Pattern: schemas.LabelNamePattern}
+		label(schemas.MaxLabelBytes)(s.AdditionalProperties)
+	}, "Origin.Labels")
+	f.add(func(s *jsonschema.Schema) { s.Pattern = schemas.TraceParentPattern }, "Origin.TraceParent")
+	f.add(func(s *jsonschema.Schema) {
+		s.Pattern = schemas.TraceStatePattern
+		length(0, schemas.MaxTraceState)(s)
+	}, "Origin.TraceState")
 }
 
 // addWorker adds the rules of what workers send.
@@ -180,12 +191,13 @@ func (f fields) addWorker() {
 	f.add(constant(schemas.EventSpecVersion), "Event.SpecVersion")
 	f.add(constant(schemas.Version), "HookData.SpecVersion")
 	f.add(id(0), "Result.Process")
-	f.add(id(1), "Event.ID", "Event.Source", "Event.Process", "Event.Session", "Result.Worker", "Session.ID", "Session.Tenant",
+	f.add(id(1), "Event.ID", "Event.Source", "Event.Process", "Event.Session", "Event.Template",
+		"Result.Worker", "Session.ID", "Session.Tenant",
 		"Session.Thread", "Session.Owner", "Session.Template", "SandboxInfo.ID", "PlaceReply.Worker", "Message.Thread", "Message.Session",
 		"Message.Process", "Message.Template", "StreamFinish.Process", "Conversation.Tenant", "Conversation.Thread",
-		"Conversation.Template", "Conversation.Session", "ColdStart.Sandbox")
+		"Conversation.Template", "Conversation.Session", "Conversation.From", "Session.From", "ColdStart.Sandbox")
 	f.add(func(s *jsonschema.Schema) { s.Pattern = schemas.FingerprintPattern }, "CancelRequest.Fingerprint", "Accepted.Fingerprint", "Started.Fingerprint", "Result.Fingerprint")
-	f.add(between(0, 255), "Result.ExitCode")
+	f.add(between(0, 255), "Result.ExitCode", "StreamFinish.ExitCode")
 	f.add(between(-1, -1), "LogGap.To")
 	f.add(between(1, -1), "LogRange.Chunks", "HookRun.Attempt")
 	f.add(between(0, -1), "Accepted.TimeoutMS", "Started.PID", "Result.Signal", "Result.StdoutBytes", "Result.StderrBytes",
@@ -204,6 +216,8 @@ func (f fields) addTemplate() {
 	f.add(func(s *jsonschema.Schema) { s.PropertyNames = enum(schemas.Phases()) }, "Template.Hooks")
 	f.add(values(schemas.TemplateProviders()), "Template.Provider")
 	f.add(values(schemas.SyncLayouts()), "TemplateSync.Layout")
+	f.add(values(schemas.WorkspaceModes()), "TemplateWorkspace.Mode")
+	f.add(id(1), "TemplateWorkspace.Template")
 	f.add(values(schemas.SyncConflicts()), "TemplateSync.OnConflict")
 	f.add(values(schemas.AgentOutputs()), "TemplateAgent.Output")
 	f.add(values(schemas.PolicyNames()), "TemplatePolicy.Name")
