@@ -319,7 +319,7 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 			lost := h.find("safe", schemas.TypeProcessLost)
 			h.Faults, h.Broken = nil, []Span{{From: lost.Stored.Add(-time.Second), To: lost.Stored}}
 		}, []Kind{NeedlessLoss}},
-		"a loss after a moment":    {func(h *planted) { h.Faults[0].From = h.Faults[0].To.Add(-time.Second) }, []Kind{NeedlessLoss}},
+		"a loss after a moment": {func(h *planted) { h.Faults[0].From = h.Faults[0].To.Add(-time.Second) }, []Kind{NeedlessLoss}},
 		"no end": {func(h *planted) {
 			o := h.send("open", execOf("open"))
 			h.accept(o, 2)
