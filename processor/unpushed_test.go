@@ -61,6 +61,9 @@ func TestDeadWorkersWorkspaceIsOwed(t *testing.T) {
 	c.must(errorOf(c.place(schemas.PlaceRequest{IdleTimeoutMS: 1000})))
 	c.exec(command("k", sh("echo unsaved >file")))
 	was := c.session()
+	for was.Sandbox == "" && c.ctx.Err() == nil { // stored after the command has begun
+		was = c.session()
+	}
 	dead.die()
 	c.worker("w2", with(syncing), func(cfg *processor.Config) { cfg.OrphansEvery = 20 * time.Millisecond })
 	c.awaitEvent(schemas.TypeSessionExpired)
