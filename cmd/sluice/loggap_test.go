@@ -47,16 +47,17 @@ func TestLogsOfAQuietProcessShowTheGap(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.up("--log-bytes", "100000000", "--log-tenant-bytes", "4000000")
-	fifo := c.fifo("go")
-	x := c.spawn(execArgs("-n", "--", "bash", "-c", "echo ready; read -r line < "+fifo+"; echo later; read -r line < "+fifo+"; echo last")...)
+	// Two of them: the second read could open the one of the first before its writer has closed it, and find its end.
+	first, second := c.fifo("first"), c.fifo("second")
+	x := c.spawn(execArgs("-n", "--", "bash", "-c", "echo ready; read -r line < "+first+"; echo later; read -r line < "+second+"; echo last")...)
 	x.awaitLine("ready")
 	quiet := c.only()
 	dropped := func() bool { return c.run("logs", quiet).stdout == "" }
 	for !dropped() {
 		c.exec("--thread", "loud", "--", "bash", "-c", "yes 0123456789 | head -c 4000000")
 	}
-	c.release("go", "on")
+	c.release("first", "on")
 	x.awaitLine("later")
-	c.wantGapFirst(quiet, "later\n", func() { c.release("go", "on") })
+	c.wantGapFirst(quiet, "later\n", func() { c.release("second", "on") })
 	x.wantExit(0)
 }
