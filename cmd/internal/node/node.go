@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -186,7 +187,7 @@ func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Pro
 	case err == nil:
 		return member.Run(ctx, ready)
 	case ctx.Err() != nil:
-	case n.joined && !n.passes(err):
+	case n.joined && !n.passes(err) && (errors.Is(err, schemas.ErrConflict) || !errors.Is(err, schemas.ErrLost)):
 		n.endAbandoned(ctx, providers) // another worker with this id is in its place, for example
 	default:
 		n.leaveAll(providers)

@@ -128,6 +128,7 @@ type lineWaiter struct {
 	mu      sync.Mutex
 	text    strings.Builder
 	changed chan struct{}
+	seen    func(line string) // called with each line before Write returns; nil for none
 }
 
 func newLineWaiter() *lineWaiter { return &lineWaiter{changed: make(chan struct{})} }
@@ -135,10 +136,21 @@ func newLineWaiter() *lineWaiter { return &lineWaiter{changed: make(chan struct{
 // Write adds lines.
 func (l *lineWaiter) Write(p []byte) (int, error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	close(l.changed)
 	l.changed = make(chan struct{})
-	return l.text.Write(p)
+	seen := l.seen
+	n, err := l.text.Write(p)
+	l.mu.Unlock()
+	if seen != nil {
+		seen(string(p))
+	}
+	return n, err
+}
+
+func (l *lineWaiter) onLine(seen func(line string)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen = seen
 }
 
 func (l *lineWaiter) state() (string, <-chan struct{}) {
@@ -330,6 +342,40 @@ func TestFreshWorkerAwaitsTheReturnOfOthers(t *testing.T) {
 	r := o.result("t1", x.Process())
 	testkit.Equal(t, "end", []any{r.Reason, r.ExitCode}, []any{schemas.ReasonExited, 7})
 	testkit.Equal(t, "worker of the second command", (<-second).Worker, "w1")
+}
+
+// Promises 15: a second outage, while the worker takes up what it had left at the first, ended its sandboxes.
+func TestOutageDuringTheRecoveryEndsNothing(t *testing.T) {
+	o := newOutage(t)
+	g := &gate{o: o}
+	w := o.worker("w1", o.connect(g))
+	go1 := filepath.Join(t.TempDir(), "go1")
+	x := o.begin("t1", "k", "echo on; until [ -e "+go1+" ]; do sleep 0.02; done; exit 7")
+	g.set(true)
+	w.await("lease lost", 1)
+	away := make(chan struct{})
+	var once sync.Once
+	w.log.onLine(func(line string) {
+		if strings.Contains(line, "sandbox_reattached") {
+			once.Do(func() {
+				g.set(true)
+				close(away)
+			})
+		}
+	})
+	g.set(false)
+	<-away
+	for alive := true; alive; {
+		var err error
+		alive, err = o.conn.Worker().Roster.LeaseAlive(o.ctx, "w1")
+		testkit.Must(t, err)
+	}
+	g.set(false)
+	w.await("lease lost", 2)
+	w.await("worker rejoined", 1)
+	testkit.Must(t, os.WriteFile(go1, nil, 0o600))
+	r := o.result("t1", x.Process())
+	testkit.Equal(t, "end", []any{r.Reason, r.ExitCode}, []any{schemas.ReasonExited, 7})
 }
 
 // Promises 15: a thread that another worker has claimed during the outage is given up: its sandbox ends, and nothing is published.
