@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Ten minutes 13: a hook may send to subjects of the user's own: a program answers, a stream acks and drops a repetition, or nobody has to
-// answer. A subject that the server refuses is permission_denied at once, not a timeout.
+// Ten minutes 13: a hook may send to subjects of the user's own: a program answers, a stream acks and drops a repetition, or no
+// answer is needed. A subject that the server refuses is permission_denied at once, not a timeout.
 func TestHookMessages(t *testing.T) {
 	s := permittedServer(t, &server.User{Username: "worker", Permissions: &server.Permissions{ // as docs/hooks.md has them
 		Publish:   &server.SubjectPermission{Allow: []string{"sluice.>", "$JS.>", "$KV.>", "_INBOX.>", "acme.>"}},

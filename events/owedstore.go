@@ -46,6 +46,13 @@ func (s *OwedStore) DeleteOwed(ctx context.Context, o *schemas.OwedPush) error {
 	return wrap(kv.Purge(ctx, owedKey(o), jetstream.PurgeTTL(deleteMarkerTTL)), "delete the owed push of thread "+o.Thread)
 }
 
+// Owes reports, by the leader, whether a push of a thread's workspace is owed by a worker. Errors: unavailable, deadline_exceeded.
+func (s *OwedStore) Owes(ctx context.Context, tenant, thread, worker string) (bool, error) {
+	key := owedKey(&schemas.OwedPush{Tenant: tenant, Thread: thread, Worker: worker})
+	m, err := s.conn.leaderLast(ctx, kvStream(s.conn.names.state), kvSubject(s.conn.names.state, key))
+	return !kvDeleted(m), wrap(err, "read the owed push of thread "+thread)
+}
+
 // OwedPushes returns what a worker owes, in every tenant. A value may be stale. Errors: unavailable, deadline_exceeded.
 func (s *OwedStore) OwedPushes(ctx context.Context, worker string) ([]schemas.OwedPush, error) {
 	return owedPushes(ctx, s.conn, "*.*."+worker)

@@ -62,13 +62,6 @@ func (s *WorkspaceStore) Workspaces(ctx context.Context, worker string) ([]schem
 	return keptWorkspaces(ctx, s.conn, "*.*."+worker)
 }
 
-// Owes reports, by the leader, whether a push of a thread's workspace is owed by a worker. Errors: unavailable, deadline_exceeded.
-func (s *OwedStore) Owes(ctx context.Context, tenant, thread, worker string) (bool, error) {
-	key := owedKey(&schemas.OwedPush{Tenant: tenant, Thread: thread, Worker: worker})
-	m, err := s.conn.leaderLast(ctx, kvStream(s.conn.names.state), kvSubject(s.conn.names.state, key))
-	return !kvDeleted(m), wrap(err, "read the owed push of thread "+thread)
-}
-
 // Kept returns the workspaces that workers keep of a tenant's threads without a session. Errors: unavailable, deadline_exceeded.
 func (r *Reader) Kept(ctx context.Context, tenant string) ([]schemas.Workspace, error) {
 	return keptWorkspaces(ctx, r.conn, tenant+".*.*")

@@ -132,7 +132,7 @@ func outputLimit(given *int64) int64 {
 	return *given
 }
 
-// Fingerprint returns a hex SHA-256 of the whole command but its trace context: whoever sends it again may do so in another span. Two
+// Fingerprint returns a hex SHA-256 of the whole command but its trace context: a client may send it again in another span. Two
 // commands with the same key are the same command when their fingerprints are equal. Process records hold it. It reveals no environment
 // value or input: the hash includes the key, which is in no record, so that values cannot be guessed by trial.
 func (c *Command) Fingerprint() string {

@@ -27,7 +27,7 @@ type Waits struct {
 	Restarted []Wait
 	// Failover are those during which a worker was away that did not come back before: since the ack.
 	Failover []Wait
-	// Broken are those during which NATS was not whole, whatever else was away. Mended are the same waits, since NATS was whole again, and
+	// Broken are those during which NATS was not whole, with or without a worker away. Mended are the same waits, since NATS was whole again, and
 	// since the last worker came back meanwhile.
 	Broken, Mended []Wait
 }

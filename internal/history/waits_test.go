@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Promises 6: waits after a worker's restart are told from those of an outage of NATS.
+// Promises 6: waits after a worker's restart are counted apart from those of an outage of NATS.
 func TestQueueWaitsByWhatWasAway(t *testing.T) {
 	zero := time.Unix(1000, 0)
 	at := func(seconds float64) time.Time { return zero.Add(time.Duration(seconds * float64(time.Second))) }

@@ -44,7 +44,7 @@ func (ss *Sessions) replace(ctx context.Context, t *Thread) bool {
 	t.mu.Lock()
 	ok := t.changeable()
 	if ok {
-		// Whoever has found the thread before claims it again.
+		// A caller that found the thread before claims it again.
 		t.termination = &Termination{over: true, reply: schemas.SessionReply{
 			Error: schemas.Errorf(schemas.CodeUnavailable, "the session of thread %s has changed: ask again", t.ID),
 		}}
