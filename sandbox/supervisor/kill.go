@@ -11,6 +11,18 @@ const (
 	sweepAgain = 20 * time.Millisecond
 	// freezeRounds bounds how often a growing tree is stopped and listed again before it is signaled.
 	freezeRounds = 50
+	// stopWait is how long a signal that can be handled waits for processes that were sent SIGSTOP and have not stopped: they wait for
+	// a CPU, or cannot be interrupted.
+	stopWait = 20 * time.Millisecond
+)
+
+// A life is what a process can still do.
+type life uint8
+
+const (
+	gone    life = iota // it has ended, or does not exist
+	stopped             // it does not run until SIGCONT
+	running
 )
 
 func (s *supervisor) timeOut(p *process, grace time.Duration) {
@@ -66,18 +78,18 @@ func (s *supervisor) killNow(p *process) {
 // forked to handle it. They go on when it is pending for all, children first: the kernel sends SIGHUP to a stopped group whose parent
 // ends. mu is held.
 func (s *supervisor) signalTree(p *process, sig syscall.Signal) {
-	stopped := s.freeze(func() []int { return s.roots(p) })
-	for _, pid := range stopped {
+	frozen := s.freeze(func() []int { return s.roots(p) }, stopWait)
+	for _, pid := range frozen {
 		_ = syscall.Kill(pid, sig)
 	}
-	for i := len(stopped) - 1; i >= 0; i-- {
-		_ = syscall.Kill(stopped[i], syscall.SIGCONT)
+	for i := len(frozen) - 1; i >= 0; i-- {
+		_ = syscall.Kill(frozen[i], syscall.SIGCONT)
 	}
 }
 
-// destroy kills the roots and all their descendants.
+// destroy kills the roots and all their descendants. It may miss what is being forked: the sweep repeats it.
 func (s *supervisor) destroy(roots func() []int) (killed []int) {
-	killed = s.freeze(roots)
+	killed = s.freeze(roots, 0)
 	for _, pid := range killed {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
@@ -85,30 +97,41 @@ func (s *supervisor) destroy(roots func() []int) (killed []int) {
 }
 
 // freeze stops the roots and all their descendants, and returns them. It stops each process when it finds it, before it lists its
-// children: a stopped process does not fork, so that its list is final. It repeats until it finds no new process, because a process that
-// was not stopped yet may have forked meanwhile. A pid could belong to another process by the time the signal is sent, if the process
-// ended and the system used all its pids in those microseconds.
-func (s *supervisor) freeze(roots func() []int) (stopped []int) {
-	known := make(map[int]struct{})
+// children, and repeats until a whole round finds only processes that an earlier round saw stopped or ended: while one of them runs, it
+// can fork, or end and leave its child to the supervisor, behind the place where the list is read. It waits up to wait for those that
+// have not stopped yet. A pid could belong to another process by the time the signal is sent, if the process ended and the system used
+// all its pids in those microseconds.
+func (s *supervisor) freeze(roots func() []int, wait time.Duration) (frozen []int) {
+	const pause = time.Millisecond
+	still := make(map[int]bool) // of each process found, whether it was seen stopped or ended
 	for range freezeRounds {
-		grown := false
+		found, moving := false, false
 		s.table.walk(roots(), func(pid int) {
-			if _, ok := known[pid]; ok || pid <= 1 {
+			seen, known := still[pid]
+			if seen || pid <= 1 {
 				return
 			}
-			known[pid] = struct{}{}
-			if s.table.zombie(pid) {
-				return
+			now := s.table.life(pid)
+			if !known && now != gone {
+				frozen = append(frozen, pid)
+				_ = syscall.Kill(pid, syscall.SIGSTOP)
 			}
-			grown = true
-			stopped = append(stopped, pid)
-			_ = syscall.Kill(pid, syscall.SIGSTOP)
+			still[pid] = now == gone || known && now == stopped
+			found = found || !known || still[pid]
+			moving = true
 		})
-		if !grown {
-			break
+		switch {
+		case !moving:
+			return frozen
+		case found:
+		case wait <= 0:
+			return frozen
+		default:
+			time.Sleep(pause)
+			wait -= pause
 		}
 	}
-	return stopped
+	return frozen
 }
 
 // roots are a process, unless it has been reaped, and the orphans that it owns; for nil, the orphans without an owner.

@@ -133,10 +133,16 @@ func (t *processTable) session(pid int) (int, bool) {
 	return st.session, ok
 }
 
-// zombie reports whether a process has ended or does not exist.
-func (t *processTable) zombie(pid int) bool {
+// life is what the process can still do.
+func (t *processTable) life(pid int) life {
 	st, ok := readStat(pid)
-	return !ok || st.state == 'Z' || st.state == 'X'
+	switch {
+	case !ok || st.state == 'Z' || st.state == 'X':
+		return gone
+	case st.state == 'T' || st.state == 't':
+		return stopped
+	}
+	return running
 }
 
 // owner is the process id in an orphan's environment; empty when it cannot be read or has none.

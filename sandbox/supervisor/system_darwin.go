@@ -57,8 +57,11 @@ func (s *supervisor) orphans() (pids []int) {
 	return pids
 }
 
-// zombieState is SZOMB of sys/proc.h.
-const zombieState = 5
+// The states SSTOP and SZOMB of sys/proc.h.
+const (
+	stoppedState = 4
+	zombieState  = 5
+)
 
 // processTable reads the kernel's table by sysctl.
 type processTable struct{}
@@ -86,10 +89,16 @@ func (t *processTable) session(int) (int, bool) { return 0, false }
 // owner is empty here: orphans records the owners by their group.
 func (t *processTable) owner(int) string { return "" }
 
-// zombie reports whether a process has ended or does not exist.
-func (t *processTable) zombie(pid int) bool {
+// life is what the process can still do.
+func (t *processTable) life(pid int) life {
 	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
-	return err != nil || info.Proc.P_stat == zombieState
+	switch {
+	case err != nil || info.Proc.P_stat == zombieState:
+		return gone
+	case info.Proc.P_stat == stoppedState:
+		return stopped
+	}
+	return running
 }
 
 func accept(fd int) (int, error) {
