@@ -34,10 +34,47 @@ func (l *logReader) end(k *schemas.Chunk) (end int64, known bool) {
 	return 0, ok || l.begin // a second run has a newer epoch
 }
 
+// place finds the position of a reader that goes on where another has stopped: after the chunk just before its first one. Without it a
+// first chunk that follows a hole would be passed, and the missing one, which is stored later, left out. Errors: those of leaderGet.
+func (l *logReader) place(ctx context.Context, first *schemas.Chunk) error {
+	if l.before == 0 || first.Number <= 1 {
+		return nil
+	}
+	m, err := l.conn.leaderGet(ctx, l.conn.names.log, directRequest{Seq: l.before})
+	if err != nil {
+		return err
+	}
+	l.before = 0
+	if m == nil {
+		return nil // dropped
+	}
+	k, ok := l.conn.subjects.decodeChunk(m.seq, m.subject, m.header, m.data)
+	of := func(s schemas.Stream) string {
+		return l.conn.subjects.Log(l.ref.Tenant, l.ref.Thread, l.ref.Process, s)
+	}
+	if ok && m.subject == of(k.Stream) && (l.subject == m.subject || l.subject == of("")) {
+		l.accept(&k)
+	}
+	return nil
+}
+
 // skips reports whether there is a hole before a chunk which the process itself has not made: the numbers have one too.
 func (l *logReader) skips(k *schemas.Chunk) bool {
-	end, known := l.end(k)
-	return known && k.Offset > end && !l.follows(k)
+	if end, known := l.end(k); known {
+		return k.Offset > end && !l.follows(k)
+	}
+	return l.number > 0 && k.Epoch == l.epoch && k.Number > l.number+1
+}
+
+// fills reports whether a chunk that is stored later has what is missing before k, so that k comes again after it.
+func (l *logReader) fills(later, k *schemas.Chunk) bool {
+	if later.Stream != k.Stream || later.Epoch != k.Epoch {
+		return false
+	}
+	if _, known := l.end(k); known {
+		return l.continues(later)
+	}
+	return later.Offset < k.Offset
 }
 
 // follows reports whether a chunk is the next one by its number.
@@ -81,7 +118,7 @@ func (l *logReader) resolve(ctx context.Context, m *storedMsg, k *schemas.Chunk)
 	for _, m := range msgs {
 		last = m.seq
 		later, ok := c.subjects.decodeChunk(m.seq, m.subject, m.header, m.data)
-		if ok && later.Stream == k.Stream && later.Epoch == k.Epoch && l.continues(&later) {
+		if ok && l.fills(&later, k) {
 			return true, nil
 		}
 		if ok && later.Epoch == k.Epoch && wasStored(&m, k.Number-1) {

@@ -87,6 +87,41 @@ func TestFollowerWaitsForAChunkThatIsStoredLater(t *testing.T) {
 	}
 }
 
+// Promises 13, 17: a follower goes on where another has stopped, while the chunk after that place is missing. It waits for it too.
+func TestFollowerThatGoesOnWaitsForAChunkThatIsStoredLater(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		hole   schemas.Stream
+		filled string
+	}{
+		{"on the stream of the last chunk", schemas.Stdout, "0002 0003 0004 "},
+		{"on the other stream", schemas.Stderr, "0002 0003 0004 "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHoleLog(t)
+			h.put(schemas.Stdout, 1)
+			h.put(c.hole, 3) // 2 is lost
+			f, err := h.conn.FollowLog(ref("t", "p"), 2)
+			testkit.Must(t, err)
+			defer f.Close()
+			got := ""
+			h.read(f, &got)
+			testkit.Equal(t, "output before the chunk is stored", got, "")
+			h.put(c.hole, 2, 3, 4)
+			h.read(f, &got)
+			testkit.Equal(t, "output", got, c.filled)
+		})
+	}
+	t.Run("the process has ended", func(t *testing.T) {
+		h := newHoleLog(t)
+		h.put(schemas.Stdout, 1, 3, 2, 3)
+		got := ""
+		_, err := h.conn.ReadLog(testkit.Context(t), ref("t", "p"), "", 2, 4, func(k schemas.Chunk) error { got += string(k.Data) + " "; return nil })
+		testkit.Must(t, err)
+		testkit.Equal(t, "output", got, "0002 0003 ")
+	})
+}
+
 // A hole that no writer fills delays a follower for as long as it may be filled, and no longer.
 func TestFollowerPassesAHoleThatStays(t *testing.T) {
 	for _, c := range []struct {

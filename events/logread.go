@@ -43,6 +43,7 @@ type logReader struct {
 
 	begin     bool   // it reads from the beginning: a stream without a position is at 0
 	next      uint64 // the sequence after the last message read
+	before    uint64 // the sequence before the first message to read, until place has read it; else 0
 	number    int64  // number and epoch of the last chunk passed
 	epoch     uint64
 	delivered positions
@@ -51,7 +52,7 @@ type logReader struct {
 func (c *Conn) newLogReader(ref schemas.ProcessRef, stream schemas.Stream, from uint64) *logReader {
 	return &logReader{
 		conn: c, ref: ref, subject: c.subjects.Log(ref.Tenant, ref.Thread, ref.Process, stream),
-		begin: from <= 1, next: max(from, 1), delivered: make(positions, 2),
+		begin: from <= 1, next: max(from, 1), before: max(from, 1) - 1, delivered: make(positions, 2),
 	}
 }
 
@@ -97,6 +98,11 @@ func (l *logReader) read(ctx context.Context, upTo uint64, fn func(schemas.Chunk
 	}()
 	for m := range ahead {
 		k, ok := l.conn.subjects.decodeChunk(m.seq, m.subject, m.header, m.data)
+		if ok {
+			if err := l.place(ctx, &k); err != nil {
+				return err
+			}
+		}
 		if ok && l.skips(&k) {
 			again, err := l.resolve(ctx, &m, &k)
 			if err != nil {
