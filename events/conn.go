@@ -3,9 +3,11 @@ package events
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,8 +24,12 @@ type Options struct {
 	URL string
 	// CredsFile is a NATS credentials file. Default: none.
 	CredsFile string
+	// CAFile is a file with the certificates of the authorities that may sign the server's. Default: those of the system.
+	CAFile string
 	// Token is the server's token. Default: none.
 	Token string
+	// TokenFrom returns the token for each connection, where it may change. Default: Token.
+	TokenFrom func() string
 	// Name is shown in the server's list of connections. Default "sluice".
 	Name string
 	// Cell is the cell token of every subject. Default [schemas.DefaultCell].
@@ -155,8 +161,14 @@ func (o Options) dial(name string, extra ...nats.Option) (*nats.Conn, error) {
 	if o.CredsFile != "" {
 		opts = append(opts, nats.UserCredentials(o.CredsFile))
 	}
+	if o.CAFile != "" {
+		opts = append(opts, nats.RootCAs(o.CAFile))
+	}
 	if o.Token != "" {
 		opts = append(opts, nats.Token(o.Token))
+	}
+	if o.TokenFrom != nil {
+		opts = append(opts, nats.TokenHandler(o.TokenFrom))
 	}
 	if o.InProcess != nil {
 		opts = append(opts, nats.InProcessServer(o.InProcess))
@@ -168,15 +180,21 @@ func (o Options) dial(name string, extra ...nats.Option) (*nats.Conn, error) {
 		opts = append(opts, nats.RetryOnFailedConnect(true))
 	}
 	nc, err := nats.Connect(o.URL, append(opts, extra...)...)
+	server := schemas.PublicURL(o.URL)
+	invalid, ok := errors.AsType[*url.Error](err)
 	switch {
 	case err == nil:
 		return nc, nil
+	case ok: // its text has the URL
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "%s is not the URL of a NATS server (%w): write nats://HOST:PORT", server, schemas.PublicURLError(invalid.Err, o.URL))
+	case errors.As(err, new(*tls.CertificateVerificationError)):
+		return nil, schemas.Errorf(schemas.CodeUnauthenticated, "the NATS server at %s has a certificate that is not trusted (%w): name its authority with --tls-ca FILE", server, err)
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
 		return nil, schemas.Errorf(schemas.CodeUnauthenticated,
-			"the NATS server at %s rejected the credentials (%w): set --creds FILE, or set SLUICE_NATS_TOKEN to the token of `sluice up`", o.URL, err)
+			"the NATS server at %s rejected the credentials (%w): set --creds FILE, or set SLUICE_NATS_TOKEN to the token of `sluice up`", server, err)
 	default:
 		return nil, schemas.Errorf(schemas.CodeUnavailable,
-			"cannot connect to the NATS server at %s (%w): start one with `sluice up`, or set --nats URL", o.URL, err)
+			"cannot connect to the NATS server at %s (%w): start one with `sluice up`, or set --nats URL", server, schemas.PublicURLError(err, o.URL))
 	}
 }
 
@@ -246,7 +264,13 @@ func (c *Conn) refusal(err error) error {
 func (c *Conn) OthersMayReturn() bool { return c.lease.Load().othersMayReturn() }
 
 // ServerURL returns the URL of the connected server, without credentials, for people to read. It is empty while disconnected.
-func (c *Conn) ServerURL() string { return c.nc.ConnectedUrlRedacted() }
+func (c *Conn) ServerURL() string {
+	u := c.nc.ConnectedUrl() // nats.go would redact a password, and print a token
+	if u == "" {
+		return ""
+	}
+	return schemas.PublicURL(u)
+}
 
 // bucket opens a key-value bucket once: opening costs a request.
 func (c *Conn) bucket(ctx context.Context, name string) (jetstream.KeyValue, error) {

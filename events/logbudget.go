@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -226,4 +227,13 @@ func budgetsOf(meta map[string]string) (process, tenant int64) {
 	process, _ = strconv.ParseInt(meta[metaProcessBytes], 10, 64)
 	tenant, _ = strconv.ParseInt(meta[metaTenantBytes], 10, 64)
 	return process, tenant
+}
+
+// withBounds is a configuration with the bounds of a stream that exists.
+func withBounds(cfg, have jetstream.StreamConfig) jetstream.StreamConfig {
+	cfg.MaxBytes, cfg.MaxAge, cfg.Duplicates = have.MaxBytes, have.MaxAge, have.Duplicates
+	for key := range cfg.Metadata {
+		cfg.Metadata[key] = cmp.Or(have.Metadata[key], cfg.Metadata[key])
+	}
+	return cfg
 }

@@ -38,6 +38,8 @@ type Topology struct {
 	LogProcessBytes, LogTenantBytes int64
 	// LeaseTTL is the time to live of a worker's lease. Default 10 s.
 	LeaseTTL time.Duration
+	// Keep leaves the bounds of streams that exist as they are: those here are for streams that are missing. Default: they are updated.
+	Keep bool
 }
 
 func (t Topology) withDefaults() Topology {
@@ -163,6 +165,11 @@ func ensureTopology(ctx context.Context, c *Conn, t Topology, fresh bool) error 
 			if cfg.Name == c.names.evt {
 				c.room.update(s.CachedInfo(), 0)
 			}
+			if cfg.Name == c.names.log && t.Keep {
+				kept := t
+				kept.LogProcessBytes, kept.LogTenantBytes = budgetsOf(s.CachedInfo().Config.Metadata)
+				c.budget.set(kept)
+			}
 			if cfg.Name != c.names.cmd {
 				return nil
 			}
@@ -270,6 +277,9 @@ func (c *Conn) ensureStream(ctx context.Context, cfg jetstream.StreamConfig, fre
 // its files again, and each worker that starts asks for that.
 func (c *Conn) updateStream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
 	s, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, cfg.Name) })
+	if err == nil && c.topology.Keep {
+		cfg = withBounds(cfg, s.CachedInfo().Config)
+	}
 	if err != nil || hasConfig(s.CachedInfo().Config, cfg) {
 		return s, err
 	}

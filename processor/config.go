@@ -77,9 +77,10 @@ type Config struct {
 	Answer func(inbox string, ev *schemas.Event) error
 	// Locate returns the streams and subjects of a message's answer in the history and in the log, without sequences.
 	Locate conversation.Locate
-	// Alone says that the cell never has another worker: a command that this one cannot serve is rejected. Default: it waits for one
-	// that can.
-	Alone bool
+	// Temporary says that the worker serves one command of a user. No other worker serves its cell meanwhile: a command that it cannot
+	// serve is rejected. It ends only what it started: what it found running is the next worker's. Default: a command waits for a worker
+	// that serves it, and a shutdown ends everything.
+	Temporary bool
 	// Freed is called each time that the worker has room for one more process. Default: nothing is called.
 	Freed func()
 	// LeaseHeld reports, by this machine's own clock, whether the worker's lease has not lapsed. Once false it stays false.

@@ -38,7 +38,7 @@ func New(cfg Config) (*Worker, error) {
 		Publisher: w.publisher, Background: w.background, Timeouts: cfg.timeouts,
 		Store: cfg.Sessions, Subscriptions: cfg.Subscriptions, LeaseAlive: cfg.Roster.LeaseAlive,
 		Template: cfg.template, Hooks: cfg.Hooks, Owed: cfg.Owed, Kept: cfg.Kept, KeepWorkspaces: cfg.KeepWorkspaces, Secrets: cfg.Secrets,
-		Alone: cfg.Alone, Providers: cfg.Providers, DefaultProvider: cfg.DefaultProvider, ImageProvider: cfg.ImageProvider, Image: cfg.Image,
+		Temporary: cfg.Temporary, Providers: cfg.Providers, DefaultProvider: cfg.DefaultProvider, ImageProvider: cfg.ImageProvider, Image: cfg.Image,
 		Limits: cfg.Limits, Workspaces: cfg.Workspaces, IdleTimeout: cfg.IdleTimeout, StopGrace: cfg.StopGrace,
 	})
 	conversations := conversation.New(w.sessions, w.publisher, w.background, cfg.Locate)
@@ -46,12 +46,12 @@ func New(cfg Config) (*Worker, error) {
 		Publisher: w.publisher, Background: w.background, Timeouts: cfg.timeouts, Sessions: w.sessions,
 		NewTurn: conversations.NewMessage,
 		Records: cfg.Records, History: cfg.History, OpenOutput: cfg.OpenOutput, Replay: cfg.Replay, Policy: cfg.Policy,
-		MaxProcesses: cfg.MaxProcesses, MaxAttempts: cfg.MaxAttempts, Freed: cfg.Freed,
+		MaxProcesses: cfg.MaxProcesses, MaxAttempts: cfg.MaxAttempts, Freed: cfg.Freed, Temporary: cfg.Temporary,
 	}
 	w.runs, w.canceler = run.New(runs), run.NewCanceler(runs)
 	w.recovery = &recovery.Recovery{
 		Publisher: w.publisher, Background: w.background, Sessions: w.sessions, Runs: w.runs,
-		Roster: cfg.Roster, History: cfg.History, Providers: cfg.Providers,
+		Roster: cfg.Roster, History: cfg.History, Providers: cfg.Providers, Temporary: cfg.Temporary,
 	}
 	return w, nil
 }
@@ -99,7 +99,7 @@ func (w *Worker) Register(ctx context.Context) error {
 }
 
 // Run sweeps until ctx ends, then shuts the worker down: it accepts nothing more, ends and records what runs, ends the sandboxes,
-// and gives its threads up. It returns when nothing is left.
+// and gives its threads up. A temporary worker leaves what it found running to the next one. It returns when nothing is left to do.
 func (w *Worker) Run(ctx context.Context) error {
 	sweep := time.NewTicker(w.cfg.SweepEvery)
 	defer sweep.Stop()
@@ -112,7 +112,9 @@ func (w *Worker) Run(ctx context.Context) error {
 			return nil
 		case <-sweep.C:
 			w.sessions.Sweep(ctx)
-			w.recovery.Reap(ctx)
+			if !w.cfg.Temporary {
+				w.recovery.Reap(ctx)
+			}
 		case <-orphans.C:
 			w.sessions.SweepOrphans(ctx)
 			w.sessions.SweepWorkspaces()
@@ -159,9 +161,14 @@ func (w *Worker) shutdown() {
 	work.Within(ended, grace+timeouts.Kill)
 	w.sessions.HandOver()
 	work.Within(ended, timeouts.Kill)
+	if w.cfg.Temporary && w.recovery.Holds() {
+		w.publisher.Fence() // what follows is the next worker's to record
+		w.recovery.Detach()
+	}
 	w.background.Wait(timeouts.Kill)
 	w.background.Cancel()
 	<-ended
+	<-w.runs.Ended() // what was detached
 	w.background.Close(timeouts.Kill)
 	// A worker whose processes all have a recorded end needs no recovery.
 	if w.publisher.Fenced() || !w.runs.AllRecorded() {

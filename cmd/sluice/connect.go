@@ -19,18 +19,25 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// call is the action of a command that calls the server: f gets a client and the arguments.
-func (g *globals) call(f func(ctx context.Context, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
+// read is the action of a command that only reads: f gets a client and the arguments.
+func (g *globals) read(f func(ctx context.Context, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		return g.with(cmd.Context(), func(ctx context.Context, c *client.Client) error { return f(ctx, c, args) })
+		return g.with(cmd.Context(), hostOptions{}, func(ctx context.Context, c *client.Client) error { return f(ctx, c, args) })
+	}
+}
+
+// act is the action of a command that a worker carries out: f gets a client and the arguments.
+func (g *globals) act(f func(ctx context.Context, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		return g.with(cmd.Context(), hostOptions{worker: true}, func(ctx context.Context, c *client.Client) error { return f(ctx, c, args) })
 	}
 }
 
 // with connects, calls f and disconnects. Ctrl+C ends f and is no error.
-func (g *globals) with(ctx context.Context, f func(context.Context, *client.Client) error) error {
-	ctx, stop := untilSignal(ctx)
+func (g *globals) with(ctx context.Context, own hostOptions, f func(context.Context, *client.Client) error) error {
+	ctx, stop := untilHangup(ctx)
 	defer stop()
-	c, err := g.connect(ctx, hostOptions{})
+	c, err := g.connect(ctx, own)
 	if err != nil {
 		return err
 	}
@@ -41,8 +48,9 @@ func (g *globals) with(ctx context.Context, f func(context.Context, *client.Clie
 	return errors.Join(err, c.close(ctx))
 }
 
-// hostOptions are the options of a worker in this process, where no server is found.
+// hostOptions are the options of a host in this process, where no server is found.
 type hostOptions struct {
+	worker bool // it runs a worker, which the command needs: one that only reads must not own what runs
 	limits sandbox.Limits
 	image  string // of containers, where a command names none
 }
@@ -52,10 +60,14 @@ type connection struct {
 	client *client.Client
 	conn   *events.Conn
 	finder *hostFinder
+	hosted bool // this process was the host from the beginning
 }
 
 // connect connects to the server of --nats, to the process that holds the data folder, or to a host that it starts in this process.
 func (g *globals) connect(ctx context.Context, own hostOptions) (*connection, error) {
+	if err := g.checkCreds(); err != nil {
+		return nil, err
+	}
 	if g.nats != "" {
 		return g.connectTo(g.server())
 	}
@@ -68,23 +80,36 @@ func (g *globals) connect(ctx context.Context, own hostOptions) (*connection, er
 	if err != nil {
 		return nil, errors.Join(err, f.stop())
 	}
-	c.finder = f
+	c.finder, c.hosted = f, f.current() != nil
 	return c, nil
+}
+
+// checkCreds refuses credentials that no connection would use.
+func (g *globals) checkCreds() error {
+	if g.nats != "" || g.creds == "" {
+		return nil
+	}
+	return schemas.Errorf(schemas.CodeInvalidArgument,
+		"--creds (SLUICE_NATS_CREDS) has no server: name it with --nats URL, or leave --creds out; the server of the data folder takes the token in it")
 }
 
 // server is how to connect to the server of --nats.
 func (g *globals) server() *events.Options {
-	return &events.Options{URL: g.nats, CredsFile: g.creds, Token: g.token, Cell: g.cell, Domain: g.domain, Name: "sluice cli"}
+	return &events.Options{URL: g.nats, CredsFile: g.creds, CAFile: g.ca, Token: g.token, Cell: g.cell, Domain: g.domain, Name: "sluice cli"}
 }
 
 // serverAt is how to connect to the server of a `sluice up`.
 func (g *globals) serverAt(f *dataFolder, a address) *events.Options {
-	return &events.Options{URL: a.URL, Token: cmp.Or(g.token, f.storedToken()), Cell: g.cell, Name: "sluice cli"}
+	o := &events.Options{URL: a.URL, Token: cmp.Or(g.token, f.storedToken()), Cell: g.cell, Name: "sluice cli"}
+	if a.Socket != "" {
+		o.URL, o.Dial = "nats://sluice", func() (net.Conn, error) { return a.dial(false) }
+	}
+	return o
 }
 
-// serverBehind is how to connect to a server in another process, or in this one.
-func (g *globals) serverBehind(dial func() (net.Conn, error)) *events.Options {
-	return &events.Options{URL: "nats://sluice", Dial: dial, Cell: g.cell, Name: "sluice cli"}
+// serverBehind is how to connect to a server in another process, or in this one. Only the server of a `sluice up` asks for the token.
+func (g *globals) serverBehind(f *dataFolder, dial func() (net.Conn, error)) *events.Options {
+	return &events.Options{URL: "nats://sluice", Dial: dial, TokenFrom: f.storedToken, Cell: g.cell, Name: "sluice cli"}
 }
 
 func (g *globals) connectTo(server *events.Options) (*connection, error) {
@@ -102,11 +127,14 @@ func (g *globals) connectTo(server *events.Options) (*connection, error) {
 
 // leaving reports what happens to a process when its caller exits before it.
 func (c *connection) leaving(process string) string {
-	if c.finder != nil && c.finder.current() != nil {
+	if c.hosted {
 		return "process " + process + " ran in this sluice and ends with it"
 	}
 	return "process " + process + " continues: `sluice logs -f " + process + "` follows it, `sluice process kill " + process + "` ends it"
 }
+
+// temporary reports whether the worker is in the process of a command: in this one, or in one that waits for this one.
+func (c *connection) temporary() bool { return c.finder != nil && c.finder.temporary() }
 
 // close closes the connection. A host in this process first waits for its guests, until ctx ends.
 func (c *connection) close(ctx context.Context) error {
@@ -129,6 +157,7 @@ type hostFinder struct {
 	mu      sync.Mutex
 	host    *host
 	stopped bool
+	yields  sync.WaitGroup
 }
 
 // findTimeout bounds the wait for another process to start its server; findEvery is the time between two attempts.
@@ -168,15 +197,29 @@ func (f *hostFinder) find() (*events.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, known := f.folder.readAddress()
+	a, known := f.address()
 	switch {
-	case h != nil, known && a.URL == "":
-		return f.serverBehind(f.dial), nil
-	case known:
+	case h != nil, known && a.URL == "" && a.Socket != "":
+		return f.serverBehind(f.folder, f.dial), nil
+	case known && a.URL != "":
 		return f.serverAt(f.folder, a), nil
+	case known:
+		return nil, schemas.Errorf(schemas.CodeConflict, "data folder %s is that of the `sluice worker` in process %d: name its NATS server with --nats, or another folder with --data", f.folder.path, a.PID)
 	default:
 		return nil, nil
 	}
+}
+
+// address is the address of a host that this process can use: one that only reads gives way to one with a worker.
+func (f *hostFinder) address() (address, bool) {
+	a, known := f.folder.readAddress()
+	return a, known && !(a.Reads && f.own.worker)
+}
+
+// temporary reports whether the host ends with the commands that use it.
+func (f *hostFinder) temporary() bool {
+	a, known := f.folder.readAddress()
+	return f.current() != nil || known && a.URL == ""
 }
 
 // dial connects to the host's server, through its socket or in this process.
@@ -188,8 +231,8 @@ func (f *hostFinder) dial() (net.Conn, error) {
 	if h != nil {
 		return h.server.InProcessConn()
 	}
-	if a, ok := f.folder.readAddress(); ok && a.Socket != "" {
-		return a.dial()
+	if a, ok := f.address(); ok {
+		return a.dial(f.own.worker)
 	}
 	return nil, fmt.Errorf("data folder %s: another sluice is starting", f.folder.path)
 }
@@ -201,7 +244,7 @@ func (f *hostFinder) becomeHost() (*host, error) {
 	if f.host != nil || f.stopped {
 		return f.host, nil
 	}
-	lock, ok, err := f.folder.lock()
+	lock, ok, err := f.folder.lock(f.ctx, f.own.worker)
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -219,7 +262,23 @@ func (f *hostFinder) becomeHost() (*host, error) {
 	if err := h.waitReady(f.ctx); err != nil {
 		return nil, err
 	}
+	if h.yields != nil {
+		f.yields.Go(func() { f.yield(h) })
+	}
 	return h, h.announce()
+}
+
+// yield ends the host as soon as another process asks for the folder. Then the connection goes on as that one's guest.
+func (f *hostFinder) yield(h *host) {
+	select {
+	case asked := <-h.yields:
+		f.mu.Lock()
+		f.host = nil
+		f.mu.Unlock()
+		_ = h.stop() // the next host reports what is wrong with the folder
+		asked.done()
+	case <-h.done:
+	}
 }
 
 // config configures a host for one user's commands. They may name local besides the providers of auto.
@@ -232,16 +291,22 @@ func (f *hostFinder) config() (hostConfig, error) {
 	if err != nil {
 		return hostConfig{}, err
 	}
+	cfg := hostConfig{folder: f.folder, cell: f.cell, reads: !f.own.worker, reload: make(reloads), node: node.Config{Worker: worker, RunFolder: run}}
+	cfg.node.Topology.Keep = true
+	if cfg.reads {
+		return cfg, nil
+	}
 	choice, err := node.Choose(f.ctx, schemas.ProviderAuto, run)
 	if err != nil {
 		choice = node.Choice{} // only providers without isolation are left
 	}
-	return hostConfig{folder: f.folder, cell: f.cell, node: node.Config{
+	cfg.node = node.Config{
 		Worker: worker, Begin: f.folder.begin, Provider: choice.Default, Allowed: append(choice.Allowed, node.Unisolated()...), Limits: f.own.limits, Image: f.own.image, Progress: f.notice,
-		RunFolder: run, Workspaces: f.folder.join("workspaces"), Log: zerolog.Nop(),
-		// A process that still runs when this host ends was left by its user: it ends at once.
-		Alone: true, Grace: time.Millisecond, Templates: f.templates, Getenv: f.Getenv,
-	}}, nil
+		RunFolder: run, Workspaces: f.folder.join("workspaces"), Log: zerolog.Nop(), Topology: cfg.node.Topology,
+		// A process of this host that still runs when it ends was left by its user: it ends at once.
+		Temporary: true, Grace: time.Millisecond, Templates: f.templates, Reload: cfg.reload, Getenv: f.Getenv,
+	}
+	return cfg, nil
 }
 
 // current is the host in this process; nil where another process is the host.
@@ -251,23 +316,26 @@ func (f *hostFinder) current() *host {
 	return f.host
 }
 
-// quietWait is how long a host waits for its guests before it prints a notice.
+// quietWait is how long a host waits for its guests before it prints a notice, and for those that go on without it.
 const quietWait = 100 * time.Millisecond
 
-// waitForGuests waits for the commands that use the host in this process, until ctx ends.
+// waitForGuests waits for the commands that use the host in this process, until ctx ends. Those that only read go on without it, but a
+// request of theirs may be under way.
 func (f *hostFinder) waitForGuests(ctx context.Context) {
 	h := f.current()
 	if h == nil || h.bridge == nil {
 		return
 	}
 	short, cancel := context.WithTimeout(ctx, quietWait)
-	err := h.bridge.wait(short)
+	err := h.bridge.waitForWork(short)
 	cancel()
-	if err == nil || ctx.Err() != nil {
-		return
+	if err != nil && ctx.Err() == nil {
+		f.notice("other sluice commands use the server in this process: waiting for them (Ctrl+C exits at once and ends what they run)")
+		_ = h.bridge.waitForWork(ctx) // after Ctrl+C they connect to another host, or become it
 	}
-	f.notice("other sluice commands use the server in this process: waiting for them (Ctrl+C exits at once and ends what they run)")
-	_ = h.bridge.wait(ctx) // after Ctrl+C they connect to another host, or become it
+	short, cancel = context.WithTimeout(ctx, quietWait)
+	defer cancel()
+	_ = h.bridge.waitForReads(short)
 }
 
 // stop ends the host, if this process is one.
@@ -276,6 +344,7 @@ func (f *hostFinder) stop() error {
 	h := f.host
 	f.stopped = true
 	f.mu.Unlock()
+	defer f.yields.Wait()
 	if h == nil {
 		return nil
 	}

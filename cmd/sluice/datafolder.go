@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -22,7 +23,8 @@ import (
 // dataFolder is the data folder: the state of one user on one machine.
 //
 //	lock         held by the one process that has the streams open
-//	server.json  how to connect to that process; removed when it ends
+//	next         held by a process while it takes the lock
+//	server.json  how to connect to the holder of the lock; removed when that ends
 //	token        the token of its NATS server (0600)
 //	worker-id    the id of this machine's worker
 //	incarnations of that worker, newest first
@@ -49,9 +51,29 @@ func (f *dataFolder) join(name ...string) string {
 // folderLock is a lock on the folder. The kernel releases it when the process ends.
 type folderLock struct{ file *os.File }
 
-// lock takes the folder's lock; ok is false where another process holds it. Errors: unavailable.
-func (f *dataFolder) lock() (l *folderLock, ok bool, err error) {
-	file, err := os.OpenFile(f.join("lock"), os.O_RDWR|os.O_CREATE, 0o600)
+// lock takes the folder's lock; ok is false where another process holds it or is taking it. A process that only reads gives it up for
+// one that runs a worker. Errors: unavailable.
+func (f *dataFolder) lock(ctx context.Context, worker bool) (l *folderLock, ok bool, err error) {
+	next, ok, err := f.lockFile("next") // between two holders, no other process comes in
+	if !ok || err != nil {
+		return nil, false, err
+	}
+	defer next.release()
+	if l, ok, err = f.lockFile("lock"); ok {
+		f.removeAddress() // a holder that was killed has left it
+	}
+	if ok || err != nil || !worker {
+		return l, ok, err
+	}
+	if a, known := f.readAddress(); !known || !a.Reads || f.ask(ctx, askYield, nil) != nil {
+		return nil, false, nil
+	}
+	return f.lockFile("lock")
+}
+
+// lockFile locks a file of the folder; ok is false where another process has locked it. Errors: unavailable.
+func (f *dataFolder) lockFile(name string) (l *folderLock, ok bool, err error) {
+	file, err := os.OpenFile(f.join(name), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, false, schemas.Errorf(schemas.CodeUnavailable, "lock the data folder %s: %w: choose another folder with --data", f.path, err)
 	}
@@ -65,15 +87,29 @@ func (f *dataFolder) lock() (l *folderLock, ok bool, err error) {
 	return &folderLock{file}, true, nil
 }
 
-// mustLock takes the folder's lock. Errors: conflict where another process holds it, unavailable.
-func (f *dataFolder) mustLock() (*folderLock, error) {
-	l, ok, err := f.lock()
-	if ok || err != nil {
-		return l, err
-	}
+// lockPatience bounds the wait for a process that has the lock and has not said who it is: it is starting, or ends.
+const lockPatience = 5 * time.Second
+
+// mustLock takes the folder's lock for a worker. Errors: conflict where another process with a worker holds it, unavailable.
+func (f *dataFolder) mustLock(ctx context.Context) (*folderLock, error) {
 	holder := "another sluice process"
-	if a, known := f.readAddress(); known {
-		holder = fmt.Sprintf("process %d", a.PID)
+	for deadline := time.Now().Add(lockPatience); ; {
+		l, ok, err := f.lock(ctx, true)
+		if ok || err != nil {
+			return l, err
+		}
+		a, known := f.readAddress()
+		if known {
+			holder = fmt.Sprintf("process %d", a.PID)
+		}
+		if known && !a.Reads || time.Now().After(deadline) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(findEvery):
+		}
 	}
 	return nil, schemas.Errorf(schemas.CodeConflict, "data folder %s is in use by %s: stop it, or choose another folder with --data", f.path, holder)
 }
@@ -89,13 +125,24 @@ func (l *folderLock) release() {
 type address struct {
 	// URL is its NATS server's; empty when the server does not listen.
 	URL string `json:"url,omitempty"`
-	// Socket is a unix socket to its NATS server; empty when URL is set.
+	// Socket is a unix socket to its NATS server; empty when commands use the URL, or when it has no server.
 	Socket string `json:"socket,omitempty"`
 	// PID is the process.
 	PID int `json:"pid"`
+	// Reads reports that it runs no worker: it gives the folder up for a process that does.
+	Reads bool `json:"reads,omitempty"`
 }
 
-func (a address) dial() (net.Conn, error) { return net.DialTimeout("unix", a.Socket, time.Second) }
+// dial connects to the server, which waits for the connections of commands that need its worker.
+func (a address) dial(worker bool) (net.Conn, error) {
+	switch {
+	case a.Socket != "" && worker:
+		return net.DialTimeout("unix", a.Socket, time.Second)
+	case a.Socket != "":
+		return net.DialTimeout("unix", a.Socket+readSuffix, time.Second)
+	}
+	return net.DialTimeout("tcp", strings.TrimPrefix(a.URL, "nats://"), time.Second)
+}
 
 func (f *dataFolder) writeAddress(a address) error {
 	body, err := json.Marshal(a)
@@ -111,7 +158,7 @@ func (f *dataFolder) readAddress() (a address, ok bool) {
 	if err != nil || json.Unmarshal(body, &a) != nil {
 		return address{}, false
 	}
-	return a, a.URL != "" || a.Socket != ""
+	return a, a.PID > 0
 }
 
 func (f *dataFolder) removeAddress() { _ = os.Remove(f.join("server.json")) } // a stale address fails at the next dial
@@ -160,6 +207,14 @@ func (f *dataFolder) token() (string, error) { return f.text("token", rand.Text)
 func (f *dataFolder) storedToken() string {
 	token, _ := f.read("token") // the server rejects a connection without it
 	return token
+}
+
+// setWorkerID makes id the id of this folder's worker, also for a later one that is given none: it finds what this one left.
+func (f *dataFolder) setWorkerID(id string) error {
+	if known, err := f.read("worker-id"); known == id || err != nil {
+		return err
+	}
+	return f.write("worker-id", []byte(id+"\n"))
 }
 
 // workerID is the id of this folder's worker.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -127,14 +128,14 @@ func examineServer(g *globals) finding {
 	server := g.server()
 	switch {
 	case g.nats != "":
-		f.Found = publicURL(g.nats) + " (--nats)"
-	case !known:
+		f.Found = schemas.PublicURL(g.nats) + " (--nats)"
+	case !known || a.URL+a.Socket == "":
 		f.Found = "none is running: exec starts one in its own process; `sluice up` runs one for all commands"
 		return f
 	case a.URL != "":
 		f.Found, server = fmt.Sprintf("%s, process %d", a.URL, a.PID), g.serverAt(dir, a)
 	default:
-		f.Found, server = fmt.Sprintf("in process %d, while its command runs", a.PID), g.serverBehind(a.dial)
+		f.Found, server = fmt.Sprintf("in process %d, while its command runs", a.PID), g.serverBehind(dir, func() (net.Conn, error) { return a.dial(false) })
 	}
 	conn, err := events.Connect(*server)
 	if err != nil {

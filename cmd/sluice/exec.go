@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/cmd/internal/node"
@@ -30,8 +31,9 @@ func execCommand(g *globals) *cobra.Command {
 		Short: "Run a command in a thread's sandbox",
 		Long: `Run a command in a thread's sandbox. Its output is printed as it comes, and standard input is passed
 to it. Ctrl+C is sent to the command as a signal, and cancels one that is still queued; a second
-Ctrl+C exits at once. The exit code is the command's, or 124 after a timeout, 127 if the command is
-not found, 126 if it cannot be run, 128+n after signal n, and 125 if Sluice failed.
+Ctrl+C kills it, and a third exits at once. When the terminal closes, the command continues. The
+exit code is the command's, or 124 after a timeout, 127 if the command is not found, 126 if it
+cannot be run, 128+n after signal n, and 125 if Sluice failed.
 
 Without a server, exec starts what it needs in its own process. The limits of workspaces are then
 those of the flags below; with a server they are the worker's.`,
@@ -61,12 +63,15 @@ those of the flags below; with a server they are the worker's.`,
 			}
 			if !noStdin {
 				req.Stdin = g.Stdin
+				if term.IsTerminal(int(g.Stdin.Fd())) {
+					req.Stdin = terminalInput{g.Stdin}
+				}
 			}
 			if warning := node.Warning(req.Provider); g.nats == "" && warning != "" {
 				g.notice("warning: " + warning)
 			}
 			p := &foreground{
-				globals: g, own: hostOptions{limits: limits, image: g.Getenv("SLUICE_IMAGE")}, json: asJSON, stdout: g.Stdout,
+				globals: g, own: hostOptions{worker: true, limits: limits, image: g.Getenv("SLUICE_IMAGE")}, json: asJSON, stdout: g.Stdout,
 				start: func(ctx context.Context, c *client.Client) (*client.Execution, error) { return c.ExecStream(ctx, req) },
 			}
 			return p.run(cmd.Context())

@@ -67,25 +67,6 @@ func (p *foreground) failed(i *interrupts, err error) error {
 	return err
 }
 
-// interrupt passes a signal on to the process. A command that is still queued is canceled by it; a hang-up leaves it there.
-func (p *foreground) interrupt(ctx context.Context, x *client.Execution, i *interrupts, signal string) {
-	err := x.Signal(ctx, signal)
-	switch {
-	case err == nil, ctx.Err() != nil:
-	case x.Queued() && signal == unix.SignalName(unix.SIGHUP):
-		p.notice(fmt.Sprintf("process %s is still queued: a hang-up leaves it there", x.Process()))
-	case x.Queued():
-		if err := x.Cancel(ctx); err != nil {
-			p.notice(fmt.Sprintf("process %s is still queued, and may not be canceled (%s): Ctrl+C again exits", x.Process(), err))
-			return
-		}
-		p.canceled.Store(schemas.Errorf(schemas.CodeCanceled, "process %s was canceled while it was queued: it does not run", x.Process()))
-		i.leave()
-	case !errors.Is(err, schemas.ErrNotFound): // not found: it has ended, and its result follows
-		p.printError(err)
-	}
-}
-
 func (p *foreground) watch(ctx context.Context, c *connection, interrupts *interrupts) (int, error) {
 	interrupts.hold()
 	defer interrupts.release()
@@ -97,7 +78,7 @@ func (p *foreground) watch(ctx context.Context, c *connection, interrupts *inter
 	if x.Queued() {
 		p.notice(fmt.Sprintf("no worker is free: process %s is queued and starts when a worker takes it", x.Process()))
 	}
-	interrupts.forward(ctx, func(ctx context.Context, signal string) { p.interrupt(ctx, x, interrupts, signal) })
+	interrupts.forward(ctx, &remote{p, c, x, interrupts})
 	out := &output{json: p.json, streams: [2]stream{{name: schemas.Stdout, to: p.stdout}, {name: schemas.Stderr, to: p.Stderr}}}
 	waiting := ""
 	for e, err := range x.Events(ctx) {
@@ -123,6 +104,50 @@ func (p *foreground) watch(ctx context.Context, c *connection, interrupts *inter
 		}
 	}
 	return 0, schemas.Errorf(schemas.CodeInternal, "the output of process %s ended without a result: see `sluice events --process %s`", x.Process(), x.Process())
+}
+
+// remote is the process of an execution as signals reach it.
+type remote struct {
+	*foreground
+	conn       *connection
+	x          *client.Execution
+	interrupts *interrupts
+}
+
+// Signal sends it a signal. A command that is still queued is canceled by it.
+func (r *remote) Signal(ctx context.Context, name string) {
+	err := r.x.Signal(ctx, name)
+	if err == nil || ctx.Err() != nil || !r.x.Queued() {
+		r.report(ctx, err)
+		return
+	}
+	if err := r.x.Cancel(ctx); err != nil {
+		r.notice(fmt.Sprintf("process %s is still queued, and may not be canceled (%s): Ctrl+C again exits", r.x.Process(), err))
+		return
+	}
+	r.canceled.Store(schemas.Errorf(schemas.CodeCanceled, "process %s was canceled while it was queued: it does not run", r.x.Process()))
+	r.interrupts.quit()
+}
+
+// Kill kills it with its children.
+func (r *remote) Kill(ctx context.Context) { r.report(ctx, r.x.Kill(ctx, 0)) }
+
+func (r *remote) report(ctx context.Context, err error) {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, schemas.ErrNotFound) { // not found: it has ended, and its result follows
+		r.printError(err)
+	}
+}
+
+// Killable reports whether a worker has it.
+func (r *remote) Killable() bool { return !r.x.Queued() }
+
+// Detach reports whether it goes on without this program. A worker that is in the process of a command would end with it.
+func (r *remote) Detach() bool {
+	if !r.conn.temporary() {
+		return true
+	}
+	r.notice("the terminal has closed: process " + r.x.Process() + " continues in this sluice, and `sluice logs -f " + r.x.Process() + "` follows it")
+	return false
 }
 
 // finish prints what the output lacks and returns the exit code: the process's own, or 125 where it is 0 and the result has an
@@ -186,7 +211,7 @@ func (o *output) pass(s *stream, p []byte) (readerLeft bool) {
 		return false
 	}
 	o.broken = true
-	return true
+	return !errors.Is(err, unix.EIO) // the terminal has closed
 }
 
 // complete writes output that is in the result and did not come from the log: the log may have been full, or have dropped it. It

@@ -20,26 +20,30 @@ import (
 // hostConfig configures a host. The lock of its folder is held.
 type hostConfig struct {
 	folder     *dataFolder
+	reads      bool   // there is no worker: the commands only read
 	listen     string // empty: a unix socket, for other commands of this user
+	tls        tlsFlags
 	durability embedded.Durability
 	node       node.Config
+	reload     reloads // of the worker
 	cell       string
 }
 
-// host is a NATS server and a worker in this process, on a data folder.
+// host is a NATS server on a data folder in this process, and a worker unless it is for commands that only read.
 type host struct {
 	cfg    hostConfig
 	lock   *folderLock
 	server *embedded.Server
-	bridge *bridge // nil when the server listens on an address
+	bridge *bridge            // nil when the server listens on an address
+	yields chan *yieldRequest // receives at most one; nil with a worker
 	cancel context.CancelFunc
 	ready  chan struct{}
 	done   chan struct{} // closed when the host has ended, with err set
 	err    error
 }
 
-// startHost starts the server and the worker. It returns when the server accepts connections; waitReady waits for the worker. The
-// host keeps the lock until stop returns. Errors: those of the server and of the folder.
+// startHost starts the server and the worker. It returns when the server accepts connections; waitReady waits for the worker, or for
+// the streams. The host keeps the lock until stop returns. Errors: those of the server and of the folder.
 func startHost(ctx context.Context, lock *folderLock, cfg hostConfig) (*host, error) {
 	token := ""
 	var err error
@@ -48,23 +52,15 @@ func startHost(ctx context.Context, lock *folderLock, cfg hostConfig) (*host, er
 			return nil, err
 		}
 	}
-	server, err := embedded.Start(embedded.Config{Dir: cfg.folder.join("nats"), Listen: cfg.listen, Token: token, Durability: cfg.durability})
+	server, err := embedded.Start(embedded.Config{Dir: cfg.folder.join("nats"), Listen: cfg.listen, Token: token, CertFile: cfg.tls.cert, KeyFile: cfg.tls.key, Durability: cfg.durability})
 	if err != nil {
 		return nil, err
 	}
-	conn, err := events.Connect(events.Options{InProcess: server, Token: token, Name: "worker " + cfg.node.Worker, Cell: cfg.cell})
+	h := &host{cfg: cfg, lock: lock, server: server, ready: make(chan struct{}), done: make(chan struct{})}
+	conn, control, err := h.open(token)
 	if err != nil {
 		server.Close()
 		return nil, err
-	}
-	cfg.node.Topology = cfg.node.Topology.Fit(server.StoreBytes() / 10 * 9) // the rest is for the buckets
-	h := &host{cfg: cfg, lock: lock, server: server, ready: make(chan struct{}), done: make(chan struct{})}
-	if cfg.listen == "" {
-		if h.bridge, err = openBridge(cfg.node.RunFolder, server); err != nil {
-			conn.Close()
-			server.Close()
-			return nil, err
-		}
 	}
 	// Only stop ends the host: commands that still run decide when.
 	ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -73,12 +69,13 @@ func startHost(ctx context.Context, lock *folderLock, cfg hostConfig) (*host, er
 	group.Go(func() error {
 		defer endServer() // after the worker, which records the ends of its processes
 		defer conn.Close()
-		return ignoreCanceled(node.New(cfg.node, conn).Run(workCtx, sync.OnceFunc(func() { close(h.ready) })))
+		return ignoreCanceled(h.work(workCtx, conn, sync.OnceFunc(func() { close(h.ready) })))
 	})
 	group.Go(func() error { return server.Run(serverCtx) })
 	if h.bridge != nil {
 		group.Go(func() error { return h.bridge.run(serverCtx) })
 	}
+	group.Go(func() error { return control.run(serverCtx) })
 	go func() {
 		defer close(h.done)
 		h.err = group.Wait()
@@ -86,9 +83,44 @@ func startHost(ctx context.Context, lock *folderLock, cfg hostConfig) (*host, er
 	return h, nil
 }
 
+// open connects to the server, and opens the sockets for other commands.
+func (h *host) open(token string) (conn *events.Conn, c *control, err error) {
+	cfg := &h.cfg
+	cfg.node.Topology = cfg.node.Topology.Fit(h.server.StoreBytes() / 10 * 9) // the rest is for the buckets
+	if cfg.listen == "" || cfg.tls.cert != "" {                               // the commands of this user need no certificate
+		if h.bridge, err = openBridge(cfg.node.RunFolder, h.server); err != nil {
+			return nil, nil, err
+		}
+	}
+	if c, err = openControl(cfg.node.RunFolder); err != nil {
+		return nil, nil, err
+	}
+	if cfg.reads {
+		h.yields = make(chan *yieldRequest)
+		c.yields = h.yields
+	} else {
+		c.reload = cfg.reload.ask
+	}
+	conn, err = events.Connect(events.Options{InProcess: h.server, Token: token, Name: "worker " + cfg.node.Worker, Cell: cfg.cell})
+	return conn, c, err
+}
+
+// work runs the worker until ctx ends, and calls ready when it accepts commands.
+func (h *host) work(ctx context.Context, conn *events.Conn, ready func()) error {
+	if !h.cfg.reads {
+		return node.New(h.cfg.node, conn).Run(ctx, ready)
+	}
+	if err := conn.Ensure(ctx, h.cfg.node.Topology); err != nil {
+		return err
+	}
+	ready()
+	<-ctx.Done()
+	return nil
+}
+
 // announce writes the address that other commands of this user connect to.
 func (h *host) announce() error {
-	a := address{URL: h.server.URL(), PID: os.Getpid()}
+	a := address{URL: h.server.URL(), PID: os.Getpid(), Reads: h.cfg.reads}
 	if h.bridge != nil {
 		a.Socket = h.bridge.path
 	}
@@ -116,67 +148,92 @@ func (h *host) stop() error {
 	return h.err
 }
 
-// bridge connects other commands of this user to the server in this process, through a unix socket that only this user can open.
+// bridge connects other commands of this user to the server in this process, through unix sockets that only this user can open. Guests
+// whose commands need the worker in this process have a socket of their own: it waits for them.
 type bridge struct {
-	path     string
+	path   string
+	guests [2]*guests // whose commands need the worker, and that only read
+	server *embedded.Server
+}
+
+// readSuffix is added to the path of the socket for commands that only read.
+const readSuffix = "-r"
+
+// guests are the connections through one socket.
+type guests struct {
 	listener *net.UnixListener
-	server   *embedded.Server
 
 	mu     sync.Mutex
-	guests int
+	count  int
 	closed bool
 	left   chan struct{} // receives after a guest has left
 }
 
 func openBridge(runFolder string, server *embedded.Server) (*bridge, error) {
-	path := filepath.Join(runFolder, "nats.sock")
-	// The lock is held: the process that made this socket has ended.
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "remove the socket of an earlier sluice: %w", err)
+	b := &bridge{path: filepath.Join(runFolder, "nats.sock"), server: server}
+	for i, path := range []string{b.path, b.path + readSuffix} {
+		l, err := listenUnix(path)
+		if err != nil {
+			return nil, err
+		}
+		b.guests[i] = &guests{listener: l, left: make(chan struct{}, 1)}
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "listen for other commands: %w", err)
-	}
-	return &bridge{path: path, listener: l, server: server, left: make(chan struct{}, 1)}, nil
+	return b, nil
 }
 
 // run copies between guests and the server until ctx ends.
 func (b *bridge) run(ctx context.Context) error {
+	var group errgroup.Group
+	for _, g := range b.guests {
+		group.Go(func() error {
+			g.serve(ctx, b.server)
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// waitForWork waits until no guest needs the worker, and admits none from then on. Errors: ctx's.
+func (b *bridge) waitForWork(ctx context.Context) error { return b.guests[0].wait(ctx) }
+
+// waitForReads is the same for the guests that only read.
+func (b *bridge) waitForReads(ctx context.Context) error { return b.guests[1].wait(ctx) }
+
+func (g *guests) serve(ctx context.Context, server *embedded.Server) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	stop := context.AfterFunc(ctx, func() { _ = b.listener.Close() }) // it ends Accept
+	stop := context.AfterFunc(ctx, func() { _ = g.listener.Close() }) // it ends Accept
 	defer stop()
 	for {
-		guest, err := b.listener.Accept()
+		guest, err := g.listener.Accept()
 		if err != nil {
-			return nil // closed
+			return // closed
 		}
-		server, err := b.server.InProcessConn()
+		conn, err := server.InProcessConn()
 		if err != nil {
 			_ = guest.Close() // the guest reports it
 			continue
 		}
-		if !b.enter() {
+		if !g.enter() {
 			_ = guest.Close() // the guest connects to the next host, or becomes it
-			_ = server.Close()
+			_ = conn.Close()
 			continue
 		}
 		wg.Go(func() {
-			defer b.leave()
+			defer g.leave()
 			closeBoth := sync.OnceFunc(func() {
 				_ = guest.Close() // closing either end ends both copies
-				_ = server.Close()
+				_ = conn.Close()
 			})
 			defer context.AfterFunc(ctx, closeBoth)()
 			var copies sync.WaitGroup
 			copies.Go(func() {
 				defer closeBoth()
-				_, _ = io.Copy(server, guest)
+				_, _ = io.Copy(conn, guest)
 			})
 			copies.Go(func() {
 				defer closeBoth()
-				_, _ = io.Copy(guest, server)
+				_, _ = io.Copy(guest, conn)
 			})
 			copies.Wait()
 		})
@@ -184,38 +241,38 @@ func (b *bridge) run(ctx context.Context) error {
 }
 
 // enter admits a guest, unless wait has returned: this process is about to end, and the guest's command would end with it.
-func (b *bridge) enter() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
+func (g *guests) enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
 		return false
 	}
-	b.guests++
+	g.count++
 	return true
 }
 
-func (b *bridge) leave() {
-	b.mu.Lock()
-	b.guests--
-	b.mu.Unlock()
+func (g *guests) leave() {
+	g.mu.Lock()
+	g.count--
+	g.mu.Unlock()
 	select {
-	case b.left <- struct{}{}:
+	case g.left <- struct{}{}:
 	default: // one is waiting already
 	}
 }
 
 // wait waits until no guest is left, and admits none from then on. Errors: ctx's.
-func (b *bridge) wait(ctx context.Context) error {
+func (g *guests) wait(ctx context.Context) error {
 	for {
-		b.mu.Lock()
-		b.closed = b.guests == 0
-		closed := b.closed
-		b.mu.Unlock()
+		g.mu.Lock()
+		g.closed = g.count == 0
+		closed := g.closed
+		g.mu.Unlock()
 		if closed {
 			return nil
 		}
 		select {
-		case <-b.left:
+		case <-g.left:
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -20,7 +20,7 @@ func logsCommand(g *globals) *cobra.Command {
   sluice logs -f p1q2w3…               # and the new output
   sluice logs -f --from 1234 p1q2w3…   # from a sequence on`,
 		Args: oneProcess,
-		RunE: g.call(func(ctx context.Context, c *client.Client, args []string) error {
+		RunE: g.read(func(ctx context.Context, c *client.Client, args []string) error {
 			q.Process = args[0]
 			q.Gap = gapPrinter(g.Main, asJSON)
 			return c.Logs(ctx, q, chunkPrinter(g.Main, asJSON))
@@ -91,7 +91,7 @@ func eventsCommand(g *globals) *cobra.Command {
   sluice events --label user=ann --label step=review
   sluice events --json --process p1q2w3…`,
 		Args: noArgs,
-		RunE: g.call(func(ctx context.Context, c *client.Client, _ []string) (err error) {
+		RunE: g.read(func(ctx context.Context, c *client.Client, _ []string) (err error) {
 			if q.Labels, err = parsePairs("--label", labels); err != nil {
 				return err
 			}

@@ -25,6 +25,7 @@ func main() {
 	// When the reader of the output leaves, as head does, the write must fail and not end this program, which may host other
 	// commands. Child processes would inherit an ignored signal, so it is caught.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+	catchHangups()
 	m := &Main{Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
 	os.Exit(m.Run(context.Background()))
 }

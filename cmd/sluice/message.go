@@ -22,9 +22,9 @@ func messageCommand(g *globals) *cobra.Command {
 		Short: "Send a prompt to a thread's agent and print its answer",
 		Long: `Send a prompt to a thread's agent and print its answer as it comes. The template of the thread's
 session names the agent program. Ctrl+C is sent to the agent as a signal, and cancels a message that
-is still queued; a second Ctrl+C exits at once. The exit code is the agent's. The messages of a
-thread are answered one after the other. Without a PROMPT, or with -, the prompt is read from
-standard input.
+is still queued; a second Ctrl+C kills the agent, and a third exits at once. When the terminal
+closes, the agent continues. The exit code is the agent's. The messages of a thread are answered one
+after the other. Without a PROMPT, or with -, the prompt is read from standard input.
 
 The history is kept: "sluice messages --thread THREAD" prints it.`,
 		Example: `  sluice message --template echo-agent --thread t1 'hello there'
@@ -39,7 +39,7 @@ The history is kept: "sluice messages --thread THREAD" prints it.`,
 				return err
 			}
 			agent := &foreground{
-				globals: g, own: hostOptions{image: g.Getenv("SLUICE_IMAGE")}, json: asJSON, stdout: g.Stdout,
+				globals: g, own: hostOptions{worker: true, image: g.Getenv("SLUICE_IMAGE")}, json: asJSON, stdout: g.Stdout,
 				start: func(ctx context.Context, c *client.Client) (*client.Execution, error) { return c.MessageStream(ctx, p) },
 			}
 			if raw || asJSON {
@@ -93,7 +93,7 @@ func messagesCommand(g *globals) *cobra.Command {
   sluice messages --thread t1 -f               # and the new ones
   sluice messages --thread t1 --from 12 --json # from a sequence on`,
 		Args: noArgs,
-		RunE: g.call(func(ctx context.Context, c *client.Client, _ []string) error {
+		RunE: g.read(func(ctx context.Context, c *client.Client, _ []string) error {
 			return c.Messages(ctx, q, messagePrinter(g.Main, asJSON))
 		}),
 	}

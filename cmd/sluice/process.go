@@ -48,7 +48,7 @@ func listProcesses(g *globals, all *bool, c *cobra.Command) *cobra.Command {
 	var thread string
 	var asJSON bool
 	c.Args = noArgs
-	c.RunE = g.call(func(ctx context.Context, c *client.Client, _ []string) error {
+	c.RunE = g.read(func(ctx context.Context, c *client.Client, _ []string) error {
 		list, err := c.Processes(ctx, thread)
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func processKillCommand(g *globals) *cobra.Command {
 		Example: `  sluice process kill p1q2w3…
   sluice process kill --signal SIGHUP p1q2w3…`,
 		Args: oneProcess,
-		RunE: g.call(func(ctx context.Context, c *client.Client, args []string) error {
+		RunE: g.act(func(ctx context.Context, c *client.Client, args []string) error {
 			if signal != "" {
 				return c.Signal(ctx, thread, args[0], signal)
 			}
@@ -128,7 +128,7 @@ at once. A queued command has no record: name its thread, and its process or its
 			}
 			return noArgs(c, args)
 		},
-		RunE: g.call(func(ctx context.Context, c *client.Client, args []string) error {
+		RunE: g.act(func(ctx context.Context, c *client.Client, args []string) error {
 			if key != "" {
 				args = []string{schemas.ProcessID(g.tenant, thread, key)}
 			}

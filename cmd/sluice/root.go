@@ -18,11 +18,12 @@ import (
 // globals is the program with the flags of every command.
 type globals struct {
 	*Main
-	nats, creds, token string
-	domain             string // of JetStream
-	data               string
-	cell, tenant       string
-	templates          string
+	nats, creds, ca string
+	token           string
+	domain          string // of JetStream
+	data            string
+	cell, tenant    string
+	templates       string
 }
 
 // The groups of the root command's help, in this order.
@@ -57,6 +58,13 @@ a server it starts what it needs in its own process.`,
 	f := root.PersistentFlags()
 	f.StringVar(&g.nats, "nats", m.Getenv("SLUICE_NATS_URL"), "NATS server `URL`; default: the `sluice up` of the data folder, or a server in this process (SLUICE_NATS_URL)")
 	f.StringVar(&g.domain, "js-domain", m.Getenv("SLUICE_JS_DOMAIN"), "JetStream `DOMAIN` of the streams, when the server of --nats is a leaf node (SLUICE_JS_DOMAIN)")
+	f.Lookup("nats").DefValue = schemas.PublicURL(f.Lookup("nats").DefValue) // the help prints it
+	root.PersistentPreRun = func(*cobra.Command, []string) {
+		if f.Changed("nats") && schemas.HasUserInfo(g.nats) {
+			g.notice("warning: every user of this machine can read the credentials in --nats: set SLUICE_NATS_URL or SLUICE_NATS_TOKEN instead")
+		}
+	}
+	f.StringVar(&g.ca, "tls-ca", m.Getenv("SLUICE_NATS_CA"), "certificate `FILE` of the authorities of the NATS server; default: the system's (SLUICE_NATS_CA)")
 	f.StringVar(&g.creds, "creds", m.Getenv("SLUICE_NATS_CREDS"), "NATS credentials `FILE` (SLUICE_NATS_CREDS)")
 	f.StringVar(&g.data, "data", m.dataFolder(), "data `FOLDER` with streams, workspaces and token (SLUICE_DATA)")
 	f.StringVar(&g.cell, "cell", cmp.Or(m.Getenv("SLUICE_CELL"), schemas.DefaultCell), "cell `NAME` (SLUICE_CELL)")
@@ -75,7 +83,7 @@ a server it starts what it needs in its own process.`,
 	add(groupObserve, "Observe:", psCommand(g), logsCommand(g), eventsCommand(g), messagesCommand(g), statusCommand(g), limitsCommand(g))
 	add(groupSessions, "Sessions, sandboxes and processes:", sessionCommand(g), sandboxCommand(g), workspaceCommand(g), processCommand(g), templateCommand(g))
 	add(groupData, "Data:", syncCommand(m))
-	add(groupOperate, "Operate:", upCommand(g), workerCommand(g), doctorCommand(g), versionCommand(m))
+	add(groupOperate, "Operate:", upCommand(g), workerCommand(g), reloadCommand(g), doctorCommand(g), versionCommand(m))
 	return root
 }
 

@@ -43,7 +43,7 @@ func sessionCreateCommand(g *globals) *cobra.Command {
 			if req.Tags, err = parsePairs("--tag", tags); err != nil {
 				return err
 			}
-			return g.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return g.with(cmd.Context(), hostOptions{worker: true}, func(ctx context.Context, c *client.Client) error {
 				_, created, err := c.CreateSession(ctx, req)
 				if err != nil {
 					return err
@@ -90,7 +90,7 @@ func sessionGetCommand(g *globals) *cobra.Command {
 		Example: `  sluice session get --thread t1
   sluice session get --thread t1 --json`,
 		Args: noArgs,
-		RunE: g.call(func(ctx context.Context, c *client.Client, _ []string) error {
+		RunE: g.read(func(ctx context.Context, c *client.Client, _ []string) error {
 			s, err := c.SessionInfo(ctx, thread)
 			if err != nil {
 				return err
@@ -126,7 +126,7 @@ func sessionListCommand(g *globals) *cobra.Command {
 			if q.Limit < 1 {
 				return schemas.Errorf(schemas.CodeInvalidArgument, "--limit is %d: it must be at least 1", q.Limit)
 			}
-			return g.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return g.with(cmd.Context(), hostOptions{}, func(ctx context.Context, c *client.Client) error {
 				list, err := c.Sessions(ctx, q)
 				if err != nil {
 					return err
@@ -158,7 +158,7 @@ func sessionRenewCommand(g *globals) *cobra.Command {
 		Example: `  sluice session renew --thread t1
   sluice session renew --thread t1 --idle-timeout 2h`,
 		Args: noArgs,
-		RunE: g.call(func(ctx context.Context, c *client.Client, _ []string) error {
+		RunE: g.act(func(ctx context.Context, c *client.Client, _ []string) error {
 			s, err := c.RenewSession(ctx, thread, idle)
 			if err != nil {
 				return err
@@ -208,7 +208,7 @@ again until that succeeds.`,
 		if missingOK {
 			opts = append(opts, client.StopMissingOK())
 		}
-		return g.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+		return g.with(cmd.Context(), hostOptions{worker: true}, func(ctx context.Context, c *client.Client) error {
 			s, err := stop(c, ctx, thread, opts...)
 			switch {
 			case asJSON && s != nil:
@@ -296,7 +296,7 @@ those that ended, as the sandbox of a parked session did. AGE is the session's.`
 		Example: `  sluice sandbox list
   sluice sandbox list --all --json`,
 		Args: noArgs,
-		RunE: g.call(func(ctx context.Context, c *client.Client, _ []string) error {
+		RunE: g.read(func(ctx context.Context, c *client.Client, _ []string) error {
 			sessions, err := c.Sessions(ctx, client.SessionQuery{Limit: maxSandboxes})
 			if err != nil {
 				return err

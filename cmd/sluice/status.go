@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -43,7 +44,7 @@ const statusTimeout = 15 * time.Second
 // calls f with it. It starts no server. Errors: f's, unavailable where there is none.
 func (g *globals) withStatus(f func(ctx context.Context, c *client.Client, s *schemas.Status) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
-		ctx, stop := untilSignal(cmd.Context())
+		ctx, stop := untilHangup(cmd.Context())
 		defer stop()
 		ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 		defer cancel()
@@ -56,43 +57,33 @@ func (g *globals) withStatus(f func(ctx context.Context, c *client.Client, s *sc
 		if err != nil {
 			return err
 		}
-		s.Server.URL = publicURL(cmp.Or(url, s.Server.URL))
+		s.Server.URL = cmp.Or(url, s.Server.URL)
 		return f(ctx, c.client, s)
 	}
 }
 
-// connectToRunning connects to a server that runs already. url is its address where that is a socket. Errors: unavailable where there is
-// none.
+// connectToRunning connects to a server that runs already. url is its address where the data folder has it. Errors: unavailable where
+// there is none.
 func (g *globals) connectToRunning() (c *connection, url string, err error) {
+	if err := g.checkCreds(); err != nil {
+		return nil, "", err
+	}
 	o := g.server()
 	if g.nats == "" {
 		dir := &dataFolder{path: g.data}
 		a, known := dir.readAddress()
 		switch {
-		case !known:
+		case !known || a.URL+a.Socket == "":
 			return nil, "", schemas.Errorf(schemas.CodeUnavailable, "no server runs on data folder %s: start one with `sluice up`, or name one with --nats URL", g.data)
 		case a.URL != "":
-			o = g.serverAt(dir, a)
+			o, url = g.serverAt(dir, a), a.URL
 		default:
 			url = "unix://" + a.Socket
-			o = g.serverBehind(a.dial)
+			o = g.serverBehind(dir, func() (net.Conn, error) { return a.dial(false) })
 		}
 	}
 	c, err = g.connectTo(o)
 	return c, url, err
-}
-
-// publicURL is a server's URL, or a list of them, without user, password and token.
-func publicURL(urls string) string {
-	parts := strings.Split(urls, ",")
-	for i, p := range parts {
-		scheme, host, ok := strings.Cut(p, "://")
-		if !ok {
-			scheme, host = "nats", p
-		}
-		parts[i] = scheme + "://" + host[strings.LastIndex(host, "@")+1:]
-	}
-	return strings.Join(parts, ",")
 }
 
 func printStatus(m *Main, s *schemas.Status) error {

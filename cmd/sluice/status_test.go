@@ -62,15 +62,6 @@ func TestStatusOfExecsOwnServer(t *testing.T) {
 	x.wantExit(130)
 }
 
-func TestPublicURLHasNoCredentials(t *testing.T) {
-	for url, want := range map[string]string{
-		"nats://127.0.0.1:4222": "nats://127.0.0.1:4222", "nats://token@h:1": "nats://h:1", "tls://u:p@ss@h": "tls://h",
-		"nats://u:p@a:1,nats://u:p@b:1": "nats://a:1,nats://b:1", "t@h:1": "nats://h:1",
-	} {
-		testkit.Equal(t, "publicURL("+url+")", publicURL(url), want)
-	}
-}
-
 func TestSandboxList(t *testing.T) {
 	c := newUp(t)
 	c.run("sandbox", "list").check(t).exits(0).prints("").reports("no sandbox runs")

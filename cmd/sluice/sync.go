@@ -177,7 +177,7 @@ func retentionFlags(c *cobra.Command, f *syncFlags) {
 
 // withSyncer calls fn with a syncer for a folder and a location. Ctrl+C ends its context, and a second one ends the program.
 func (f *syncFlags) withSyncer(ctx context.Context, dir, url string, fn func(context.Context, *syncer.Syncer, *syncProgress) error) (err error) {
-	ctx, stop := untilSignal(ctx)
+	ctx, stop := untilHangup(ctx)
 	defer stop()
 	location, err := new(workspace.Locations).Open(ctx, url, workspace.Options{Endpoint: f.endpoint, Region: f.region, Profile: f.profile})
 	if err != nil {

@@ -22,7 +22,7 @@ its workers. Without one, they are those of a worker on this machine: the built-
 those of --templates.`,
 		Example: `  sluice template list
   sluice template show echo-agent > mine.yaml
-  sluice template check mine.yaml && kill -HUP $(pgrep -x sluice)`,
+  sluice template check mine.yaml && sluice reload`,
 	}, templateListCommand(g), templateShowCommand(g), templateCheckCommand(g.Main))
 }
 
@@ -123,16 +123,18 @@ exit code is 1 if there is any problem. No server is needed.`,
 // listTemplates lists those of the server's workers, or, without a server, those that a worker here would have. It starts no worker.
 func (g *globals) listTemplates(ctx context.Context) (list []*schemas.Template, err error) {
 	_, running := (&dataFolder{path: g.data}).readAddress()
-	if g.nats == "" && !running {
-		s, err := template.New(g.templates)
-		if err != nil {
-			return nil, err
+	if g.nats != "" || running {
+		err = g.with(ctx, hostOptions{}, func(ctx context.Context, c *client.Client) error {
+			list, err = c.Templates(ctx)
+			return err
+		})
+		if len(list) > 0 || err != nil {
+			return list, err
 		}
-		return s.List(), nil
 	}
-	err = g.with(ctx, func(ctx context.Context, c *client.Client) error {
-		list, err = c.Templates(ctx)
-		return err
-	})
-	return list, err
+	s, err := template.New(g.templates)
+	if err != nil {
+		return nil, err
+	}
+	return s.List(), nil
 }

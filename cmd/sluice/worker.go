@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/cmd/internal/node"
 	"github.com/sluice-dev/sluice/events"
@@ -115,6 +113,7 @@ type workerSetup struct {
 	folder  *dataFolder
 	lock    *folderLock
 	node    node.Config
+	reload  reloads
 	metrics string // the URL, for the line that reports the start
 	undo    []func()
 }
@@ -141,7 +140,7 @@ func (w *workerFlags) setUp(ctx context.Context) (_ *workerSetup, err error) {
 	if s.node, err = w.nodeConfig(ctx, run); err != nil {
 		return nil, err
 	}
-	if s.lock, err = s.folder.mustLock(); err != nil {
+	if s.lock, err = s.folder.mustLock(ctx); err != nil {
 		return nil, err
 	}
 	s.undo = append(s.undo, s.lock.release)
@@ -149,9 +148,8 @@ func (w *workerFlags) setUp(ctx context.Context) (_ *workerSetup, err error) {
 		return nil, err
 	}
 	s.node.Begin = s.folder.begin
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, unix.SIGHUP)
-	s.node.Reload, s.undo = hangups, append(s.undo, func() { signal.Stop(hangups) })
+	s.reload = make(reloads)
+	s.node.Reload, s.undo = s.reload, append(s.undo, s.reload.atHangup(ctx))
 	var end func()
 	if s.node.Metrics, s.metrics, end, err = serveMetrics(ctx, w.metrics); err != nil {
 		return nil, err
@@ -159,6 +157,26 @@ func (w *workerFlags) setUp(ctx context.Context) (_ *workerSetup, err error) {
 	s.undo = append(s.undo, end)
 	s.node.Templates, s.node.Workspaces, s.node.Getenv, s.node.Log = w.templates, s.folder.join("workspaces"), w.Getenv, log.With().Str("worker", s.node.Worker).Logger()
 	return s, nil
+}
+
+// announce lets other commands of this user find this worker, which has no server, until stop. Errors: unavailable.
+func (s *workerSetup) announce(ctx context.Context) (stop func(), err error) {
+	c, err := openControl(s.node.RunFolder)
+	if err != nil {
+		return nil, err
+	}
+	c.reload = s.reload.ask
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = c.run(ctx) // it returns no error
+	}()
+	return func() {
+		s.folder.removeAddress()
+		cancel()
+		<-ended
+	}, s.folder.writeAddress(address{PID: os.Getpid()})
 }
 
 func (s *workerSetup) close() {
@@ -179,7 +197,10 @@ func (s *workerSetup) suffix() string {
 // workerID is WORKER_ID, or the data folder's id.
 func (w *workerFlags) workerID(dir *dataFolder) (string, error) {
 	if id := w.Getenv("WORKER_ID"); id != "" {
-		return id, schemas.CheckID("WORKER_ID", id)
+		if err := schemas.CheckID("WORKER_ID", id); err != nil {
+			return "", err
+		}
+		return id, dir.setWorkerID(id)
 	}
 	return dir.workerID()
 }
@@ -187,29 +208,42 @@ func (w *workerFlags) workerID(dir *dataFolder) (string, error) {
 func upCommand(g *globals) *cobra.Command {
 	w := &workerFlags{globals: g}
 	var listen, durability string
+	var tls tlsFlags
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Run a NATS server on loopback and a worker, for this machine",
 		Long: `Run a NATS server with JetStream and a worker on this machine.
 
 The server listens on loopback and requires the token in the data folder, which is created at the
-first start and readable only by you. The other commands find both by themselves. Ctrl+C shuts down:
+first start and readable only by you. The other commands find both by themselves. For other
+machines, --listen needs TLS: the token and all data would cross the network in clear. SIGHUP and
+"sluice reload" reload the folder of templates. Ctrl+C shuts down:
 running processes get SIGTERM, the grace and SIGKILL, and their ends are recorded. A second Ctrl+C
 exits at once.`,
 		Example: `  sluice up
-  sluice up --listen 127.0.0.1:4333 --durability fsync`,
+  sluice up --listen 127.0.0.1:4333 --durability fsync
+  sluice up --listen 0.0.0.0:4222 --tls-cert server.pem --tls-key server.key`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return w.up(cmd.Context(), listen, embedded.Durability(durability))
+			for _, name := range []string{"nats", "creds"} {
+				if cmd.Flags().Changed(name) {
+					return schemas.Errorf(schemas.CodeInvalidArgument, "--%s is for another server: `sluice up` runs its own, and `sluice worker --nats URL` uses one that runs", name)
+				}
+			}
+			if err := tls.check(listen); err != nil {
+				return err
+			}
+			return w.up(cmd.Context(), hostConfig{listen: listen, tls: tls, durability: embedded.Durability(durability)})
 		},
 	}
 	w.addTo(c)
 	c.Flags().StringVar(&listen, "listen", "127.0.0.1:4222", "`ADDRESS` of the NATS server; port 0 picks a free one")
+	tls.addTo(c)
 	c.Flags().StringVar(&durability, "durability", string(embedded.DurabilityInterval), "durability `MODE`: interval (a power failure loses at most 100 ms) or fsync (nothing)")
 	return c
 }
 
-func (w *workerFlags) up(ctx context.Context, listen string, durability embedded.Durability) error {
+func (w *workerFlags) up(ctx context.Context, cfg hostConfig) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	restoreGC := delayGC()
@@ -219,7 +253,8 @@ func (w *workerFlags) up(ctx context.Context, listen string, durability embedded
 		return err
 	}
 	defer s.close()
-	h, err := startHost(ctx, s.lock, hostConfig{folder: s.folder, listen: listen, durability: durability, node: s.node, cell: w.cell})
+	cfg.folder, cfg.node, cfg.reload, cfg.cell = s.folder, s.node, s.reload, w.cell
+	h, err := startHost(ctx, s.lock, cfg)
 	if err != nil {
 		return err
 	}
@@ -299,7 +334,12 @@ func (w *workerFlags) worker(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
+	stop, err = s.announce(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	return ignoreCanceled(node.New(s.node, conn).Run(ctx, func() {
-		fmt.Fprintf(w.Stdout, "worker %s is up: %s, %s\n", s.node.Worker, publicURL(conn.ServerURL()), s.suffix())
+		fmt.Fprintf(w.Stdout, "worker %s is up: %s, %s\n", s.node.Worker, conn.ServerURL(), s.suffix())
 	}))
 }

@@ -30,7 +30,7 @@ func workspaceListCommand(g *globals) *cobra.Command {
 		Example: `  sluice workspace list
   sluice workspace list --json`,
 		Args: noArgs,
-		RunE: g.call(func(ctx context.Context, c *client.Client, _ []string) error {
+		RunE: g.act(func(ctx context.Context, c *client.Client, _ []string) error {
 			list, err := c.Workspaces(ctx)
 			if err != nil {
 				return err
@@ -70,7 +70,7 @@ func workspaceRemoveCommand(g *globals) *cobra.Command {
 		Example: `  sluice workspace rm t1
   sluice workspace rm t1 --worker w2 --unpushed`,
 		Args: exactArgs(1, "THREAD"),
-		RunE: g.call(func(ctx context.Context, c *client.Client, args []string) error {
+		RunE: g.act(func(ctx context.Context, c *client.Client, args []string) error {
 			return c.RemoveWorkspace(ctx, args[0], worker, unpushed)
 		}),
 	}

@@ -36,6 +36,8 @@ type Config struct {
 	Listen string
 	// Token is the token that clients must present. Required with Listen.
 	Token string
+	// CertFile and KeyFile are the server's certificate and its key, in PEM. Connections to Listen must then use TLS. Default: none does.
+	CertFile, KeyFile string
 	// Durability is when a write is acked. Default [DurabilityInterval].
 	Durability Durability
 	// StoreBytes is the most bytes of all streams together. Default: four fifths of the free space on Dir's disk, plus what Dir has.
@@ -96,6 +98,13 @@ func Start(cfg Config) (*Server, error) {
 		}
 		opts.Host, opts.Port = host, port
 	}
+	if cfg.CertFile != "" {
+		t, err := server.GenTLSConfig(&server.TLSConfigOpts{CertFile: cfg.CertFile, KeyFile: cfg.KeyFile})
+		if err != nil {
+			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "TLS certificate: %w", err)
+		}
+		opts.TLS, opts.TLSConfig, opts.TLSTimeout = true, t, tlsTimeout.Seconds()
+	}
 	ns, err := server.NewServer(opts)
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "set up the NATS server: %w", err)
@@ -112,6 +121,9 @@ func Start(cfg Config) (*Server, error) {
 	}
 	return s, nil
 }
+
+// tlsTimeout bounds the handshake of a connection.
+const tlsTimeout = 5 * time.Second
 
 // checkFree fails early when the address is in use: the server itself would only log it.
 func checkFree(host string, port int) error {

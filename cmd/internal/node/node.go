@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,16 +50,17 @@ type Config struct {
 	Grace, Idle time.Duration
 	// KeepWorkspaces is processor.Config's.
 	KeepWorkspaces time.Duration
-	// Alone is processor.Config's.
-	Alone bool
+	// Temporary is processor.Config's.
+	Temporary bool
 	// PrivateHooks lets HTTP hooks reach loopback and private addresses. Default: only public addresses, and only by HTTPS.
 	PrivateHooks bool
 	// Hooks are further Go hooks by name. Default: only the built-in hooks.
 	Hooks map[string]any
 	// Templates is a folder of templates. Default: only the built-in templates.
 	Templates string
-	// Reload reloads the folder of templates at each signal. Default: never.
-	Reload <-chan os.Signal
+	// Reload has requests to read the folder of templates again. Each is called with how many templates are in use then, or with why
+	// they stay as they were. Default: none.
+	Reload <-chan func(templates int, err error)
 	// Getenv reads the environment variables that templates name as secrets. Default: none is set.
 	Getenv func(string) string
 	// Metrics is the registry of the worker's metrics. Default: a private one.
@@ -175,7 +175,7 @@ func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Pro
 		Worker: n.cfg.Worker, Templates: n.templates, Policy: n.observer.Policy(policy.New()), Hooks: n.hooks, Secrets: secrets,
 		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
 		ImageProvider: imageProvider(providers), Image: n.cfg.Image, Limits: n.cfg.Limits,
-		Alone: n.cfg.Alone, MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, KeepWorkspaces: n.cfg.KeepWorkspaces, Log: n.cfg.Log,
+		Temporary: n.cfg.Temporary, MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, KeepWorkspaces: n.cfg.KeepWorkspaces, Log: n.cfg.Log,
 	}, n.cfg.Begin, func(c *processor.Config) {
 		c.Records, c.Roster = n.observer.Records(c.Records), roster{c.Roster, n}
 	})

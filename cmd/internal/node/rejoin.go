@@ -145,8 +145,13 @@ func (n *Node) boundShutdown(ctx context.Context) (stop func()) {
 	})
 }
 
-// endAbandoned ends the sandboxes that a lost lease left behind, because the worker shuts down before it has another one.
+// endAbandoned ends the sandboxes that a lost lease left behind, because the worker shuts down before it has another one. A
+// temporary one leaves them.
 func (n *Node) endAbandoned(ctx context.Context, providers map[string]sandbox.Provider) {
+	if n.cfg.Temporary {
+		n.leaveAll(providers)
+		return
+	}
 	var all sync.WaitGroup
 	for name, p := range providers {
 		r, ok := p.(sandbox.Reattacher)

@@ -31,23 +31,27 @@ func (n *Node) publishTemplates(ctx context.Context, accepts <-chan struct{}) (w
 		retry := time.NewTimer(0)
 		defer retry.Stop()
 		for {
+			done := func() {}
 			select {
 			case <-ctx.Done():
 				return
-			case <-n.cfg.Reload:
-				n.reloadTemplates()
+			case reply := <-n.cfg.Reload:
+				err := n.reloadTemplates()
+				done = func() { reply(len(n.templates.List()), err) }
 			case <-retry.C:
 			}
 			if err := n.conn.Worker().Roster.SaveTemplates(ctx, n.templates.List()); err != nil && ctx.Err() == nil {
 				n.cfg.Log.Warn().Err(err).Msg("templates not published")
 				retry.Reset(publishRetry)
 			}
+			done()
 		}
 	})
 }
 
-// reloadTemplates reads the folder again. Each problem is logged with its line; with any problem the templates stay as they were.
-func (n *Node) reloadTemplates() {
+// reloadTemplates reads the folder again. Each problem is logged with its line; with any problem the templates stay as they were,
+// and it is the error.
+func (n *Node) reloadTemplates() error {
 	err := n.templates.Reload()
 	problems, ok := errors.AsType[template.Problems](err)
 	for _, p := range problems {
@@ -61,6 +65,7 @@ func (n *Node) reloadTemplates() {
 	default:
 		n.cfg.Log.Info().Int("templates", len(n.templates.List())).Msg("templates_reloaded")
 	}
+	return err
 }
 
 // roster adds the names of the templates to the worker's registration.

@@ -60,7 +60,7 @@ func (l *Locations) Open(ctx context.Context, location string, o Options) (*Loca
 			return &Location{Store: dir, Name: "file://" + filepath.Clean(u.Path), close: dir.Close}, nil
 		}
 	}
-	return nil, schemas.Errorf(schemas.CodeInvalidArgument, "sync: %q is not a location: use s3://bucket/prefix or file:///path", location)
+	return nil, schemas.Errorf(schemas.CodeInvalidArgument, "sync: %q is not a location: use s3://bucket/prefix or file:///path", publicLocation(location))
 }
 
 // bucket opens a bucket once. Opening reads configuration files and sends no request.
@@ -81,10 +81,18 @@ func (l *Locations) bucket(ctx context.Context, b bucket) (*s3store.Store, error
 	return s, nil
 }
 
+// publicLocation is what is no location without credentials, where it is a URL.
+func publicLocation(s string) string {
+	if strings.Contains(s, "://") {
+		return schemas.PublicURL(s)
+	}
+	return s
+}
+
 func nameS3(bucket, prefix, endpoint string) string {
 	name := "s3://" + bucket + "/" + strings.Trim(prefix, "/")
 	if endpoint != "" {
-		name += " at " + endpoint
+		name += " at " + schemas.PublicURL(endpoint)
 	}
 	return name
 }

@@ -3,6 +3,7 @@ package recovery
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/sluice-dev/sluice/processor/internal/publisher"
@@ -39,6 +40,11 @@ type Recovery struct {
 	Roster     Roster
 	History    History
 	Providers  map[string]sandbox.Provider
+	Temporary  bool // what this worker cannot go on with may be the next one's
+
+	found    []sandbox.Attached
+	attached map[string]bool // the providers whose sandboxes were found
+	left     map[string]bool // the threads of the sandboxes that were not adopted
 }
 
 // Reattach finds what an earlier incarnation of this worker left running: its sandboxes with their threads, and the processes in
@@ -47,6 +53,7 @@ type Recovery struct {
 // Errors: unavailable.
 func (rc *Recovery) Reattach(ctx context.Context) (start func(), err error) {
 	var steps []func()
+	rc.attached, rc.left = make(map[string]bool), make(map[string]bool)
 	for name, provider := range rc.Providers {
 		reattacher, ok := provider.(sandbox.Reattacher)
 		if !ok {
@@ -58,7 +65,9 @@ func (rc *Recovery) Reattach(ctx context.Context) (start func(), err error) {
 			rc.Publisher.Log.Warn().Err(err).Str("provider", name).Msg("cannot list the sandboxes of an earlier incarnation")
 			continue
 		}
+		rc.attached[name] = true
 		for _, sb := range found {
+			rc.found = append(rc.found, sb)
 			next, err := rc.reattach(ctx, name, sb)
 			if err != nil {
 				return nil, err
@@ -73,11 +82,15 @@ func (rc *Recovery) Reattach(ctx context.Context) (start func(), err error) {
 	}, nil
 }
 
-// reattach gives a sandbox back to its thread, or ends it.
+// reattach gives a sandbox back to its thread, or ends it. A temporary worker may lack its template: it leaves the sandbox.
 func (rc *Recovery) reattach(ctx context.Context, provider string, sb sandbox.Attached) (steps []func(), err error) {
 	t, err := rc.Sessions.Adopt(ctx, provider, sb)
 	if err != nil {
 		return nil, err
+	}
+	if t == nil && rc.Temporary {
+		rc.left[sb.Spec().Thread] = true
+		return nil, nil
 	}
 	if t == nil {
 		rc.Publisher.Log.Info().Str("sandbox", sb.ID()).Str("thread", sb.Spec().Thread).Msg("sandbox_stale")
@@ -97,6 +110,18 @@ func (rc *Recovery) reattach(ctx context.Context, provider string, sb sandbox.At
 	}
 	publisher.LogSession(rc.Publisher.Log.Info().Str("sandbox", sb.ID()), t.ID, t.Session.ID).Int("processes", t.Busy()).Msg("sandbox_reattached")
 	return steps, nil
+}
+
+// Holds reports whether a sandbox that Reattach found still runs.
+func (rc *Recovery) Holds() bool {
+	return slices.ContainsFunc(rc.found, func(sb sandbox.Attached) bool {
+		select {
+		case <-sb.Done():
+			return false
+		default:
+			return true
+		}
+	})
 }
 
 // Detach leaves the sandboxes for the Reattach of this worker's next incarnation. Here they count as ended.
@@ -162,9 +187,23 @@ func (rc *Recovery) reportLost(ctx context.Context, info schemas.WorkerInfo) err
 		if rc.Runs.Running(last.Tenant, last.Process) {
 			continue
 		}
+		if elsewhere, err := rc.mayRun(ctx, last); err != nil {
+			return err
+		} else if elsewhere {
+			continue
+		}
 		if _, err := rc.Runs.RecordLost(ctx, last); err != nil && !errors.Is(err, schemas.ErrConflict) {
 			return err
 		}
 	}
 	return nil
+}
+
+// mayRun reports whether a process may run in a sandbox that a temporary worker has not adopted, or whose provider it does not have.
+func (rc *Recovery) mayRun(ctx context.Context, last *schemas.Event) (bool, error) {
+	if !rc.Temporary || rc.left[last.Thread] {
+		return rc.Temporary, nil
+	}
+	provider, err := rc.Sessions.ProviderOf(ctx, last.Tenant, last.Thread)
+	return provider != "" && !rc.attached[provider], err
 }

@@ -13,13 +13,16 @@ import (
 // sandbox forget it. A process that goes on counts as running from here on; then does the rest. Errors: unavailable.
 func (rs *Runs) Resume(ctx context.Context, t *session.Thread, sb sandbox.Attached, h sandbox.ProcessState) (then func(), err error) {
 	discard := func() { rs.follower.discard(sb, h) }
+	if rs.cfg.Temporary && !h.Ended {
+		discard = func() {} // it is the next worker's to end
+	}
 	last, err := rs.cfg.Records.Last(ctx, t.Tenant, t.ID, h.ID)
 	f := finding{unknown: errors.Is(err, schemas.ErrNotFound)}
 	if err != nil && !f.unknown {
 		return nil, err
 	}
 	if f.unknown {
-		if h.Ended {
+		if h.Ended || rs.cfg.Temporary {
 			return discard, nil
 		}
 		// Its records have expired. They begin anew with its end, which fails if this read was of a replica that lags behind.
@@ -53,6 +56,7 @@ func (rs *Runs) Resume(ctx context.Context, t *session.Thread, sb sandbox.Attach
 			run.turn.LineUp()
 		}
 		return func() {
+			defer close(run.ended)
 			rs.runToEnd(run, func(result *schemas.Result) error {
 				return rs.follower.resume(run, sb, last.Type == schemas.TypeProcessStarted, result)
 			})
@@ -78,7 +82,7 @@ func (rs *Runs) newResumed(t *session.Thread, accepted *schemas.Event, a *schema
 		exec: &schemas.Exec{
 			Command: a.Command, Args: a.Args, TimeoutMS: a.TimeoutMS, Retry: a.Retry, OutputLimit: a.OutputLimit, StdinOpen: a.StdinOpen,
 		},
-		origin: accepted.Origin, accepted: accepted, firstSeq: accepted.Seq, seq: last.Seq, attempt: 1,
+		origin: accepted.Origin, accepted: accepted, firstSeq: accepted.Seq, seq: last.Seq, attempt: 1, ended: make(chan struct{}),
 	}
 	if a.Op == schemas.OpMessage {
 		run.turn = rs.cfg.NewTurn(run.messageOf(nil))

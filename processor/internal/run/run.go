@@ -32,12 +32,13 @@ type Run struct {
 	firstSeq      uint64         // all its records are at or after this sequence
 	seq           uint64         // of its newest record
 	attempt       int
-	input         *input      // nil when the process reads nothing
-	turn          Turn        // nil when the run answers no message
-	newTurn       func() Turn // makes another turn of the same message; nil without one
-	recorded      bool        // its end is on record
-	reruns        bool        // the key has an earlier record: LOG may have output of an earlier run
-	unsettled     atomic.Bool // whether its acceptance is on record is not known yet
+	input         *input        // nil when the process reads nothing
+	turn          Turn          // nil when the run answers no message
+	newTurn       func() Turn   // makes another turn of the same message; nil without one
+	recorded      bool          // its end is on record
+	reruns        bool          // the key has an earlier record: LOG may have output of an earlier run
+	unsettled     atomic.Bool   // whether its acceptance is on record is not known yet
+	ended         chan struct{} // closed when a run that was resumed has ended; nil for one that this incarnation started
 
 	mu          sync.Mutex
 	inboxes     []string

@@ -2,7 +2,9 @@ package run
 
 import (
 	"context"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -90,6 +92,7 @@ type Config struct {
 
 	MaxProcesses int
 	MaxAttempts  int
+	Temporary    bool // what an earlier incarnation started is the next one's to end
 }
 
 // Runs are the processes that a worker accepted and that have not ended.
@@ -110,6 +113,7 @@ type Runs struct {
 
 	decisions work.KeyedMutex // by key: one decision at a time
 	ending    sync.WaitGroup  // runs, and what follows them
+	resumed   sync.WaitGroup  // the same for what a temporary worker leaves to the next one
 }
 
 // New starts nothing.
@@ -217,28 +221,45 @@ func (rs *Runs) Leave() {
 	rs.mu.Unlock()
 }
 
-// Kill ends everything that runs. After Leave nothing starts that it misses.
+// Kill ends everything that runs, and that is not the next worker's. After Leave nothing starts that it misses.
 func (rs *Runs) Kill(grace time.Duration) {
-	rs.mu.Lock()
-	runs := make([]*Run, 0, len(rs.runs))
-	for _, run := range rs.runs {
-		runs = append(runs, run)
-	}
-	rs.mu.Unlock()
-	for _, run := range runs {
-		run.Kill(grace)
+	for _, run := range runsOf(rs) {
+		if !rs.cfg.Temporary || run.ended == nil {
+			run.Kill(grace)
+		}
 	}
 }
 
-// Go runs f as a part of the runs: Ended waits for it.
-func (rs *Runs) Go(f func()) { rs.ending.Go(f) }
+func runsOf(rs *Runs) []*Run {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return slices.Collect(maps.Values(rs.runs))
+}
 
-// Ended returns a channel that is closed when every run has ended, with what follows it.
+// Go runs f, which goes on with what an earlier incarnation started, as a part of the runs.
+func (rs *Runs) Go(f func()) {
+	if rs.cfg.Temporary {
+		rs.resumed.Go(f)
+	} else {
+		rs.ending.Go(f)
+	}
+}
+
+// Ended returns a channel that is closed when every run has ended, with what follows it. Of those that a temporary worker has resumed,
+// it waits for what was killed on request, and for all once the worker is fenced: they are the next worker's then.
 func (rs *Runs) Ended() <-chan struct{} {
 	ended := make(chan struct{})
 	go func() {
+		defer close(ended)
 		rs.ending.Wait()
-		close(ended)
+		if rs.publisher.Fenced() {
+			rs.resumed.Wait()
+		}
+		for _, run := range runsOf(rs) {
+			if run.ended != nil && run.isKilled() {
+				<-run.ended
+			}
+		}
 	}()
 	return ended
 }

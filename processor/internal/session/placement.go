@@ -15,7 +15,7 @@ type Placement struct {
 
 // unserved marks an error with which this worker declines what another worker may serve.
 func (ss *Sessions) unserved(err *schemas.Error) *schemas.Error {
-	if ss.cfg.Alone {
+	if ss.cfg.Temporary {
 		return err
 	}
 	return err.With(schemas.DetailDeclined, schemas.DeclinedUnserved)

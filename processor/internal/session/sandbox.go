@@ -36,6 +36,7 @@ type sandboxes struct {
 type sandboxAttempt struct {
 	id      string
 	origin  schemas.Origin // of the command for which it is created
+	adopted bool           // an earlier incarnation of this worker created it
 	life    life           // under the thread's mu
 	took    time.Duration  // to create it, or to fail; under the thread's mu
 	done    chan struct{}
@@ -110,7 +111,7 @@ func (sbs *sandboxes) newAttempt(t *Thread) *sandboxAttempt {
 // runningAttempt is a sandbox that an earlier incarnation of this worker left.
 func (sbs *sandboxes) runningAttempt(t *Thread, sb sandbox.Sandbox) *sandboxAttempt {
 	a := sbs.newAttempt(t)
-	a.id, a.sandbox = sb.ID(), sb
+	a.id, a.sandbox, a.adopted = sb.ID(), sb, true
 	a.life.state, a.life.due = schemas.SandboxRunning, a.life.bounds.running
 	close(a.done)
 	return a

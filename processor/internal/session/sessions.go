@@ -64,7 +64,7 @@ type Config struct {
 	Kept     Kept  // nil: workspaces stay without an end
 	Secrets  func(t *schemas.Template) (map[string]string, error)
 
-	Alone           bool // no other worker can serve what this one cannot
+	Temporary       bool // no other worker can serve what this one cannot, and what it found is the next one's
 	Providers       map[string]sandbox.Provider
 	DefaultProvider string
 	ImageProvider   string
@@ -132,6 +132,18 @@ func (ss *Sessions) About(tenant, thread string) publisher.About {
 	return publisher.About{Tenant: tenant, Thread: thread}
 }
 
+// ProviderOf returns the provider of a thread's session, whichever worker has it; empty for no session. Errors: unavailable.
+func (ss *Sessions) ProviderOf(ctx context.Context, tenant, thread string) (string, error) {
+	s, _, err := ss.cfg.Store.Session(ctx, tenant, thread)
+	switch {
+	case errors.Is(err, schemas.ErrNotFound), Unreadable(err):
+		return "", nil
+	case err != nil:
+		return "", err
+	}
+	return s.Provider, nil
+}
+
 // IDOf returns the id of the session that a thread has here, empty for none.
 func (ss *Sessions) IDOf(tenant, thread string) string {
 	if t := ss.Find(tenant, thread); t != nil {
@@ -160,7 +172,8 @@ func (ss *Sessions) Leave() {
 // StopCreating cancels the sandboxes that are being created.
 func (ss *Sessions) StopCreating() { ss.sandboxes.stopCreating() }
 
-// HandOver gives every thread up at shutdown: the next owner finds its session, and its workspace as the hooks leave it.
+// HandOver gives every thread up at shutdown: the next owner finds its session, and its workspace as the hooks leave it. A temporary
+// worker leaves the sandboxes that it adopted.
 func (ss *Sessions) HandOver() {
 	ss.sandboxes.stopCreating()
 	ctx, cancel := context.WithTimeout(context.Background(), ss.cfg.Timeouts.SandboxEnd)
@@ -175,11 +188,14 @@ func (ss *Sessions) HandOver() {
 func (ss *Sessions) handOver(ctx context.Context, t *Thread) {
 	t.mu.Lock()
 	hooks := (t.attempt != nil || t.warm) && t.termination == nil
+	stays := ss.cfg.Temporary && t.attempt != nil && t.attempt.adopted && !t.attempt.ended()
 	t.mu.Unlock()
-	if hooks && !ss.publisher.Fenced() {
-		_, _ = ss.sandboxes.terminateHooks(ctx, t, ss.cfg.Timeouts.SandboxEnd) // failures are logged, and do not stop the shutdown
+	if !stays {
+		if hooks && !ss.publisher.Fenced() {
+			_, _ = ss.sandboxes.terminateHooks(ctx, t, ss.cfg.Timeouts.SandboxEnd) // failures are logged, and do not stop the shutdown
+		}
+		ss.sandboxes.end(ctx, t, 0)
 	}
-	ss.sandboxes.end(ctx, t, 0)
 	ss.cfg.Subscriptions.Unsubscribe(t.Tenant, t.ID)
 	t.Flush(ctx)
 }
