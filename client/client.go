@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/internal/discover"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -27,7 +28,9 @@ type settings struct {
 func WithCreds(file string) Option { return func(s *settings) { s.nats.CredsFile = file } }
 
 // WithToken authenticates with a token, such as the one in the data folder of `sluice up`.
-func WithToken(token string) Option { return func(s *settings) { s.nats.Token = token } }
+func WithToken(token string) Option {
+	return func(s *settings) { s.nats.Token, s.nats.TokenFrom = token, nil }
+}
 
 // WithTenant sets the tenant. Default [schemas.DefaultTenant].
 func WithTenant(tenant string) Option { return func(s *settings) { s.tenant = tenant } }
@@ -38,8 +41,19 @@ func WithCell(cell string) Option { return func(s *settings) { s.nats.Cell = cel
 // WithName sets the name of the connection in the server's list of connections. Default "sluice".
 func WithName(name string) Option { return func(s *settings) { s.nats.Name = name } }
 
-// Connect opens a connection to the server at url, such as nats://127.0.0.1:4222. Errors: unavailable when no server answers,
-// unauthenticated when it rejects the credentials, invalid_argument for a tenant or cell that is not a valid id.
+// Discover opens a connection to the server that the command line finds: by SLUICE_NATS_URL, with SLUICE_NATS_CREDS, SLUICE_NATS_TOKEN and
+// SLUICE_NATS_CA, or else the `sluice up` of the user's data folder (SLUICE_DATA), with the token in it. SLUICE_CELL and SLUICE_TENANT set
+// the cell and the tenant. Options win. Programs pass os.Getenv. Errors: unavailable when no server is found, those of Connect.
+func Discover(getenv func(string) string, opts ...Option) (*Client, error) {
+	found, err := findServer(getenv)
+	if err != nil {
+		return nil, err
+	}
+	return Connect("", append([]Option{found}, opts...)...)
+}
+
+// Connect opens a connection to the server at url, such as nats://127.0.0.1:4222; see Discover for one without a url. Errors: unavailable
+// when no server answers, unauthenticated when it rejects the credentials, invalid_argument for a tenant or cell that is not a valid id.
 func Connect(url string, opts ...Option) (*Client, error) {
 	s, err := newSettings(url, opts)
 	if err != nil {
@@ -50,6 +64,13 @@ func Connect(url string, opts ...Option) (*Client, error) {
 		return nil, err
 	}
 	return &Client{conn: conn, caller: conn.Caller(), tenant: s.tenant, owned: true}, nil
+}
+
+// findServer returns the option that connects to the server of the environment, or to that of the data folder.
+func findServer(getenv func(string) string) (Option, error) {
+	env := discover.Environment(getenv)
+	o, err := env.Server()
+	return func(s *settings) { s.nats, s.tenant = o, env.Tenant }, err
 }
 
 // New returns a client on an open connection, which it does not close; programs of the SDK use [Connect]. Of the options, only

@@ -9,5 +9,7 @@
 //	Client.Signal, Client.Kill, Client.Result, Client.Processes
 //	Client.CreateSession, Client.Session, Client.Sessions, Client.StopSession, Client.RenewSession
 //
+// Discover finds the server as the command line does; Connect takes its URL.
+//
 // Errors carry a code: test them with errors.Is(err, schemas.ErrConflict) and the like.
 package client

@@ -19,6 +19,10 @@ type LogQuery struct {
 	// StdoutFrom and StderrFrom are the offsets to begin at in the two streams. A reader that has stopped goes on at the end of its last
 	// chunk of each. A second run of the process comes whole.
 	StdoutFrom, StderrFrom int64
+	// Tail selects the last lines of what is stored now, of both streams together. Default 0: all.
+	Tail int
+	// Since leaves out what LOG stored before. Default: nothing.
+	Since time.Time
 	// Follow continues with new output until the process has ended.
 	Follow bool
 	// Gap is called with output that is missing, before the output that follows it. Default: gaps show in the offsets of chunks only.
@@ -53,6 +57,9 @@ func (g *gaps) before(fn func(schemas.Chunk) error) func(schemas.Chunk) error {
 		if rerun {
 			g.skip[k.Stream] = 0
 		}
+		if !k.Time.IsZero() && k.Time.Before(g.query.Since) {
+			return nil
+		}
 		if err := g.report(gap); err != nil {
 			return err
 		}
@@ -79,6 +86,12 @@ func (g *gaps) after(r *schemas.Result) error {
 // Logs passes the output of a process to fn in order. An error of fn ends it. Without Follow it ends with what is stored now.
 // Errors: fn's, those of the query's Gap, not_found, invalid_argument, unavailable.
 func (c *Client) Logs(ctx context.Context, q LogQuery, fn func(schemas.Chunk) error) error {
+	if q.Tail > 0 {
+		var err error
+		if q, err = c.tailOf(ctx, q); err != nil {
+			return err
+		}
+	}
 	ref, last, err := c.locate(ctx, q.Thread, q.Process)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -136,5 +137,6 @@ func (s Subjects) decodeChunk(seq uint64, subject string, header nats.Header, da
 	k := schemas.Chunk{Seq: seq, Thread: t[2], Process: t[3], Stream: schemas.Stream(t[4]), Offset: offset, Data: data}
 	k.Number, _ = strconv.ParseInt(header.Get(headerChunk), 10, 64) // 0 is never the next number: the reader then reads LOG
 	k.Epoch = parseUint(header.Get(headerEpoch))
+	k.Time, _ = time.Parse(time.RFC3339Nano, header.Get(headerTimestamp)) // zero for none
 	return k, true
 }

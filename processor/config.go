@@ -111,6 +111,8 @@ type Config struct {
 	Image string
 	// Limits bound each sandbox. Zero fields have the provider's defaults.
 	Limits sandbox.Limits
+	// Network is that of templates that name none. Default none.
+	Network schemas.Network
 	// Workspaces is the folder under which each thread has its workspace.
 	Workspaces string
 

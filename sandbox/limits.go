@@ -18,29 +18,29 @@ type Limits struct {
 	// TmpBytes is the size of /tmp, and of /dev/shm; both count as memory. Default 64 MiB; jail allows at most a quarter of
 	// MemoryBytes.
 	TmpBytes int64
-	// WorkspaceBytes is the size of all files of the workspace together. Default 500 MB. This limit and the next are checked, not
+	// WorkspaceBytes is the size of all files of the workspace together. Default 2 GB. This limit and the next are checked, not
 	// enforced: after each process, and every 2 s while one runs; see package workspace.
 	WorkspaceBytes int64
-	// WorkspaceFiles is the number of files and folders in the workspace. Default 1,000.
+	// WorkspaceFiles is the number of files and folders in the workspace. Default 100,000.
 	WorkspaceFiles int64
 	// FileBytes is the size of one file. Where the provider isolates, the kernel sends SIGXFSZ to a process that writes more.
-	// Default 100 MB, or WorkspaceBytes when that is less.
+	// Default 1 GB, or WorkspaceBytes when that is less.
 	FileBytes int64
 }
 
 // DefaultLimits returns the defaults that depend on no other limit: all but FileBytes.
 func DefaultLimits() Limits {
-	return Limits{MemoryBytes: 512 << 20, CPUs: 1, PIDs: 256, TmpBytes: 64 << 20, WorkspaceBytes: 500_000_000, WorkspaceFiles: 1000}
+	return Limits{MemoryBytes: 512 << 20, CPUs: 1, PIDs: 256, TmpBytes: 64 << 20, WorkspaceBytes: 2_000_000_000, WorkspaceFiles: 100_000}
 }
 
 // defaultFileBytes is the default of FileBytes where WorkspaceBytes is not less.
-const defaultFileBytes = 100_000_000
+const defaultFileBytes = 1_000_000_000
 
 // LimitsOf returns the limits that a template sets.
 func LimitsOf(t *schemas.TemplateLimits) Limits {
 	return Limits{
 		MemoryBytes: t.MemoryBytes, CPUs: t.CPUs, PIDs: t.PIDs, TmpBytes: t.TmpBytes,
-		WorkspaceBytes: t.WorkspaceBytes, WorkspaceFiles: t.WorkspaceFiles,
+		WorkspaceBytes: t.WorkspaceBytes, WorkspaceFiles: t.WorkspaceFiles, FileBytes: t.FileBytes,
 	}
 }
 

@@ -17,7 +17,7 @@ func TestLimitsOrFillsEveryField(t *testing.T) {
 
 func TestLimitsWithDefaults(t *testing.T) {
 	standard := sandbox.Limits{
-		MemoryBytes: 512 << 20, CPUs: 1, PIDs: 256, TmpBytes: 64 << 20, WorkspaceBytes: 500_000_000, WorkspaceFiles: 1000, FileBytes: 100_000_000,
+		MemoryBytes: 512 << 20, CPUs: 1, PIDs: 256, TmpBytes: 64 << 20, WorkspaceBytes: 2_000_000_000, WorkspaceFiles: 100_000, FileBytes: 1_000_000_000,
 	}
 	small := standard
 	small.MemoryBytes, small.TmpBytes, small.WorkspaceBytes, small.FileBytes = 32<<20, 8<<20, 1000, 1000

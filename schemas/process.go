@@ -1,6 +1,9 @@
 package schemas
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // Stream is one of the two outputs of a process.
 type Stream string
@@ -63,6 +66,8 @@ type Chunk struct {
 	Number int64
 	// Epoch is the epoch of the session that wrote it.
 	Epoch uint64
+	// Time is when LOG stored it, by the clock of the NATS server.
+	Time time.Time
 	// Data is the output, valid until the callback that received it returns. It comes from inside a sandbox: do not trust it in
 	// terminals and parsers.
 	Data []byte

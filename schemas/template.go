@@ -74,6 +74,8 @@ type TemplateLimits struct {
 	WorkspaceBytes int64 `json:"workspace_bytes,omitempty"`
 	// WorkspaceFiles is the number of files in the workspace.
 	WorkspaceFiles int64 `json:"workspace_files,omitempty"`
+	// FileBytes is the size of one file, in bytes.
+	FileBytes int64 `json:"file_bytes,omitempty"`
 }
 
 // SecretRef is the place of a secret on the worker. Exactly one field is set.

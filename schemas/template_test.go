@@ -42,6 +42,7 @@ func TestTemplateValidateRefusesInvalid(t *testing.T) {
 		{"network", func(t *schemas.Template) { t.Network = "all" }},
 		{"limits.memory_bytes", func(t *schemas.Template) { t.Limits.MemoryBytes = -1 }},
 		{"limits.workspace_files", func(t *schemas.Template) { t.Limits.WorkspaceFiles = -1 }},
+		{"limits.file_bytes", func(t *schemas.Template) { t.Limits.FileBytes = -1 }},
 		{"limits.cpus", func(t *schemas.Template) { t.Limits.CPUs = -1 }},
 		{"limits.cpus", func(t *schemas.Template) { t.Limits.CPUs = math.NaN() }},
 		{"env", func(t *schemas.Template) { t.Env = map[string]string{"A=B": ""} }},

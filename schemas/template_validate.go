@@ -46,7 +46,7 @@ func (l *TemplateLimits) validate() error {
 		value int64
 	}{
 		{"memory_bytes", l.MemoryBytes}, {"pids", l.PIDs}, {"tmp_bytes", l.TmpBytes}, {"workspace_bytes", l.WorkspaceBytes},
-		{"workspace_files", l.WorkspaceFiles},
+		{"workspace_files", l.WorkspaceFiles}, {"file_bytes", l.FileBytes},
 	} {
 		if f.value < 0 {
 			return invalid("limits."+f.name, "%d is less than 0", f.value)

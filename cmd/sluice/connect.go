@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/cmd/internal/node"
 	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/internal/discover"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -50,9 +50,11 @@ func (g *globals) with(ctx context.Context, own hostOptions, f func(context.Cont
 
 // hostOptions are the options of a host in this process, where no server is found.
 type hostOptions struct {
-	worker bool // it runs a worker, which the command needs: one that only reads must not own what runs
-	limits sandbox.Limits
-	image  string // of containers, where a command names none
+	worker  bool // it runs a worker, which the command needs: one that only reads must not own what runs
+	limits  sandbox.Limits
+	network schemas.Network
+	named   string // the first of the flags of limits that was given; empty for none
+	image   string // of containers, where a command names none
 }
 
 // connection is a client, and the finder of the process that hosts the data folder. finder is nil with --nats.
@@ -85,29 +87,21 @@ func (g *globals) connect(ctx context.Context, own hostOptions) (*connection, er
 }
 
 // checkCreds refuses credentials that no connection would use.
-func (g *globals) checkCreds() error {
-	if g.nats != "" || g.creds == "" {
-		return nil
-	}
-	return schemas.Errorf(schemas.CodeInvalidArgument,
-		"--creds (SLUICE_NATS_CREDS) has no server: name it with --nats URL, or leave --creds out; the server of the data folder takes the token in it")
-}
+func (g *globals) checkCreds() error { return discover.CheckCreds(g.nats, g.creds) }
 
 // server is how to connect to the server of --nats.
 func (g *globals) server() *events.Options {
 	return &events.Options{URL: g.nats, CredsFile: g.creds, CAFile: g.ca, Token: g.token, Cell: g.cell, Domain: g.domain, Name: "sluice cli"}
 }
 
-// serverAt is how to connect to the server of a `sluice up`.
+// serverAt is how to connect to the server of the process that holds a data folder.
 func (g *globals) serverAt(f *dataFolder, a address) *events.Options {
-	o := &events.Options{URL: a.URL, Token: cmp.Or(g.token, f.storedToken()), Cell: g.cell, Name: "sluice cli"}
-	if a.Socket != "" {
-		o.URL, o.Dial = "nats://sluice", func() (net.Conn, error) { return a.dial(false) }
-	}
-	return o
+	o := a.Options(f.path, g.token, false)
+	o.Cell, o.Name = g.cell, "sluice cli"
+	return &o
 }
 
-// serverBehind is how to connect to a server in another process, or in this one. Only the server of a `sluice up` asks for the token.
+// serverBehind is how to connect to a server that may move to another process, or to this one. Only that of a `sluice up` asks for the token.
 func (g *globals) serverBehind(f *dataFolder, dial func() (net.Conn, error)) *events.Options {
 	return &events.Options{URL: "nats://sluice", Dial: dial, TokenFrom: f.storedToken, Cell: g.cell, Name: "sluice cli"}
 }
@@ -123,6 +117,15 @@ func (g *globals) connectTo(server *events.Options) (*connection, error) {
 		return nil, err
 	}
 	return &connection{client: c, conn: conn}, nil
+}
+
+// checkLimits refuses flags of limits where another process has the worker. Errors: invalid_argument.
+func (c *connection) checkLimits(own hostOptions) error {
+	if own.named == "" || c.hosted {
+		return nil
+	}
+	return schemas.Errorf(schemas.CodeInvalidArgument,
+		"--%s is for a worker that exec starts itself, and here one runs already: start that one with it, or use a template with limits or a network", own.named)
 }
 
 // leaving reports what happens to a process when its caller exits before it.
@@ -232,7 +235,7 @@ func (f *hostFinder) dial() (net.Conn, error) {
 		return h.server.InProcessConn()
 	}
 	if a, ok := f.address(); ok {
-		return a.dial(f.own.worker)
+		return a.Dial(f.own.worker)
 	}
 	return nil, fmt.Errorf("data folder %s: another sluice is starting", f.folder.path)
 }
@@ -301,10 +304,11 @@ func (f *hostFinder) config() (hostConfig, error) {
 		choice = node.Choice{} // only providers without isolation are left
 	}
 	cfg.node = node.Config{
-		Worker: worker, Begin: f.folder.begin, Provider: choice.Default, Allowed: append(choice.Allowed, node.Unisolated()...), Limits: f.own.limits, Image: f.own.image, Progress: f.notice,
+		Worker: worker, Begin: f.folder.begin, Provider: choice.Default, Allowed: append(choice.Allowed, node.Unisolated()...), Image: f.own.image, Progress: f.notice,
+		Limits: f.own.limits.Or(f.workspaceLimits()), Network: f.own.network,
 		RunFolder: run, Workspaces: f.folder.join("workspaces"), Log: zerolog.Nop(), Topology: cfg.node.Topology,
 		// A process of this host that still runs when it ends was left by its user: it ends at once.
-		Temporary: true, Grace: time.Millisecond, Templates: f.templates, Reload: cfg.reload, Getenv: f.Getenv,
+		Temporary: true, Grace: time.Millisecond, Templates: f.templates, Documents: f.documentLimits(), Reload: cfg.reload, Getenv: f.Getenv,
 	}
 	return cfg, nil
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-dev/sluice/internal/discover"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -122,46 +122,20 @@ func (l *folderLock) release() {
 }
 
 // address says how to connect to the process that holds the folder.
-type address struct {
-	// URL is its NATS server's; empty when the server does not listen.
-	URL string `json:"url,omitempty"`
-	// Socket is a unix socket to its NATS server; empty when commands use the URL, or when it has no server.
-	Socket string `json:"socket,omitempty"`
-	// PID is the process.
-	PID int `json:"pid"`
-	// Reads reports that it runs no worker: it gives the folder up for a process that does.
-	Reads bool `json:"reads,omitempty"`
-}
-
-// dial connects to the server, which waits for the connections of commands that need its worker.
-func (a address) dial(worker bool) (net.Conn, error) {
-	switch {
-	case a.Socket != "" && worker:
-		return net.DialTimeout("unix", a.Socket, time.Second)
-	case a.Socket != "":
-		return net.DialTimeout("unix", a.Socket+readSuffix, time.Second)
-	}
-	return net.DialTimeout("tcp", strings.TrimPrefix(a.URL, "nats://"), time.Second)
-}
+type address = discover.Address
 
 func (f *dataFolder) writeAddress(a address) error {
 	body, err := json.Marshal(a)
 	if err != nil {
-		return schemas.Errorf(schemas.CodeInternal, "encode server.json: %w", err)
+		return schemas.Errorf(schemas.CodeInternal, "encode %s: %w", discover.AddressFile, err)
 	}
-	return f.write("server.json", body)
+	return f.write(discover.AddressFile, body)
 }
 
 // readAddress reads the address; ok is false where there is none.
-func (f *dataFolder) readAddress() (a address, ok bool) {
-	body, err := os.ReadFile(f.join("server.json"))
-	if err != nil || json.Unmarshal(body, &a) != nil {
-		return address{}, false
-	}
-	return a, a.PID > 0
-}
+func (f *dataFolder) readAddress() (address, bool) { return discover.ReadAddress(f.path) }
 
-func (f *dataFolder) removeAddress() { _ = os.Remove(f.join("server.json")) } // a stale address fails at the next dial
+func (f *dataFolder) removeAddress() { _ = os.Remove(f.join(discover.AddressFile)) } // a stale address fails at the next dial
 
 // write replaces a file of the folder atomically. Only the user can read it.
 func (f *dataFolder) write(name string, body []byte) error {
@@ -201,13 +175,10 @@ func (f *dataFolder) text(name string, fresh func() string) (string, error) {
 }
 
 // token is the folder's token, created when it is missing. Only the holder of the lock may create it.
-func (f *dataFolder) token() (string, error) { return f.text("token", rand.Text) }
+func (f *dataFolder) token() (string, error) { return f.text(discover.TokenFile, rand.Text) }
 
 // storedToken is the token; empty where there is none.
-func (f *dataFolder) storedToken() string {
-	token, _ := f.read("token") // the server rejects a connection without it
-	return token
-}
+func (f *dataFolder) storedToken() string { return discover.ReadToken(f.path) }
 
 // setWorkerID makes id the id of this folder's worker, also for a later one that is given none: it finds what this one left.
 func (f *dataFolder) setWorkerID(id string) error {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -125,17 +124,17 @@ func examineServer(g *globals) finding {
 	f := finding{Check: "server", OK: true, Required: g.nats != ""}
 	dir := &dataFolder{path: g.data}
 	a, known := dir.readAddress()
-	server := g.server()
+	server := g.serverAt(dir, a)
 	switch {
 	case g.nats != "":
-		f.Found = schemas.PublicURL(g.nats) + " (--nats)"
-	case !known || a.URL+a.Socket == "":
+		f.Found, server = schemas.PublicURL(g.nats)+" (--nats)", g.server()
+	case !known || !a.HasServer():
 		f.Found = "none is running: exec starts one in its own process; `sluice up` runs one for all commands"
 		return f
 	case a.URL != "":
-		f.Found, server = fmt.Sprintf("%s, process %d", a.URL, a.PID), g.serverAt(dir, a)
+		f.Found = fmt.Sprintf("%s, process %d", a.URL, a.PID)
 	default:
-		f.Found, server = fmt.Sprintf("in process %d, while its command runs", a.PID), g.serverBehind(dir, func() (net.Conn, error) { return a.dial(false) })
+		f.Found = fmt.Sprintf("in process %d, while its command runs", a.PID)
 	}
 	conn, err := events.Connect(*server)
 	if err != nil {

@@ -23,8 +23,10 @@ func execCommand(g *globals) *cobra.Command {
 		labels  []string
 		noStdin bool
 		asJSON  bool
+		detach  bool
 		retry   string
 		limits  sandbox.Limits
+		network string
 	)
 	c := &cobra.Command{
 		Use:   "exec [flags] -- COMMAND [ARG…]",
@@ -35,12 +37,14 @@ Ctrl+C kills it, and a third exits at once. When the terminal closes, the comman
 exit code is the command's, or 124 after a timeout, 127 if the command is not found, 126 if it
 cannot be run, 128+n after signal n, and 125 if Sluice failed.
 
-Without a server, exec starts what it needs in its own process. The limits of workspaces are then
-those of the flags below; with a server they are the worker's.`,
+Without a server, exec starts what it needs in its own process. --memory, --cpus, --pids, --network
+and the limits of workspaces are then those of the flags below. With a server they are the
+worker's, or the template's, and these flags are refused.`,
 		Example: `  sluice exec -- bash -c 'echo out; echo err >&2; exit 3'
   sluice exec --thread t1 --timeout 30s --env CI=1 -- make test
   sluice exec --key build-42 --json -- date      # the same key runs once
   sluice exec --image debian:stable --thread t2 -- cat /etc/debian_version
+  sluice exec -d --thread t1 -- make all         # prints the process id; logs -f follows it
   sluice exec --label user=ann -- make test      # sluice events --label user=ann
   tar c . | sluice exec --thread t1 -- tar x`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -61,7 +65,11 @@ those of the flags below; with a server they are the worker's.`,
 			if _, err := limits.WithDefaults(); err != nil {
 				return err
 			}
-			if !noStdin {
+			if err := checkNetwork(network); err != nil {
+				return err
+			}
+			own := hostOptions{worker: true, limits: limits, network: schemas.Network(network), named: givenLimit(cmd), image: g.Getenv("SLUICE_IMAGE")}
+			if !noStdin && !detach {
 				req.Stdin = g.Stdin
 				if term.IsTerminal(int(g.Stdin.Fd())) {
 					req.Stdin = terminalInput{g.Stdin}
@@ -70,8 +78,11 @@ those of the flags below; with a server they are the worker's.`,
 			if warning := node.Warning(req.Provider); g.nats == "" && warning != "" {
 				g.notice("warning: " + warning)
 			}
+			if detach {
+				return g.detach(cmd.Context(), req, own, asJSON)
+			}
 			p := &foreground{
-				globals: g, own: hostOptions{worker: true, limits: limits, image: g.Getenv("SLUICE_IMAGE")}, json: asJSON, stdout: g.Stdout,
+				globals: g, own: own, json: asJSON, stdout: g.Stdout,
 				start: func(ctx context.Context, c *client.Client) (*client.Execution, error) { return c.ExecStream(ctx, req) },
 			}
 			return p.run(cmd.Context())
@@ -85,7 +96,7 @@ those of the flags below; with a server they are the worker's.`,
 	labelFlag(c, &labels, "label `NAME=VALUE` that all events of the command carry; may be repeated")
 	graceFlag(c, &req.Grace, 0, ", at the timeout; default: SIGKILL at once")
 	jsonFlag(c, &asJSON, "the result as one JSON object instead of the output")
-	g.limitFlags(c, &limits)
+	g.limitFlags(c, &limits, &network)
 	f := c.Flags()
 	f.SetInterspersed(false)
 	f.StringVar(&req.Image, "image", "", "`IMAGE` of the thread's container, pulled if it is missing; implies --provider "+node.ImageProvider())
@@ -93,6 +104,7 @@ those of the flags below; with a server they are the worker's.`,
 	f.StringArrayVarP(&env, "env", "e", nil, "environment variable `K=V`, or K to pass on this process's; may be repeated")
 	f.StringVarP(&req.Dir, "dir", "C", "", "working `FOLDER` in the workspace")
 	f.StringVar(&retry, "retry", "", "`MODE` never or safe: whether a command that is lost with its worker may run again")
+	f.BoolVarP(&detach, "detach", "d", false, "print the process id and exit; the command goes on, without standard input, on a server that stays")
 	f.BoolVarP(&noStdin, "no-stdin", "n", false, "do not pass standard input to the command")
 	return c
 }

@@ -2,12 +2,14 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-dev/sluice/cmd/internal/node"
+	"github.com/sluice-dev/sluice/processor/template"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -18,12 +20,22 @@ func threadFlag(c *cobra.Command, thread *string, standard, usage string) {
 	c.Flags().StringVarP(thread, "thread", "t", standard, usage)
 }
 
-// requiredThreadFlag is --thread of the commands about one thread. It is checked before they run.
-func requiredThreadFlag(c *cobra.Command, thread *string, usage string) {
-	threadFlag(c, thread, "", usage+"; required")
-	c.PreRunE = func(*cobra.Command, []string) error {
+// threadArg is the THREAD of the commands about one thread: their argument, or --thread. It is checked before they run.
+func threadArg(c *cobra.Command, thread *string, usage string) {
+	c.Use += " THREAD"
+	threadFlag(c, thread, "", usage+", in place of the argument")
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(args) > 1 || len(args) == 1 && *thread != "" {
+			return schemas.Errorf(schemas.CodeInvalidArgument, "`%s` takes one THREAD, as its argument or with --thread: see `%[1]s --help`", c.CommandPath())
+		}
+		return nil
+	}
+	c.PreRunE = func(_ *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			*thread = args[0]
+		}
 		if *thread == "" {
-			return schemas.Errorf(schemas.CodeInvalidArgument, "--thread is missing: name the thread; `sluice session list` shows those with a session")
+			return schemas.Errorf(schemas.CodeInvalidArgument, "THREAD is missing: name the thread; `sluice session list` shows those with a session")
 		}
 		return schemas.CheckID("thread", *thread)
 	}
@@ -87,16 +99,71 @@ func idleTimeoutFlag(c *cobra.Command, idle *time.Duration, standard time.Durati
 	c.Flags().DurationVar(idle, "idle-timeout", standard, "idle time `DURATION` after which a session ends"+usage)
 }
 
-// limitFlags are the limits of workspaces, for every command that can start a worker. Package workspace names these flags in its
-// errors.
-func (m *Main) limitFlags(c *cobra.Command, l *sandbox.Limits) {
-	standard := sandbox.Limits{
-		WorkspaceBytes: m.megabytes("MAX_WORKSPACE_SIZE_MB"), WorkspaceFiles: m.positive("MAX_TOTAL_FILES"), FileBytes: m.megabytes("MAX_FILE_SIZE_MB"),
-	}.WorkspaceDefaults()
+// limitFlags are the limits and the network of sandboxes, for every command that can start a worker. Package workspace names some of
+// these flags in its errors.
+func (m *Main) limitFlags(c *cobra.Command, l *sandbox.Limits, network *string) {
+	d := sandbox.DefaultLimits()
+	l.MemoryBytes = d.MemoryBytes
+	s := c.Flags()
+	s.Var((*size)(&l.MemoryBytes), "memory", "most memory `SIZE` of a sandbox, such as 2GiB")
+	s.Float64Var(&l.CPUs, "cpus", d.CPUs, "most CPU time of a sandbox, in CPUs `N`, such as 1.5")
+	s.Int64Var(&l.PIDs, "pids", d.PIDs, "most processes and threads `N` of a sandbox")
+	s.StringVar(network, "network", string(schemas.NetworkNone), "`NETWORK` of sandboxes whose template names none: none, or host, the machine's own")
+	standard := m.workspaceLimits().WorkspaceDefaults()
 	f := c.Flags()
 	f.Int64Var(&l.WorkspaceBytes, "workspace-bytes", standard.WorkspaceBytes, "most bytes `N` of all files of a workspace (MAX_WORKSPACE_SIZE_MB)")
 	f.Int64Var(&l.WorkspaceFiles, "workspace-files", standard.WorkspaceFiles, "most files and folders `N` of a workspace (MAX_TOTAL_FILES)")
 	f.Int64Var(&l.FileBytes, "file-bytes", standard.FileBytes, "most bytes `N` of a file (MAX_FILE_SIZE_MB)")
+}
+
+// limitNames are the flags of limitFlags.
+func limitNames() []string {
+	return []string{"memory", "cpus", "pids", "network", "workspace-bytes", "workspace-files", "file-bytes"}
+}
+
+// givenLimit is the first flag of limitFlags that the user gave; empty for none.
+func givenLimit(c *cobra.Command) string {
+	names := limitNames()
+	if i := slices.IndexFunc(names, c.Flags().Changed); i >= 0 {
+		return names[i]
+	}
+	return ""
+}
+
+func checkNetwork(network string) error {
+	if !slices.Contains(schemas.Networks(), schemas.Network(network)) {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "unknown --network %q: use none or host", network)
+	}
+	return nil
+}
+
+// size is a flag's number of bytes.
+type size int64
+
+// Set implements pflag.Value.
+func (s *size) Set(text string) error {
+	n, err := template.ParseSize(text)
+	*s = size(n)
+	return err
+}
+
+// String implements pflag.Value.
+func (s *size) String() string { return template.FormatSize(int64(*s)) }
+
+// Type implements pflag.Value.
+func (s *size) Type() string { return "size" }
+
+// documentLimits are the limits of the environment, for the template documents.
+func (m *Main) documentLimits() schemas.TemplateLimits {
+	return schemas.TemplateLimits{
+		WorkspaceBytes: m.megabytes("MAX_WORKSPACE_SIZE_MB"), WorkspaceFiles: m.positive("MAX_TOTAL_FILES"), FileBytes: m.megabytes("MAX_FILE_SIZE_MB"),
+	}
+}
+
+// workspaceLimits are the same for workspaces of other templates; 0 where the environment has none.
+func (m *Main) workspaceLimits() sandbox.Limits {
+	l := m.documentLimits()
+	return sandbox.LimitsOf(&l)
 }
 
 func (m *Main) megabytes(name string) int64 { return m.positive(name) * 1_000_000 }

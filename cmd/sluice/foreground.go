@@ -33,7 +33,10 @@ func (p *foreground) run(ctx context.Context) error {
 	if err != nil {
 		return p.failed(interrupts, err)
 	}
-	code, err := p.watch(ctx, c, interrupts)
+	var code int
+	if err = c.checkLimits(p.own); err == nil {
+		code, err = p.watch(ctx, c, interrupts)
+	}
 	err = errors.Join(err, c.close(ctx))
 	if err != nil {
 		return p.failed(interrupts, err)

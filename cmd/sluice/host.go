@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-dev/sluice/cmd/internal/node"
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/events/embedded"
+	"github.com/sluice-dev/sluice/internal/discover"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -156,9 +157,6 @@ type bridge struct {
 	server *embedded.Server
 }
 
-// readSuffix is added to the path of the socket for commands that only read.
-const readSuffix = "-r"
-
 // guests are the connections through one socket.
 type guests struct {
 	listener *net.UnixListener
@@ -171,7 +169,7 @@ type guests struct {
 
 func openBridge(runFolder string, server *embedded.Server) (*bridge, error) {
 	b := &bridge{path: filepath.Join(runFolder, "nats.sock"), server: server}
-	for i, path := range []string{b.path, b.path + readSuffix} {
+	for i, path := range []string{b.path, b.path + discover.ReadSuffix} {
 		l, err := listenUnix(path)
 		if err != nil {
 			return nil, err

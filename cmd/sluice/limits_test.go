@@ -36,7 +36,7 @@ func TestLimitsShowsWhatIsUsed(t *testing.T) {
 	}
 	for name, most := range map[string]int64{
 		"commands": 256 << 20, "records": 7_000_000, "output": 100_000_000, "tenant_output": 50_000_000, "process_output": 1_000_000,
-		"messages": 1 << 30, "dead_letters": 64 << 20, "processes": 7, "workspace_bytes": 500_000_000, "workspace_files": 123, "file_bytes": 100_000_000,
+		"messages": 1 << 30, "dead_letters": 64 << 20, "processes": 7, "workspace_bytes": 2_000_000_000, "workspace_files": 123, "file_bytes": 1_000_000_000,
 	} {
 		testkit.Equal(t, "most of "+name, by[name].Max, most)
 		used, bound := by[name].Used != nil, !strings.Contains(name, "workspace") && name != "file_bytes" && name != "process_output"

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,24 +14,38 @@ import (
 
 func logsCommand(g *globals) *cobra.Command {
 	var q client.LogQuery
-	var asJSON bool
+	var since string
+	var asJSON, timestamps bool
 	c := &cobra.Command{
 		Use:   "logs [flags] PROCESS",
 		Short: "Print a process's output, while it runs or afterwards",
 		Example: `  sluice logs p1q2w3…                  # all of it
   sluice logs -f p1q2w3…               # and the new output
+  sluice logs -f --tail 20 p1q2w3…     # the last 20 lines, and the new output
+  sluice logs --since 10m --timestamps p1q2w3…
   sluice logs -f --from 1234 p1q2w3…   # from a sequence on`,
 		Args: oneProcess,
-		RunE: g.read(func(ctx context.Context, c *client.Client, args []string) error {
-			q.Process = args[0]
-			q.Gap = gapPrinter(g.Main, asJSON)
-			return c.Logs(ctx, q, chunkPrinter(g.Main, asJSON))
-		}),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if cmd.Flags().Changed("tail") && q.Tail < 1 {
+				return schemas.Errorf(schemas.CodeInvalidArgument, "--tail is %d: it must be at least 1", q.Tail)
+			}
+			if q.Since, err = parseSince(since, time.Now()); err != nil {
+				return err
+			}
+			q.Process, q.Gap = args[0], gapPrinter(g.Main, asJSON)
+			return g.with(cmd.Context(), hostOptions{}, func(ctx context.Context, c *client.Client) error {
+				return c.Logs(ctx, q, chunkPrinter(g.Main, asJSON, timestamps))
+			})
+		},
 	}
 	threadFlag(c, &q.Thread, "", "`THREAD` of the process; default: found by the process id")
 	fromFlag(c, &q.From, "log")
 	c.Flags().Int64Var(&q.StdoutFrom, "stdout-from", 0, "first byte `OFFSET` of standard output; --json shows them")
 	c.Flags().Int64Var(&q.StderrFrom, "stderr-from", 0, "first byte `OFFSET` of standard error")
+	f := c.Flags()
+	f.IntVar(&q.Tail, "tail", 0, "only the last `N` lines of both streams together; default: all")
+	f.StringVar(&since, "since", "", "only output stored since this `TIME`, such as 2026-01-02T15:04:05Z, or for a duration, such as 10m")
+	f.BoolVar(&timestamps, "timestamps", false, "print before each line when its beginning was stored; --json always has it")
 	followFlag(c, &q.Follow, "the process ends")
 	jsonFlag(c, &asJSON, "each chunk and gap as one JSON object")
 	return c
@@ -40,27 +56,64 @@ type chunkLine struct {
 	Seq      uint64           `json:"seq"`
 	Stream   schemas.Stream   `json:"stream"`
 	Offset   int64            `json:"offset"`
+	Time     time.Time        `json:"time,omitzero"`
 	Data     string           `json:"data"`
 	Encoding schemas.Encoding `json:"encoding,omitempty"`
 }
 
-func chunkPrinter(m *Main, asJSON bool) func(schemas.Chunk) error {
+// parseSince reads a time, in local time where it names no zone, or how long ago it was. The zero time stands for an empty text.
+func parseSince(s string, now time.Time) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", time.DateTime, time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, schemas.Errorf(schemas.CodeInvalidArgument, "--since %q is no time: write 10m, 2026-01-02 or 2026-01-02T15:04:05Z", s)
+}
+
+func chunkPrinter(m *Main, asJSON, timestamps bool) func(schemas.Chunk) error {
 	if asJSON {
 		print := jsonLines[chunkLine](m)
 		return func(k schemas.Chunk) error {
-			line := chunkLine{Seq: k.Seq, Stream: k.Stream, Offset: k.Offset}
+			line := chunkLine{Seq: k.Seq, Stream: k.Stream, Offset: k.Offset, Time: k.Time}
 			line.Data, line.Encoding = schemas.EncodeOutput(k.Data)
 			return print(line)
 		}
 	}
+	open := make(map[schemas.Stream]bool, 2) // the last line has no newline yet
 	return func(k schemas.Chunk) error {
 		to := m.Stdout
 		if k.Stream == schemas.Stderr {
 			to = m.Stderr
 		}
-		_, err := to.Write(k.Data)
+		data := k.Data
+		if timestamps {
+			data, open[k.Stream] = stamped(k, open[k.Stream]), !bytes.HasSuffix(k.Data, []byte("\n"))
+		}
+		_, err := to.Write(data)
 		return err
 	}
+}
+
+// stampLayout has one width for all times.
+const stampLayout = "2006-01-02T15:04:05.000Z"
+
+// stamped is a chunk's output with its time before each line that begins in it. open says that the first one began earlier.
+func stamped(k schemas.Chunk, open bool) []byte {
+	var out []byte
+	for line := range bytes.Lines(k.Data) {
+		if !open {
+			out = append(k.Time.UTC().AppendFormat(out, stampLayout), ' ')
+		}
+		out, open = append(out, line...), false
+	}
+	return out
 }
 
 // gapLine is missing output as --json prints it.

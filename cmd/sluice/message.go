@@ -26,7 +26,7 @@ is still queued; a second Ctrl+C kills the agent, and a third exits at once. Whe
 closes, the agent continues. The exit code is the agent's. The messages of a thread are answered one
 after the other. Without a PROMPT, or with -, the prompt is read from standard input.
 
-The history is kept: "sluice messages --thread THREAD" prints it.`,
+The history is kept: "sluice messages THREAD" prints it.`,
 		Example: `  sluice message --template echo-agent --thread t1 'hello there'
   sluice message --thread t1 'and again'           # the thread keeps its template
   git diff | sluice message --template claude-code --thread review -`,
@@ -87,17 +87,16 @@ func messagesCommand(g *globals) *cobra.Command {
 	var q client.MessageQuery
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "messages --thread THREAD [flags]",
+		Use:   "messages",
 		Short: "Print a thread's messages: prompts and answers, in order",
-		Example: `  sluice messages --thread t1
-  sluice messages --thread t1 -f               # and the new ones
-  sluice messages --thread t1 --from 12 --json # from a sequence on`,
-		Args: noArgs,
+		Example: `  sluice messages t1
+  sluice messages t1 -f               # and the new ones
+  sluice messages t1 --from 12 --json # from a sequence on`,
 		RunE: g.read(func(ctx context.Context, c *client.Client, _ []string) error {
 			return c.Messages(ctx, q, messagePrinter(g.Main, asJSON))
 		}),
 	}
-	requiredThreadFlag(c, &q.Thread, "`THREAD` whose messages are printed")
+	threadArg(c, &q.Thread, "`THREAD` whose messages are printed")
 	fromFlag(c, &q.From, "message")
 	followFlag(c, &q.Follow, "Ctrl+C")
 	jsonFlag(c, &asJSON, "each message as one JSON object")

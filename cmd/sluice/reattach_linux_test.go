@@ -43,7 +43,7 @@ func TestEveryProcessSurvivesItsWorker(t *testing.T) {
 			return jailFlags(t, c)
 		}},
 		{"docker", func(t *testing.T, _ *cli) []string {
-			return []string{"--provider", "docker", "--image", dockertest.Image(t)}
+			return []string{"--provider", "docker", "--image", dockertest.Image(t), "--pool", "0"}
 		}},
 		{"pool", func(t *testing.T, _ *cli) []string {
 			return []string{"--provider", "docker", "--image", dockertest.Image(t), "--pool", "1"}

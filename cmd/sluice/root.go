@@ -3,15 +3,13 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"os"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/sluice-dev/sluice/internal/discover"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -55,23 +53,23 @@ a server it starts what it needs in its own process.`,
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "%w: see `%s --help`", err, c.CommandPath())
 	})
-	f := root.PersistentFlags()
-	f.StringVar(&g.nats, "nats", m.Getenv("SLUICE_NATS_URL"), "NATS server `URL`; default: the `sluice up` of the data folder, or a server in this process (SLUICE_NATS_URL)")
-	f.StringVar(&g.domain, "js-domain", m.Getenv("SLUICE_JS_DOMAIN"), "JetStream `DOMAIN` of the streams, when the server of --nats is a leaf node (SLUICE_JS_DOMAIN)")
+	f, env := root.PersistentFlags(), discover.Environment(m.Getenv)
+	f.StringVar(&g.nats, "nats", env.URL, "NATS server `URL`; default: the `sluice up` of the data folder, or a server in this process (SLUICE_NATS_URL)")
+	f.StringVar(&g.domain, "js-domain", env.Domain, "JetStream `DOMAIN` of the streams, when the server of --nats is a leaf node (SLUICE_JS_DOMAIN)")
 	f.Lookup("nats").DefValue = schemas.PublicURL(f.Lookup("nats").DefValue) // the help prints it
 	root.PersistentPreRun = func(*cobra.Command, []string) {
 		if f.Changed("nats") && schemas.HasUserInfo(g.nats) {
 			g.notice("warning: every user of this machine can read the credentials in --nats: set SLUICE_NATS_URL or SLUICE_NATS_TOKEN instead")
 		}
 	}
-	f.StringVar(&g.ca, "tls-ca", m.Getenv("SLUICE_NATS_CA"), "certificate `FILE` of the authorities of the NATS server; default: the system's (SLUICE_NATS_CA)")
-	f.StringVar(&g.creds, "creds", m.Getenv("SLUICE_NATS_CREDS"), "NATS credentials `FILE` (SLUICE_NATS_CREDS)")
-	f.StringVar(&g.data, "data", m.dataFolder(), "data `FOLDER` with streams, workspaces and token (SLUICE_DATA)")
-	f.StringVar(&g.cell, "cell", cmp.Or(m.Getenv("SLUICE_CELL"), schemas.DefaultCell), "cell `NAME` (SLUICE_CELL)")
-	f.StringVar(&g.tenant, "tenant", cmp.Or(m.Getenv("SLUICE_TENANT"), schemas.DefaultTenant), "tenant `NAME` (SLUICE_TENANT)")
+	f.StringVar(&g.ca, "tls-ca", env.CA, "certificate `FILE` of the authorities of the NATS server; default: the system's (SLUICE_NATS_CA)")
+	f.StringVar(&g.creds, "creds", env.Creds, "NATS credentials `FILE` (SLUICE_NATS_CREDS)")
+	f.StringVar(&g.data, "data", env.Data, "data `FOLDER` with streams, workspaces and token (SLUICE_DATA)")
+	f.StringVar(&g.cell, "cell", env.Cell, "cell `NAME` (SLUICE_CELL)")
+	f.StringVar(&g.tenant, "tenant", env.Tenant, "tenant `NAME` (SLUICE_TENANT)")
 	f.StringVar(&g.templates, "templates", m.Getenv("SLUICE_TEMPLATES"), "template `FOLDER` of a worker that this command starts (SLUICE_TEMPLATES)")
 	// Every user of the machine can read the command line: the token comes from the environment only.
-	g.token = m.Getenv("SLUICE_NATS_TOKEN")
+	g.token = env.Token
 	add := func(id, title string, commands ...*cobra.Command) {
 		root.AddGroup(&cobra.Group{ID: id, Title: title})
 		for _, c := range commands {
@@ -129,24 +127,6 @@ func oneProcess(c *cobra.Command, args []string) error {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "`%s` needs the id of a PROCESS: `sluice process list --all` shows them", c.CommandPath())
 	}
 	return exactArgs(1, "one PROCESS")(c, args)
-}
-
-// dataFolder is the default of --data on this system.
-func (m *Main) dataFolder() string {
-	if d := m.Getenv("SLUICE_DATA"); d != "" {
-		return d
-	}
-	if d := m.Getenv("XDG_DATA_HOME"); d != "" && filepath.IsAbs(d) {
-		return filepath.Join(d, "sluice")
-	}
-	home := m.Getenv("HOME")
-	if home == "" {
-		home = os.TempDir()
-	}
-	if runtime.GOOS == "darwin" {
-		return filepath.Join(home, "Library", "Application Support", "sluice")
-	}
-	return filepath.Join(home, ".local", "share", "sluice")
 }
 
 // helpWidth is the most columns of a line of help.

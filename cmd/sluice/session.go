@@ -22,9 +22,9 @@ func sessionCommand(g *globals) *cobra.Command {
 has one session at a time. Its first command creates it, or "create" does, with a user, tags and
 timeouts. A session ends after its idle timeout, at the end of its lifetime, or by "stop". The
 workspace stays on the worker for a time, which "stop" reports, or until "delete" removes it.`,
-		Example: `  sluice session create --thread t1 --user ann --tag team=blue
+		Example: `  sluice session create t1 --user ann --tag team=blue
   sluice session list --tag team=blue
-  sluice session stop --thread t1`,
+  sluice session stop t1`,
 	}, sessionCreateCommand(g), sessionGetCommand(g), sessionListCommand(g), sessionRenewCommand(g), sessionStopCommand(g, false), sessionStopCommand(g, true))
 }
 
@@ -35,9 +35,8 @@ func sessionCreateCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "create",
 		Short: "Create a thread's session, or return the one it has",
-		Example: `  sluice session create --thread t1 --template echo-agent --idle-timeout 10m
-  sluice session create --thread t1 --user ann --tag team=blue --tag run=7 --start --json`,
-		Args: noArgs,
+		Example: `  sluice session create t1 --template echo-agent --idle-timeout 10m
+  sluice session create t1 --user ann --tag team=blue --tag run=7 --start --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if req.Tags, err = parsePairs("--tag", tags); err != nil {
@@ -65,7 +64,7 @@ func sessionCreateCommand(g *globals) *cobra.Command {
 			})
 		},
 	}
-	requiredThreadFlag(c, &req.Thread, sessionThread)
+	threadArg(c, &req.Thread, sessionThread)
 	c.Flags().StringVar(&req.Template, "template", "", "`TEMPLATE` of the session; default: the worker's")
 	providerFlag(c, &req.Provider, "", "; default: the template's")
 	idleTimeoutFlag(c, &req.IdleTimeout, 0, "; default: the template's")
@@ -87,9 +86,8 @@ func sessionGetCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "get",
 		Short: "Show a thread's session",
-		Example: `  sluice session get --thread t1
-  sluice session get --thread t1 --json`,
-		Args: noArgs,
+		Example: `  sluice session get t1
+  sluice session get t1 --json`,
 		RunE: g.read(func(ctx context.Context, c *client.Client, _ []string) error {
 			s, err := c.SessionInfo(ctx, thread)
 			if err != nil {
@@ -98,7 +96,7 @@ func sessionGetCommand(g *globals) *cobra.Command {
 			return printResult(g.Main, asJSON, s, printSession)
 		}),
 	}
-	requiredThreadFlag(c, &thread, sessionThread)
+	threadArg(c, &thread, sessionThread)
 	jsonFlag(c, &asJSON, "one JSON object")
 	return c
 }
@@ -155,9 +153,8 @@ func sessionRenewCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "renew",
 		Short: "Restart a session's idle timeout",
-		Example: `  sluice session renew --thread t1
-  sluice session renew --thread t1 --idle-timeout 2h`,
-		Args: noArgs,
+		Example: `  sluice session renew t1
+  sluice session renew t1 --idle-timeout 2h`,
 		RunE: g.act(func(ctx context.Context, c *client.Client, _ []string) error {
 			s, err := c.RenewSession(ctx, thread, idle)
 			if err != nil {
@@ -166,7 +163,7 @@ func sessionRenewCommand(g *globals) *cobra.Command {
 			return printResult(g.Main, asJSON, s, printSession)
 		}),
 	}
-	requiredThreadFlag(c, &thread, sessionThread)
+	threadArg(c, &thread, sessionThread)
 	idleTimeoutFlag(c, &idle, 0, "; default: unchanged")
 	jsonFlag(c, &asJSON, "one JSON object")
 	return c
@@ -184,14 +181,13 @@ func sessionStopCommand(g *globals, remove bool) *cobra.Command {
 The workspace stays on the worker for a time, 24h by default, and the thread's next command creates
 a new session in it. When its push fails, the session ends all the same, and the worker pushes
 again until that succeeds.`,
-		Example: `  sluice session stop --thread t1
-  sluice session stop --thread t1 --grace 0s --snapshot --missing-ok`,
-		Args: noArgs,
+		Example: `  sluice session stop t1
+  sluice session stop t1 --grace 0s --snapshot --missing-ok`,
 	}
 	stop := (*client.Client).StopSession
 	if remove {
 		c.Use, c.Short, c.Long = "delete", "End a session and remove its workspace", "End a session as stop does, and remove its workspace from the worker. Pushed versions stay.\nWhen the push fails, the worker keeps the workspace, and delete reports an error."
-		c.Example = "  sluice session delete --thread t1\n  sluice session delete --thread t1 --snapshot --missing-ok"
+		c.Example = "  sluice session delete t1\n  sluice session delete t1 --snapshot --missing-ok"
 		stop = (*client.Client).DeleteSession
 	}
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -225,7 +221,7 @@ again until that succeeds.`,
 			return nil
 		})
 	}
-	requiredThreadFlag(c, &thread, sessionThread)
+	threadArg(c, &thread, sessionThread)
 	graceFlag(c, &grace, 10*time.Second, "; default: the template's")
 	jsonFlag(c, &asJSON, "one JSON object")
 	c.Flags().BoolVar(&snapshot, "snapshot", false, "push the workspace first; the session stays if the push fails")

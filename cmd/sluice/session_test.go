@@ -37,7 +37,7 @@ func TestSessionCommands(t *testing.T) {
 func TestSessionCommandsRejectInvalidArguments(t *testing.T) {
 	c := newCLI(t)
 	for _, args := range [][]string{
-		{"create"}, {"create", "-t", "a b"}, {"create", "-t", "t", "--tag", "x"}, {"create", "-t", "t", "--tag", "x=1", "--tag", "x=2"}, {"create", "t"},
+		{"create"}, {"create", "-t", "a b"}, {"create", "-t", "t", "--tag", "x"}, {"create", "-t", "t", "--tag", "x=1", "--tag", "x=2"}, {"create", "t", "u"},
 		{"get"}, {"list", "--state", "asleep"}, {"list", "--limit", "0"}, {"stop"}, {"stop", "-t", "t", "--grace", "-1s"}, {"renew"}, {"delete"}, {"strop"},
 	} {
 		c.run(append([]string{"session"}, args...)...).wantError(t, schemas.CodeInvalidArgument)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -72,15 +71,10 @@ func (g *globals) connectToRunning() (c *connection, url string, err error) {
 	if g.nats == "" {
 		dir := &dataFolder{path: g.data}
 		a, known := dir.readAddress()
-		switch {
-		case !known || a.URL+a.Socket == "":
+		if !known || !a.HasServer() {
 			return nil, "", schemas.Errorf(schemas.CodeUnavailable, "no server runs on data folder %s: start one with `sluice up`, or name one with --nats URL", g.data)
-		case a.URL != "":
-			o, url = g.serverAt(dir, a), a.URL
-		default:
-			url = "unix://" + a.Socket
-			o = g.serverBehind(dir, func() (net.Conn, error) { return a.dial(false) })
 		}
+		o, url = g.serverAt(dir, a), cmp.Or(a.URL, "unix://"+a.Socket)
 	}
 	c, err = g.connectTo(o)
 	return c, url, err

@@ -132,7 +132,7 @@ func (g *globals) listTemplates(ctx context.Context) (list []*schemas.Template, 
 			return list, err
 		}
 	}
-	s, err := template.New(g.templates)
+	s, err := template.New(g.templates, g.documentLimits())
 	if err != nil {
 		return nil, err
 	}

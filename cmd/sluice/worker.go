@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +29,7 @@ type workerFlags struct {
 	provider  string
 	image     string
 	limits    sandbox.Limits
+	network   string
 	pool      int
 	topology  events.Topology
 	processes int
@@ -40,9 +42,16 @@ type workerFlags struct {
 	logLevel  string
 }
 
-func (w *workerFlags) addTo(c *cobra.Command) {
+// The documented sizes of the pool.
+const (
+	standalonePool = 10 // of up
+	fleetPool      = 5  // of each worker
+)
+
+// addTo adds the flags; pool is the default of --pool.
+func (w *workerFlags) addTo(c *cobra.Command, pool int) {
 	providerFlag(c, &w.provider, cmp.Or(w.Getenv("SLUICE_PROVIDER"), schemas.ProviderAuto), " (SLUICE_PROVIDER)")
-	w.limitFlags(c, &w.limits)
+	w.limitFlags(c, &w.limits, &w.network)
 	graceFlag(c, &w.grace, 10*time.Second, ", for processes that run at shutdown")
 	idle := time.Duration(cmp.Or(w.positive("SESSION_TIMEOUT_MINUTES"), 30)) * time.Minute
 	idleTimeoutFlag(c, &w.idle, idle, " (SESSION_TIMEOUT_MINUTES)")
@@ -53,7 +62,10 @@ func (w *workerFlags) addTo(c *cobra.Command) {
 	}
 	f.DurationVar(&w.keep, "keep-workspaces", keep, "time `DURATION` that a workspace is kept after its session; 0 for without an end (SLUICE_KEEP_WORKSPACES)")
 	f.StringVar(&w.image, "image", w.Getenv("SLUICE_IMAGE"), "default `IMAGE` of containers, with provider "+node.ImageProvider()+" (SLUICE_IMAGE)")
-	f.IntVar(&w.pool, "pool", 0, "number `N` of containers kept ready, with provider "+node.ImageProvider())
+	if n, err := strconv.Atoi(w.Getenv("POOL_SIZE")); err == nil && n >= 0 {
+		pool = n
+	}
+	f.IntVar(&w.pool, "pool", pool, "number `N` of sandboxes kept ready: jails, for root, and containers of --image (POOL_SIZE)")
 	f.IntVar(&w.processes, "max-processes", 256, "most processes `N` that run at once; further commands are refused")
 	w.streamFlags(f)
 	f.BoolVar(&w.private, "private-hooks", false, "allow HTTP hooks to reach loopback and private addresses")
@@ -86,9 +98,15 @@ func (w *workerFlags) nodeConfig(ctx context.Context, runFolder string) (node.Co
 	if err != nil {
 		return node.Config{}, err
 	}
+	if err := checkNetwork(w.network); err != nil {
+		return node.Config{}, err
+	}
 	choice, err := node.Choose(ctx, w.provider, runFolder)
 	if err != nil {
 		return node.Config{}, err
+	}
+	if w.pool < 0 {
+		return node.Config{}, schemas.Errorf(schemas.CodeInvalidArgument, "--pool is %d: it must not be negative", w.pool)
 	}
 	if w.processes < 1 {
 		return node.Config{}, schemas.Errorf(schemas.CodeInvalidArgument, "--max-processes is %d: it must be at least 1", w.processes)
@@ -103,7 +121,7 @@ func (w *workerFlags) nodeConfig(ctx context.Context, runFolder string) (node.Co
 		w.keep = -1 // as node.Config has it
 	}
 	return node.Config{
-		Topology: w.topology, Provider: choice.Default, Allowed: choice.Allowed, Image: w.image, Limits: limits, PoolSize: w.pool,
+		Topology: w.topology, Provider: choice.Default, Allowed: choice.Allowed, Image: w.image, Limits: limits, Network: schemas.Network(w.network), PoolSize: w.pool,
 		Processes: w.processes, Grace: w.grace, Idle: w.idle, KeepWorkspaces: w.keep, PrivateHooks: w.private, RunFolder: runFolder,
 	}, nil
 }
@@ -155,6 +173,7 @@ func (w *workerFlags) setUp(ctx context.Context) (_ *workerSetup, err error) {
 		return nil, err
 	}
 	s.undo = append(s.undo, end)
+	s.node.Documents = w.documentLimits()
 	s.node.Templates, s.node.Workspaces, s.node.Getenv, s.node.Log = w.templates, s.folder.join("workspaces"), w.Getenv, log.With().Str("worker", s.node.Worker).Logger()
 	return s, nil
 }
@@ -236,7 +255,7 @@ exits at once.`,
 			return w.up(cmd.Context(), hostConfig{listen: listen, tls: tls, durability: embedded.Durability(durability)})
 		},
 	}
-	w.addTo(c)
+	w.addTo(c, standalonePool)
 	c.Flags().StringVar(&listen, "listen", "127.0.0.1:4222", "`ADDRESS` of the NATS server; port 0 picks a free one")
 	tls.addTo(c)
 	c.Flags().StringVar(&durability, "durability", string(embedded.DurabilityInterval), "durability `MODE`: interval (a power failure loses at most 100 ms) or fsync (nothing)")
@@ -306,7 +325,7 @@ func workerCommand(g *globals) *cobra.Command {
 			return w.worker(cmd.Context())
 		},
 	}
-	w.addTo(c)
+	w.addTo(c, fleetPool)
 	c.Flags().IntVar(&w.topology.Partitions, "partitions", 4, "number `N` of partitions of the command queue; equal for all workers of a cell")
 	c.Flags().IntVar(&w.topology.Replicas, "replicas", 1, "number `N` of replicas of each stream; 3 in a cluster")
 	c.Flags().DurationVar(&w.topology.LeaseTTL, "lease", 10*time.Second, "worker lease TTL `DURATION`; equal for all workers of a cell")

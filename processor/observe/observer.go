@@ -220,8 +220,24 @@ func (o *Observer) sync(ev *schemas.Event) {
 		return
 	}
 	outcome := map[schemas.EventType]string{schemas.TypeSyncPulled: "pulled", schemas.TypeSyncPushed: "pushed", schemas.TypeSyncConflict: "conflict"}[ev.Type]
-	o.metrics.syncs.WithLabelValues(o.template(ev), outcome).Inc()
-	o.metrics.syncBytes.WithLabelValues(o.template(ev), outcome).Add(float64(max(0, r.Bytes)))
+	s := o.sessionOf(ev)
+	o.metrics.syncs.WithLabelValues(s.template, outcome).Inc()
+	o.metrics.syncBytes.WithLabelValues(s.template, outcome).Add(float64(max(0, r.Bytes)))
+	if name := transfer(ev.Type); name != "" && r.Files > 0 {
+		o.log.Info().Str("user", s.user).Str("thread", ev.Thread).Str("session_id", ev.Session).Str("version", r.Version).Int64("files", r.Files).
+			Int64("bytes", r.Bytes).Float64("duration_ms", r.DurationMS).Msg(name)
+	}
+}
+
+// transfer is the name of the log line of a push or pull; empty for a conflict, which transfers nothing.
+func transfer(t schemas.EventType) string {
+	switch t {
+	case schemas.TypeSyncPushed:
+		return "file_uploaded"
+	case schemas.TypeSyncPulled:
+		return "file_downloaded"
+	}
+	return ""
 }
 
 func (o *Observer) failure(ev *schemas.Event, name string, counter *prometheus.CounterVec) {

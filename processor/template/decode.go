@@ -175,7 +175,7 @@ func findField(t reflect.Type, called string) (field int, name string, read func
 		case called + millisSuffix:
 			return i, name, parseMillis
 		case called + bytesSuffix:
-			return i, name, parseSize
+			return i, name, ParseSize
 		}
 	}
 	return 0, "", nil

@@ -22,8 +22,10 @@ func TestParse(t *testing.T) {
 	want := []*schemas.Template{
 		{
 			Name: "writer", Description: "Answers in prose,\nand keeps its notes.\n", Provider: "jail", Rootfs: "/srv/rootfs/writer", Network: schemas.NetworkHost,
-			Limits: schemas.TemplateLimits{MemoryBytes: 512 << 20, CPUs: 1.5, PIDs: 256, TmpBytes: 64 << 20, WorkspaceBytes: 1_500_000_000, WorkspaceFiles: 1000},
-			Env:    map[string]string{"LANG": "C.UTF-8", "CI": "1"},
+			Limits: schemas.TemplateLimits{
+				MemoryBytes: 512 << 20, CPUs: 1.5, PIDs: 256, TmpBytes: 64 << 20, WorkspaceBytes: 1_500_000_000, WorkspaceFiles: 1000, FileBytes: 100_000_000,
+			},
+			Env: map[string]string{"LANG": "C.UTF-8", "CI": "1"},
 			Secrets: map[string]schemas.SecretRef{
 				"MODEL_KEY": {Env: "SLUICE_SECRET_MODEL_KEY"}, "OTHER_KEY": {File: "/run/secrets/other"},
 			},

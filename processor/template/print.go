@@ -61,7 +61,7 @@ func structNode(v reflect.Value) *yaml.Node {
 		case strings.HasSuffix(name, millisSuffix):
 			member = text(formatMillis(value.Int()))
 		case strings.HasSuffix(name, bytesSuffix):
-			member = text(formatSize(value.Int()))
+			member = text(FormatSize(value.Int()))
 		default:
 			member = node(value)
 		}

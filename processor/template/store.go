@@ -1,6 +1,7 @@
 package template
 
 import (
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
@@ -15,8 +16,11 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Default is the name of the default template.
-const Default = "default"
+// Default is the name of the default template, Documents that of the template for work on documents.
+const (
+	Default   = "default"
+	Documents = "documents"
+)
 
 // Limits of a folder.
 const (
@@ -30,7 +34,7 @@ var builtin embed.FS
 // echoAgentScript is the script of the template echo-agent. YAML cannot include files, so Builtin adds this template.
 const echoAgentScript = "builtin/echo-agent.sh"
 
-// Builtin returns the templates that every worker has: default, echo-agent, and those of common agent programs. Errors: internal,
+// Builtin returns the templates that every worker has: default, documents, echo-agent, and those of common agent programs. Errors: internal,
 // for embedded files that are not valid.
 func Builtin() ([]*schemas.Template, error) {
 	const file = "builtin/builtin.yaml"
@@ -54,14 +58,16 @@ func Builtin() ([]*schemas.Template, error) {
 
 // Store holds a worker's templates. It is safe for concurrent use. Callers must not change its templates.
 type Store struct {
-	dir    string
-	byName atomic.Pointer[map[string]*schemas.Template]
+	dir       string
+	documents schemas.TemplateLimits
+	byName    atomic.Pointer[map[string]*schemas.Template]
 }
 
 // New returns a Store with the built-in templates and those in the folder dir; empty for no folder. A template in the folder
-// replaces the built-in one with its name. Errors: Problems, and unavailable for a folder that cannot be read.
-func New(dir string) (*Store, error) {
-	s := &Store{dir: dir}
+// replaces the built-in one with its name. The limits documents replace those of the built-in template documents, except where they
+// are zero. Errors: Problems, and unavailable for a folder that cannot be read.
+func New(dir string, documents schemas.TemplateLimits) (*Store, error) {
+	s := &Store{dir: dir, documents: documents}
 	if err := s.Reload(); err != nil {
 		return nil, err
 	}
@@ -100,6 +106,7 @@ func (s *Store) Reload() error {
 	for _, t := range builtin {
 		all[t.Name] = t
 	}
+	setLimits(&all[Documents].Limits, s.documents)
 	if s.dir != "" {
 		files, err := filesIn(s.dir)
 		if err != nil {
@@ -115,6 +122,13 @@ func (s *Store) Reload() error {
 	}
 	s.byName.Store(&all)
 	return nil
+}
+
+// setLimits sets the limits of workspaces that are not zero.
+func setLimits(l *schemas.TemplateLimits, to schemas.TemplateLimits) {
+	l.WorkspaceBytes = cmp.Or(to.WorkspaceBytes, l.WorkspaceBytes)
+	l.WorkspaceFiles = cmp.Or(to.WorkspaceFiles, l.WorkspaceFiles)
+	l.FileBytes = cmp.Or(to.FileBytes, l.FileBytes)
 }
 
 // Check reads files, and the files in folders, as Store does. It reports all problems, such as two templates with one name. Errors:

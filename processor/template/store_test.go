@@ -53,7 +53,7 @@ func TestBuiltin(t *testing.T) {
 			t.Errorf("%s: network %v, secrets %v: agents that call a model need both, others none", one.Name, hasNetwork, hasKey)
 		}
 	}
-	for _, name := range []string{template.Default, "echo-agent", "claude-code", "codex", "gemini-cli", "aider", "opencode"} {
+	for _, name := range []string{template.Default, template.Documents, "echo-agent", "claude-code", "codex", "gemini-cli", "aider", "opencode"} {
 		if !names[name] {
 			t.Errorf("template %s is missing", name)
 		}
@@ -66,7 +66,7 @@ func TestStore(t *testing.T) {
 	write(t, dir, "b.yml", "name: other\n")
 	write(t, dir, ".hidden.yaml", "nonsense")
 	write(t, dir, "README.md", "nonsense")
-	s, err := template.New(dir)
+	s, err := template.New(dir, schemas.TemplateLimits{})
 	testkit.Must(t, err)
 	for name, want := range map[string]string{"": "default", "default": "default", "mine": "mine", "other": "other", "echo-agent": "echo-agent"} {
 		got, err := s.Template(name)

@@ -22,8 +22,8 @@ var units = []struct {
 	{"TiB", 1 << 40}, {"TB", 1e12}, {"GiB", 1 << 30}, {"GB", 1e9}, {"MiB", 1 << 20}, {"MB", 1e6}, {"KiB", 1 << 10}, {"kB", 1e3}, {"B", 1},
 }
 
-// parseSize parses a size, such as 512MiB, 1.5GB or 100, into bytes.
-func parseSize(s string) (int64, error) {
+// ParseSize parses a size, such as 512MiB, 1.5GB or 100, into bytes, and FormatSize is its inverse.
+func ParseSize(s string) (int64, error) {
 	bad := errors.New("not a size: write 512MiB, 1GB or a number of bytes")
 	factor, number := int64(1), s
 	for _, u := range units {
@@ -49,8 +49,8 @@ func parseSize(s string) (int64, error) {
 	return int64(f * float64(factor)), nil
 }
 
-// formatSize returns n in the largest unit without a fraction.
-func formatSize(n int64) string {
+// FormatSize returns n in the largest unit without a fraction.
+func FormatSize(n int64) string {
 	for _, u := range units {
 		if n >= u.bytes && n%u.bytes == 0 {
 			return strconv.FormatInt(n/u.bytes, 10) + u.name

@@ -1,13 +1,13 @@
 package jail
 
 import (
+	"cmp"
 	"sync"
 	"time"
 )
 
 const (
-	// prestartedCount is how many pending jails are kept ready: enough for the start of a burst. Each costs the kernel a few
-	// hundred KiB.
+	// prestartedCount is the default number of pending jails that are kept ready: enough for the start of a burst.
 	prestartedCount = 2
 	// refillDelay leaves the CPU to the first command of the jail that was just created.
 	refillDelay = 10 * time.Millisecond
@@ -16,6 +16,8 @@ const (
 // prestarted keeps pending jails ready, which saves Create the time of the setup program (docs/adr/0015). Each has its own user id.
 // The methods of a nil *prestarted do nothing.
 type prestarted struct {
+	size    int  // the number of pending jails
+	early   bool // the first ones are started before the first jail
 	users   *userIDs
 	start   func(uid int) (*pendingJail, error)
 	closing chan struct{}
@@ -25,10 +27,12 @@ type prestarted struct {
 	ready   []*pendingJail
 	used    bool // refill was called before
 	filling bool // a filler runs
+	closed  bool
 }
 
-func newPrestarted(users *userIDs, start func(uid int) (*pendingJail, error)) *prestarted {
-	return &prestarted{users: users, start: start, closing: make(chan struct{})}
+// newPrestarted keeps size jails ready, from the first refill on; with 0, prestartedCount from the second one on.
+func newPrestarted(size int, users *userIDs, start func(uid int) (*pendingJail, error)) *prestarted {
+	return &prestarted{size: cmp.Or(size, prestartedCount), early: size > 0, users: users, start: start, closing: make(chan struct{})}
 }
 
 // take returns a pending jail, or nil when none is ready. The caller releases its user id.
@@ -53,17 +57,17 @@ func (s *prestarted) take() *pendingJail {
 	}
 }
 
-// refill starts what is missing, after a delay. It does nothing for a provider's first jail: a provider with a second one is likely
-// to create more. It must not be called after close.
+// refill starts what is missing, after a delay. Without a configured size it does nothing for a provider's first jail: a provider with a
+// second one is likely to create more.
 func (s *prestarted) refill() {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first := !s.used
+	first := !s.used && !s.early
 	s.used = true
-	if first || s.filling || len(s.ready) >= prestartedCount {
+	if first || s.filling || s.closed || len(s.ready) >= s.size {
 		return
 	}
 	s.filling = true
@@ -96,11 +100,7 @@ func (s *prestarted) add(j *pendingJail, err error) (more bool) {
 	defer s.mu.Unlock()
 	if err == nil {
 		s.ready = append(s.ready, j)
-		select {
-		case <-s.closing:
-		default:
-			more = len(s.ready) < prestartedCount
-		}
+		more = !s.closed && len(s.ready) < s.size
 	}
 	s.filling = more
 	return more
@@ -110,6 +110,9 @@ func (s *prestarted) close() {
 	if s == nil {
 		return
 	}
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
 	close(s.closing)
 	s.fillers.Wait()
 	for _, j := range s.ready {

@@ -79,7 +79,7 @@ func New(config Config) (*Provider, error) {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider jail: start the zygote: %w", err)
 	}
 	if p.users != nil {
-		p.prestarted = newPrestarted(p.users, p.startPending)
+		p.prestarted = newPrestarted(config.Pool, p.users, p.startPending)
 	}
 	return p, nil
 }
@@ -144,6 +144,14 @@ func (p *Provider) reserveUsers() error {
 
 // Name is schemas.ProviderJail.
 func (p *Provider) Name() string { return schemas.ProviderJail }
+
+// Run prestarts the jails of Config.Pool and returns.
+func (p *Provider) Run(context.Context) error {
+	if p.prestarted != nil && p.prestarted.early {
+		p.prestarted.refill()
+	}
+	return nil
+}
 
 // Create starts a jail; see sandbox.Provider. It takes a few milliseconds. Errors: conflict for an id that is in use,
 // limit_exceeded when 4096 jails exist.

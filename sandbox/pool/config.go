@@ -31,11 +31,12 @@ type Config struct {
 	Warn func(error)
 }
 
-// Template is a kind of sandbox to keep ready, for Specs with the same Image and Limits.
+// Template is a kind of sandbox to keep ready, for Specs with the same Image, Network and Limits.
 type Template struct {
-	// Image and Limits are the Spec's.
-	Image  string
-	Limits sandbox.Limits
+	// Image, Network and Limits are the Spec's.
+	Image   string
+	Network schemas.Network
+	Limits  sandbox.Limits
 	// Size is the number of members kept ready. Default 10.
 	Size int
 }
@@ -67,12 +68,12 @@ func (c *Config) Validate() error {
 	}
 	seen := make(map[templateKey]bool)
 	for _, t := range c.Templates {
-		k := templateKey{t.Image, t.Limits}
+		k := keyOf(t.Image, t.Network, t.Limits)
 		switch {
 		case t.Size < 0:
 			return schemas.Errorf(schemas.CodeInvalidArgument, "pool: size of image %q is negative: %d", t.Image, t.Size)
 		case seen[k]:
-			return schemas.Errorf(schemas.CodeInvalidArgument, "pool: two templates have image %q and the same limits", t.Image)
+			return schemas.Errorf(schemas.CodeInvalidArgument, "pool: two templates have image %q, and the same network and limits", t.Image)
 		}
 		seen[k] = true
 	}

@@ -29,8 +29,13 @@ type Pool struct {
 
 // templateKey is what a Spec and a Template must have in common.
 type templateKey struct {
-	image  string
-	limits sandbox.Limits
+	image   string
+	network schemas.Network
+	limits  sandbox.Limits
+}
+
+func keyOf(image string, network schemas.Network, limits sandbox.Limits) templateKey {
+	return templateKey{image, cmp.Or(network, schemas.NetworkNone), limits}
 }
 
 // queue holds the members of one template.
@@ -70,7 +75,7 @@ func New(config Config) (*Pool, error) {
 		inUse: make(map[string]sandbox.Sandbox), changed: make(chan struct{}),
 	}
 	for _, t := range config.Templates {
-		p.queues[templateKey{t.Image, t.Limits}] = &queue{size: cmp.Or(t.Size, DefaultSize), backoff: config.Retry}
+		p.queues[keyOf(t.Image, t.Network, t.Limits)] = &queue{size: cmp.Or(t.Size, DefaultSize), backoff: config.Retry}
 	}
 	return p, nil
 }
@@ -145,8 +150,8 @@ func (p *Pool) tryAdmit(spec sandbox.Spec) (m, evicted *member, wait <-chan stru
 		return nil, nil, nil, schemas.Errorf(schemas.CodeConflict, "sandbox %s already exists", spec.ID)
 	}
 	var matching *queue
-	if spec.Network != schemas.NetworkHost && !spec.ReadOnly { // a member's network and mounts cannot be changed
-		matching = p.queues[templateKey{spec.Image, spec.Limits}]
+	if !spec.ReadOnly { // a member's mounts cannot be changed
+		matching = p.queues[keyOf(spec.Image, spec.Network, spec.Limits)]
 	}
 	if m = matching.take(); m == nil && p.config.Max > 0 && p.count() >= p.config.Max {
 		if evicted = p.evict(); evicted == nil {

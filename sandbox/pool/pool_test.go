@@ -98,11 +98,11 @@ func TestClaim(t *testing.T) {
 }
 
 func TestStats(t *testing.T) {
-	p := start(t, Config{Provider: newLocal(t), Templates: []Template{{Size: 2}, {Image: "other", Size: 1}}})
+	p := start(t, Config{Provider: newLocal(t), Templates: []Template{{Size: 2}, {Image: "other", Network: schemas.NetworkHost, Size: 1}}})
 	wantStats(t, p, Stats{Ready: 3, Size: 3})
 	a := create(t, p, sandbox.Spec{ID: "a"})
-	b := create(t, p, sandbox.Spec{ID: "b", Image: "third"})
-	c := create(t, p, sandbox.Spec{ID: "c", Image: "other"})
+	b := create(t, p, sandbox.Spec{ID: "b", Image: "other"}) // without a network
+	c := create(t, p, sandbox.Spec{ID: "c", Image: "other", Network: schemas.NetworkHost})
 	waitFilled(t, p)
 	wantStats(t, p, Stats{Hits: 2, Misses: 1, Ready: 3, Size: 3, InUse: 3})
 	stats := p.Stats()

@@ -118,7 +118,7 @@ func (p *Pool) createMember(ctx context.Context, k templateKey) (*member, error)
 	id := "pool-" + rand.Text()
 	m := &member{dir: filepath.Join(p.config.Dir, id), taken: make(chan struct{})}
 	var err error
-	m.Sandbox, err = p.config.Provider.Create(ctx, sandbox.Spec{ID: id, Workspace: m.dir, Image: k.image, Limits: k.limits})
+	m.Sandbox, err = p.config.Provider.Create(ctx, sandbox.Spec{ID: id, Workspace: m.dir, Image: k.image, Network: k.network, Limits: k.limits})
 	if err != nil {
 		return nil, err
 	}

@@ -8,8 +8,12 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// CheckInterval is the time between two calls of Quota.Check while a process runs: 2 s.
+// CheckInterval is the least time between two calls of Quota.Check while a process runs: 2 s.
 const CheckInterval = 2 * time.Second
+
+// NextCheck returns the time until the next call of Quota.Check after one that took d: CheckInterval, or more for a large workspace, so
+// that checks take a tenth of the time.
+func NextCheck(d time.Duration) time.Duration { return max(CheckInterval, 9*d) }
 
 // maxStrikes is the number of commands in a row that may make a workspace larger that is over its quota.
 const maxStrikes = 3
@@ -89,7 +93,8 @@ func (q *Quota) CheckExit() error {
 func (q *Quota) cross(u Usage) { q.crossed, q.last, q.least = false, u, u }
 
 // advice is the way out of an exceeded quota.
-const advice = "commands that remove files may run; start the worker with larger --workspace-bytes, --workspace-files or --file-bytes to raise the limit"
+const advice = "commands that remove files may run; to raise the limit, start the worker with larger --workspace-bytes, --workspace-files or " +
+	"--file-bytes, or change the limits of the session's template"
 
 func (q *Quota) exceeded() error {
 	return schemas.Errorf(schemas.CodeLimitExceeded, "%s: %s", q.over, advice)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
@@ -34,6 +35,13 @@ func wantLimit(t *testing.T, step string, err error, want bool) {
 	t.Helper()
 	if errors.Is(err, schemas.ErrLimitExceeded) != want || (err != nil) != want {
 		t.Errorf("%s: error %v, want limit_exceeded: %v", step, err, want)
+	}
+}
+
+// Ten minutes 6: workspaces are large by default, and measuring one costs a running process a tenth of a CPU at most.
+func TestLargeWorkspaceIsCheckedLessOften(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{0: CheckInterval, 200 * time.Millisecond: CheckInterval, time.Second: 9 * time.Second} {
+		testkit.Equal(t, "time after a check of "+took.String(), NextCheck(took), want)
 	}
 }
 

@@ -55,9 +55,6 @@ func (p *pooled) Run(ctx context.Context) error {
 
 func (n *Node) newDocker() (sandbox.Provider, error) {
 	const name = schemas.ProviderDocker
-	if n.cfg.PoolSize > 0 && n.cfg.Image == "" {
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "--pool %d needs an image for its containers: name it with --image", n.cfg.PoolSize)
-	}
 	warn := func(err error) { n.cfg.Log.Warn().Err(err).Str("provider", name).Msg("docker") }
 	pulls := &pullReporter{report: n.cfg.Progress}
 	if pulls.report == nil {
@@ -66,13 +63,13 @@ func (n *Node) newDocker() (sandbox.Provider, error) {
 	containers, err := docker.New(docker.Config{
 		RunDir: n.cfg.RunFolder, Image: n.cfg.Image, Worker: n.cfg.Worker, Warn: warn, OnPull: pulls.update,
 	})
-	if err != nil || n.cfg.PoolSize == 0 {
+	if err != nil || n.cfg.PoolSize == 0 || n.cfg.Image == "" {
 		return provided(containers, err)
 	}
 	p, err := pool.New(pool.Config{
 		Provider: containers, Dir: filepath.Join(n.cfg.Workspaces, ".pool"), Warn: warn,
 		// The worker asks for this template when a command names no image.
-		Templates: []pool.Template{{Image: n.cfg.Image, Limits: n.cfg.Limits, Size: n.cfg.PoolSize}},
+		Templates: []pool.Template{{Image: n.cfg.Image, Network: n.cfg.Network, Limits: n.cfg.Limits, Size: n.cfg.PoolSize}},
 	})
 	if err != nil {
 		return nil, err

@@ -39,9 +39,12 @@ type Config struct {
 	Image string
 	// Limits are the limits of each sandbox. Zero fields have the provider's defaults.
 	Limits sandbox.Limits
+	// Network is the network of sandboxes whose template names none. Default none.
+	Network schemas.Network
 	// Progress receives the progress of an image pull, and what a start waits for, as text, a few times a minute. Default: they are logged.
 	Progress func(text string)
-	// PoolSize is the number of prestarted containers. Default 0.
+	// PoolSize is the number of sandboxes kept ready from the start: jails, for root, and containers of Image. Default 0: two jails from the
+	// second one on, no containers.
 	PoolSize int
 	// RunFolder is the folder of sockets, Workspaces that of the threads' workspaces. Both are absolute paths.
 	RunFolder, Workspaces string
@@ -58,6 +61,8 @@ type Config struct {
 	Hooks map[string]any
 	// Templates is a folder of templates. Default: only the built-in templates.
 	Templates string
+	// Documents are limits of the built-in template documents, in place of its own.
+	Documents schemas.TemplateLimits
 	// Reload has requests to read the folder of templates again. Each is called with how many templates are in use then, or with why
 	// they stay as they were. Default: none.
 	Reload <-chan func(templates int, err error)
@@ -98,7 +103,7 @@ func New(cfg Config, conn *events.Conn) *Node {
 // calls ready once, when the worker accepts commands. Errors: those of its parts that do not pass with NATS.
 func (n *Node) Run(ctx context.Context, ready func()) error {
 	var err error
-	if n.templates, err = template.New(n.cfg.Templates); err != nil {
+	if n.templates, err = template.New(n.cfg.Templates, n.cfg.Documents); err != nil {
 		return err
 	}
 	if n.observer, err = observe.New(n.cfg.Log, n.cfg.Metrics); err != nil {
@@ -174,7 +179,7 @@ func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Pro
 	member, err := membership.Join(ctx, n.conn, processor.Config{
 		Worker: n.cfg.Worker, Templates: n.templates, Policy: n.observer.Policy(policy.New()), Hooks: n.hooks, Secrets: secrets,
 		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
-		ImageProvider: imageProvider(providers), Image: n.cfg.Image, Limits: n.cfg.Limits,
+		ImageProvider: imageProvider(providers), Image: n.cfg.Image, Limits: n.cfg.Limits, Network: n.cfg.Network,
 		Temporary: n.cfg.Temporary, MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, KeepWorkspaces: n.cfg.KeepWorkspaces, Log: n.cfg.Log,
 	}, n.cfg.Begin, func(c *processor.Config) {
 		c.Records, c.Roster = n.observer.Records(c.Records), roster{c.Roster, n}

@@ -24,7 +24,7 @@ type provider struct {
 	// warning is shown to a user who names the provider. Empty for one that isolates, and only such a one is a candidate for
 	// auto; the order of the rows is the order of preference.
 	warning string
-	// images reports that sandboxes are made from images: --image and --pool are for this provider.
+	// images reports that sandboxes are made from images: --image is for this provider.
 	images bool
 	// usage says what to add to `sluice exec` so that auto, which chose a row before, uses this provider. Empty for none.
 	usage string
@@ -239,7 +239,7 @@ func (n *Node) newLocal() (sandbox.Provider, error) {
 }
 
 func (n *Node) newJail() (sandbox.Provider, error) {
-	return provided(jail.New(jail.Config{RunDir: jailFolder(n.cfg.RunFolder), Warn: n.warn}))
+	return provided(jail.New(jail.Config{RunDir: jailFolder(n.cfg.RunFolder), Pool: n.cfg.PoolSize, Warn: n.warn}))
 }
 
 // jailFolder is a subfolder, because jail and local give their sockets the same names.

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -186,7 +187,7 @@ func (rec *recorder) logOutcome(run *Run, result *schemas.Result, err error) {
 	if result.Error != nil {
 		line = line.Str("code", string(result.Error.Code))
 	}
-	line.Str("user", run.thread.Session.User).Str("command", result.Command[:min(len(result.Command), maxLoggedCommand)]).
+	line.Str("user", cmp.Or(run.user, run.thread.Session.User)).Str("command", result.Command[:min(len(result.Command), maxLoggedCommand)]).
 		Int("exit_code", result.ExitCode).Str("reason", string(result.Reason)).Float64("duration_ms", result.DurationMS).Msg(name)
 }
 

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -19,6 +20,7 @@ import (
 type sandboxes struct {
 	providers  map[string]sandbox.Provider
 	limits     sandbox.Limits // for what a template leaves out
+	network    schemas.Network
 	secrets    func(t *schemas.Template) (map[string]string, error)
 	hooks      Hooks // nil: none run
 	stopGrace  time.Duration
@@ -274,9 +276,9 @@ func (sbs *sandboxes) spec(t *Thread, a *sandboxAttempt) (sandbox.Spec, error) {
 	template, owner := t.Template, ownershipOf(t)
 	owner.Cold = sbs.hasColdStart(t)
 	spec := sandbox.Spec{
-		ID: a.id, Thread: t.ID, Workspace: t.Session.Workspace, Image: t.Session.Image, Rootfs: template.Rootfs, Network: template.Network,
-		ReadOnly: template.Workspace.ReadOnly(),
-		Limits:   sandbox.LimitsOf(&template.Limits).Or(sbs.limits), Owner: owner.String(), Env: template.Env,
+		ID: a.id, Thread: t.ID, Workspace: t.Session.Workspace, Image: t.Session.Image, Rootfs: template.Rootfs,
+		Network: cmp.Or(template.Network, sbs.network), ReadOnly: template.Workspace.ReadOnly(),
+		Limits: sandbox.LimitsOf(&template.Limits).Or(sbs.limits), Owner: owner.String(), Env: template.Env,
 	}
 	if sbs.secrets == nil || len(template.Secrets) == 0 {
 		return spec, nil

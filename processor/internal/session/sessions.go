@@ -70,6 +70,7 @@ type Config struct {
 	ImageProvider   string
 	Image           string
 	Limits          sandbox.Limits
+	Network         schemas.Network
 	Workspaces      string
 	KeepWorkspaces  time.Duration // negative: without an end
 	IdleTimeout     time.Duration
@@ -105,7 +106,7 @@ func New(cfg Config) *Sessions {
 	}
 	ss.entries = &entries{store: cfg.Store, owed: cfg.Owed, template: cfg.Template, idleDefault: cfg.IdleTimeout, publisher: cfg.Publisher, background: cfg.Background}
 	ss.sandboxes = &sandboxes{
-		providers: cfg.Providers, limits: cfg.Limits, secrets: cfg.Secrets, hooks: cfg.Hooks, stopGrace: cfg.StopGrace, timeouts: cfg.Timeouts,
+		providers: cfg.Providers, limits: cfg.Limits, network: cfg.Network, secrets: cfg.Secrets, hooks: cfg.Hooks, stopGrace: cfg.StopGrace, timeouts: cfg.Timeouts,
 		publisher: cfg.Publisher, background: cfg.Background, entries: ss.entries, drainSlots: ss.drainSlots,
 	}
 	ss.workspaces = &workspaces{

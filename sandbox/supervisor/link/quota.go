@@ -62,11 +62,12 @@ func (q *quotaWatcher) measure() {
 		case <-p.ended:
 			continue
 		case <-timer.C:
-			timer.Reset(workspace.CheckInterval)
 		}
+		began := time.Now()
 		if err := q.quota.Check(); err != nil {
 			q.killAll(err)
 		}
+		timer.Reset(workspace.NextCheck(time.Since(began)))
 	}
 }
 
@@ -109,7 +110,7 @@ func (q *quotaWatcher) exceededBy(p *Process) error {
 	case overrun != nil && p.exit.Reason == schemas.ReasonKilled:
 		return overrun
 	case p.exit.Code == fileSizeCode:
-		return schemas.Errorf(schemas.CodeLimitExceeded, "a file would exceed the limit of %d bytes: start the worker with a larger --file-bytes",
+		return schemas.Errorf(schemas.CodeLimitExceeded, "a file would exceed the limit of %d bytes: start the worker with a larger --file-bytes, or change the limits of the session's template",
 			q.limits.FileBytes)
 	}
 	return nil

@@ -223,7 +223,7 @@ func (f fields) addTemplate() {
 	f.add(values(schemas.PolicyNames()), "TemplatePolicy.Name")
 	f.add(values(schemas.BuiltinHooks()), "HookSpec.Builtin")
 	f.add(between(0, -1), "TemplateLimits.MemoryBytes", "TemplateLimits.CPUs", "TemplateLimits.PIDs", "TemplateLimits.TmpBytes",
-		"TemplateLimits.WorkspaceBytes", "TemplateLimits.WorkspaceFiles")
+		"TemplateLimits.WorkspaceBytes", "TemplateLimits.WorkspaceFiles", "TemplateLimits.FileBytes")
 	f.add(between(0, schemas.MaxTimeoutMS), "TemplateSession.IdleTimeoutMS", "TemplateSession.ParkAfterMS", "TemplateSession.MaxLifetimeMS",
 		"TemplateSession.StartTimeoutMS", "TemplateSession.StopGraceMS", "TemplateAgent.TimeoutMS")
 	f.add(between(0, schemas.MaxHookTimeoutMS), "HookSpec.TimeoutMS")

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sluice-dev/sluice/client"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// detached is what exec --detach --json prints.
+type detached struct {
+	Process string `json:"process"`
+	Thread  string `json:"thread"`
+	// Queued says that no worker has accepted the command yet.
+	Queued bool `json:"queued"`
+}
+
+// detach sends a command and prints its process id. The command continues on the server's worker, so it needs one that outlives this
+// program.
+func (g *globals) detach(ctx context.Context, req client.Request, own hostOptions, asJSON bool) error {
+	ctx, stop := untilHangup(ctx)
+	defer stop()
+	c, err := g.connect(ctx, hostOptions{})
+	if err != nil {
+		return err
+	}
+	if c.temporary() {
+		err = schemas.Errorf(schemas.CodeUnavailable, "--detach needs a server that stays: start `sluice up`, or name one with --nats")
+	} else if err = c.checkLimits(own); err == nil {
+		err = g.sendDetached(ctx, c.client, req, asJSON)
+	}
+	return errors.Join(err, c.close(ctx))
+}
+
+func (g *globals) sendDetached(ctx context.Context, c *client.Client, req client.Request, asJSON bool) error {
+	x, err := c.ExecStream(ctx, req)
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	if asJSON {
+		return g.printJSON(detached{x.Process(), req.Thread, x.Queued()})
+	}
+	fmt.Fprintln(g.Stdout, x.Process())
+	state := "runs"
+	if x.Queued() {
+		state = "is queued and starts when a worker takes it"
+	}
+	g.notice(fmt.Sprintf("process %s %s: `sluice logs -f %[1]s` follows it, `sluice process cancel --thread %[3]s %[1]s` ends it", x.Process(), state, req.Thread))
+	return nil
+}

@@ -1,0 +1,34 @@
+package observe_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/processor/observe"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Ten minutes 15: a push or pull that transferred files has a log line.
+func TestTransfersAreLogged(t *testing.T) {
+	var log bytes.Buffer
+	o, err := observe.New(zerolog.New(&log), prometheus.NewRegistry())
+	testkit.Must(t, err)
+	o.Event(event(t, schemas.TypeSessionCreated, schemas.Session{ID: "s1", User: "ada"}))
+	log.Reset()
+	const fields = `"user":"ada","thread":"thread-7","session_id":"s1","version":"v1","files":2,"bytes":30,"duration_ms":4,`
+	for typ, want := range map[schemas.EventType]string{
+		schemas.TypeSyncPushed:   `{"level":"info",` + fields + `"message":"file_uploaded"}` + "\n",
+		schemas.TypeSyncPulled:   `{"level":"info",` + fields + `"message":"file_downloaded"}` + "\n",
+		schemas.TypeSyncConflict: "",
+	} {
+		o.Event(event(t, typ, schemas.SyncReport{Version: "v1", Files: 2, Bytes: 30, DurationMS: 4}))
+		testkit.Equal(t, "log lines of "+string(typ), log.String(), want)
+		log.Reset()
+		o.Event(event(t, typ, schemas.SyncReport{Version: "v1", Deleted: 1}))
+		testkit.Equal(t, "log lines of a sync without files", log.String(), "")
+	}
+}
