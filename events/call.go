@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -64,10 +65,12 @@ func (k *Call) Send(ctx context.Context) error {
 	header := nats.Header{headerInbox: {k.inbox}}
 	for range placeTries {
 		m := &nats.Msg{Subject: conn.subjects.RPC(k.ref.Tenant, k.ref.Thread, cmd.Op), Reply: k.inbox, Header: header, Data: k.body}
-		if err := conn.nc.PublishMsg(m); err != nil {
-			return wrap(err, "send the command")
-		}
-		first, err := k.answer(ctx, acceptTimeout)
+		first, err := watched(ctx, conn.refusals, m.Subject, func(ctx context.Context) (*schemas.Event, error) {
+			if err := conn.nc.PublishMsg(m); err != nil {
+				return nil, wrap(err, "send the command")
+			}
+			return k.answer(ctx, acceptTimeout)
+		})
 		switch {
 		case err == nil && !isShuttingDown(first):
 			k.first = first
@@ -131,9 +134,18 @@ func (k *Call) queue(ctx context.Context, header nats.Header) error {
 			k.before = last.Seq
 		}
 	}
-	_, err := conn.js.PublishMsg(ctx, &nats.Msg{Subject: conn.subjects.Command(k.ref.Tenant, k.ref.Thread, k.cmd.Op), Header: header, Data: k.body})
+	err := k.caller.store(ctx, &nats.Msg{Subject: conn.subjects.Command(k.ref.Tenant, k.ref.Thread, k.cmd.Op), Header: header, Data: k.body})
 	k.queued.Store(err == nil)
 	return wrap(err, "queue the command")
+}
+
+// store stores a message of a caller in CMD. Errors: those of nats.go, permission_denied.
+func (c *Caller) store(ctx context.Context, m *nats.Msg) error {
+	conn := c.conn
+	_, err := watched(ctx, conn.refusals, m.Subject, func(ctx context.Context) (*jetstream.PubAck, error) {
+		return conn.js.PublishMsg(ctx, m)
+	})
+	return err
 }
 
 // check reports whether a record is this command's. Workers check what they send to the inbox; a record that the call reads or
@@ -323,6 +335,9 @@ func (k *Call) watchNext(ctx context.Context) (*schemas.Event, error) {
 			})
 			if err == nil && got == nil {
 				continue
+			}
+			if errors.Is(err, schemas.ErrPermissionDenied) {
+				return // this caller may not read events: the answers come to its inbox
 			}
 			if err == nil {
 				err = k.check(got)

@@ -52,7 +52,7 @@ func (c *Caller) place(ctx context.Context, tenant string, req schemas.PlaceRequ
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	m, err := c.conn.nc.RequestMsgWithContext(ctx, placeMsg(c.conn.subjects.API(tenant, placeVerb), body, room))
+	m, err := c.conn.request(ctx, placeMsg(c.conn.subjects.API(tenant, placeVerb), body, room))
 	if errors.Is(err, nats.ErrNoResponders) {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "place thread %s: %w: start one with `sluice up` or `sluice worker`", req.Thread, errNoResponder)
 	}
@@ -115,7 +115,7 @@ func (c *Caller) WriteStdin(ctx context.Context, ref schemas.ProcessRef, offset 
 // own, deadline_exceeded.
 func (c *Caller) control(ctx context.Context, ref schemas.ProcessRef, verb Verb, header nats.Header, body []byte) error {
 	m := &nats.Msg{Subject: c.conn.subjects.Control(ref.Tenant, ref.Thread, ref.Process, verb), Header: header, Data: body}
-	reply, err := c.conn.nc.RequestMsgWithContext(ctx, m)
+	reply, err := c.conn.request(ctx, m)
 	if errors.Is(err, nats.ErrNoResponders) {
 		return schemas.Errorf(schemas.CodeNotFound, "no worker runs process %s of thread %s: the process has ended, or its worker is gone", ref.Process, ref.Thread)
 	}
@@ -197,7 +197,7 @@ func isReleasing(r *schemas.SessionReply) bool {
 func (c *Caller) askOwner(ctx context.Context, tenant, thread string, verb Verb, body []byte) (*schemas.SessionReply, error) {
 	wait, cancel := context.WithTimeout(ctx, sessionTimeout)
 	defer cancel()
-	m, err := c.conn.nc.RequestWithContext(wait, c.conn.subjects.Control(tenant, thread, noProcess, verb), body)
+	m, err := c.conn.request(wait, &nats.Msg{Subject: c.conn.subjects.Control(tenant, thread, noProcess, verb), Data: body})
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, errNoResponder

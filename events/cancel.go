@@ -46,7 +46,7 @@ func (c *Caller) Cancel(ctx context.Context, ref schemas.ProcessRef, fingerprint
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	_, err = c.conn.js.PublishMsg(ctx, &nats.Msg{Subject: c.conn.subjects.Command(ref.Tenant, ref.Thread, schemas.OpCancel), Data: body})
+	err = c.store(ctx, &nats.Msg{Subject: c.conn.subjects.Command(ref.Tenant, ref.Thread, schemas.OpCancel), Data: body})
 	return wrap(err, "store the cancel of process "+ref.Process)
 }
 

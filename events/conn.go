@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/url"
 	"sync"
@@ -94,7 +95,7 @@ func (c *Conn) Worker() *Worker {
 }
 
 // Connect opens a connection. Errors: unavailable when no server answers, unauthenticated when it refuses the
-// credentials, invalid_argument for a cell that is not a valid id.
+// credentials, not_found for a file of o that does not exist, invalid_argument for a cell that is not a valid id.
 func Connect(o Options) (*Conn, error) {
 	o.URL, o.Name, o.Cell = cmp.Or(o.URL, nats.DefaultURL), cmp.Or(o.Name, "sluice"), cmp.Or(o.Cell, schemas.DefaultCell)
 	if err := schemas.CheckID("cell", o.Cell); err != nil {
@@ -108,7 +109,8 @@ func Connect(o Options) (*Conn, error) {
 		buckets: make(map[string]jetstream.KeyValue), dispatchers: make(map[int]jetstream.Consumer),
 	}
 	var err error
-	if c.nc, err = o.dial(o.Name); err != nil {
+	c.refusals = newRefusals()
+	if c.nc, err = o.dial(o.Name, c.refusals.options()...); err != nil {
 		return nil, err
 	}
 	c.api = o.apiPrefix()
@@ -118,7 +120,7 @@ func Connect(o Options) (*Conn, error) {
 	}
 	// Chunks must stay in order. A write fails while the connection is down, and LogWriter sends it again in order. With a
 	// reconnect buffer, a buffered chunk could arrive although one before it was lost.
-	if c.bulk, err = o.dial(o.Name+" output", nats.ReconnectBufSize(-1)); err != nil {
+	if c.bulk, err = o.dial(o.Name+" output", append(c.refusals.options(), nats.ReconnectBufSize(-1))...); err != nil {
 		c.nc.Close()
 		return nil, err
 	}
@@ -155,8 +157,6 @@ func (o Options) dial(name string, extra ...nats.Option) (*nats.Conn, error) {
 		nats.ReconnectJitter(100*time.Millisecond, time.Second), nats.Timeout(5 * time.Second),
 		// The third ping finds that two have no answer. A write ends in time, too: while it waits for the server, nothing is checked.
 		nats.PingInterval(o.silence() / 3), nats.MaxPingsOutstanding(2), nats.FlusherTimeout(o.silence()),
-		// Each operation returns its own error. The default handler would also print it to standard error.
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 	}
 	if o.CredsFile != "" {
 		opts = append(opts, nats.UserCredentials(o.CredsFile))
@@ -182,11 +182,14 @@ func (o Options) dial(name string, extra ...nats.Option) (*nats.Conn, error) {
 	nc, err := nats.Connect(o.URL, append(opts, extra...)...)
 	server := schemas.PublicURL(o.URL)
 	invalid, ok := errors.AsType[*url.Error](err)
+	file, isFile := errors.AsType[*fs.PathError](err)
 	switch {
 	case err == nil:
 		return nc, nil
 	case ok: // its text has the URL
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "%s is not the URL of a NATS server (%w): write nats://HOST:PORT", server, schemas.PublicURLError(invalid.Err, o.URL))
+	case isFile && errors.Is(file, fs.ErrNotExist):
+		return nil, schemas.Errorf(schemas.CodeNotFound, "file %s does not exist (%w): check --creds and --tls-ca", file.Path, err)
 	case errors.As(err, new(*tls.CertificateVerificationError)):
 		return nil, schemas.Errorf(schemas.CodeUnauthenticated, "the NATS server at %s has a certificate that is not trusted (%w): name its authority with --tls-ca FILE", server, err)
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
@@ -279,7 +282,9 @@ func (c *Conn) bucket(ctx context.Context, name string) (jetstream.KeyValue, err
 	if kv, ok := c.buckets[name]; ok {
 		return kv, nil
 	}
-	kv, err := c.js.KeyValue(ctx, name)
+	kv, err := watched(ctx, c.refusals, c.infoSubject(kvStream(name)), func(ctx context.Context) (jetstream.KeyValue, error) {
+		return c.js.KeyValue(ctx, name)
+	})
 	if err != nil {
 		return nil, wrap(err, "open bucket "+name)
 	}

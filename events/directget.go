@@ -54,10 +54,20 @@ const (
 type streamReader struct {
 	// nc carries requests, records and events. bulk carries output, so that a control message never waits behind it.
 	nc, bulk *nats.Conn
+	refusals *refusals
 	api      string // see Options.apiPrefix
 }
 
+// request sends a request and waits for its answer. Errors: those of nats.go, permission_denied.
+func (r *streamReader) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
+	return watched(ctx, r.refusals, m.Subject, func(ctx context.Context) (*nats.Msg, error) {
+		return r.nc.RequestMsgWithContext(ctx, m)
+	})
+}
+
 func (r *streamReader) directSubject(stream string) string { return r.api + "DIRECT.GET." + stream }
+
+func (r *streamReader) infoSubject(stream string) string { return r.api + "STREAM.INFO." + stream }
 
 // directLast reads the newest message on a subject, which may have wildcards. It returns nil when there is none. Errors:
 // unavailable, deadline_exceeded, internal.
@@ -68,7 +78,7 @@ func (r *streamReader) directLast(ctx context.Context, stream, subject string) (
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	m, err := r.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: r.directSubject(stream), Data: body})
+	m, err := r.request(ctx, &nats.Msg{Subject: r.directSubject(stream), Data: body})
 	if errors.Is(err, nats.ErrNoResponders) {
 		return nil, noStream(stream)
 	}
@@ -111,6 +121,7 @@ func (r *streamReader) directGet(ctx context.Context, stream string, req directR
 // directReader reads one batch after another.
 type directReader struct {
 	bulk            *nats.Conn
+	refusals        *refusals
 	stream, subject string // the stream's name, and where it answers
 	sub             *nats.Subscription
 }
@@ -121,7 +132,7 @@ func (r *streamReader) directReader(stream string) (*directReader, error) {
 	if err != nil {
 		return nil, wrap(err, "read "+stream)
 	}
-	return &directReader{bulk: r.bulk, stream: stream, subject: r.directSubject(stream), sub: sub}, nil
+	return &directReader{bulk: r.bulk, refusals: r.refusals, stream: stream, subject: r.directSubject(stream), sub: sub}, nil
 }
 
 // close ends the subscription. On failure it ends with the connection.
@@ -133,6 +144,8 @@ func (r *directReader) batch(ctx context.Context, req directRequest, fn func(sto
 	if err != nil {
 		return false, schemas.Errorf(schemas.CodeInternal, "encode a read of %s: %w", r.stream, err)
 	}
+	ctx, done := r.refusals.watch(ctx, r.subject)
+	defer done()
 	if err := r.request(ctx, &nats.Msg{Subject: r.subject, Reply: r.sub.Subject, Data: body}); err != nil {
 		return false, wrap(err, "read "+r.stream)
 	}
@@ -142,7 +155,7 @@ func (r *directReader) batch(ctx context.Context, req directRequest, fn func(sto
 			return false, noStream(r.stream)
 		}
 		if err != nil {
-			return false, wrap(err, "read "+r.stream)
+			return false, wrap(refused(ctx, err), "read "+r.stream)
 		}
 		switch m.Header.Get("Status") {
 		case "":

@@ -39,7 +39,10 @@ func (c *Conn) readState(ctx context.Context, key, what string, v any) (uint64, 
 	if err != nil {
 		return 0, err
 	}
-	entry, err := kv.Get(ctx, key)
+	subject := c.directSubject(kvStream(c.names.state)) + "." + kvSubject(c.names.state, key) // of kv.Get
+	entry, err := watched(ctx, c.refusals, subject, func(ctx context.Context) (jetstream.KeyValueEntry, error) {
+		return kv.Get(ctx, key)
+	})
 	if err != nil {
 		return 0, wrap(err, "read "+what)
 	}

@@ -25,7 +25,9 @@ func (r *Reader) Status(ctx context.Context, tenant string) (*schemas.Status, er
 	}
 	unused := make(map[string]schemas.StreamStatus) // MSG and DLQ are created at their first use
 	for _, name := range []string{c.names.cmd, c.names.evt, c.names.log, c.names.msg, c.names.dlq, "KV_" + c.names.state, "KV_" + c.names.leases} {
-		stream, err := c.js.Stream(ctx, name)
+		stream, err := watched(ctx, c.refusals, c.infoSubject(name), func(ctx context.Context) (jetstream.Stream, error) {
+			return c.js.Stream(ctx, name)
+		})
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			if later, ok := unused[name]; ok {
 				s.Streams = append(s.Streams, later)

@@ -146,9 +146,11 @@ func TestConnectReturnsTheCause(t *testing.T) {
 	testkit.WantCode(t, errorOf(Connect(Options{URL: "nats://127.0.0.1:1"})), schemas.CodeUnavailable)
 	testkit.WantCode(t, errorOf(Connect(Options{URL: n.server.URL(), Cell: "a.b"})), schemas.CodeInvalidArgument)
 	_, err := Connect(Options{URL: n.server.URL(), CredsFile: filepath.Join(t.TempDir(), "none")})
+	testkit.WantCode(t, err, schemas.CodeNotFound)
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing credentials file: error = %v, want %v", err, os.ErrNotExist)
 	}
+	testkit.WantCode(t, errorOf(Connect(Options{URL: n.server.URL(), CAFile: filepath.Join(t.TempDir(), "none")})), schemas.CodeNotFound)
 	if body, _ := json.Marshal(schemas.AsError(err)); len(body) == 0 {
 		t.Errorf("the error cannot be encoded: %v", err)
 	}

@@ -130,7 +130,7 @@ func (c *Caller) RemoveWorkspace(ctx context.Context, tenant, worker string, req
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	m, err := c.conn.nc.RequestWithContext(ctx, c.conn.subjects.Workspaces(tenant, worker), body)
+	m, err := c.conn.request(ctx, &nats.Msg{Subject: c.conn.subjects.Workspaces(tenant, worker), Data: body})
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return schemas.Errorf(schemas.CodeUnavailable, "worker %s, which has the workspace of thread %s, is not running: start it again", worker, req.Thread)

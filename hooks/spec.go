@@ -168,7 +168,7 @@ func encode(call *Call) ([]byte, error) {
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeInternal, "encode the hook's data: %w", err)
 	}
-	return body, nil
+	return append(body, '\n'), nil // read(1) of a shell fails without it
 }
 
 // replyError returns the error in a reply; nil for an empty reply, and for the ack of a stream that has stored the request.

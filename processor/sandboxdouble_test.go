@@ -26,6 +26,7 @@ func newDouble(start startFunc) *double {
 }
 
 func (d *double) ID() string            { return d.id }
+func (d *double) Home() string          { return "/workspace" }
 func (d *double) Done() <-chan struct{} { return d.done }
 func (d *double) end()                  { d.once.Do(func() { close(d.done) }) }
 

@@ -53,6 +53,8 @@ type Spec struct {
 type Sandbox interface {
 	// ID is the Spec's.
 	ID() string
+	// Home is the path of the workspace as processes in the sandbox see it.
+	Home() string
 	// Start starts a command and returns once it runs. Errors: a *StartError when the command itself is the cause (not found, not
 	// executable); unavailable when the sandbox is gone, which is also ErrEnded when the command cannot have started; an error that is
 	// also ErrRefused when the sandbox is there and did not start it. The context bounds only the start.

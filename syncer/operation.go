@@ -3,6 +3,7 @@ package syncer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"slices"
@@ -190,9 +191,14 @@ func (o *operation) reportConflicts(steps []plan.Step) error {
 	if open == 0 {
 		return nil
 	}
+	paths := "1 path"
+	if open > 1 {
+		paths = fmt.Sprint(open, " paths")
+	}
 	return schemas.Errorf(schemas.CodeConflict,
-		"sync: %d paths changed on both sides, the first is %q (here %s, there %s); nothing was changed: choose a side with on-conflict",
-		open, state.Clip(first.Path), first.Local, first.Remote).With("path", state.Clip(first.Path))
+		"sync: %s changed on both sides, the first is %q (local %s, remote %s); nothing was changed: "+
+			"choose a side with --on-conflict local, remote or both, or on_conflict in a template",
+		paths, state.Clip(first.Path), first.Local, first.Remote).With("path", state.Clip(first.Path))
 }
 
 func change(base, now *state.Node) string {

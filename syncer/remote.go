@@ -71,7 +71,7 @@ func (s *Syncer) loadRemote(ctx context.Context, x *worktree.Index, info *object
 	}
 	if s.cfg.Layout != "" && s.cfg.Layout != r.Layout {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument,
-			"sync: the workspace has layout %q, not %q: leave the layout out", r.Layout, s.cfg.Layout)
+			"sync: the workspace has layout %q, not %q: omit --layout", r.Layout, s.cfg.Layout)
 	}
 	return &snapshot{state: r, token: read.Token}, nil
 }

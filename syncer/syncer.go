@@ -76,10 +76,10 @@ func New(cfg Config) (*Syncer, error) {
 	case cfg.Remote == "":
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "sync: the store has no name")
 	case cfg.Layout != "" && cfg.Layout != state.Packed && cfg.Layout != state.Plain:
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "sync: unknown layout %q: use packed or plain", cfg.Layout)
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "sync: unknown --layout %q: use packed or plain", cfg.Layout)
 	case !slices.Contains(settings, cfg.OnConflict):
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument,
-			"sync: unknown on-conflict %q: use fail, local, remote or both", cfg.OnConflict)
+			"sync: unknown --on-conflict %q: use fail, local, remote or both", cfg.OnConflict)
 	}
 	cfg.Limits = cfg.Limits.WithDefaults()
 	cfg.Uploads, cfg.Downloads = max(0, cfg.Uploads), max(0, cfg.Downloads)

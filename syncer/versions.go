@@ -130,7 +130,7 @@ func (s *Syncer) findVersion(ctx context.Context, at string, now *state.State) (
 	}
 	if timeErr != nil {
 		return nil, schemas.Errorf(schemas.CodeNotFound,
-			"sync: no version %q: use one that versions lists, or a time such as 2026-01-02T15:04:05Z", state.Clip(at))
+			"sync: no version %q: use one that `sluice sync versions` lists, or a time such as 2026-01-02T15:04:05Z", state.Clip(at))
 	}
 	return nil, schemas.Errorf(schemas.CodeNotFound, "sync: no version from %s or before: use a later time", at)
 }

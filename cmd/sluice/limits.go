@@ -116,7 +116,7 @@ func streamLimit(s *schemas.StreamStatus) (l limitLine, ok bool) {
 }
 
 func printLimits(m *Main, list []limitLine) error {
-	t := m.table("LIMIT", "WORKER", "USED", "MOST", "FULL", "BEYOND IT")
+	t := m.list("the cell has no limits yet: start a worker with `sluice up` or `sluice worker`", "LIMIT", "WORKER", "USED", "MOST", "FULL", "BEYOND IT")
 	for _, l := range list {
 		used, most, full := "", "none", ""
 		if l.Used != nil {

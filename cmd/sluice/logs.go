@@ -148,7 +148,9 @@ func eventsCommand(g *globals) *cobra.Command {
 			if q.Labels, err = parsePairs("--label", labels); err != nil {
 				return err
 			}
-			return c.Events(ctx, q, eventPrinter(g.Main, asJSON))
+			return printEach(g.Main, asJSON, "no event matches: `sluice exec` makes some", eventPrinter(g.Main, asJSON), func(fn func(*schemas.Event) error) error {
+				return c.Events(ctx, q, fn)
+			})
 		}),
 	}
 	threadFlag(c, &q.Thread, "", "only events of this `THREAD`")
@@ -165,7 +167,7 @@ func eventPrinter(m *Main, asJSON bool) func(*schemas.Event) error {
 		return jsonLines[*schemas.Event](m)
 	}
 	return func(ev *schemas.Event) error {
-		_, err := fmt.Fprintf(m.Stdout, "%-6d %s  %-20s %-12s %s\n", ev.Seq, ev.Time.Local().Format("15:04:05.000"), ev.Type, oneLine(ev.Thread), oneLine(eventDetail(ev)))
+		_, err := fmt.Fprintf(m.Stdout, "%-6d %s  %-20s %-12s %s\n", ev.Seq, eventTime(ev.Time), ev.Type, oneLine(ev.Thread), oneLine(eventDetail(ev)))
 		return err
 	}
 }
@@ -181,6 +183,9 @@ func eventDetail(ev *schemas.Event) string {
 	case schemas.TypeProcessExited, schemas.TypeProcessLost, schemas.TypeProcessRejected:
 		var r schemas.Result
 		if ev.Decode(&r) == nil {
+			if r.Reason == schemas.ReasonRejected && r.Error != nil {
+				return fmt.Sprintf("%s  %s: %s: %s", ev.Process, r.Reason, r.Error.Code, r.Error.Message)
+			}
 			return fmt.Sprintf("%s  %s, exit code %d, %.0f ms", ev.Process, r.Reason, r.ExitCode, r.DurationMS)
 		}
 	case schemas.TypeSandboxRunning, schemas.TypeSandboxFailed, schemas.TypeSandboxTerminated:
@@ -196,7 +201,7 @@ func eventDetail(ev *schemas.Event) string {
 	case schemas.TypeSyncPulled, schemas.TypeSyncPushed, schemas.TypeSyncConflict:
 		var r schemas.SyncReport
 		if ev.Decode(&r) == nil {
-			return fmt.Sprintf("%s  %d files, %d bytes, %d conflicts, %.0f ms", r.Version, r.Files, r.Bytes, len(r.Conflicts), r.DurationMS)
+			return fmt.Sprintf("%s  %s, %s, %s, %.0f ms", r.Version, count(r.Files, "file"), count(r.Bytes, "byte"), count(len(r.Conflicts), "conflict"), r.DurationMS)
 		}
 	case schemas.TypeMessageSaved:
 		var msg schemas.Message

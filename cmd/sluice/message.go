@@ -93,7 +93,9 @@ func messagesCommand(g *globals) *cobra.Command {
   sluice messages t1 -f               # and the new ones
   sluice messages t1 --from 12 --json # from a sequence on`,
 		RunE: g.read(func(ctx context.Context, c *client.Client, _ []string) error {
-			return c.Messages(ctx, q, messagePrinter(g.Main, asJSON))
+			return printEach(g.Main, asJSON, "thread "+q.Thread+" has no messages: `sluice message` sends one", messagePrinter(g.Main, asJSON), func(fn func(*schemas.Message) error) error {
+				return c.Messages(ctx, q, fn)
+			})
 		}),
 	}
 	threadArg(c, &q.Thread, "`THREAD` whose messages are printed")
@@ -108,7 +110,7 @@ func messagePrinter(m *Main, asJSON bool) func(*schemas.Message) error {
 		return jsonLines[*schemas.Message](m)
 	}
 	return func(msg *schemas.Message) error {
-		_, err := fmt.Fprintf(m.Stdout, "%-6d %s  %s\n%s\n", msg.Seq, msg.Time.Local().Format("15:04:05.000"), oneLine(messageHeader(msg)), indented(msg.Text))
+		_, err := fmt.Fprintf(m.Stdout, "%-6d %s  %s\n%s\n", msg.Seq, eventTime(msg.Time), oneLine(messageHeader(msg)), indented(msg.Text))
 		return err
 	}
 }

@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
+
+	"golang.org/x/term"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -51,13 +55,22 @@ func jsonLines[T any](m *Main) func(T) error {
 }
 
 // table prints rows with aligned columns. Cells hold foreign text: each is made one line, and an empty one is a dash.
-type table struct{ w *tabwriter.Writer }
+type table struct {
+	main  *Main
+	w     *tabwriter.Writer
+	empty string // the notice in place of a table without rows
+	rows  int
+}
 
-func (m *Main) table(header ...string) *table {
-	t := &table{tabwriter.NewWriter(m.Stdout, 0, 0, 2, ' ', 0)}
-	if len(header) > 0 {
-		t.row(header...)
-	}
+func (m *Main) table() *table {
+	return &table{main: m, w: tabwriter.NewWriter(m.Stdout, 0, 0, 2, ' ', 0)}
+}
+
+// list is a table with a header. Without a row, it is the notice empty, and standard output has nothing.
+func (m *Main) list(empty string, header ...string) *table {
+	t := m.table()
+	t.row(header...)
+	t.empty, t.rows = empty, 0
 	return t
 }
 
@@ -65,10 +78,45 @@ func (t *table) row(cells ...string) {
 	for i, c := range cells {
 		cells[i] = cmp.Or(oneLine(c), "-")
 	}
+	t.rows++
 	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
 }
 
-func (t *table) print() error { return t.w.Flush() }
+func (t *table) print() error {
+	if t.rows == 0 && t.empty != "" {
+		t.main.notice(t.empty)
+		return nil
+	}
+	return t.w.Flush()
+}
+
+// printEach reads values and prints each. When there are none, it prints the notice empty instead, except among JSON.
+func printEach[T any](m *Main, asJSON bool, empty string, print func(T) error, read func(func(T) error) error) error {
+	n := 0
+	err := read(func(v T) error {
+		n++
+		return print(v)
+	})
+	if err == nil && n == 0 && !asJSON {
+		m.notice(empty)
+	}
+	return err
+}
+
+// terminal reports whether w is a terminal, and whether it shows colours and lets the cursor move.
+func (m *Main) terminal(w io.Writer) (is, colours bool) {
+	f, ok := w.(*os.File)
+	is = ok && term.IsTerminal(int(f.Fd()))
+	return is, is && m.Getenv("TERM") != "dumb" && m.Getenv("NO_COLOR") == ""
+}
+
+// count is a number with its noun: 1 file, 2 files.
+func count[T int | int64 | uint64](n T, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprint(n, " ", noun)
+}
 
 // printable replaces what could drive the terminal: control characters, and the invisible characters that reverse the direction
 // of text.
@@ -102,6 +150,9 @@ func commandLine(command string, args []string) string {
 	}
 	return s
 }
+
+// eventTime is a time with its date, for events and messages.
+func eventTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05.000") }
 
 // localTime is a time for a table; empty for the zero time.
 func localTime(t time.Time) string {

@@ -65,11 +65,7 @@ func listProcesses(g *globals, all *bool, c *cobra.Command) *cobra.Command {
 }
 
 func printRunning(m *Main, list []client.ProcessInfo) error {
-	if len(list) == 0 {
-		m.notice("no process runs: `sluice process list --all` shows those that ended")
-		return nil
-	}
-	t, now := m.table("PROCESS", "THREAD", "STATE", "AGE", "COMMAND"), time.Now()
+	t, now := m.list("no process runs: `sluice process list --all` shows those that ended", "PROCESS", "THREAD", "STATE", "AGE", "COMMAND"), time.Now()
 	for _, p := range list {
 		t.row(p.ID, p.Thread, p.State, age(p.Accepted, now), commandLine(p.Command, p.Args))
 	}
@@ -77,7 +73,7 @@ func printRunning(m *Main, list []client.ProcessInfo) error {
 }
 
 func printProcesses(m *Main, list []client.ProcessInfo) error {
-	t := m.table("PROCESS", "THREAD", "STATE", "EXIT", "ACCEPTED", "COMMAND")
+	t := m.list("no process is on record: `sluice exec` runs one", "PROCESS", "THREAD", "STATE", "EXIT", "ACCEPTED", "COMMAND")
 	for _, p := range list {
 		exit := ""
 		if p.ExitCode != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -51,6 +52,9 @@ a server it starts what it needs in its own process.`,
 	withCommands(root)
 	root.SetHelpFunc(m.help)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		if args := c.Flags().Args(); c.HasSubCommands() && len(args) > 0 {
+			return group(c, args) // the flag is one of the command that does not exist
+		}
 		return schemas.Errorf(schemas.CodeInvalidArgument, "%w: see `%s --help`", err, c.CommandPath())
 	})
 	f, env := root.PersistentFlags(), discover.Environment(m.Getenv)
@@ -98,11 +102,54 @@ func group(c *cobra.Command, args []string) error {
 		return c.Help()
 	}
 	hint := ""
-	c.SuggestionsMinimumDistance = 2 // cobra sets its default only for errors of its own
-	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = "did you mean `" + c.CommandPath() + " " + near[0] + "`? "
+	if near := suggestion(c, args[0]); near != "" {
+		hint = "did you mean `" + c.CommandPath() + " " + near + "`? "
 	}
 	return schemas.Errorf(schemas.CodeInvalidArgument, "unknown command %q for `%s`: %ssee `%s --help`", args[0], c.CommandPath(), hint, c.CommandPath())
+}
+
+// suggestion returns the subcommand that does what another tool does under this name, or else the one whose name is nearest; empty for
+// none.
+func suggestion(c *cobra.Command, typed string) string {
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() && slices.Contains(otherNames(sub.Name()), strings.ToLower(typed)) {
+			return sub.Name()
+		}
+	}
+	c.SuggestionsMinimumDistance = 2 // cobra sets its default only for errors of its own
+	if near := c.SuggestionsFor(typed); len(near) > 0 {
+		return near[0]
+	}
+	return ""
+}
+
+// otherNames are what Docker, Unix and their like call the command of this name.
+func otherNames(command string) []string {
+	switch command {
+	case "exec":
+		return []string{"run", "shell", "sh"}
+	case "ps":
+		return []string{"ls", "jobs"}
+	case "list":
+		return []string{"ls", "ps"}
+	case "status":
+		return []string{"top", "info", "health"}
+	case "sync":
+		return []string{"cp", "copy", "upload", "download"}
+	case "process":
+		return []string{"kill", "cancel", "stop"}
+	case "session":
+		return []string{"rm", "create"}
+	case "delete":
+		return []string{"rm", "remove"}
+	case "get":
+		return []string{"show", "inspect"}
+	case "show":
+		return []string{"get", "inspect", "cat"}
+	case "up":
+		return []string{"start", "serve", "server"}
+	}
+	return nil
 }
 
 func noArgs(c *cobra.Command, args []string) error {

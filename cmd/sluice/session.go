@@ -229,18 +229,23 @@ again until that succeeds.`,
 	return c
 }
 
-// sessionState is the state of a session as tables show it.
+// sessionState is the state of a session as tables show it: new before its first sandbox, active, or parked while it waits without
+// one for the next command.
 func sessionState(s *schemas.Session) string {
-	if s.Parked {
+	switch {
+	case s.Parked:
 		return "parked"
+	case s.Sandbox == "":
+		return "new"
+	default:
+		return "active"
 	}
-	return cmp.Or(string(s.State), "new")
 }
 
 func printSessions(m *Main, list []schemas.Session) error {
-	t := m.table("THREAD", "SESSION", "STATE", "TEMPLATE", "PROVIDER", "USER", "LAST ACTIVITY", "EXPIRES", "TAGS")
+	t := m.list("no session matches: a thread's first command creates one", "THREAD", "SESSION", "STATE", "SANDBOX", "TEMPLATE", "PROVIDER", "USER", "LAST ACTIVITY", "EXPIRES", "TAGS")
 	for _, s := range list {
-		t.row(s.Thread, s.ID, sessionState(&s), s.Template, s.Provider, s.User, localTime(s.LastActivity), localTime(s.Expires), tagList(s.Tags))
+		t.row(s.Thread, s.ID, sessionState(&s), string(s.State), s.Template, s.Provider, s.User, localTime(s.LastActivity), localTime(s.Expires), tagList(s.Tags))
 	}
 	return t.print()
 }
@@ -248,13 +253,21 @@ func printSessions(m *Main, list []schemas.Session) error {
 func printSession(m *Main, s *schemas.Session) error {
 	t := m.table()
 	for _, f := range [][2]string{
-		{"thread", s.Thread}, {"session", s.ID}, {"state", sessionState(s)}, {"sandbox", s.Sandbox}, {"template", s.Template}, {"provider", s.Provider},
+		{"thread", s.Thread}, {"session", s.ID}, {"state", sessionState(s)}, {"sandbox", sandboxState(s)}, {"template", s.Template}, {"provider", s.Provider},
 		{"user", s.User}, {"tags", tagList(s.Tags)}, {"worker", s.Owner}, {"epoch", fmt.Sprint(s.Epoch)}, {"workspace", s.Workspace}, {"version", s.Version},
 		{"created", localTime(s.Created)}, {"last activity", localTime(s.LastActivity)}, {"expires", localTime(s.Expires)}, {"ends at", localTime(s.Deadline)},
 	} {
 		t.row(f[0], f[1])
 	}
 	return t.print()
+}
+
+// sandboxState is the id and the state of a session's newest sandbox; empty before there is one.
+func sandboxState(s *schemas.Session) string {
+	if s.Sandbox == "" {
+		return string(s.State)
+	}
+	return s.Sandbox + ", " + string(s.State)
 }
 
 func tagList(tags map[string]string) string {
@@ -321,11 +334,7 @@ func sandboxes(sessions []schemas.Session, all bool) []sandboxLine {
 }
 
 func printSandboxes(m *Main, list []sandboxLine) error {
-	if len(list) == 0 {
-		m.notice("no sandbox runs: the next command of a thread starts one")
-		return nil
-	}
-	t, now := m.table("THREAD", "SESSION", "SANDBOX", "PROVIDER", "IMAGE", "STATE", "WORKER", "AGE"), time.Now()
+	t, now := m.list("no sandbox runs: the next command of a thread starts one", "THREAD", "SESSION", "SANDBOX", "PROVIDER", "IMAGE", "STATE", "WORKER", "AGE"), time.Now()
 	for _, s := range list {
 		t.row(s.Thread, s.Session, s.Sandbox, s.Provider, s.Image, string(s.State), s.Worker, age(s.Created, now))
 	}

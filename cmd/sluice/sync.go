@@ -13,7 +13,6 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 
 	"github.com/sluice-dev/sluice/cmd/internal/workspace"
 	"github.com/sluice-dev/sluice/schemas"
@@ -154,7 +153,7 @@ func syncVersionsCommand(f *syncFlags) *cobra.Command {
 				if err != nil {
 					return f.interrupted(ctx, err)
 				}
-				return printResult(f.Main, f.asJSON, versionList{versions, removed}, printVersions)
+				return printResult(f.Main, f.asJSON, versionList{append([]syncer.Version{}, versions...), removed}, printVersions)
 			})
 		},
 	}
@@ -184,7 +183,7 @@ func (f *syncFlags) withSyncer(ctx context.Context, dir, url string, fn func(con
 		return err
 	}
 	defer func() { err = errors.Join(err, location.Close()) }()
-	progress := newSyncProgress(f.Stderr, f.quiet || f.asJSON)
+	progress := newSyncProgress(f.Main, f.quiet || f.asJSON)
 	s, err := syncer.New(syncer.Config{
 		Root: dir, Store: objectstore.Retry(location.Store, objectstore.RetryPolicy{}), Remote: location.Name,
 		Layout: state.Layout(f.layout), OnConflict: plan.OnConflict(f.onConflict), Verify: f.verify, Ignore: f.ignore,
@@ -242,11 +241,9 @@ type syncProgress struct {
 // progressEvery is the time between two lines of progress where there is no terminal.
 const progressEvery = 5 * time.Second
 
-func newSyncProgress(out io.Writer, quiet bool) *syncProgress {
-	p := &syncProgress{out: out, quiet: quiet, last: time.Now()}
-	if f, ok := out.(*os.File); ok {
-		p.tty = term.IsTerminal(int(f.Fd()))
-	}
+func newSyncProgress(m *Main, quiet bool) *syncProgress {
+	p := &syncProgress{out: m.Stderr, quiet: quiet, last: time.Now()}
+	_, p.tty = m.terminal(m.Stderr)
 	return p
 }
 
@@ -259,7 +256,7 @@ func (p *syncProgress) show(now syncer.Progress) {
 	if !p.tty {
 		if time.Since(p.last) >= progressEvery {
 			p.last = time.Now()
-			fmt.Fprintf(p.out, "%s: %d of %d files, %s of %s\n", now.Phase, now.Files, now.FilesTotal, byteSize(now.Bytes), byteSize(now.BytesTotal))
+			fmt.Fprintf(p.out, "sluice: %s: %d of %s, %s of %s\n", now.Phase, now.Files, count(now.FilesTotal, "file"), byteSize(now.Bytes), byteSize(now.BytesTotal))
 		}
 		return
 	}
@@ -301,10 +298,10 @@ func printReport(m *Main, r *syncer.Report, failed error) {
 	switch {
 	case failed != nil: // the error is printed after this
 	case !r.Changed:
-		fmt.Fprintf(m.Stdout, "in sync: %d files, %s\n", r.Files, took)
+		fmt.Fprintf(m.Stdout, "in sync: %s, %s\n", count(r.Files, "file"), took)
 	default:
-		fmt.Fprintf(m.Stdout, "version %s: %d files, %d uploaded, %d downloaded, %d deleted, %s sent, %s read, %s\n",
-			r.Version, r.Files, r.Uploaded, r.Downloaded, r.Deleted, byteSize(r.BytesSent), byteSize(r.BytesRead), took)
+		fmt.Fprintf(m.Stdout, "version %s: %s, %d uploaded, %d downloaded, %d deleted, %s sent, %s read, %s\n",
+			r.Version, count(r.Files, "file"), r.Uploaded, r.Downloaded, r.Deleted, byteSize(r.BytesSent), byteSize(r.BytesRead), took)
 	}
 }
 
@@ -337,12 +334,12 @@ func printSyncStatus(m *Main, st *syncer.Status) error {
 	if st.Stale {
 		synced += ", stale"
 	}
-	fmt.Fprintf(m.Stdout, "%d to push, %d to pull, %d conflicts; %s\n", len(st.Push), len(st.Pull), len(st.Conflicts), synced)
+	fmt.Fprintf(m.Stdout, "%d to push, %d to pull, %s; %s\n", len(st.Push), len(st.Pull), count(len(st.Conflicts), "conflict"), synced)
 	return nil
 }
 
 func printVersions(m *Main, l versionList) error {
-	t := m.table("VERSION", "TIME", "STATE")
+	t := m.list("no version is stored there: `sluice sync push` stores one", "VERSION", "TIME", "STATE")
 	for _, v := range l.Versions {
 		state := ""
 		if v.Current {
@@ -354,7 +351,7 @@ func printVersions(m *Main, l versionList) error {
 		return err
 	}
 	if l.Removed != nil {
-		fmt.Fprintf(m.Stdout, "removed %d versions and %d objects, %s\n", l.Removed.Versions, l.Removed.Objects, byteSize(l.Removed.Bytes))
+		fmt.Fprintf(m.Stdout, "removed %s and %s, %s\n", count(l.Removed.Versions, "version"), count(l.Removed.Objects, "object"), byteSize(l.Removed.Bytes))
 	}
 	return nil
 }

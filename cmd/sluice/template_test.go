@@ -38,7 +38,7 @@ func TestTemplateCheck(t *testing.T) {
 	want := file + `:5: hooks.cold_start[0].timeout: "soon": not a duration: write 30s, 5m or 1h30m` + "\n" + file + ":6: img: unknown field"
 	c.run("template", "check", file).check(t).exits(1).reports(want)
 	c.run("template", "check").wantError(t, schemas.CodeInvalidArgument, "FILE")
-	c.run("template", "check", filepath.Join(folder, "none.yaml")).wantError(t, schemas.CodeUnavailable, "none.yaml")
+	c.run("template", "check", filepath.Join(folder, "none.yaml")).wantError(t, schemas.CodeNotFound, "none.yaml")
 	if entries, err := os.ReadDir(c.data); err != nil || len(entries) > 0 {
 		t.Errorf("the data folder has %v (error: %v), want nothing", entries, err)
 	}

@@ -79,15 +79,9 @@ func (w *workerFlags) logger() (zerolog.Logger, error) {
 	if err != nil {
 		return zerolog.Nop(), schemas.Errorf(schemas.CodeInvalidArgument, "unknown --log-level %q: use debug, info, warn or error", w.logLevel)
 	}
-	text := w.logFormat == "text"
-	if w.logFormat == "auto" {
-		if f, ok := w.Stderr.(*os.File); ok {
-			info, err := f.Stat()
-			text = err == nil && info.Mode()&os.ModeCharDevice != 0
-		}
-	}
-	if text {
-		return zerolog.New(zerolog.ConsoleWriter{Out: w.Stderr, TimeFormat: time.TimeOnly}).Level(level).With().Timestamp().Logger(), nil
+	terminal, colours := w.terminal(w.Stderr)
+	if w.logFormat == "text" || (w.logFormat == "auto" && terminal) {
+		return zerolog.New(zerolog.ConsoleWriter{Out: w.Stderr, TimeFormat: time.TimeOnly, NoColor: !colours}).Level(level).With().Timestamp().Logger(), nil
 	}
 	return zerolog.New(w.Stderr).Level(level).With().Timestamp().Logger(), nil
 }

@@ -43,11 +43,7 @@ func workspaceListCommand(g *globals) *cobra.Command {
 }
 
 func printWorkspaces(m *Main, list []schemas.Workspace) error {
-	if len(list) == 0 {
-		m.notice("no worker has a workspace: the first command of a thread makes one")
-		return nil
-	}
-	t := m.table("THREAD", "WORKER", "STATE", "TEMPLATE", "FILES", "SIZE", "ENDED", "KEPT UNTIL")
+	t := m.list("no worker has a workspace: the first command of a thread makes one", "THREAD", "WORKER", "STATE", "TEMPLATE", "FILES", "SIZE", "ENDED", "KEPT UNTIL")
 	for _, w := range list {
 		state, files, size, until := "kept", fmt.Sprint(w.Files), byteSize(w.Bytes), localTime(w.Until)
 		if w.Owed {

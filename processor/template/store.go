@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -65,7 +66,7 @@ type Store struct {
 
 // New returns a Store with the built-in templates and those in the folder dir; empty for no folder. A template in the folder
 // replaces the built-in one with its name. The limits documents replace those of the built-in template documents, except where they
-// are zero. Errors: Problems, and unavailable for a folder that cannot be read.
+// are zero. Errors: Problems, not_found for a folder that does not exist, unavailable for one that cannot be read.
 func New(dir string, documents schemas.TemplateLimits) (*Store, error) {
 	s := &Store{dir: dir, documents: documents}
 	if err := s.Reload(); err != nil {
@@ -132,7 +133,7 @@ func setLimits(l *schemas.TemplateLimits, to schemas.TemplateLimits) {
 }
 
 // Check reads files, and the files in folders, as Store does. It reports all problems, such as two templates with one name. Errors:
-// Problems, and unavailable for a file that cannot be read.
+// Problems, not_found for a file that does not exist, unavailable for one that cannot be read.
 func Check(paths ...string) ([]*schemas.Template, error) {
 	var all []parsed
 	var problems Problems
@@ -146,7 +147,7 @@ func Check(paths ...string) ([]*schemas.Template, error) {
 		for _, file := range files {
 			body, err := readRegular(file, maxFileBytes+1) // one byte more than parse accepts
 			if err != nil {
-				return nil, schemas.Errorf(schemas.CodeUnavailable, "read template %s: %w", file, err)
+				return nil, unreadable("template", file, err)
 			}
 			found, wrong := parse(file, body)
 			all, problems = append(all, found...), append(problems, wrong...)
@@ -174,7 +175,7 @@ func Check(paths ...string) ([]*schemas.Template, error) {
 func filesIn(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "read templates: %w", err)
+		return nil, unreadable("template folder", dir, err)
 	}
 	var out []string
 	for _, e := range entries {
@@ -187,6 +188,14 @@ func filesIn(dir string) ([]string, error) {
 		return nil, schemas.Errorf(schemas.CodeTooLarge, "%s has %d YAML files, the limit is %d: name a folder of templates", dir, len(out), maxFiles)
 	}
 	return out, nil
+}
+
+// unreadable is the error of a file that cannot be read: not_found when it does not exist, else unavailable.
+func unreadable(what, path string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return schemas.Errorf(schemas.CodeNotFound, "%s %s does not exist: check its name", what, path)
+	}
+	return schemas.Errorf(schemas.CodeUnavailable, "read %s %s: %w", what, path, err)
 }
 
 var errNotRegular = errors.New("not a regular file")

@@ -92,7 +92,7 @@ func TestStore(t *testing.T) {
 	testkit.Must(t, err)
 
 	testkit.Must(t, os.RemoveAll(dir))
-	testkit.WantCode(t, s.Reload(), schemas.CodeUnavailable)
+	testkit.WantCode(t, s.Reload(), schemas.CodeNotFound)
 	_, err = s.Template("another")
 	testkit.Must(t, err)
 }
@@ -107,7 +107,7 @@ func TestCheck(t *testing.T) {
 	_, err = template.Check(dir)
 	wantError(t, err, schemas.CodeInvalidArgument, b+":2: name: template two is already defined at "+a+":3")
 	for path, code := range map[string]schemas.Code{
-		filepath.Join(dir, "none.yaml"): schemas.CodeUnavailable, "/dev/zero": schemas.CodeUnavailable,
+		filepath.Join(dir, "none.yaml"): schemas.CodeNotFound, "/dev/zero": schemas.CodeUnavailable,
 		write(t, t.TempDir(), "large.yaml", strings.Repeat("#", 1<<20)): schemas.CodeInvalidArgument,
 	} {
 		t.Run(filepath.Base(path), func(t *testing.T) {

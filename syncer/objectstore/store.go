@@ -123,7 +123,7 @@ func ProbeConditions(ctx context.Context, store Store, prefix string) (err error
 	}
 	ignored := func(condition string) error {
 		return schemas.Errorf(schemas.CodeInvalidArgument,
-			"store: the server ignores %s, so two writers could overwrite each other's work: use another store, or set single-writer "+
+			"store: the server ignores %s, so two writers could overwrite each other's work: use another store, or set --single-writer "+
 				"if nothing else writes here", condition)
 	}
 	first, err := put("1", Condition{Absent: true})

@@ -181,7 +181,7 @@ func (l *Layout) foreign(ctx context.Context, n *state.Node) error {
 	}
 	return schemas.Errorf(schemas.CodeConflict,
 		"sync: %q in the store differs from the state: another tool wrote it; nothing was changed: "+
-			"choose the folder's side with on-conflict local", state.Clip(n.Path)).With("path", state.Clip(n.Path))
+			"choose the folder's side with --on-conflict local", state.Clip(n.Path)).With("path", state.Clip(n.Path))
 }
 
 // preconditions finds, before the commit, the object that each file will replace. Only what the state or an earlier push

@@ -125,7 +125,7 @@ func (p *Publisher) round(ctx context.Context, todo []state.Pending) (left []sta
 	return left, foreign, last
 }
 
-var errForeign = errors.New("another tool has written there; choose the folder's side with on-conflict local")
+var errForeign = errors.New("another tool has written there; choose the folder's side with --on-conflict local")
 
 // put writes one file over the object found before the commit. The content comes from the folder where it is still the
 // same there, and else from the packs.

@@ -3,7 +3,9 @@ package s3store
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
+	"net/url"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
@@ -19,7 +21,7 @@ func coded(ctx context.Context, err error, key string) error {
 		return nil
 	}
 	if ctx.Err() != nil { // the caller's deadline; a slow server is unavailable
-		return schemas.Errorf(schemas.CodeDeadlineExceeded, "s3: %q: %w", key, err)
+		return schemas.Errorf(schemas.CodeDeadlineExceeded, "s3: %q: %w", key, &cause{err})
 	}
 	status, name := 0, ""
 	if r, ok := errors.AsType[*awshttp.ResponseError](err); ok {
@@ -29,7 +31,37 @@ func coded(ctx context.Context, err error, key string) error {
 		name = a.ErrorCode()
 	}
 	code := codeOf(status, name, err)
-	return schemas.Errorf(code, "s3: %s%q: %w", advice(code, name, status), key, err)
+	return schemas.Errorf(code, "s3: %s%q: %w", advice(code, name, status), key, &cause{err})
+}
+
+// cause is an error of the SDK. Its text is the innermost reason, without the SDK's names of operations and layers.
+type cause struct{ error }
+
+// Unwrap returns the error of the SDK.
+func (c *cause) Unwrap() error { return c.error }
+
+// Error returns the server's code and message, or the reason why there was no answer.
+func (c *cause) Error() string {
+	if a, ok := errors.AsType[smithy.APIError](c.error); ok {
+		if text := a.ErrorMessage(); text != "" && text != a.ErrorCode() {
+			return a.ErrorCode() + ": " + text
+		}
+		return a.ErrorCode()
+	}
+	if _, ok := errors.AsType[*credentialsError](c.error); ok {
+		return "there are none, or they could not be read"
+	}
+	if op, ok := errors.AsType[*net.OpError](c.error); ok {
+		return op.Error()
+	}
+	if u, ok := errors.AsType[*url.Error](c.error); ok {
+		return u.Err.Error()
+	}
+	err := c.error
+	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(err) {
+		err = next
+	}
+	return err.Error()
 }
 
 // advice returns the way out for errors that do not concern one object.

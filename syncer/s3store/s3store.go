@@ -21,6 +21,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go/logging"
 	"github.com/aws/smithy-go/middleware"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -66,6 +67,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "s3: no bucket given")
 	}
 	load := []func(*config.LoadOptions) error{
+		config.WithLogger(logging.Nop{}), // each operation returns its own error
 		config.WithHTTPClient(newHTTPClient(cmp.Or(max(o.Timeout, 0), time.Minute))),
 		config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }),
 	}
@@ -278,7 +280,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objectstore.I
 					name, err = url.QueryUnescape(name)
 				}
 				if err != nil {
-					yield(objectstore.Info{}, schemas.Errorf(schemas.CodeInternal, "s3: listing: %w", err))
+					yield(objectstore.Info{}, schemas.Errorf(schemas.CodeInternal, "s3: list objects: %w", err))
 					return
 				}
 				rel, ok := strings.CutPrefix(name, s.prefix)

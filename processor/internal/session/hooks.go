@@ -42,7 +42,7 @@ func (sbs *sandboxes) runHooks(ctx context.Context, t *Thread, o Occasion) (sche
 	}
 	var exec func(context.Context, []string, []byte) error
 	if o.Sandbox != nil {
-		data.Sandbox = &schemas.SandboxInfo{ID: o.Sandbox.ID(), Provider: s.Provider, State: s.State, Workspace: s.Workspace}
+		data.Sandbox = &schemas.SandboxInfo{ID: o.Sandbox.ID(), Provider: s.Provider, State: s.State, Workspace: o.Sandbox.Home()}
 		exec = func(ctx context.Context, command []string, stdin []byte) error {
 			return runHookCommand(ctx, o.Sandbox, command, o.Origin.Environ(nil), stdin)
 		}

@@ -41,6 +41,7 @@ type sandboxAttempt struct {
 	adopted bool           // an earlier incarnation of this worker created it
 	life    life           // under the thread's mu
 	took    time.Duration  // to create it, or to fail; under the thread's mu
+	home    string         // the workspace as its processes see it; under the thread's mu
 	done    chan struct{}
 	sandbox sandbox.Sandbox
 	err     error
@@ -113,7 +114,7 @@ func (sbs *sandboxes) newAttempt(t *Thread) *sandboxAttempt {
 // runningAttempt is a sandbox that an earlier incarnation of this worker left.
 func (sbs *sandboxes) runningAttempt(t *Thread, sb sandbox.Sandbox) *sandboxAttempt {
 	a := sbs.newAttempt(t)
-	a.id, a.sandbox, a.adopted = sb.ID(), sb, true
+	a.id, a.sandbox, a.home, a.adopted = sb.ID(), sb, sb.Home(), true
 	a.life.state, a.life.due = schemas.SandboxRunning, a.life.bounds.running
 	close(a.done)
 	return a
@@ -163,7 +164,7 @@ func (sbs *sandboxes) reportLocked(t *Thread, a *sandboxAttempt, err error) {
 		return
 	}
 	t.bound = t.bound || state == schemas.SandboxRunning
-	info := schemas.SandboxInfo{ID: a.id, Provider: t.Session.Provider, State: state, Workspace: t.Session.Workspace, StartMS: work.Millis(a.took)}
+	info := schemas.SandboxInfo{ID: a.id, Provider: t.Session.Provider, State: state, Workspace: a.home, StartMS: work.Millis(a.took)}
 	if err != nil {
 		info.Error = schemas.AsError(err)
 	}
@@ -202,6 +203,9 @@ func (sbs *sandboxes) create(ctx context.Context, t *Thread, a *sandboxAttempt) 
 	took := time.Since(begin)
 	t.mu.Lock()
 	a.took = took
+	if err == nil {
+		a.home = sb.Home()
+	}
 	t.mu.Unlock()
 	if err == nil {
 		err = sbs.coldStart(ctx, t, a, sb, took)

@@ -142,6 +142,9 @@ func (s *Sandbox) ID() string { return s.Spec().ID }
 // Workspace is the host's path of the workspace.
 func (s *Sandbox) Workspace() string { return s.Spec().Workspace }
 
+// Home is the path of the workspace as processes see it.
+func (s *Sandbox) Home() string { return cmp.Or(s.config.Home, s.Workspace()) }
+
 // Done is closed when the sandbox has ended.
 func (s *Sandbox) Done() <-chan struct{} { return s.done }
 
@@ -190,7 +193,7 @@ func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Proce
 		return nil, err
 	}
 	spec := s.Spec()
-	home := cmp.Or(s.config.Home, spec.Workspace)
+	home := s.Home()
 	env, err := Environ(home, spec, cmd)
 	if err != nil {
 		return nil, err
