@@ -87,6 +87,7 @@ func (r *road) set(closed bool) {
 type cluster struct {
 	t       *testing.T
 	servers []*server.Server
+	options []*server.Options
 	roads   map[[2]int]*road
 }
 
@@ -111,18 +112,34 @@ func newCluster(t *testing.T) *cluster {
 		r := newRoad(t, fmt.Sprint("127.0.0.1:", ports[next]))
 		c.roads[[2]int{i, next}] = r
 		o.Routes = []*url.URL{{Scheme: "nats", Host: r.listener.Addr().String()}}
-		s, err := server.NewServer(o)
-		testkit.Must(t, err)
+		c.options = append(c.options, o)
+	}
+	t.Cleanup(c.stop)
+	c.start()
+	return c
+}
+
+// start starts all servers, in their folders.
+func (c *cluster) start() {
+	c.t.Helper()
+	for _, o := range c.options {
+		s, err := server.NewServer(o.Clone())
+		testkit.Must(c.t, err)
 		c.servers = append(c.servers, s)
-		t.Cleanup(func() {
-			s.Shutdown()
-			s.WaitForShutdown()
-		})
 	}
 	for _, s := range c.servers {
 		s.Start()
 	}
-	return c
+}
+
+func (c *cluster) stop() {
+	for _, s := range c.servers {
+		s.Shutdown()
+	}
+	for _, s := range c.servers {
+		s.WaitForShutdown()
+	}
+	c.servers = nil
 }
 
 // connect connects to one server only.

@@ -63,27 +63,27 @@ func newDispatcher(ctx context.Context, l *Listener) *dispatcher {
 	return d
 }
 
-// add takes a command that CMD has delivered.
-func (d *dispatcher) add(p *partition, m jetstream.Msg, meta *jetstream.MsgMetadata) {
-	tenant, thread, op, _ := d.listener.conn.subjects.ParseCommand(m.Subject())
+// add takes a command that the consumer of a partition has delivered.
+func (d *dispatcher) add(p *partition, h *unacked, m *stored) {
+	tenant, thread, op, _ := d.listener.conn.subjects.ParseCommand(m.subject)
 	name := threadName{tenant, thread}
 	if op == schemas.OpCancel { // it waits for no command of its thread, and for no other cancel
-		name.thread += "." + strconv.FormatUint(meta.Sequence.Stream, 10)
+		name.thread += "." + strconv.FormatUint(h.seq, 10)
 	}
-	h := &unacked{seq: meta.Sequence.Stream, ack: m.Reply(), at: p, sent: meta.Timestamp}
+	h.at = p
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		p.acknowledge(h, ackNak)
 		return
 	}
-	if known := p.all[h.seq]; known != nil { // delivered again, after a reset
+	if known := p.all[h.seq]; known != nil { // delivered again
 		known.ack, known.lost = h.ack, false
 		p.fresh = append(p.fresh, known)
 		return
 	}
-	if n := len(m.Data()); d.bodies+n <= maxBodies {
-		h.msg = &stored{m.Subject(), m.Headers(), m.Data()}
+	if n := len(m.body); d.bodies+n <= maxBodies {
+		h.msg = m
 		d.bodies += n
 	}
 	p.add(h)
@@ -293,7 +293,14 @@ func (d *dispatcher) forget(p *partition) {
 		}
 		q.items = q.items[:keep]
 	}
-	p.sentinel, p.fresh = nil, nil
+	p.sentinel, p.decided, p.fresh = nil, "", nil
+}
+
+// setUnread is that of a partition's holds.
+func (d *dispatcher) setUnread(p *partition, on, all bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p.setUnread(on, all)
 }
 
 // run holds what waits, and looks for workers that serve what no worker served before, until ctx ends.

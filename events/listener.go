@@ -123,6 +123,9 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 	}
 	if err != nil {
 		l.endConsumers(consumers)
+		for _, p := range l.dispatcher.partitions {
+			p.stopReading()
+		}
 		return err
 	}
 	ready()

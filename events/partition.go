@@ -24,8 +24,6 @@ const (
 	ackWait = time.Second
 	// pullMessages and pullBytes bound what is on its way to a worker. nats.go drops messages above 64 MB.
 	pullMessages, pullBytes = 500, 16 << 20
-	// resetPause is how long deliveries from before a reset are ignored. A reset whose first delivery was lost is repeated after it.
-	resetPause = time.Second
 )
 
 // partition receives the commands of one partition of CMD while its consumer is pinned to this worker.
@@ -35,8 +33,9 @@ type partition struct {
 
 	mu sync.Mutex
 	// next is the consumer's number of the next delivery; 0 when deliveries were missed.
-	next  uint64
-	reset time.Time // the last one
+	next    uint64
+	gap     *gap           // what is read from CMD; nil for nothing
+	reading sync.WaitGroup // the readers of gaps
 
 	cancels cancels
 
@@ -50,7 +49,9 @@ func (p *partition) consume(ctx context.Context) (jetstream.ConsumeContext, erro
 	if err != nil {
 		return nil, wrap(err, operation)
 	}
-	p.cancels.forget() // the stream may be a new one
+	// The stream may be a new one.
+	p.cancels.forget()
+	p.forget()
 	cc, err := cons.Consume(func(m jetstream.Msg) { p.receive(ctx, m) },
 		jetstream.PullPriorityGroup(pinGroup), jetstream.PullExpiry(pullExpiry), jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes),
 		// The library retries after a missed heartbeat or a change of the leader.
@@ -64,6 +65,7 @@ func (p *partition) consume(ctx context.Context) (jetstream.ConsumeContext, erro
 
 // keepConsuming consumes again when a consumer ends, such as one that was deleted or lost with the files of its stream.
 func (p *partition) keepConsuming(ctx context.Context, cc jetstream.ConsumeContext) error {
+	defer p.stopReading()
 	for {
 		if cc != nil {
 			select {
@@ -92,45 +94,38 @@ func drainAll(consumers []jetstream.ConsumeContext) {
 	}
 }
 
-// receive takes a command, unless deliveries before it were missed.
+// receive takes a command. One that does not follow the last delivery comes after others that this worker did not see: another worker
+// was pinned, or the connection broke. They are read first, so no command is dispatched before an earlier one of its thread.
 func (p *partition) receive(ctx context.Context, m jetstream.Msg) {
 	meta, err := m.Metadata()
-	if err != nil || !p.follows(ctx, meta.Sequence.Consumer) {
+	if err != nil {
 		return
 	}
-	p.listener.dispatcher.add(p, m, meta)
-}
-
-// follows reports whether a delivery is the one after the last. Any other has come after deliveries that this worker did not see:
-// another worker was pinned, or the connection broke. The consumer is then reset. It delivers every unacked command again, in order
-// and from number 1, so no command is dispatched before an earlier one of its thread.
-func (p *partition) follows(ctx context.Context, number uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if number == 1 || number == p.next {
-		p.next = number + 1
-		return true
+	number, seq := meta.Sequence.Consumer, meta.Sequence.Stream
+	if number != 1 && number != p.next {
+		p.readGap(ctx, number)
 	}
-	p.next = 0
-	if time.Since(p.reset) < resetPause {
-		return false
+	p.next = number + 1
+	if p.gap != nil && p.gap.put(seq, m.Reply()) {
+		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, leaderTry) // nothing is received meanwhile
-	defer cancel()
-	conn := p.listener.conn
-	if _, err := conn.js.ResetConsumer(ctx, conn.names.cmd, dispatchName+strconv.Itoa(p.number)); err == nil {
-		p.reset = time.Now()
-	}
-	// After an error, the next delivery tries again: this one comes again after ackWait.
-	return false
+	p.listener.dispatcher.add(p, &unacked{seq: seq, ack: m.Reply(), sent: meta.Timestamp}, &stored{m.Subject(), m.Headers(), m.Data()})
 }
 
 // unpinned gives up what waits here: another worker is pinned, and gets it.
 func (p *partition) unpinned() {
-	p.mu.Lock()
-	p.next = 0
-	p.mu.Unlock()
+	p.forget()
 	p.listener.dispatcher.forget(p)
+}
+
+// forget has the next delivery read what was delivered before it.
+func (p *partition) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next = 0
+	p.endGap(false)
 }
 
 // unpin lets another worker be pinned at once. It does nothing for a worker that has received nothing.

@@ -138,7 +138,7 @@ func (c *Conn) EnsureLater(ctx context.Context, t Topology, waiting func(error))
 func (c *Conn) Ensure(ctx context.Context, t Topology) error { return c.refusal(c.ensure(ctx, t)) }
 
 func (c *Conn) ensure(ctx context.Context, t Topology) error {
-	// A server without the reset of a consumer would deliver nothing after a change of the dispatcher; see partition.
+	// No earlier version was tried with the consumers of CMD; see dispatcherConfig.
 	if version := c.nc.ConnectedServerVersion(); isBefore(version, 2, 14) {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "NATS server %s has version %s: Sluice needs 2.14 or later", c.ServerURL(), version)
 	}
