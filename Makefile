@@ -2,6 +2,7 @@
 
 GO       ?= go
 FUZZTIME ?= 20s
+FLAKES_RUNS ?= 20
 # Each seed of `make chaos` runs this long, on one server and on three: CHAOS_SECONDS=600 CHAOS_SEEDS="1 2 3" make chaos
 CHAOS_SECONDS ?= 60
 CHAOS_SEEDS   ?= 1 2 3
@@ -17,7 +18,7 @@ CHECKS := tidy-check generate-check lint vet cross supervisor race e2e
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build static test race attack e2e bench bench-sync chaos fuzz lint fmt vet tidy tidy-check generate generate-check cross supervisor check clean
+.PHONY: help build static test race attack e2e flakes bench bench-sync chaos fuzz lint fmt vet tidy tidy-check generate generate-check cross supervisor check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +46,9 @@ e2e: ## walk through the README, run sync against a real S3 server, and the exam
 	else \
 		$(MAKE) --no-print-directory build && cd examples/node && npm ci --no-audit --no-fund && npm test; \
 	fi
+
+flakes: ## run the tests FLAKES_RUNS (20) times in random order on a loaded machine (hours)
+	.ci/flakes $(FLAKES_RUNS)
 
 bench: ## measure against a baseline taken in the same run: BENCH <name> <value> <goal> <ok|short>
 	$(GO) run ./cmd/bench
