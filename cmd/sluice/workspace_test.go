@@ -14,6 +14,8 @@ func TestWorkspaceCommands(t *testing.T) {
 	c.up()
 	c.run("workspace", "list").check(t).exits(0).reports("no worker has a workspace")
 	c.exec("--", "sh", "-c", "echo one > file").check(t).exits(0)
+	for t.Context().Err() == nil && c.run("workspace", "list").stdout == "" { // the session's entry follows its first command
+	}
 	c.run("workspace", "list").check(t).exits(0).printsPart("t1", "in use")
 	c.run("workspace", "rm", "t1").wantError(t, schemas.CodeConflict, "delete the session")
 	c.run("session", "stop", "-t", "t1").check(t).exits(0).reports("keeps its workspace until")
