@@ -45,7 +45,7 @@ func New(cfg Config) (*Worker, error) {
 	runs := run.Config{
 		Publisher: w.publisher, Background: w.background, Timeouts: cfg.timeouts, Sessions: w.sessions,
 		NewTurn: conversations.NewMessage,
-		Records: cfg.Records, History: cfg.History, OpenOutput: cfg.OpenOutput, Replay: cfg.Replay, Policy: cfg.Policy,
+		Records: cfg.Records, History: cfg.History, OpenOutput: cfg.OpenOutput, Replay: cfg.Replay, Unstarted: cfg.Unstarted, Policy: cfg.Policy,
 		MaxProcesses: cfg.MaxProcesses, MaxAttempts: cfg.MaxAttempts, Freed: cfg.Freed, Temporary: cfg.Temporary,
 	}
 	w.runs, w.canceler = run.New(runs), run.NewCanceler(runs)
@@ -60,8 +60,7 @@ func New(cfg Config) (*Worker, error) {
 // and registers this incarnation. It comes before the first command. Errors: unavailable; the worker must not run then, and its
 // providers should leave their sandboxes to the next one.
 func (w *Worker) Recover(ctx context.Context) error {
-	start, err := w.recovery.Reattach(ctx)
-	if err != nil {
+	if err := w.recovery.Reattach(ctx); err != nil {
 		return err
 	}
 	if err := w.recovery.Recover(ctx); err != nil {
@@ -75,7 +74,8 @@ func (w *Worker) Recover(ctx context.Context) error {
 	if err := w.Register(ctx); err != nil {
 		return err
 	}
-	start()
+	w.cfg.Unstarted.Clear()
+	w.recovery.Start()
 	return nil
 }
 

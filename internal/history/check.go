@@ -358,8 +358,5 @@ func (c *checker) explained(accepted, started, lost *Record) bool {
 			return true
 		}
 	}
-	// An outage that ends the lease also ends what was accepted and had not started; see docs/adr/0025.
-	return started == nil && lost.Source == accepted.Source && slices.ContainsFunc(c.Broken, func(s Span) bool {
-		return s.From.Before(lost.Stored) && s.To.After(accepted.Stored.Add(-c.LeaseTTL))
-	})
+	return false // an outage costs nothing: see docs/adr/0025
 }

@@ -314,7 +314,7 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 			h.Faults, h.Broken = nil, []Span{{From: lost.Stored.Add(-time.Second), To: lost.Stored}}
 			started := h.find("safe", schemas.TypeProcessStarted)
 			h.Records = slices.DeleteFunc(h.Records, func(r Record) bool { return r.Seq == started.Seq })
-		}, nil},
+		}, []Kind{NeedlessLoss}},
 		"a start that an outage ended": {func(h *planted) {
 			lost := h.find("safe", schemas.TypeProcessLost)
 			h.Faults, h.Broken = nil, []Span{{From: lost.Stored.Add(-time.Second), To: lost.Stored}}

@@ -32,6 +32,8 @@ type outage struct {
 	server atomic.Pointer[embedded.Server]
 	conn   *events.Conn // the callers'
 	client *client.Client
+
+	templates string // the workers' folder; empty for none
 }
 
 // shortLease is the lease TTL of these tests.
@@ -98,7 +100,7 @@ func (o *outage) begins(id string, conn *events.Conn, begin func(string) ([]stri
 	dir := testkit.ShortDir(o.t)
 	w := &outageWorker{o: o, id: id, log: newLineWaiter(), ready: make(chan struct{}), ended: make(chan struct{})}
 	n := New(Config{
-		Worker: id, Begin: begin, Provider: schemas.ProviderLocal, Allowed: []string{schemas.ProviderLocal}, RunFolder: filepath.Join(dir, "run"), Workspaces: filepath.Join(dir, "ws"),
+		Worker: id, Begin: begin, Templates: o.templates, Provider: schemas.ProviderLocal, Allowed: []string{schemas.ProviderLocal}, RunFolder: filepath.Join(dir, "run"), Workspaces: filepath.Join(dir, "ws"),
 		Topology: events.Topology{Partitions: 1, LeaseTTL: shortLease}, Grace: 200 * time.Millisecond, Log: zerolog.New(w.log).Level(zerolog.InfoLevel),
 	}, conn)
 	ctx, cancel := context.WithCancel(o.ctx)

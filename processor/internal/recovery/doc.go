@@ -2,6 +2,6 @@
 // more.
 //
 //	Reattach: sandboxes of the providers ──► session still this worker's ──► processes without an end ──► Resume
-//	Recover:  processes without an end that do not run here ──► lost
+//	Recover:  processes without an end that do not run here ──► TakeUp, when this program knows that they never started; else lost
 //	Reap:     the same for workers whose lease has lapsed
 package recovery

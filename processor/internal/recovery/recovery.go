@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -42,6 +43,7 @@ type Recovery struct {
 	Providers  map[string]sandbox.Provider
 	Temporary  bool // what this worker cannot go on with may be the next one's
 
+	steps    []func() // to go on with what was found
 	found    []sandbox.Attached
 	attached map[string]bool // the providers whose sandboxes were found
 	left     map[string]bool // the threads of the sandboxes that were not adopted
@@ -49,10 +51,9 @@ type Recovery struct {
 
 // Reattach finds what an earlier incarnation of this worker left running: its sandboxes with their threads, and the processes in
 // them whose end is not on record, which count as running from here on. Sandboxes and processes that are no longer this worker's
-// are to be ended. Nothing of this happens before start is called: a worker that cannot start must leave everything as it is.
+// are to be ended. Nothing of this happens before Start is called: a worker that cannot start must leave everything as it is.
 // Errors: unavailable.
-func (rc *Recovery) Reattach(ctx context.Context) (start func(), err error) {
-	var steps []func()
+func (rc *Recovery) Reattach(ctx context.Context) error {
 	rc.attached, rc.left = make(map[string]bool), make(map[string]bool)
 	for name, provider := range rc.Providers {
 		reattacher, ok := provider.(sandbox.Reattacher)
@@ -68,18 +69,23 @@ func (rc *Recovery) Reattach(ctx context.Context) (start func(), err error) {
 		rc.attached[name] = true
 		for _, sb := range found {
 			rc.found = append(rc.found, sb)
-			next, err := rc.reattach(ctx, name, sb)
+			steps, err := rc.reattach(ctx, name, sb)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			steps = append(steps, next...)
+			for _, step := range steps {
+				rc.steps = append(rc.steps, func() { rc.Runs.Go(step) })
+			}
 		}
 	}
-	return func() {
-		for _, step := range steps {
-			rc.Runs.Go(step)
-		}
-	}, nil
+	return nil
+}
+
+// Start goes on with what Reattach and Recover found.
+func (rc *Recovery) Start() {
+	for _, step := range rc.steps {
+		step()
+	}
 }
 
 // reattach gives a sandbox back to its thread, or ends it. A temporary worker may lack its template: it leaves the sandbox.
@@ -139,7 +145,8 @@ func (rc *Recovery) Detach() {
 	all.Wait()
 }
 
-// Recover reports as lost what this worker's earlier incarnations left unfinished and Reattach did not find. Errors: unavailable.
+// Recover takes up what this worker's earlier incarnations in this program had not started, and reports as lost what else they left
+// unfinished and Reattach did not find. Errors: unavailable.
 func (rc *Recovery) Recover(ctx context.Context) error {
 	info, err := rc.Roster.Worker(ctx, rc.Publisher.Worker)
 	if errors.Is(err, schemas.ErrNotFound) {
@@ -183,9 +190,16 @@ func (rc *Recovery) reportLost(ctx context.Context, info schemas.WorkerInfo) err
 	if err != nil {
 		return err
 	}
+	slices.SortFunc(unfinished, func(a, b *schemas.Event) int { return cmp.Compare(a.Seq, b.Seq) }) // messages have their turn in it
 	for _, last := range unfinished {
 		if rc.Runs.Running(last.Tenant, last.Process) {
 			continue
+		}
+		if then, err := rc.Runs.TakeUp(ctx, last); then != nil {
+			rc.steps = append(rc.steps, then)
+			continue
+		} else if err != nil && !errors.Is(err, schemas.ErrConflict) {
+			return err
 		}
 		if elsewhere, err := rc.mayRun(ctx, last); err != nil {
 			return err

@@ -50,6 +50,9 @@ var errKilledEarly = errors.New("killed before it was started")
 
 // execute starts the process, stores its output and fills in how it ended. With an error, the process was not seen to run.
 func (rs *Runs) execute(run *Run, result *schemas.Result) error {
+	if run.why != nil {
+		return run.why
+	}
 	if run.turn != nil {
 		if err := rs.awaitTurn(run); err != nil {
 			return err
@@ -90,6 +93,7 @@ func (rs *Runs) start(run *Run) (sandbox.Process, sandbox.Sandbox, error) {
 		}
 		ctx, done := context.WithTimeout(waiting, rs.cfg.Timeouts.Start)
 		defer done()
+		run.ask(sb.ID())
 		proc, err := sb.Start(ctx, sandbox.Command{
 			ID: run.process, Path: run.exec.Command, Args: run.exec.Args, Env: run.origin.Environ(run.exec.Env), Dir: run.exec.Cwd,
 			Stdin:   run.exec.StdinOpen || len(run.exec.Stdin) > 0,
@@ -99,12 +103,13 @@ func (rs *Runs) start(run *Run) (sandbox.Process, sandbox.Sandbox, error) {
 		case err == nil:
 			return proc, sb, nil
 		case errors.Is(err, sandbox.ErrEnded) && gone(ctx, sb, err, rs.cfg.Timeouts.Gone) && ctx.Err() == nil:
-			// The sandbox had ended before it got the command: the next iteration creates another.
+			run.ask("") // the sandbox had ended before it got the command: the next iteration creates another
 		case ctx.Err() != nil && run.isKilled():
 			return nil, nil, errKilledEarly
 		case errors.Is(err, sandbox.ErrRefused), errors.Is(err, sandbox.ErrEnded), ctx.Err() == nil && !errors.Is(err, schemas.ErrUnavailable):
+			run.ask("")
 			return nil, nil, session.StartError(err)
-		case gone(ctx, sb, err, rs.cfg.Timeouts.Gone) && ctx.Err() == nil && again:
+		case gone(ctx, sb, err, rs.cfg.Timeouts.Gone) && ctx.Err() == nil && again && !rs.publisher.Fenced():
 			again = false
 		default:
 			return nil, nil, schemas.Errorf(schemas.CodeLost,

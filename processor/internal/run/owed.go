@@ -25,12 +25,13 @@ func (rs *Runs) settleAcceptance(run *Run, after uint64) {
 	if err != nil {
 		if !errors.Is(err, schemas.ErrConflict) {
 			rs.owe(run)
+			rs.cfg.Unstarted.add(run, nil)
 		}
 		rs.leave(run)
 		return
 	}
 	if run.turn != nil {
-		run.turn = run.newTurn()
+		run.turn = rs.newTurn(run)
 		run.turn.LineUp()
 	}
 	rs.SawSeq(seq)

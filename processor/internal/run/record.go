@@ -24,8 +24,16 @@ func (rs *Runs) finish(run *Run, result *schemas.Result, err error) {
 		rs.publisher.Publish(rs.background.Context(), rs.recorder.event(run, schemas.TypeLimitExceeded, result.Error))
 	}
 	ev := rs.recorder.event(run, typ, result)
+	why := err
+	if rs.publisher.Fenced() {
+		why = nil // the end of the worker, not of the process
+	}
 	end, err := rs.recorder.recordEnd(run, ev, result)
-	if end == nil && !rs.publisher.Fenced() {
+	switch {
+	case end != nil:
+	case rs.publisher.Fenced():
+		rs.cfg.Unstarted.add(run, why)
+	default:
 		rs.owe(run)
 	}
 	run.recorded = end != nil

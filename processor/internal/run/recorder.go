@@ -194,10 +194,19 @@ func (rec *recorder) logOutcome(run *Run, result *schemas.Result, err error) {
 // recordLost records a process as lost: it was accepted, and the worker that ran it is gone. last is its newest record. Errors:
 // conflict when another worker was first, unavailable.
 func (rec *recorder) recordLost(ctx context.Context, last *schemas.Event) (*schemas.Event, error) {
+	return rec.recordAbsent(ctx, last, schemas.TypeProcessLost, schemas.Errorf(schemas.CodeLost,
+		"worker %s went away while process %s ran: its end is unknown, and it was not run again; send it with a new key, or with retry \"safe\"", last.Source, last.Process))
+}
+
+// recordAbsent records the end of a process that has no run here: it is lost, or rejected. last is its newest record. Errors: those of
+// recordLost.
+func (rec *recorder) recordAbsent(ctx context.Context, last *schemas.Event, typ schemas.EventType, why *schemas.Error) (*schemas.Event, error) {
 	r := &schemas.Result{
 		Process: last.Process, Thread: last.Thread, Reason: schemas.ReasonLost, ExitCode: schemas.ExitSluiceFailed,
-		Timestamp: last.Time, Worker: last.Source,
-		Error: schemas.Errorf(schemas.CodeLost, "worker %s went away while process %s ran: its end is unknown, and it was not run again; send it with a new key, or with retry \"safe\"", last.Source, last.Process),
+		Timestamp: last.Time, Worker: last.Source, Error: why,
+	}
+	if typ == schemas.TypeProcessRejected {
+		r.Reason = schemas.ReasonRejected
 	}
 	if last.Type == schemas.TypeProcessAccepted {
 		var a schemas.Accepted
@@ -218,13 +227,13 @@ func (rec *recorder) recordLost(ctx context.Context, last *schemas.Event) (*sche
 	}
 	r.Log, r.StdoutBytes, r.StderrBytes = rng, stdout, stderr
 	r.StdoutTruncated, r.StderrTruncated = stdout > 0, stderr > 0
-	ev := rec.publisher.Event(schemas.TypeProcessLost, publisher.AboutOf(last), r)
+	ev := rec.publisher.Event(typ, publisher.AboutOf(last), r)
 	seq, err := rec.records.Append(ctx, ev, last.Seq)
 	if err != nil {
 		return nil, err
 	}
 	rec.sawSeq(seq)
 	publisher.LogSession(rec.publisher.Log.Warn().Str("command_id", last.Process), last.Thread, last.Session).
-		Str("dead_worker", last.Source).Str("reason", string(schemas.ReasonLost)).Msg("command_lost")
+		Str("dead_worker", last.Source).Str("reason", string(r.Reason)).Msg("command_" + string(r.Reason))
 	return ev, nil
 }

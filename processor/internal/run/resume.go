@@ -48,13 +48,7 @@ func (rs *Runs) Resume(ctx context.Context, t *session.Thread, sb sandbox.Attach
 	switch {
 	case resume(f):
 		run := rs.newResumed(t, accepted, &record, last, h)
-		rs.mu.Lock()
-		rs.runs[key(t.Tenant, run.process)] = run
-		rs.mu.Unlock()
-		t.Enter(run)
-		if run.turn != nil {
-			run.turn.LineUp()
-		}
+		rs.hold(run)
 		return func() {
 			defer close(run.ended)
 			rs.runToEnd(run, func(result *schemas.Result) error {
@@ -75,6 +69,17 @@ func (rs *Runs) Resume(ctx context.Context, t *session.Thread, sb sandbox.Attach
 	}
 }
 
+// hold adds a run that an earlier incarnation accepted.
+func (rs *Runs) hold(run *Run) {
+	rs.mu.Lock()
+	rs.runs[key(run.thread.Tenant, run.process)] = run
+	rs.mu.Unlock()
+	run.thread.Enter(run)
+	if run.turn != nil {
+		run.turn.LineUp()
+	}
+}
+
 // newResumed is the run of a process that an earlier incarnation started.
 func (rs *Runs) newResumed(t *session.Thread, accepted *schemas.Event, a *schemas.Accepted, last *schemas.Event, h sandbox.ProcessState) *Run {
 	run := &Run{
@@ -85,7 +90,7 @@ func (rs *Runs) newResumed(t *session.Thread, accepted *schemas.Event, a *schema
 		origin: accepted.Origin, accepted: accepted, firstSeq: accepted.Seq, seq: last.Seq, attempt: 1, ended: make(chan struct{}),
 	}
 	if a.Op == schemas.OpMessage {
-		run.turn = rs.cfg.NewTurn(run.messageOf(nil))
+		run.turn = rs.newTurn(run)
 	}
 	if a.StdinOpen || a.StdinBytes > 0 {
 		run.input = &input{pieces: make(chan piece, InputDepth), given: true, written: max(0, h.Stdin-a.StdinBytes), eof: h.StdinClosed}

@@ -32,13 +32,14 @@ type Run struct {
 	firstSeq      uint64         // all its records are at or after this sequence
 	seq           uint64         // of its newest record
 	attempt       int
-	input         *input        // nil when the process reads nothing
-	turn          Turn          // nil when the run answers no message
-	newTurn       func() Turn   // makes another turn of the same message; nil without one
-	recorded      bool          // its end is on record
-	reruns        bool          // the key has an earlier record: LOG may have output of an earlier run
-	unsettled     atomic.Bool   // whether its acceptance is on record is not known yet
-	ended         chan struct{} // closed when a run that was resumed has ended; nil for one that this incarnation started
+	input         *input                  // nil when the process reads nothing
+	turn          Turn                    // nil when the run answers no message
+	message       *schemas.MessageRequest // nil for another command, and for one that an earlier incarnation began
+	recorded      bool                    // its end is on record
+	reruns        bool                    // the key has an earlier record: LOG may have output of an earlier run
+	unsettled     atomic.Bool             // whether its acceptance is on record is not known yet
+	ended         chan struct{}           // closed when a run that was resumed has ended; nil for one that this incarnation started
+	why           error                   // how the start failed in an earlier incarnation, which may have recorded that; nil when it did not
 
 	mu          sync.Mutex
 	inboxes     []string
@@ -46,7 +47,10 @@ type Run struct {
 	acceptTimer *time.Timer // answers the first caller that the command was accepted
 	proc        sandbox.Process
 	signals     []sandbox.Signal // to send as soon as the process runs
-	killed      bool             // by request, whether it runs yet or not
+	asked       string           // the sandbox that may have started the process; empty for none
+	unknown     bool             // further sandboxes may have started it
+	killed      bool             // by request or by the worker's end, whether it runs yet or not
+	spared      bool             // killed by the worker's end alone
 	grace       time.Duration
 	cancelStart context.CancelFunc // set while it is being started, or waits for its turn
 	queued      bool               // it waits for its turn
@@ -58,9 +62,8 @@ func (rs *Runs) newRun(t *session.Thread, d *schemas.Delivery) *Run {
 		fingerprint: d.Fingerprint, epoch: t.Session.Epoch, attempt: d.Attempt, origin: d.Command.Origin,
 	}
 	if m := d.Command.Message; m != nil {
-		run.exec, run.user = agentExec(t.Template.Agent, m), m.User
-		run.newTurn = func() Turn { return rs.cfg.NewTurn(run.messageOf(m)) }
-		run.turn = run.newTurn()
+		run.exec, run.user, run.message = agentExec(t.Template.Agent, m), m.User, m
+		run.turn = rs.newTurn(run)
 		run.args, run.argsTruncated = schemas.ShownArgs(t.Template.Agent.Command[1:]) // the prompt is in the message history
 	} else {
 		run.args, run.argsTruncated = schemas.ShownArgs(run.exec.Args)
@@ -70,9 +73,9 @@ func (rs *Runs) newRun(t *session.Thread, d *schemas.Delivery) *Run {
 	return run
 }
 
-// messageOf is the message that the run answers.
-func (run *Run) messageOf(req *schemas.MessageRequest) Message {
-	return Message{Thread: run.thread, Process: run.process, User: run.user, Origin: run.origin, Request: req}
+// newTurn makes a turn of the message that the run answers.
+func (rs *Runs) newTurn(run *Run) Turn {
+	return rs.cfg.NewTurn(Message{Thread: run.thread, Process: run.process, User: run.user, Origin: run.origin, Request: run.message})
 }
 
 // agentExec is an agent's command for a prompt.
@@ -138,6 +141,14 @@ func (run *Run) Kill(grace time.Duration) {
 	if proc != nil {
 		_ = proc.Kill(grace) // it fails only when the process has ended
 	}
+}
+
+// shutDown is Kill because the worker ends.
+func (run *Run) shutDown(grace time.Duration) {
+	run.mu.Lock()
+	run.spared = run.spared || !run.killed
+	run.mu.Unlock()
+	run.Kill(grace)
 }
 
 func (run *Run) isStarted() bool {

@@ -87,6 +87,7 @@ type Config struct {
 	History    History
 	OpenOutput func(p schemas.ProcessRef) Opener
 	Replay     func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (Opener, error)
+	Unstarted  *Unstarted
 	Policy     Policy // nil: everything is allowed
 	Freed      func() // called each time that there is room for one more process
 
@@ -225,7 +226,7 @@ func (rs *Runs) Leave() {
 func (rs *Runs) Kill(grace time.Duration) {
 	for _, run := range runsOf(rs) {
 		if !rs.cfg.Temporary || run.ended == nil {
-			run.Kill(grace)
+			run.shutDown(grace)
 		}
 	}
 }

@@ -273,7 +273,8 @@ func (ss *Sessions) Adopt(ctx context.Context, provider string, sb sandbox.Attac
 	s.Epoch, s.State, s.Sandbox, s.Parked, s.Bound = s.Epoch+1, schemas.SandboxRunning, sb.ID(), false, true
 	ss.entries.stamp(t, s)
 	t.Session, t.stored = *s, *s
-	t.attempt = ss.sandboxes.runningAttempt(t, sb)
+	attempt := ss.sandboxes.runningAttempt(t, sb)
+	t.attempt = attempt
 	// The ownership comes before the session: were the new epoch in the session alone, the sandbox would look like another owner's.
 	ss.sandboxes.setOwner(t, sb)
 	if t.revision, err = ss.cfg.Store.SaveSession(ctx, s, revision); err != nil {
@@ -288,7 +289,7 @@ func (ss *Sessions) Adopt(ctx context.Context, provider string, sb sandbox.Attac
 	if !ss.add(t) {
 		return nil, ss.leavingError()
 	}
-	ss.background.Go(func() { ss.sandboxes.watch(t, t.attempt) })
+	ss.background.Go(func() { ss.sandboxes.watch(t, attempt) })
 	ss.publisher.Publish(ctx, ss.entries.event(t, schemas.Origin{}, schemas.TypeSessionReused, s))
 	return t, nil
 }
