@@ -1,6 +1,7 @@
 package processor_test
 
 import (
+	"context"
 	"os"
 	"testing"
 	"time"
@@ -71,4 +72,30 @@ func TestDeadWorkersWorkspaceIsOwed(t *testing.T) {
 	c.must(err)
 	testkit.Equal(t, "number of owed pushes", len(owed), 1)
 	wantFields(t, owed[0], schemas.OwedPush{Tenant: "default", Thread: "t", Worker: "w1", Session: was.ID, Template: "default"})
+}
+
+// unstored are the sessions of a worker that dies before it has stored more of a session than its claim.
+type unstored struct{ processor.Sessions }
+
+// SaveSession stores claims alone.
+func (u unstored) SaveSession(ctx context.Context, s *schemas.Session, revision uint64) (uint64, error) {
+	if s.Sandbox != "" {
+		return 0, schemas.Errorf(schemas.CodeUnavailable, "the worker is dead")
+	}
+	return u.Sessions.SaveSession(ctx, s, revision)
+}
+
+// TestDeadWorkersWorkspaceIsOwedWithoutItsSandbox is the same for a worker that died before the session's entry named a sandbox. Ten minutes 5.
+func TestDeadWorkersWorkspaceIsOwedWithoutItsSandbox(t *testing.T) {
+	c := newCell(t)
+	dead := c.worker("w1", hasty, with(syncing), func(cfg *processor.Config) { cfg.Sessions = unstored{cfg.Sessions} })
+	c.must(errorOf(c.place(schemas.PlaceRequest{IdleTimeoutMS: 1000})))
+	c.exec(command("k", sh("echo unsaved >file")))
+	equal(t, "sandbox in the entry", c.session().Sandbox, "")
+	dead.die()
+	c.worker("w2", with(syncing), func(cfg *processor.Config) { cfg.OrphansEvery = 20 * time.Millisecond })
+	c.awaitEvent(schemas.TypeSessionExpired)
+	owed, err := c.conn.Owed.OwedPushes(c.ctx, "w1")
+	c.must(err)
+	testkit.Equal(t, "number of owed pushes", len(owed), 1)
 }

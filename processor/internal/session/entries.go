@@ -238,9 +238,10 @@ func (es *entries) deleteOrphan(ctx context.Context, s *schemas.Session, revisio
 	return nil
 }
 
-// oweOrphan notes that a dead worker owes a push, before the entry that names this worker is deleted.
+// oweOrphan notes that a dead worker may owe a push, before the entry that names this worker is deleted. An entry without a sandbox does not
+// show that none ran: it is stored later. A worker without the workspace gives the push up.
 func (es *entries) oweOrphan(ctx context.Context, s *schemas.Session) error {
-	if es.owed == nil || s.Sandbox == "" { // it ran nothing
+	if es.owed == nil {
 		return nil
 	}
 	if t, err := es.template(s.Template); err == nil && t.Sync == nil {
