@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/oklog/ulid/v2"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -139,11 +139,11 @@ func (k *Call) queue(ctx context.Context, header nats.Header) error {
 	return wrap(err, "queue the command")
 }
 
-// store stores a message of a caller in CMD. Errors: those of nats.go, permission_denied.
+// store stores a message of a caller in CMD, once. Errors: those of nats.go, permission_denied.
 func (c *Caller) store(ctx context.Context, m *nats.Msg) error {
-	conn := c.conn
-	_, err := watched(ctx, conn.refusals, m.Subject, func(ctx context.Context) (*jetstream.PubAck, error) {
-		return conn.js.PublishMsg(ctx, m)
+	id := ulid.Make().String()
+	_, err := watched(ctx, c.conn.refusals, m.Subject, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.conn.store(ctx, m, id)
 	})
 	return err
 }

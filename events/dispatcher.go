@@ -338,6 +338,9 @@ func (d *dispatcher) close(ctx context.Context) {
 	d.mu.Lock()
 	d.giveBack()
 	d.mu.Unlock()
+	if d.listener.conn.leased() != nil {
+		return // NATS may be away, and the pins expire soon
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 	defer cancel()
 	for _, p := range d.partitions {

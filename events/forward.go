@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// forwardTimeout bounds the wait for the owner that a durable command is forwarded to.
+// forwardTimeout bounds the wait for the owner that a durable command is forwarded to. A request without an answer is sent again before: a
+// broken route may have lost it, and the owner decides on a command once.
 const forwardTimeout = 5 * time.Second
 
 // verdicts are the answers to a forwarded command. An earlier version takes one that it does not know for retry.
@@ -26,12 +27,13 @@ func (l *Listener) forward(ctx context.Context, to string, d schemas.Delivery, b
 	v := schemas.Verdict{Action: schemas.ActionRetry, To: to}
 	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
-	reply, err := l.conn.nc.RequestMsgWithContext(ctx, &nats.Msg{
+	m := &nats.Msg{
 		Subject: l.conn.subjects.Forward(d.Tenant, to, d.Thread, string(d.Op)), Data: body,
 		Header: addTrace(nats.Header{
 			headerInbox: {d.Inbox}, headerAttempt: {strconv.Itoa(d.Attempt)}, headerSent: {d.Sent.UTC().Format(time.RFC3339Nano)},
 		}, d.Command.Origin),
-	})
+	}
+	reply, err := l.conn.ask(ctx, m)
 	if err != nil {
 		return v, err
 	}
@@ -48,6 +50,11 @@ func (l *Listener) forward(ctx context.Context, to string, d schemas.Delivery, b
 		}
 	}
 	return v, nil
+}
+
+// ask sends a request, again while it has no answer. Errors: those of nats.go.
+func (c *Conn) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
+	return answered(ctx, func(ctx context.Context) (*nats.Msg, error) { return c.nc.RequestMsgWithContext(ctx, m) })
 }
 
 // handleForward handles what another worker passes on because this one owns the thread by KV.
@@ -94,7 +101,7 @@ func (l *Listener) forwardPlace(ctx context.Context, tenant string, req schemas.
 	}
 	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
-	m, err := l.conn.nc.RequestMsgWithContext(ctx, placeMsg(l.conn.subjects.Forward(tenant, found.Worker, req.Thread, placeVerb), body, !req.WithoutRoom))
+	m, err := l.conn.ask(ctx, placeMsg(l.conn.subjects.Forward(tenant, found.Worker, req.Thread, placeVerb), body, !req.WithoutRoom))
 	var reply schemas.PlaceReply
 	if err != nil || json.Unmarshal(m.Data, &reply) != nil || (reply.Error != nil && !reply.Error.Code.Final()) {
 		return found

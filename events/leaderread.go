@@ -15,12 +15,12 @@ import (
 // leaderTry is how long the leader of a stream may take to answer: while there is none, a request has no answer.
 const leaderTry = time.Second
 
-// answered tries a read of JetStream's API again while it has no answer: a leader that was just lost, or is not elected yet, gives none,
-// and the next one answers at once.
-func answered[T any](ctx context.Context, read func(context.Context) (T, error)) (T, error) {
+// answered tries a request again while it has no answer: a leader that was just lost, or is not elected yet, gives none, and the next one
+// answers at once. The request may arrive more than once.
+func answered[T any](ctx context.Context, request func(context.Context) (T, error)) (T, error) {
 	for {
 		try, cancel := context.WithTimeout(ctx, leaderTry)
-		v, err := read(try)
+		v, err := request(try)
 		cancel()
 		if err == nil || ctx.Err() != nil || codeFor(err) != schemas.CodeDeadlineExceeded {
 			return v, err

@@ -94,8 +94,8 @@ func (r *Records) AppendAsync(ev *schemas.Event, after uint64) (wait func(contex
 // settle finds the outcome of a record whose publish failed. When an ack is lost, the client library sends the record again, and
 // the second copy conflicts with the first.
 func (r *Records) settle(ctx context.Context, ev *schemas.Event, cause error) (uint64, error) {
-	if errors.Is(cause, schemas.ErrLimitExceeded) || errors.Is(cause, schemas.ErrTooLarge) {
-		return 0, cause
+	if errors.Is(cause, schemas.ErrLimitExceeded) || errors.Is(cause, schemas.ErrTooLarge) || r.conn.leased() != nil {
+		return 0, cause // without the lease, the next incarnation finds it
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
@@ -126,8 +126,15 @@ func (c *Conn) publish(ctx context.Context, ev *schemas.Event) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	_, err = c.js.PublishMsg(ctx, m, jetstream.WithMsgID(ev.ID))
-	return wrap(err, "publish "+string(ev.Type))
+	return wrap(c.store(ctx, m, ev.ID), "publish "+string(ev.Type))
+}
+
+// store publishes a message, once for an id. Errors: those of nats.go.
+func (c *Conn) store(ctx context.Context, m *nats.Msg, id string) error {
+	_, err := answered(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
+		return c.js.PublishMsg(ctx, m, jetstream.WithMsgID(id))
+	})
+	return err
 }
 
 // Last is [Reader.Last].

@@ -1,8 +1,10 @@
 package events
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"time"
 
@@ -60,8 +62,19 @@ func (s *SessionStore) SaveSession(ctx context.Context, session *schemas.Session
 		return 0, schemas.Errorf(schemas.CodeInternal, "encode the session of thread %s: %w", session.Thread, err)
 	}
 	key := sessionKey(session.Tenant, session.Thread)
-	revision, err = swap(ctx, func(ctx context.Context) (uint64, error) { return kv.Update(ctx, key, body, revision) })
-	return revision, wrap(err, "save the session of thread "+session.Thread)
+	tries := 0
+	saved, err := swap(ctx, func(ctx context.Context) (uint64, error) {
+		tries++
+		return kv.Update(ctx, key, body, revision)
+	})
+	if err = wrap(err, "save the session of thread "+session.Thread); tries > 1 && errors.Is(err, schemas.ErrConflict) {
+		// It may be with an earlier try, which had no answer.
+		m, readErr := s.conn.leaderLast(ctx, kvStream(s.conn.names.state), kvSubject(s.conn.names.state, key))
+		if readErr == nil && m != nil && m.seq > revision && bytes.Equal(m.data, body) {
+			return m.seq, nil
+		}
+	}
+	return saved, err
 }
 
 // DeleteSession deletes a session if it is still at this revision. Errors: conflict, unavailable.

@@ -18,13 +18,13 @@ func inFlight(err error) bool {
 	return ok && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant
 }
 
-// swap tries a compare-and-swap again while another message is in flight, for publishTimeout at most. After that a conflict is one with
-// a message that is stored, and unavailable leaves the outcome open.
+// swap tries a compare-and-swap again while another message is in flight, or it has no answer, for publishTimeout at most. After that a
+// conflict is one with a message that is stored, which may be this writer's own, and unavailable leaves the outcome open.
 func swap[T any](ctx context.Context, try func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	for {
-		v, err := try(ctx)
+		v, err := answered(ctx, try)
 		if !inFlight(err) || sleep(ctx, inFlightWait) != nil {
 			return v, err
 		}

@@ -154,6 +154,7 @@ func (w *Worker) shutdown() {
 	grace, timeouts := w.cfg.StopGrace, &w.cfg.timeouts
 	if w.publisher.Fenced() {
 		grace = 0
+		w.background.Cancel() // what waits for NATS could publish nothing more
 	}
 	w.leave()
 	w.runs.Kill(grace)

@@ -16,6 +16,12 @@ func (rs *Runs) HandleCommand(ctx context.Context, d *schemas.Delivery) schemas.
 	// The end of the caller's context must not cut an acceptance in two: a process whose record was written unseen would be lost.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rs.cfg.Timeouts.Accept)
 	defer cancel()
+	// Without the lease there is nothing to decide, and NATS may be away.
+	defer context.AfterFunc(rs.background.Context(), func() {
+		if rs.publisher.Fenced() {
+			cancel()
+		}
+	})()
 	if d.Command != nil {
 		// A command that arrives on both paths at once is decided twice, one after the other: the second attaches to a process
 		// that is on record.

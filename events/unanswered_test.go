@@ -1,0 +1,95 @@
+package events
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Promises 1: a request to a leader that was lost has no answer. It is sent again long before its time is over.
+func TestUnansweredSwapIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun, tries := time.Now(), 0
+		_, err := swap(t.Context(), func(ctx context.Context) (int, error) {
+			if tries++; tries == 3 {
+				return 7, nil
+			}
+			<-ctx.Done()
+			return 0, ctx.Err()
+		})
+		testkit.Must(t, err)
+		testkit.Equal(t, "time of two tries without an answer", time.Since(begun), 2*leaderTry)
+		_, err = swap(t.Context(), func(ctx context.Context) (int, error) {
+			<-ctx.Done()
+			return 0, ctx.Err()
+		})
+		testkit.WantCode(t, wrap(err, "swap"), schemas.CodeDeadlineExceeded)
+		testkit.Equal(t, "time of all tries", time.Since(begun), 2*leaderTry+publishTimeout)
+	})
+}
+
+// ackless stores the first update, and loses its ack.
+type ackless struct {
+	jetstream.KeyValue
+	tries int
+}
+
+// Update is a compare-and-swap.
+func (a *ackless) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	a.tries++
+	saved, err := a.KeyValue.Update(ctx, key, value, revision)
+	if a.tries == 1 && err == nil {
+		return 0, context.DeadlineExceeded
+	}
+	return saved, err
+}
+
+// Promises 19: the session that a repeated write conflicts with may be this write's own, and is no other owner's.
+func TestSessionIsSavedWithoutAnAck(t *testing.T) {
+	_, c := connected(t, true)
+	kv, err := c.stateBucket(testkit.Context(t))
+	testkit.Must(t, err)
+	bucket := &ackless{KeyValue: kv}
+	c.buckets[c.names.state] = bucket
+	s := &schemas.Session{ID: "s1", Tenant: "default", Thread: "t", Owner: "w1", Epoch: 1}
+	revision, err := c.Conn.Worker().Sessions.SaveSession(testkit.Context(t), s, 0)
+	testkit.Must(t, err)
+	testkit.Equal(t, "tries", bucket.tries, 2)
+	s.Epoch++
+	_, err = c.Conn.Worker().Sessions.SaveSession(testkit.Context(t), s, revision)
+	testkit.Must(t, err)
+	s.Owner = "w2"
+	_, err = c.Conn.Worker().Sessions.SaveSession(testkit.Context(t), s, revision)
+	testkit.WantCode(t, err, schemas.CodeConflict)
+}
+
+// Promises 1: a forwarded command that got lost on its way is sent again in the same delivery.
+func TestLostForwardIsSentAgain(t *testing.T) {
+	_, c := connected(t, true)
+	attempts := make(chan string, 16)
+	first := true
+	sub, err := c.nc.Subscribe(c.subjects.WorkerForwards("w2"), func(m *nats.Msg) {
+		attempts <- m.Header.Get(headerAttempt)
+		if !first {
+			reply := nats.NewMsg(m.Reply)
+			reply.Header.Set(headerVerdict, verdicts[schemas.ActionDone])
+			_ = c.nc.PublishMsg(reply)
+		}
+		first = false
+	})
+	testkit.Must(t, err)
+	t.Cleanup(func() { _ = sub.Unsubscribe() })
+	d := schemas.Delivery{Tenant: "default", Thread: "t", Op: schemas.OpExec, Attempt: 1}
+	d.SetCommand(&schemas.Command{Op: schemas.OpExec, Thread: "t", Key: "k", Exec: &schemas.Exec{Command: "true"}})
+	v, err := c.Conn.Worker().NewListener("w1").forward(testkit.Context(t), "w2", d, []byte("{}"))
+	testkit.Must(t, err)
+	testkit.Equal(t, "action", v.Action, schemas.ActionDone)
+	testkit.Equal(t, "attempts", []string{<-attempts, <-attempts}, []string{"1", "1"})
+}
