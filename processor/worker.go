@@ -21,6 +21,7 @@ type Worker struct {
 	background *work.Background
 	sessions   *session.Sessions
 	runs       *run.Runs
+	acceptor   *run.Acceptor
 	canceler   *run.Canceler
 	recovery   *recovery.Recovery
 	stopping   atomic.Bool // the shutdown has begun
@@ -49,6 +50,7 @@ func New(cfg Config) (*Worker, error) {
 		MaxProcesses: cfg.MaxProcesses, MaxAttempts: cfg.MaxAttempts, Freed: cfg.Freed, Temporary: cfg.Temporary,
 	}
 	w.runs, w.canceler = run.New(runs), run.NewCanceler(runs)
+	w.acceptor = run.NewAcceptor(w.runs)
 	w.recovery = &recovery.Recovery{
 		Publisher: w.publisher, Background: w.background, Sessions: w.sessions, Runs: w.runs,
 		Roster: cfg.Roster, History: cfg.History, Providers: cfg.Providers, Temporary: cfg.Temporary,
@@ -184,7 +186,7 @@ func (w *Worker) shutdown() {
 
 // HandleCommand accepts a command and lets it run, or answers why not. It returns once the command is on record.
 func (w *Worker) HandleCommand(ctx context.Context, d schemas.Delivery) schemas.Verdict {
-	return w.runs.HandleCommand(ctx, &d)
+	return w.acceptor.HandleCommand(ctx, &d)
 }
 
 // HandleCancel keeps a command from being accepted. runs says that it was accepted before, and its process has not ended. With an error,
@@ -196,7 +198,6 @@ func (w *Worker) HandleCancel(ctx context.Context, c schemas.Cancel) (runs bool,
 // Room returns how many more commands the worker has room for now.
 func (w *Worker) Room() int { return w.runs.Room() }
 
-// HandleControl signals a running process, kills it or writes to its standard input, and calls done, once, with the outcome.
 // HandleControl signals a running process, kills it or writes to its standard input, and calls done, at most once, with the outcome.
 func (w *Worker) HandleControl(_ context.Context, ctl schemas.Control, done func(error)) {
 	w.runs.Control(ctl, done)

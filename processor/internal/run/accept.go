@@ -8,26 +8,42 @@ import (
 
 	"github.com/sluice-dev/sluice/processor/internal/publisher"
 	"github.com/sluice-dev/sluice/processor/internal/session"
+	"github.com/sluice-dev/sluice/processor/internal/work"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
+// Acceptor decides what becomes of commands, and accepts those that run here.
+type Acceptor struct {
+	cfg       Config
+	publisher *publisher.Publisher
+	sessions  *session.Sessions
+	runs      *Runs
+
+	decisions work.KeyedMutex // by key: one decision at a time
+}
+
+// NewAcceptor returns the acceptor of a worker's runs.
+func NewAcceptor(runs *Runs) *Acceptor {
+	return &Acceptor{cfg: runs.cfg, publisher: runs.publisher, sessions: runs.sessions, runs: runs}
+}
+
 // HandleCommand accepts a command and lets it run, or answers why not. It returns once the command is on record.
-func (rs *Runs) HandleCommand(ctx context.Context, d *schemas.Delivery) schemas.Verdict {
+func (ac *Acceptor) HandleCommand(ctx context.Context, d *schemas.Delivery) schemas.Verdict {
 	// The end of the caller's context must not cut an acceptance in two: a process whose record was written unseen would be lost.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rs.cfg.Timeouts.Accept)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ac.cfg.Timeouts.Accept)
 	defer cancel()
 	// Without the lease there is nothing to decide, and NATS may be away.
-	defer context.AfterFunc(rs.background.Context(), func() {
-		if rs.publisher.Fenced() {
+	defer context.AfterFunc(ac.cfg.Background.Context(), func() {
+		if ac.publisher.Fenced() {
 			cancel()
 		}
 	})()
 	if d.Command != nil {
 		// A command that arrives on both paths at once is decided twice, one after the other: the second attaches to a process
 		// that is on record.
-		defer rs.decisions.Lock(key(d.Tenant, d.Process))()
+		defer ac.decisions.Lock(key(d.Tenant, d.Process))()
 	}
-	return rs.decide(ctx, d)
+	return ac.decide(ctx, d)
 }
 
 // facts are what decide knows of a command.
@@ -42,30 +58,30 @@ type facts struct {
 }
 
 // decide is HandleCommand for a caller that holds the key of the command.
-func (rs *Runs) decide(ctx context.Context, d *schemas.Delivery) schemas.Verdict {
-	f := rs.gatherFacts(ctx, d)
+func (ac *Acceptor) decide(ctx context.Context, d *schemas.Delivery) schemas.Verdict {
+	f := ac.gatherFacts(ctx, d)
 	if f.reserved {
-		defer rs.unreserve()
+		defer ac.runs.unreserve()
 	}
 	if f.record != nil {
-		return rs.answerFrom(d, f.record, collide(collisionOf(d, f.record, 0)))
+		return ac.answerFrom(d, f.record, collide(collisionOf(d, f.record, 0)))
 	}
 	switch s := admit(f.admission); s {
 	case stepRun:
-		return rs.accept(ctx, d, f.thread, 0)
+		return ac.accept(ctx, d, f.thread, 0)
 	case stepAttach:
 		if f.run.unsettled.Load() {
-			return rs.refuse(d, stepDecline, rs.unavailable(d, admission{leaving: true}))
+			return ac.refuse(d, stepDecline, ac.unavailable(d, admission{leaving: true}))
 		}
 		if f.run.attach(d.Inbox) {
-			rs.publisher.Answer(d.Inbox, f.run.accepted)
+			ac.publisher.Answer(d.Inbox, f.run.accepted)
 			return verdict(s, "", nil)
 		}
-		return rs.decide(ctx, d) // it has ended since: its record answers
+		return ac.decide(ctx, d) // it has ended since: its record answers
 	case stepPass:
 		// What has ended, such as a canceled command, needs no worker that serves it.
-		if last, _ := rs.answered(ctx, d); last != nil {
-			return rs.answerFrom(d, last, collide(collisionOf(d, last, 0)))
+		if last, _ := ac.answered(ctx, d); last != nil {
+			return ac.answerFrom(d, last, collide(collisionOf(d, last, 0)))
 		}
 		return verdict(s, f.owner, f.why)
 	case stepForward, stepWait:
@@ -75,7 +91,7 @@ func (rs *Runs) decide(ctx context.Context, d *schemas.Delivery) schemas.Verdict
 			f.why = schemas.Errorf(schemas.CodeUnavailable, "delivered %d times and never accepted", d.Attempt)
 		}
 		// The names of an invalid command may be no ids, which the subject of an event needs.
-		about := rs.about(d)
+		about := ac.about(d)
 		about.Session, about.Process = "", ""
 		if !schemas.ValidID(about.Tenant) {
 			about.Tenant = schemas.DefaultTenant
@@ -83,35 +99,31 @@ func (rs *Runs) decide(ctx context.Context, d *schemas.Delivery) schemas.Verdict
 		if !schemas.ValidID(about.Thread) {
 			about.Thread = "_"
 		}
-		rs.publisher.Publish(ctx, rs.publisher.Event(schemas.TypeValidationFailed, about, f.why))
-		return rs.refuse(d, s, f.why)
+		ac.publisher.Publish(ctx, ac.publisher.Event(schemas.TypeValidationFailed, about, f.why))
+		return ac.refuse(d, s, f.why)
 	case stepConflict:
-		return rs.refuse(d, s, schemas.KeyConflict(d.Thread))
+		return ac.refuse(d, s, schemas.KeyConflict(d.Thread))
 	case stepRefuse:
 		if d.Durable {
-			return rs.reject(ctx, d, f.why, 0)
+			return ac.reject(ctx, d, f.why, 0)
 		}
-		return rs.refuse(d, s, f.why)
+		return ac.refuse(d, s, f.why)
 	default:
 		if f.why == nil {
-			f.why = rs.unavailable(d, admission{leaving: true})
+			f.why = ac.unavailable(d, admission{leaving: true})
 		}
-		return rs.refuse(d, s, f.why)
+		return ac.refuse(d, s, f.why)
 	}
 }
 
 // gatherFacts finds out what admit has to know of a command, and claims its thread for that.
-func (rs *Runs) gatherFacts(ctx context.Context, d *schemas.Delivery) facts {
-	f := facts{admission: admission{invalid: d.Invalid != nil, durable: d.Durable, worn: d.Attempt > rs.cfg.MaxAttempts}, why: d.Invalid}
+func (ac *Acceptor) gatherFacts(ctx context.Context, d *schemas.Delivery) facts {
+	f := facts{admission: admission{invalid: d.Invalid != nil, durable: d.Durable, worn: d.Attempt > ac.cfg.MaxAttempts}, why: d.Invalid}
 	if d.Command == nil {
 		return f
 	}
 	f.why = nil
-	rs.mu.Lock()
-	f.leaving = rs.leaving || rs.publisher.Fenced()
-	f.run = rs.runs[key(d.Tenant, d.Process)]
-	f.full = len(rs.runs) >= rs.cfg.MaxProcesses
-	rs.mu.Unlock()
+	f.run, f.leaving, f.full = ac.runs.look(d.Tenant, d.Process)
 	if f.run != nil {
 		f.running, f.same = true, f.run.fingerprint == d.Fingerprint
 		return f
@@ -124,20 +136,20 @@ func (rs *Runs) gatherFacts(ctx context.Context, d *schemas.Delivery) facts {
 		Origin: d.Command.Origin,
 	}
 	var err error
-	switch f.thread = rs.sessions.Find(d.Tenant, d.Thread); {
-	case f.thread != nil && rs.sessions.Settled(f.thread, &want):
-		f.owner, err = rs.publisher.Worker, want.FitsThread(f.thread)
-	case d.Durable && !rs.reserve(): // a thread that it claims could not go to a worker with room
+	switch f.thread = ac.sessions.Find(d.Tenant, d.Thread); {
+	case f.thread != nil && ac.sessions.Settled(f.thread, &want):
+		f.owner, err = ac.publisher.Worker, want.FitsThread(f.thread)
+	case d.Durable && !ac.runs.reserve(): // a thread that it claims could not go to a worker with room
 		f.full = true
-		return rs.whenFull(ctx, d, f)
+		return ac.whenFull(ctx, d, f)
 	default:
 		f.reserved = d.Durable
 		want.Check = func(ctx context.Context) (err error) {
-			f.record, err = rs.answered(ctx, d)
+			f.record, err = ac.answered(ctx, d)
 			return err
 		}
 		var claim session.Claim
-		claim, err = rs.sessions.Claim(ctx, d.Tenant, d.Thread, want)
+		claim, err = ac.sessions.Claim(ctx, d.Tenant, d.Thread, want)
 		f.thread, f.owner = claim.Thread, claim.Owner
 	}
 	if f.record != nil {
@@ -164,44 +176,44 @@ func (rs *Runs) gatherFacts(ctx context.Context, d *schemas.Delivery) facts {
 		f.why = schemas.Errorf(schemas.CodeInvalidArgument,
 			"template: thread %s has a session of template %s, which has no agent: use another thread, or `sluice session stop --thread %s`, and a template that has one (see `sluice template list`)", d.Thread, cmp.Or(f.thread.Session.Template, session.DefaultTemplate), d.Thread).With("path", "template")
 		return f
-	case d.Command.Message != nil, rs.cfg.Policy == nil: // an agent's command comes from the template
+	case d.Command.Message != nil, ac.cfg.Policy == nil: // an agent's command comes from the template
 	default:
-		if err := rs.cfg.Policy.Check(f.thread.Template, d.Command.Exec.Command, d.Command.Exec.Args); err != nil {
+		if err := ac.cfg.Policy.Check(f.thread.Template, d.Command.Exec.Command, d.Command.Exec.Args); err != nil {
 			f.denied, f.why = true, schemas.AsError(err)
 			return f
 		}
 	}
 	if f.full {
-		f.why = rs.unavailable(d, admission{full: true})
+		f.why = ac.unavailable(d, admission{full: true})
 	}
 	return f
 }
 
 // whenFull is gatherFacts for the thread of a durable command that this worker has not claimed and has no room for.
-func (rs *Runs) whenFull(ctx context.Context, d *schemas.Delivery, f facts) facts {
+func (ac *Acceptor) whenFull(ctx context.Context, d *schemas.Delivery, f facts) facts {
 	var err error
-	f.owner, err = rs.sessions.Owner(ctx, d.Tenant, d.Thread)
-	f.unknown, f.foreign = err != nil, f.owner != "" && f.owner != rs.publisher.Worker
+	f.owner, err = ac.sessions.Owner(ctx, d.Tenant, d.Thread)
+	f.unknown, f.foreign = err != nil, f.owner != "" && f.owner != ac.publisher.Worker
 	f.why = schemas.AsError(err)
 	return f
 }
 
 // unavailable is the reason why there is no room for a command now.
-func (rs *Runs) unavailable(d *schemas.Delivery, a admission) *schemas.Error {
+func (ac *Acceptor) unavailable(d *schemas.Delivery, a admission) *schemas.Error {
 	switch {
 	case a.leaving:
-		return schemas.Errorf(schemas.CodeUnavailable, "worker %s cannot take commands of thread %s now: try again", rs.publisher.Worker, d.Thread)
+		return schemas.Errorf(schemas.CodeUnavailable, "worker %s cannot take commands of thread %s now: try again", ac.publisher.Worker, d.Thread)
 	case a.full:
-		return schemas.Errorf(schemas.CodePoolExhausted, "worker %s runs %d processes already: try again later, or raise --max-processes", rs.publisher.Worker, rs.cfg.MaxProcesses)
+		return schemas.Errorf(schemas.CodePoolExhausted, "worker %s runs %d processes already: try again later, or raise --max-processes", ac.publisher.Worker, ac.cfg.MaxProcesses)
 	default:
 		return schemas.Errorf(schemas.CodeUnavailable, "thread %s is changing its owner: try again", d.Thread)
 	}
 }
 
 // refuse answers a command that does not run. A declined durable one gets no answer: it is delivered again.
-func (rs *Runs) refuse(d *schemas.Delivery, s step, why *schemas.Error) schemas.Verdict {
+func (ac *Acceptor) refuse(d *schemas.Delivery, s step, why *schemas.Error) schemas.Verdict {
 	if s == stepWait {
-		return verdict(s, rs.publisher.Worker, why)
+		return verdict(s, ac.publisher.Worker, why)
 	}
 	if s == stepDecline {
 		if d.Durable {
@@ -211,47 +223,47 @@ func (rs *Runs) refuse(d *schemas.Delivery, s step, why *schemas.Error) schemas.
 		why = schemas.Errorf(schemas.CodeUnavailable, "%s", why.Message).With(schemas.DetailDeclined, "now")
 	}
 	// This answer is no record, and is not stored. By its missing fingerprint a caller knows it from one.
-	rs.publisher.Answer(d.Inbox, rs.rejection(d, "", why))
-	rs.logRefused(d, rs.sessions.IDOf(d.Tenant, d.Thread), why)
+	ac.publisher.Answer(d.Inbox, ac.rejection(d, "", why))
+	ac.logRefused(d, ac.sessions.IDOf(d.Tenant, d.Thread), why)
 	return verdict(s, "", why)
 }
 
 // reject ends a durable command that no worker can serve: with its answer, CMD forgets it. A caller that missed the answer finds
 // the record. An error that may pass takes no key: the command is a dead letter then.
-func (rs *Runs) reject(ctx context.Context, d *schemas.Delivery, why *schemas.Error, after uint64) schemas.Verdict {
+func (ac *Acceptor) reject(ctx context.Context, d *schemas.Delivery, why *schemas.Error, after uint64) schemas.Verdict {
 	if !why.Code.Final() {
-		return rs.refuse(d, stepReject, why)
+		return ac.refuse(d, stepReject, why)
 	}
-	ev := rs.rejection(d, d.Fingerprint, why)
-	seq, err := rs.cfg.Records.Append(ctx, ev, after)
+	ev := ac.rejection(d, d.Fingerprint, why)
+	seq, err := ac.cfg.Records.Append(ctx, ev, after)
 	switch {
 	case err == nil:
-		rs.SawSeq(seq)
-		rs.publisher.Answer(d.Inbox, ev)
-		rs.logRefused(d, ev.Session, why)
+		ac.runs.SawSeq(seq)
+		ac.publisher.Answer(d.Inbox, ev)
+		ac.logRefused(d, ev.Session, why)
 		return verdict(stepRefuse, "", why)
 	case !errors.Is(err, schemas.ErrConflict):
-		return rs.refuse(d, stepDecline, schemas.AsError(err))
+		return ac.refuse(d, stepDecline, schemas.AsError(err))
 	}
 	// The key has a record: the command's own, from an earlier session or delivery, or another command's.
-	last, err := rs.cfg.Records.Last(ctx, d.Tenant, d.Thread, d.Process)
+	last, err := ac.cfg.Records.Last(ctx, d.Tenant, d.Thread, d.Process)
 	if err != nil {
-		return rs.refuse(d, stepDecline, schemas.AsError(err))
+		return ac.refuse(d, stepDecline, schemas.AsError(err))
 	}
 	of, err := recordOf(last)
 	switch {
 	case err != nil || of.Fingerprint != d.Fingerprint:
-		return rs.refuse(d, stepConflict, schemas.KeyConflict(d.Thread))
+		return ac.refuse(d, stepConflict, schemas.KeyConflict(d.Thread))
 	case after == 0 && !of.answers(d, last):
-		return rs.reject(ctx, d, why, last.Seq)
+		return ac.reject(ctx, d, why, last.Seq)
 	}
-	rs.publisher.Answer(d.Inbox, last)
+	ac.publisher.Answer(d.Inbox, last)
 	return verdict(stepReplay, "", nil)
 }
 
 // about is what the events of a command that does not run are about.
-func (rs *Runs) about(d *schemas.Delivery) publisher.About {
-	a := rs.sessions.About(d.Tenant, d.Thread)
+func (ac *Acceptor) about(d *schemas.Delivery) publisher.About {
+	a := ac.sessions.About(d.Tenant, d.Thread)
 	if d.Command != nil {
 		a.Template, a.Origin = cmp.Or(a.Template, d.Command.Template), d.Command.Origin
 	}
@@ -260,23 +272,23 @@ func (rs *Runs) about(d *schemas.Delivery) publisher.About {
 }
 
 // rejection is the event of a command that does not run. One without a fingerprint is no record.
-func (rs *Runs) rejection(d *schemas.Delivery, fingerprint string, why *schemas.Error) *schemas.Event {
+func (ac *Acceptor) rejection(d *schemas.Delivery, fingerprint string, why *schemas.Error) *schemas.Event {
 	result := &schemas.Result{
 		Process: d.Process, Thread: d.Thread, Reason: schemas.ReasonRejected, ExitCode: schemas.ExitSluiceFailed,
-		Timestamp: time.Now().UTC(), Error: why, Worker: rs.publisher.Worker, Fingerprint: fingerprint,
+		Timestamp: time.Now().UTC(), Error: why, Worker: ac.publisher.Worker, Fingerprint: fingerprint,
 	}
 	if d.Command != nil && d.Command.Exec != nil {
 		result.Command = d.Command.Exec.Command
 	}
-	about := rs.about(d)
+	about := ac.about(d)
 	if fingerprint == "" {
 		about.Session = ""
 	}
-	return rs.publisher.Event(schemas.TypeProcessRejected, about, result)
+	return ac.publisher.Event(schemas.TypeProcessRejected, about, result)
 }
 
-func (rs *Runs) logRefused(d *schemas.Delivery, sessionID string, why *schemas.Error) {
-	publisher.LogCommand(rs.publisher.Log.Info(), d.Process, d.Thread, sessionID, d.Attempt).
+func (ac *Acceptor) logRefused(d *schemas.Delivery, sessionID string, why *schemas.Error) {
+	publisher.LogCommand(ac.publisher.Log.Info(), d.Process, d.Thread, sessionID, d.Attempt).
 		Str("code", string(why.Code)).Str("reason", why.Message).Msg("command_refused")
 }
 
@@ -309,12 +321,12 @@ func recordOf(ev *schemas.Event) (of identity, err error) {
 
 // accept writes the process's first record, after the one at this sequence (0 for none), and starts the run. The record comes
 // before the fork: otherwise a second worker could fork as well.
-func (rs *Runs) accept(ctx context.Context, d *schemas.Delivery, t *session.Thread, after uint64) schemas.Verdict {
-	run := rs.newRun(t, d)
+func (ac *Acceptor) accept(ctx context.Context, d *schemas.Delivery, t *session.Thread, after uint64) schemas.Verdict {
+	run := ac.runs.newRun(t, d)
 	run.reruns = after > 0
-	if a := rs.enter(run); a != (admission{}) {
+	if a := ac.runs.enter(run); a != (admission{}) {
 		a.durable = d.Durable
-		return rs.refuse(d, admit(a), rs.unavailable(d, a))
+		return ac.refuse(d, admit(a), ac.unavailable(d, a))
 	}
 	record := schemas.Accepted{
 		Fingerprint: d.Fingerprint, Command: run.exec.Command, Args: run.args, ArgsTruncated: run.argsTruncated, TimeoutMS: run.exec.TimeoutMS,
@@ -323,36 +335,36 @@ func (rs *Runs) accept(ctx context.Context, d *schemas.Delivery, t *session.Thre
 	if run.turn != nil {
 		record.Op, record.User = schemas.OpMessage, run.user
 	}
-	run.accepted = rs.recorder.event(run, schemas.TypeProcessAccepted, record)
-	seq, err := rs.cfg.Records.Append(ctx, run.accepted, after)
+	run.accepted = ac.runs.recorder.event(run, schemas.TypeProcessAccepted, record)
+	seq, err := ac.cfg.Records.Append(ctx, run.accepted, after)
 	if unknownOutcome(err) {
 		run.unsettled.Store(true)
-		rs.ending.Go(func() { rs.settleAcceptance(run, after) })
-		rs.ending.Done()
-		return rs.refuse(d, stepDecline, schemas.AsError(err))
+		ac.runs.ending.Go(func() { ac.runs.settleAcceptance(run, after) })
+		ac.runs.ending.Done()
+		return ac.refuse(d, stepDecline, schemas.AsError(err))
 	}
 	if err != nil {
-		rs.leave(run)
+		ac.runs.leave(run)
 		if run.turn != nil {
-			rs.ending.Go(run.turn.Done)
+			ac.runs.ending.Go(run.turn.Done)
 		}
-		rs.ending.Done()
+		ac.runs.ending.Done()
 		conflict := errors.Is(err, schemas.ErrConflict)
 		if conflict && after == 0 {
-			return rs.onDuplicateKey(ctx, d, t)
+			return ac.onDuplicateKey(ctx, d, t)
 		}
 		s := stepRefuse
 		if d.Durable || conflict {
 			s = stepDecline
 		}
-		return rs.refuse(d, s, schemas.AsError(err))
+		return ac.refuse(d, s, schemas.AsError(err))
 	}
-	rs.SawSeq(seq)
+	ac.runs.SawSeq(seq)
 	run.seq = seq
-	rs.recorder.answerAccepted(d, run)
+	ac.runs.recorder.answerAccepted(d, run)
 	go func() {
-		defer rs.ending.Done()
-		rs.runToEnd(run, func(result *schemas.Result) error { return rs.execute(run, result) })
+		defer ac.runs.ending.Done()
+		ac.runs.runToEnd(run, func(result *schemas.Result) error { return ac.runs.execute(run, result) })
 	}()
 	return verdict(stepRun, "", nil)
 }

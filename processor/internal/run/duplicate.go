@@ -15,8 +15,8 @@ var errAnswered = errors.New("a record answers the command")
 // answered returns the record that answers a command, and errAnswered, before a session is made for the command. A late copy of a
 // command that has ended must not make one: its thread may have none any more. It returns nil when there is no such record. Errors:
 // unavailable.
-func (rs *Runs) answered(ctx context.Context, d *schemas.Delivery) (*schemas.Event, error) {
-	last, err := rs.cfg.Records.Last(ctx, d.Tenant, d.Thread, d.Process)
+func (ac *Acceptor) answered(ctx context.Context, d *schemas.Delivery) (*schemas.Event, error) {
+	last, err := ac.cfg.Records.Last(ctx, d.Tenant, d.Thread, d.Process)
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
 		return nil, nil
@@ -42,40 +42,40 @@ func collisionOf(d *schemas.Delivery, last *schemas.Event, epoch uint64) collisi
 }
 
 // answerFrom answers a command from the record of its key: by a replay, or with the conflict.
-func (rs *Runs) answerFrom(d *schemas.Delivery, last *schemas.Event, s step) schemas.Verdict {
+func (ac *Acceptor) answerFrom(d *schemas.Delivery, last *schemas.Event, s step) schemas.Verdict {
 	if s != stepReplay {
-		return rs.refuse(d, stepConflict, schemas.KeyConflict(d.Thread))
+		return ac.refuse(d, stepConflict, schemas.KeyConflict(d.Thread))
 	}
-	rs.publisher.Answer(d.Inbox, last)
-	publisher.LogCommand(rs.publisher.Log.Info(), d.Process, d.Thread, rs.sessions.IDOf(d.Tenant, d.Thread), d.Attempt).
+	ac.publisher.Answer(d.Inbox, last)
+	publisher.LogCommand(ac.publisher.Log.Info(), d.Process, d.Thread, ac.sessions.IDOf(d.Tenant, d.Thread), d.Attempt).
 		Str("record", string(last.Type)).Msg("command_replayed")
 	return verdict(s, "", nil)
 }
 
 // onDuplicateKey answers a command whose key was taken.
-func (rs *Runs) onDuplicateKey(ctx context.Context, d *schemas.Delivery, t *session.Thread) schemas.Verdict {
-	last, err := rs.cfg.Records.Last(ctx, d.Tenant, d.Thread, d.Process)
+func (ac *Acceptor) onDuplicateKey(ctx context.Context, d *schemas.Delivery, t *session.Thread) schemas.Verdict {
+	last, err := ac.cfg.Records.Last(ctx, d.Tenant, d.Thread, d.Process)
 	c := collision{unreadable: true}
 	if err == nil {
 		c = collisionOf(d, last, t.Session.Epoch)
 	}
 	switch s := collide(c); s {
 	case stepReplay, stepConflict:
-		return rs.answerFrom(d, last, s)
+		return ac.answerFrom(d, last, s)
 	case stepLose:
-		lost, err := rs.RecordLost(ctx, last)
+		lost, err := ac.runs.RecordLost(ctx, last)
 		if err != nil {
 			// Another worker was first, or the stream is out of reach: the record answers the next delivery.
-			return rs.refuse(d, stepDecline, schemas.AsError(err))
+			return ac.refuse(d, stepDecline, schemas.AsError(err))
 		}
-		rs.publisher.Answer(d.Inbox, lost)
+		ac.publisher.Answer(d.Inbox, lost)
 		return verdict(s, "", nil)
 	case stepRerun:
-		return rs.accept(ctx, d, t, last.Seq)
+		return ac.accept(ctx, d, t, last.Seq)
 	default:
 		if err == nil {
 			err = schemas.Errorf(schemas.CodeUnavailable, "process %s belongs to a later owner of thread %s", d.Process, d.Thread)
 		}
-		return rs.refuse(d, stepDecline, schemas.AsError(err))
+		return ac.refuse(d, stepDecline, schemas.AsError(err))
 	}
 }

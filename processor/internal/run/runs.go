@@ -112,9 +112,8 @@ type Runs struct {
 	leaving     bool
 	reserved    int // places for durable commands whose thread is being claimed
 
-	decisions work.KeyedMutex // by key: one decision at a time
-	ending    sync.WaitGroup  // runs, and what follows them
-	resumed   sync.WaitGroup  // the same for what a temporary worker leaves to the next one
+	ending  sync.WaitGroup // runs, and what follows them
+	resumed sync.WaitGroup // the same for what a temporary worker leaves to the next one
 }
 
 // New starts nothing.
@@ -140,6 +139,13 @@ func (rs *Runs) find(tenant, process string) *Run {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	return rs.runs[key(tenant, process)]
+}
+
+// look returns the run of a process, nil for none, and what keeps another one out.
+func (rs *Runs) look(tenant, process string) (run *Run, leaving, full bool) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.runs[key(tenant, process)], rs.leaving || rs.publisher.Fenced(), len(rs.runs) >= rs.cfg.MaxProcesses
 }
 
 // Running reports whether a process has not ended here.
