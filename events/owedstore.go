@@ -3,7 +3,6 @@ package events
 import (
 	"context"
 	"encoding/json"
-	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -63,15 +62,8 @@ func (r *Reader) Owed(ctx context.Context, tenant string) ([]schemas.OwedPush, e
 	return owedPushes(ctx, r.conn, tenant+".*.*")
 }
 
-func owedPushes(ctx context.Context, c *Conn, keys string) (out []schemas.OwedPush, err error) {
-	err = c.eachState(ctx, owedPrefix+keys, "owed pushes", sessionBatch, func(key string, m *storedMsg) error {
-		ids := strings.Split(key[len(owedPrefix):], ".")
-		var o schemas.OwedPush
-		if len(ids) == 3 && schemas.ValidID(ids[0]) && schemas.ValidID(ids[1]) && json.Unmarshal(m.data, &o) == nil {
-			o.Tenant, o.Thread, o.Worker = ids[0], ids[1], ids[2] // the key decides: it is what the entry is deleted by
-			out = append(out, o)
-		}
-		return nil // a later version may have written it in another form
+func owedPushes(ctx context.Context, c *Conn, keys string) ([]schemas.OwedPush, error) {
+	return listPlaced(ctx, c, owedPrefix+keys, "owed pushes", func(o *schemas.OwedPush, tenant, thread, worker string) {
+		o.Tenant, o.Thread, o.Worker = tenant, thread, worker
 	})
-	return out, err
 }

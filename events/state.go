@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -75,6 +76,23 @@ func (c *Conn) eachState(ctx context.Context, keys, what string, batch int, fn f
 			return nil
 		}
 	}
+}
+
+// listPlaced returns the values of all keys that match and that end in tenant, thread and worker. place sets these in a value: the key
+// decides, since an entry is deleted by it. Errors: unavailable, deadline_exceeded.
+func listPlaced[T any](ctx context.Context, c *Conn, keys, what string, place func(v *T, tenant, thread, worker string)) (out []T, err error) {
+	err = c.eachState(ctx, keys, what, sessionBatch, func(key string, m *storedMsg) error {
+		ids := strings.Split(key, ".")
+		if len(ids) == 4 && schemas.ValidID(ids[1]) && schemas.ValidID(ids[2]) {
+			var v T
+			if json.Unmarshal(m.data, &v) == nil { // a later version may have written it in another form
+				place(&v, ids[1], ids[2], ids[3])
+				out = append(out, v)
+			}
+		}
+		return nil
+	})
+	return out, err
 }
 
 func (c *Conn) readSession(ctx context.Context, tenant, thread string) (*schemas.Session, uint64, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -67,17 +66,10 @@ func (r *Reader) Kept(ctx context.Context, tenant string) ([]schemas.Workspace, 
 	return keptWorkspaces(ctx, r.conn, tenant+".*.*")
 }
 
-func keptWorkspaces(ctx context.Context, c *Conn, keys string) (out []schemas.Workspace, err error) {
-	err = c.eachState(ctx, keptPrefix+keys, "workspaces", sessionBatch, func(key string, m *storedMsg) error {
-		ids := strings.Split(key[len(keptPrefix):], ".")
-		var w schemas.Workspace
-		if len(ids) == 3 && schemas.ValidID(ids[0]) && schemas.ValidID(ids[1]) && json.Unmarshal(m.data, &w) == nil {
-			w.Tenant, w.Thread, w.Worker = ids[0], ids[1], ids[2] // the key decides: it is what the entry is deleted by
-			out = append(out, w)
-		}
-		return nil // a later version may have written it in another form
+func keptWorkspaces(ctx context.Context, c *Conn, keys string) ([]schemas.Workspace, error) {
+	return listPlaced(ctx, c, keptPrefix+keys, "workspaces", func(w *schemas.Workspace, tenant, thread, worker string) {
+		w.Tenant, w.Thread, w.Worker = tenant, thread, worker
 	})
-	return out, err
 }
 
 // maxRemovals is how many workspaces a worker removes on request at a time.

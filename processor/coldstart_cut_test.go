@@ -37,7 +37,7 @@ func TestCutColdStartIsDoneAgain(t *testing.T) {
 		}
 		return nil, exec(ctx, []string{"touch", "whole"}, nil)
 	}}
-	w := c.again(dead, preparing(h))
+	w := dead.again(preparing(h))
 	wantFields(t, c.exec(command("k2", sh("test -e half -a -e whole"))), schemas.Result{Success: true})
 	equal(t, "cold starts", len(h.of(schemas.PhaseColdStart)), 1)
 	equal(t, "new sandboxes", len(w.provider.sandboxes()), 1)
@@ -51,7 +51,7 @@ func TestCompletedColdStartIsNotDoneAgain(t *testing.T) {
 	dead.crash()
 
 	h := &hooks{}
-	w := c.again(dead, preparing(h))
+	w := dead.again(preparing(h))
 	c.file("go")
 	wantFields(t, c.end(call), schemas.Result{Success: true})
 	wantFields(t, c.exec(command("k2", sh(":"))), schemas.Result{Success: true})

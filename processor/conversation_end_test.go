@@ -20,8 +20,8 @@ func TestMessageResumesAfterItsWorkerWasKilled(t *testing.T) {
 	waiting := c.send(waits)
 	dead.crash()
 
-	w := c.again(dead, talking(recipe, after))
-	c.awaitLine(w, "process_resumed")
+	w := dead.again(talking(recipe, after))
+	w.awaitLine("process_resumed")
 	// It never had its turn: its caller decides whether to send it again.
 	wantFields(t, c.end(waiting), schemas.Result{Reason: schemas.ReasonLost})
 	next := message("3", "3")
@@ -60,7 +60,7 @@ func TestHooksAfterAnAnswerRunOnTheNextIncarnation(t *testing.T) {
 	<-begun
 	dead.crash()
 
-	w := c.again(dead, talking(recipe, after))
+	w := dead.again(talking(recipe, after))
 	wantFields(t, c.exec(next), schemas.Result{Success: true})
 	f := c.streamFinish(cmd)
 	equal(t, "reason", f.Reason, schemas.ReasonExited)
@@ -69,13 +69,14 @@ func TestHooksAfterAnAnswerRunOnTheNextIncarnation(t *testing.T) {
 	equal(t, "hooks after the kill", after.sequence(cmd, next), "stream_finish 1, message 2, stream_finish 2")
 	wantFields(t, after.of(schemas.PhaseStreamFinish)[0].data.Message, schemas.Message{Text: "one\nanswer to 1\n", User: "ann", Reason: schemas.ReasonExited})
 	c.wantRecords(processOf(cmd), schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)
-	c.awaitForgotten(w)
+	w.awaitForgotten()
 }
 
 // awaitForgotten waits until the sandbox of thread t holds no process.
-func (c *cell) awaitForgotten(w *rig) {
+func (r *rig) awaitForgotten() {
+	c := r.cell
 	c.t.Helper()
-	a, ok := w.Sessions().Find("default", "t").Standing().(sandbox.Attached)
+	a, ok := r.Sessions().Find("default", "t").Standing().(sandbox.Attached)
 	if !ok {
 		c.t.Fatal("the sandbox is not attached")
 	}

@@ -100,7 +100,7 @@ func TestOriginOutlivesTheWorker(t *testing.T) {
 	cmd.Origin = origin("ann")
 	c.start(cmd, "on")
 	w.crash()
-	c.again(w)
+	w.again()
 	c.file("go")
 	testkit.Equal(t, "origin of a process that was reattached", c.awaitType(processOf(cmd), schemas.TypeProcessExited).Origin, cmd.Origin)
 

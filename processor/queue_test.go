@@ -48,7 +48,7 @@ func (c *cell) queue(cmd *schemas.Command) *events.Call {
 }
 
 // awaitNext sends the next event of a call.
-func (c *cell) awaitNext(call *events.Call) <-chan *schemas.Event {
+func awaitNext(c *cell, call *events.Call) <-chan *schemas.Event {
 	next := make(chan *schemas.Event, 1)
 	go func() {
 		if ev, err := call.Next(c.ctx); err == nil {
@@ -190,7 +190,7 @@ func TestForwardedCommandWaitsForAFullOwner(t *testing.T) {
 	tried := &attempts{counts: map[string]int{}, second: make(chan string, 2)}
 	w := c.worker("w1", func(cfg *processor.Config) { cfg.MaxProcesses, cfg.Policy = 1, tried })
 	c.output(processOf(long), "on")
-	ended := c.awaitNext(second)
+	ended := awaitNext(c, second)
 	select {
 	case name := <-tried.second:
 		equal(t, "command that is delivered again", name, "echo two")
@@ -261,7 +261,7 @@ func TestQueuedCommandOfADrainingOwnerIsAnsweredOnce(t *testing.T) {
 	w.cancel()
 	c.output(processOf(running), "term") // it is shutting down, and waits
 	call := c.queue(command("k2", sh("echo late")))
-	answer := c.awaitNext(call)
+	answer := awaitNext(c, call)
 	<-tried
 	<-tried
 	c.must(w.control(processOf(running), schemas.Control{Stdin: &schemas.StdinPiece{End: true}}))

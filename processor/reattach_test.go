@@ -22,10 +22,11 @@ func (r *rig) crash() {
 }
 
 // again restarts a worker that crashed, on the same folder.
-func (c *cell) again(dead *rig, edit ...func(*processor.Config)) *rig {
+func (r *rig) again(edit ...func(*processor.Config)) *rig {
+	c := r.cell
 	c.t.Helper()
-	c.next = newTestProvider(c, dead.provider.dir)
-	return c.worker(dead.Config().Worker, edit...)
+	c.next = newTestProvider(c, r.provider.dir)
+	return c.worker(r.Config().Worker, edit...)
 }
 
 // file puts a file into thread t's workspace.
@@ -47,8 +48,8 @@ func TestProcessResumesAfterItsWorkerWasKilled(t *testing.T) {
 	started := c.awaitType(process, schemas.TypeProcessStarted)
 	dead.crash()
 
-	w := c.again(dead)
-	c.awaitLine(w, "process_resumed")
+	w := dead.again()
+	w.awaitLine("process_resumed")
 	// A second caller attaches to it; another command with the key is refused.
 	_, answers := w.deliver(cmd, false, 1)
 	w.wantAnswer(command("k", sh("echo other")), false, 1, schemas.ActionDead, failed(schemas.CodeConflict))
@@ -76,11 +77,12 @@ func TestProcessResumesAfterItsWorkerWasKilled(t *testing.T) {
 	equal(t, "r.Stdout", r.Stdout, "ran\n")
 	equal(t, "s2.Sandbox", s2.Sandbox, s.Sandbox)
 	equal(t, "r.Epoch", r.Epoch, 2)
-	c.awaitForgotten(w)
+	w.awaitForgotten()
 }
 
 // awaitLine waits for a line of a worker's log.
-func (c *cell) awaitLine(r *rig, message string) {
+func (r *rig) awaitLine(message string) {
+	c := r.cell
 	c.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -110,7 +112,7 @@ func TestResumedProcessGetsControlsAndTimeouts(t *testing.T) {
 	c.output(processOf(fedCmd), "got one")
 	dead.crash()
 
-	w := c.again(dead)
+	w := dead.again()
 	// A piece whose answer was lost is sent once more; the next one follows it.
 	c.must(w.feed(processOf(fedCmd), 0, "one\n", false))
 	c.must(w.feed(processOf(fedCmd), 4, "two\n", true))
@@ -146,7 +148,7 @@ func TestProcessThatCannotResumeIsLost(t *testing.T) {
 	dead.Publisher().Fence()
 	c.must(other.Terminate(c.ctx, 0))
 	dead.crash()
-	c.again(dead)
+	dead.again()
 	for _, process := range []string{processOf(cmd), processOf(orphan)} {
 		wantFields(t, c.result(c.awaitType(process, schemas.TypeProcessLost)), schemas.Result{Reason: schemas.ReasonLost})
 	}
@@ -172,7 +174,7 @@ func newLost(t *testing.T, script string) (c *cell, dead *rig, cmd *schemas.Comm
 func TestSandboxOfATakenThreadIsEnded(t *testing.T) {
 	c, dead, cmd := newLost(t, "echo on; sleep 300")
 	wantFields(t, c.exec(command("k2", sh("echo two"))), schemas.Result{Stdout: "two\n", Worker: "w2"})
-	w := c.again(dead)
+	w := dead.again()
 	equal(t, "sandbox_stale lines", len(w.log.of("sandbox_stale")), 1)
 	c.wantRecords(processOf(cmd), schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessLost)
 	w.stop()
@@ -184,10 +186,10 @@ func TestSandboxOfATakenThreadIsEnded(t *testing.T) {
 // A worker whose lease lapsed, and whose thread no other worker claimed, owns the thread again; its process is lost.
 func TestProcessReportedLostIsEnded(t *testing.T) {
 	c, dead, _ := newLost(t, "echo on; trap '' TERM; sleep 300; echo over >over")
-	w := c.again(dead)
+	w := dead.again()
 	if w.Sessions().Find("default", "t") == nil {
 		t.Fatal("the worker does not own the thread again")
 	}
-	c.awaitForgotten(w)
+	w.awaitForgotten()
 	wantFields(t, c.exec(command("k2", sh("echo on"))), schemas.Result{Stdout: "on\n", Worker: "w1"})
 }

@@ -61,7 +61,7 @@ func TestRestartEndsAProcessWhoseRecordsHaveExpired(t *testing.T) {
 	c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
 	dead.crash()
 	c.expire(processOf(cmd))
-	c.again(dead)
+	dead.again()
 	c.wantRecords(processOf(cmd), schemas.TypeProcessLost)
 	last, err := c.conn.Last(c.ctx, schemas.DefaultTenant, "t", processOf(cmd))
 	c.must(err)

@@ -52,7 +52,7 @@ func TestIncarnationWithoutALeaseWaitsForNoRecord(t *testing.T) {
 				t.Fatal("the incarnation still runs, want it to end")
 			}
 			<-delivered
-			c.again(w) // ends what was left
+			w.again() // ends what was left
 		})
 	}
 }

@@ -17,8 +17,8 @@ func TestTemporaryWorkerLeavesWhatItAdopted(t *testing.T) {
 	c.start(found, "one")
 	dead.crash()
 
-	w := c.again(dead, hasty, temporary)
-	c.awaitLine(w, "process_resumed")
+	w := dead.again(hasty, temporary)
+	w.awaitLine("process_resumed")
 	beside := command("beside", sh("echo on; sleep 300")) // in the same sandbox
 	apart := command("apart", sh("echo on; sleep 300"))
 	apart.Thread = "t2"
@@ -33,8 +33,8 @@ func TestTemporaryWorkerLeavesWhatItAdopted(t *testing.T) {
 	}
 	c.wantRecords(processOf(found), schemas.TypeProcessAccepted, schemas.TypeProcessStarted)
 
-	next := c.again(dead)
-	c.awaitLine(next, "process_resumed")
+	next := dead.again()
+	next.awaitLine("process_resumed")
 	equal(t, "sandboxes", len(next.log.of("sandbox_reattached")), 1)
 	c.file("go")
 	wantFields(t, c.result(c.awaitType(processOf(found), schemas.TypeProcessExited)), schemas.Result{ExitCode: 7, Stdout: "one\ntwo\n"})
@@ -47,12 +47,12 @@ func TestTemporaryWorkerWaitsForWhatWasKilled(t *testing.T) {
 	found := command("found", sh("trap '' TERM; echo on; while :; do sleep 0.02; done"))
 	c.start(found, "on")
 	dead.crash()
-	w := c.again(dead, temporary)
-	c.awaitLine(w, "process_resumed")
+	w := dead.again(temporary)
+	w.awaitLine("process_resumed")
 	c.must(w.control(processOf(found), schemas.Control{Kill: &schemas.KillRequest{GraceMS: 200}}))
 	w.stop()
 	c.wantRecords(processOf(found), schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)
-	c.again(dead) // it ends the sandbox
+	dead.again() // it ends the sandbox
 }
 
 // Ten minutes 1: a temporary worker reports none lost whose provider it does not have.
@@ -61,11 +61,11 @@ func TestTemporaryWorkerWithoutTheProvider(t *testing.T) {
 	found := command("found", sh("echo one; until [ -e go ]; do sleep 0.02; done; exit 7"))
 	c.start(found, "one")
 	dead.crash()
-	c.again(dead, temporary, func(cfg *processor.Config) {
+	dead.again(temporary, func(cfg *processor.Config) {
 		cfg.Providers, cfg.DefaultProvider = map[string]sandbox.Provider{}, ""
 	}).stop()
 	c.wantRecords(processOf(found), schemas.TypeProcessAccepted, schemas.TypeProcessStarted)
-	c.awaitLine(c.again(dead), "process_resumed")
+	dead.again().awaitLine("process_resumed")
 	c.file("go")
 	wantFields(t, c.result(c.awaitType(processOf(found), schemas.TypeProcessExited)), schemas.Result{ExitCode: 7})
 }

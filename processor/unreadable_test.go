@@ -43,7 +43,7 @@ func TestUnreadableSessionEntryEndsItsCommands(t *testing.T) {
 	c.send(cmd)
 	c.awaitType(processOf(cmd), schemas.TypeProcessStarted)
 	w.crash()
-	again := c.again(w, spoil("t2"))
+	again := w.again(spoil("t2"))
 	wantFields(t, c.result(c.awaitType(processOf(cmd), schemas.TypeProcessLost)), schemas.Result{Reason: schemas.ReasonLost})
 	equal(t, "stale sandboxes", len(again.log.of("sandbox_stale")), 1)
 }

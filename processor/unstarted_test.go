@@ -21,7 +21,7 @@ func (r *rig) outage(edit ...func(*processor.Config)) *rig {
 	r.Abandon()
 	r.stop()
 	r.conn.Close()
-	return r.cell.again(r, append(edit, func(cfg *processor.Config) { cfg.Unstarted = r.Config().Unstarted })...)
+	return r.again(append(edit, func(cfg *processor.Config) { cfg.Unstarted = r.Config().Unstarted })...)
 }
 
 // accept gives a command to the worker, which accepts it.
@@ -31,8 +31,8 @@ func (r *rig) accept(cmd *schemas.Command) {
 	equal(r.cell.t, "action on "+cmd.Key, v.Action, schemas.ActionDone)
 }
 
-// terminalRecord waits for the end of a process on record.
-func (c *cell) terminalRecord(cmd *schemas.Command) *schemas.Result {
+// endOf waits for the end of a command's process on record.
+func (c *cell) endOf(cmd *schemas.Command) *schemas.Result {
 	c.t.Helper()
 	return c.result(c.await(func(ev *schemas.Event) bool { return ev.Process == processOf(cmd) && ev.Type.Terminal() }))
 }
@@ -100,7 +100,7 @@ func TestUnstartedCommandStartsAfterAnOutage(t *testing.T) {
 				c.must(w.control(processOf(cmd), ctl))
 			}
 			w = w.outage(hasty)
-			wantFields(t, c.terminalRecord(cmd), v.want)
+			wantFields(t, c.endOf(cmd), v.want)
 			w.wantAnswer(cmd, true, 2, schemas.ActionDone, v.want)
 			if got := c.read("runs"); got != v.ran && len(v.controls) == 0 {
 				t.Errorf("it ran %q, want %q", got, v.ran)
@@ -122,7 +122,7 @@ func TestUndeliveredStartIsRepeatedAfterAnOutage(t *testing.T) {
 	w.accept(cmd)
 	<-asked
 	w.outage(hasty)
-	wantFields(t, c.terminalRecord(cmd), schemas.Result{Success: true, Stdout: "ran\n"})
+	wantFields(t, c.endOf(cmd), schemas.Result{Success: true, Stdout: "ran\n"})
 }
 
 // Promises 15: what only another program can start may have run, and is lost.
@@ -134,8 +134,8 @@ func TestUnstartedCommandOfAnotherProgramIsLost(t *testing.T) {
 	<-began
 	w.Abandon()
 	w.stop()
-	c.again(w)
-	wantFields(t, c.terminalRecord(cmd), schemas.Result{Reason: schemas.ReasonLost})
+	w.again()
+	wantFields(t, c.endOf(cmd), schemas.Result{Reason: schemas.ReasonLost})
 	equal(t, "runs", c.read("runs"), "")
 }
 
@@ -150,8 +150,8 @@ func TestUnstartedCommandOfAClaimedThreadIsRejected(t *testing.T) {
 	w.stop()
 	other := c.worker("w2")
 	wantFields(t, other.HandlePlace(c.ctx, schemas.DefaultTenant, schemas.PlaceRequest{Thread: "t"}), schemas.PlaceReply{Worker: "w2"})
-	c.again(w, func(cfg *processor.Config) { cfg.Unstarted = w.Config().Unstarted })
-	wantFields(t, c.terminalRecord(cmd), schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeUnavailable), Worker: "w1"})
+	w.again(func(cfg *processor.Config) { cfg.Unstarted = w.Config().Unstarted })
+	wantFields(t, c.endOf(cmd), schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeUnavailable), Worker: "w1"})
 	other.wantAnswer(cmd, false, 1, schemas.ActionDone, schemas.Result{Stdout: "ran\n", Worker: "w2"})
 }
 
@@ -167,7 +167,7 @@ func TestUnstartedMessagesAreAnsweredInOrderAfterAnOutage(t *testing.T) {
 		c.file(name)
 	}
 	for i, cmd := range []*schemas.Command{one, two, three} {
-		wantFields(t, c.terminalRecord(cmd), schemas.Result{Success: true, Stdout: fmt.Sprintf("answer to %d\n", i+1)})
+		wantFields(t, c.endOf(cmd), schemas.Result{Success: true, Stdout: fmt.Sprintf("answer to %d\n", i+1)})
 	}
 	equal(t, "order", c.read("order"), "begin 1\nend 1\nbegin 2\nend 2\nbegin 3\nend 3\n")
 }
@@ -200,7 +200,7 @@ func TestNothingRunsTwiceOverOutages(t *testing.T) {
 	}
 	ran := make(map[string]int)
 	for key, cmd := range accepted {
-		if r := c.terminalRecord(cmd); !r.Success {
+		if r := c.endOf(cmd); !r.Success {
 			t.Errorf("%s ended with %s, error %v", key, r.Reason, r.Error)
 		}
 	}

@@ -119,7 +119,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			}
 		case <-orphans.C:
 			w.sessions.SweepOrphans(ctx)
-			w.sessions.SweepWorkspaces()
+			w.sessions.Workspaces().Sweep()
 		}
 	}
 }
@@ -224,7 +224,7 @@ func (w *Worker) Amend(ctx context.Context, tenant, thread, session string, edit
 // HandleWorkspace removes a workspace that no session uses from this worker's disk. Errors: not_found; conflict when the thread has a
 // session here, or a push of the workspace is owed; lost, unavailable.
 func (w *Worker) HandleWorkspace(ctx context.Context, tenant string, req schemas.WorkspaceRemoval) error {
-	return w.sessions.RemoveWorkspace(ctx, tenant, req)
+	return w.sessions.Workspaces().Remove(ctx, tenant, req)
 }
 
 // CheckLease returns nil while the worker's lease has not lapsed. Errors: lost.

@@ -39,10 +39,10 @@ func one(all []schemas.Workspace) bool   { return len(all) == 1 }
 func ended(all []schemas.Workspace) bool { return len(all) == 1 && all[0].Session != "" } // a sweep may find the folder first
 func none(all []schemas.Workspace) bool  { return len(all) == 0 }
 
-func (c *cell) wantFolder(dir string, want bool) {
-	c.t.Helper()
+func wantFolder(t *testing.T, dir string, want bool) {
+	t.Helper()
 	if _, err := os.Stat(dir); (err == nil) != want {
-		c.t.Fatalf("folder %s exists = %t, want %t (error: %v)", dir, err == nil, want, err)
+		t.Fatalf("folder %s exists = %t, want %t (error: %v)", dir, err == nil, want, err)
 	}
 }
 
@@ -68,13 +68,13 @@ func TestWorkspaceIsKeptForATime(t *testing.T) {
 	c.awaitKept("one with its session", ended)
 	w.stop()
 	c.must(w.err)
-	c.wantFolder(was.Workspace, true)
+	wantFolder(t, was.Workspace, true)
 
 	c.worker("w1", keeping(time.Millisecond))
 	kept.Until = time.Now().Add(-time.Second)
 	c.must(c.conn.Worker.Workspaces.SaveWorkspace(c.ctx, &kept))
 	c.awaitKept("none after its time", none)
-	c.wantFolder(was.Workspace, false)
+	wantFolder(t, was.Workspace, false)
 	wantFields(t, c.exec(command("k3", sh("ls"))), schemas.Result{Stdout: "", Success: true})
 }
 
@@ -87,10 +87,10 @@ func TestWorkspaceStaysWhileItsPushIsOwed(t *testing.T) {
 	c.must(errorOf(c.stop(schemas.StopRequest{})))
 	c.awaitKept("one", one)
 	for range 5 {
-		w.Sessions().SweepWorkspaces()
+		w.Sessions().Workspaces().Sweep()
 	}
 	testkit.WantCode(t, c.conn.RemoveWorkspace(c.ctx, schemas.DefaultTenant, "w1", schemas.WorkspaceRemoval{Thread: "t"}), schemas.CodeConflict)
-	c.wantFolder(dir, true)
+	wantFolder(t, dir, true)
 	// What is stored counts as what is in memory.
 	owed := schemas.OwedPush{Tenant: "default", Thread: "t", Worker: "w1"}
 	c.must(c.conn.Worker.Owed.SaveOwed(c.ctx, &owed))
@@ -98,10 +98,10 @@ func TestWorkspaceStaysWhileItsPushIsOwed(t *testing.T) {
 	h.owed = nil
 	h.mu.Unlock()
 	testkit.WantCode(t, c.conn.RemoveWorkspace(c.ctx, schemas.DefaultTenant, "w1", schemas.WorkspaceRemoval{Thread: "t"}), schemas.CodeConflict)
-	c.wantFolder(dir, true)
+	wantFolder(t, dir, true)
 	c.must(c.conn.Worker.Owed.DeleteOwed(c.ctx, &owed))
 	c.awaitKept("none", none)
-	c.wantFolder(dir, false)
+	wantFolder(t, dir, false)
 }
 
 // TestFoldersWithoutAnEntryAreFound has a worker start on folders that an earlier one left. Ten minutes 14.
@@ -113,7 +113,7 @@ func TestFoldersWithoutAnEntryAreFound(t *testing.T) {
 	c.must(os.WriteFile(filepath.Join(c.dir, "workspaces", "default", "file"), nil, 0o600))
 	c.worker("w1", keeping(time.Hour))
 	wantFields(t, c.awaitKept("one", one)[0], schemas.Workspace{Thread: "left", Worker: "w1"})
-	c.wantFolder(left, true)
+	wantFolder(t, left, true)
 }
 
 // TestWorkspaceIsRemovedOnRequest removes workspaces with a session, without one, and that are not there. Ten minutes 14.
@@ -131,7 +131,7 @@ func TestWorkspaceIsRemovedOnRequest(t *testing.T) {
 	testkit.WantCode(t, remove("w2", false), schemas.CodeUnavailable)
 	testkit.WantCode(t, remove("a b", false), schemas.CodeInvalidArgument)
 	c.must(remove("w1", false))
-	c.wantFolder(dir, false)
+	wantFolder(t, dir, false)
 	c.awaitKept("none", none)
 
 	c.exec(command("k2", sh("echo two >file")))
@@ -140,7 +140,7 @@ func TestWorkspaceIsRemovedOnRequest(t *testing.T) {
 	c.must(c.conn.Worker.Owed.SaveOwed(c.ctx, &owed))
 	testkit.WantCode(t, remove("w1", false), schemas.CodeConflict)
 	c.must(remove("w1", true))
-	c.wantFolder(dir, false)
+	wantFolder(t, dir, false)
 	left, err := c.conn.Owed.OwedPushes(c.ctx, "w1")
 	c.must(err)
 	equal(t, "owed pushes", len(left), 0)

@@ -1,10 +1,8 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"reflect"
-	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -12,7 +10,7 @@ import (
 // A session is bound to its template, provider and image once a sandbox of it has run. Until then a request for others replaces them,
 // and so does a template that was reloaded: the worker replaces the Thread, under the session's next epoch.
 //
-//	Settled ──no──► replace ──► tryClaim ──► rebind ──► a new Thread of the same session
+//	Settled ──no──► replace ──► tryClaim ──► fill ──► a new Thread of the same session
 
 // isBound reports whether a sandbox of the session has run. Entries of workers before Bound existed have a state.
 func isBound(s *schemas.Session) bool {
@@ -56,37 +54,6 @@ func (ss *Sessions) replace(ctx context.Context, t *Thread) bool {
 		t.Flush(ctx)
 	}
 	return ok
-}
-
-// rebind gives a session that is not bound what a request asks for. Errors: those of fill.
-func (ss *Sessions) rebind(s *schemas.Session, want *Request) error {
-	return ss.fill(s, cmp.Or(want.Template, s.Template), want, 0)
-}
-
-// fill sets a session's template, provider, image and source of the workspace, and the deadline. Errors: those of the template, of its
-// source and of resolve.
-func (ss *Sessions) fill(s *schemas.Session, name string, want *Request, lifetimeMS int64) error {
-	template, err := ss.template(name)
-	if err != nil {
-		return err
-	}
-	p := want.Placement
-	if p.Provider == "" || p.Provider == schemas.ProviderAuto {
-		p.Provider = template.Provider
-	}
-	p.Image = cmp.Or(p.Image, template.Image)
-	if p, err = ss.resolve(p); err != nil {
-		return err
-	}
-	from, err := template.Workspace.Source(want.Origin.Labels)
-	if err != nil {
-		return err
-	}
-	s.Template, s.Provider, s.Image, s.From = template.Name, p.Provider, p.Image, from
-	if lifetime := cmp.Or(lifetimeMS, template.Session.MaxLifetimeMS); lifetime > 0 {
-		s.Deadline = s.Created.Add(time.Duration(lifetime) * time.Millisecond)
-	}
-	return nil
 }
 
 // wayOut completes the error of a request that does not fit a thread's session.

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -174,7 +172,7 @@ func (ss *Sessions) tryClaim(ctx context.Context, tenant, id string, want *Reque
 			}
 		}
 		last := s
-		if s, err = ss.newSession(tenant, id, want, now); err != nil {
+		if s, err = ss.offer.newSession(tenant, id, want, now); err != nil {
 			return Claim{}, err
 		}
 		s.Epoch = last.Epoch // it counts for the thread
@@ -202,15 +200,15 @@ func (ss *Sessions) tryClaim(ctx context.Context, tenant, id string, want *Reque
 			return Claim{Owner: s.Owner, session: s}, nil
 		}
 		if fits != nil {
-			if err := ss.rebind(s, want); err != nil {
+			if err := ss.offer.fill(s, cmp.Or(want.Template, s.Template), want, 0); err != nil {
 				return Claim{}, err
 			}
 		}
 	}
-	if _, err := ss.resolve(Placement{s.Provider, s.Image}); err != nil {
+	if _, err := ss.offer.resolve(Placement{s.Provider, s.Image}); err != nil {
 		return Claim{}, err
 	}
-	template, err := ss.template(s.Template)
+	template, err := ss.offer.template(s.Template)
 	if err != nil {
 		return Claim{}, err
 	}
@@ -230,20 +228,6 @@ func (ss *Sessions) tryClaim(ctx context.Context, tenant, id string, want *Reque
 	t.Session, t.stored, t.revision, t.saved, t.bound = *s, *s, revision, now, isBound(s)
 	ss.publisher.Publish(ctx, ss.entries.event(t, want.Origin, typ, s))
 	return Claim{Thread: t, Owner: ss.publisher.Worker, session: &t.Session, created: typ == schemas.TypeSessionCreated}, nil
-}
-
-// newSession makes the session of a thread that has none. Errors: those of the template and of resolve, session_expired, not_found.
-func (ss *Sessions) newSession(tenant, thread string, want *Request, now time.Time) (*schemas.Session, error) {
-	switch {
-	case want.Session != "":
-		return nil, schemas.Errorf(schemas.CodeSessionExpired, "session %.128s of thread %s has ended: leave the session out to get a new one", want.Session, thread)
-	case want.Existing:
-		return nil, schemas.Errorf(schemas.CodeNotFound, "thread %s has no session: it never had one, or it has ended", thread)
-	}
-	s := &schemas.Session{
-		ID: ulid.Make().String(), Tenant: tenant, Thread: thread, User: want.User, Tags: want.Tags, Created: now, IdleTimeoutMS: want.IdleTimeoutMS,
-	}
-	return s, ss.fill(s, want.Template, want, want.LifetimeMS)
 }
 
 // Adopt claims the thread of a sandbox that an earlier incarnation of this worker left, under the session's next epoch. It returns

@@ -2,10 +2,12 @@
 //
 //	Claim ──► created | reused ──► Sandbox, cold start once per epoch ──► Sweep: parked | expired ──► terminated
 //
-// Sessions holds the threads: it claims, expires, terminates and gives them up. It leaves the rest to two types that hold no thread:
+// Sessions holds the threads: it claims, expires, terminates and gives them up. It leaves the rest to types that hold no thread:
 //
+//	offer      what the worker can serve: it fills in new sessions
 //	entries    the sessions in KV, and their events in order: change, update, delete
 //	sandboxes  the sandboxes of threads: create, cold start, hooks, park, end
+//	Workspaces the folders of threads: those of ended sessions are kept for a time
 //
 // A session is a thread's claim on one sandbox after the other. KV holds it. A claim or an adoption writes it first; from then on
 // entries.change is the only place that writes it.

@@ -1,8 +1,12 @@
 package session
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"time"
+
+	"github.com/oklog/ulid/v2"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -13,9 +17,12 @@ type Placement struct {
 	Image    string
 }
 
+// offer is what a worker offers to sessions: providers, images and templates.
+type offer struct{ cfg *Config }
+
 // unserved marks an error with which this worker declines what another worker may serve.
-func (ss *Sessions) unserved(err *schemas.Error) *schemas.Error {
-	if ss.cfg.Temporary {
+func (of offer) unserved(err *schemas.Error) *schemas.Error {
+	if of.cfg.Temporary {
 		return err
 	}
 	return err.With(schemas.DetailDeclined, schemas.DeclinedUnserved)
@@ -24,8 +31,8 @@ func (ss *Sessions) unserved(err *schemas.Error) *schemas.Error {
 // resolve fills in what a request leaves to the worker. Errors that another worker may not have, see unserved: unavailable when the
 // worker has no default provider, permission_denied when it does not offer the one that is asked for, invalid_argument when its default
 // provider uses no images. Invalid_argument for the image of a provider that never uses one.
-func (ss *Sessions) resolve(p Placement) (Placement, error) {
-	cfg, worker := &ss.cfg, ss.publisher.Worker
+func (of offer) resolve(p Placement) (Placement, error) {
+	cfg, worker := of.cfg, of.cfg.Publisher.Worker
 	named := p.Provider != "" && p.Provider != schemas.ProviderAuto
 	if p.Provider == "" || p.Provider == schemas.ProviderAuto {
 		p.Provider = cfg.DefaultProvider
@@ -35,13 +42,13 @@ func (ss *Sessions) resolve(p Placement) (Placement, error) {
 	}
 	switch {
 	case p.Provider == "":
-		return p, ss.unserved(schemas.Errorf(schemas.CodeUnavailable, "worker %s has no provider that isolates: ask for --provider local (it isolates nothing), or see `sluice doctor`", worker).With("path", pathProvider))
+		return p, of.unserved(schemas.Errorf(schemas.CodeUnavailable, "worker %s has no provider that isolates: ask for --provider local (it isolates nothing), or see `sluice doctor`", worker).With("path", pathProvider))
 	case cfg.Providers[p.Provider] == nil:
-		return p, ss.unserved(schemas.Errorf(schemas.CodePermissionDenied, "worker %s does not offer provider %q: start it with --provider %s, or see `sluice doctor`", worker, p.Provider, p.Provider).With("path", pathProvider))
+		return p, of.unserved(schemas.Errorf(schemas.CodePermissionDenied, "worker %s does not offer provider %q: start it with --provider %s, or see `sluice doctor`", worker, p.Provider, p.Provider).With("path", pathProvider))
 	case p.Image != "" && p.Provider != cfg.ImageProvider:
 		err := schemas.Errorf(schemas.CodeInvalidArgument, "image: provider %s of worker %s creates no sandboxes from images: ask for --provider docker, or name no image", p.Provider, worker).With("path", "image")
 		if !named {
-			err = ss.unserved(err)
+			err = of.unserved(err)
 		}
 		return p, err
 	case p.Image == "" && p.Provider == cfg.ImageProvider:
@@ -60,12 +67,52 @@ func Unserved(err error) bool {
 }
 
 // template returns a template. Errors: not_found, which another worker may not have.
-func (ss *Sessions) template(name string) (*schemas.Template, error) {
-	t, err := ss.cfg.Template(name)
+func (of offer) template(name string) (*schemas.Template, error) {
+	t, err := of.cfg.Template(name)
 	if errors.Is(err, schemas.ErrNotFound) {
-		return nil, ss.unserved(schemas.AsError(err))
+		return nil, of.unserved(schemas.AsError(err))
 	}
 	return t, err
+}
+
+// fill sets a session's template, provider, image and source of the workspace, and the deadline. Errors: those of the template, of its
+// source and of resolve.
+func (of offer) fill(s *schemas.Session, name string, want *Request, lifetimeMS int64) error {
+	template, err := of.template(name)
+	if err != nil {
+		return err
+	}
+	p := want.Placement
+	if p.Provider == "" || p.Provider == schemas.ProviderAuto {
+		p.Provider = template.Provider
+	}
+	p.Image = cmp.Or(p.Image, template.Image)
+	if p, err = of.resolve(p); err != nil {
+		return err
+	}
+	from, err := template.Workspace.Source(want.Origin.Labels)
+	if err != nil {
+		return err
+	}
+	s.Template, s.Provider, s.Image, s.From = template.Name, p.Provider, p.Image, from
+	if lifetime := cmp.Or(lifetimeMS, template.Session.MaxLifetimeMS); lifetime > 0 {
+		s.Deadline = s.Created.Add(time.Duration(lifetime) * time.Millisecond)
+	}
+	return nil
+}
+
+// newSession makes the session of a thread that has none. Errors: those of the template and of resolve, session_expired, not_found.
+func (of offer) newSession(tenant, thread string, want *Request, now time.Time) (*schemas.Session, error) {
+	switch {
+	case want.Session != "":
+		return nil, schemas.Errorf(schemas.CodeSessionExpired, "session %.128s of thread %s has ended: leave the session out to get a new one", want.Session, thread)
+	case want.Existing:
+		return nil, schemas.Errorf(schemas.CodeNotFound, "thread %s has no session: it never had one, or it has ended", thread)
+	}
+	s := &schemas.Session{
+		ID: ulid.Make().String(), Tenant: tenant, Thread: thread, User: want.User, Tags: want.Tags, Created: now, IdleTimeoutMS: want.IdleTimeoutMS,
+	}
+	return s, of.fill(s, want.Template, want, want.LifetimeMS)
 }
 
 // Unreadable reports that a claim failed because the entry of the thread's session does not decode: another claim fails as well.

@@ -31,7 +31,7 @@ func TestResolvePlacement(t *testing.T) {
 		"no default, by name": {Config{Providers: some}, P{"jail", ""}, P{"jail", ""}, ""},
 	} {
 		k.cfg.Publisher, k.cfg.Background = (&publisher.Publisher{Worker: "w"}), work.NewBackground()
-		got, err := New(k.cfg).resolve(k.asks)
+		got, err := New(k.cfg).offer.resolve(k.asks)
 		switch {
 		case k.code != "" && schemas.CodeOf(err) != k.code:
 			t.Errorf("%s: error %v, want code %s", name, err, k.code)

@@ -93,9 +93,10 @@ type Sessions struct {
 	claims     work.KeyedMutex // by key: one claim or one end at a time
 	drainSlots chan struct{}
 
+	offer      offer
 	entries    *entries
 	sandboxes  *sandboxes
-	workspaces *workspaces
+	workspaces *Workspaces
 }
 
 // New starts nothing.
@@ -104,17 +105,21 @@ func New(cfg Config) *Sessions {
 		cfg: cfg, publisher: cfg.Publisher, background: cfg.Background,
 		threads: make(map[string]*Thread), drainSlots: make(chan struct{}, drainLimit),
 	}
+	ss.offer = offer{&ss.cfg}
 	ss.entries = &entries{store: cfg.Store, owed: cfg.Owed, template: cfg.Template, idleDefault: cfg.IdleTimeout, publisher: cfg.Publisher, background: cfg.Background}
 	ss.sandboxes = &sandboxes{
 		providers: cfg.Providers, limits: cfg.Limits, network: cfg.Network, secrets: cfg.Secrets, hooks: cfg.Hooks, stopGrace: cfg.StopGrace, timeouts: cfg.Timeouts,
 		publisher: cfg.Publisher, background: cfg.Background, entries: ss.entries, drainSlots: ss.drainSlots,
 	}
-	ss.workspaces = &workspaces{
+	ss.workspaces = &Workspaces{
 		root: cfg.Workspaces, keep: cfg.KeepWorkspaces, kept: cfg.Kept, sessions: ss, publisher: cfg.Publisher, background: cfg.Background,
 	}
 	ss.sandboxes.creating, ss.sandboxes.stopCreating = context.WithCancel(cfg.Background.Context())
 	return ss
 }
+
+// Workspaces returns the folders of the threads.
+func (ss *Sessions) Workspaces() *Workspaces { return ss.workspaces }
 
 func key(tenant, thread string) string { return tenant + "." + thread }
 

@@ -28,9 +28,9 @@ type Kept interface {
 	DeleteOwed(ctx context.Context, o *schemas.OwedPush) error
 }
 
-// workspaces are the folders of threads on this machine. A folder that no session uses is kept for a time, and never removed while its
+// Workspaces are the folders of threads on this machine. A folder that no session uses is kept for a time, and never removed while its
 // push is owed. The folders are what there is; the entries in KV follow them, and say since when.
-type workspaces struct {
+type Workspaces struct {
 	root       string
 	keep       time.Duration // negative: without an end
 	kept       Kept          // nil: without an end, and without entries
@@ -41,20 +41,20 @@ type workspaces struct {
 }
 
 // until is when the workspace of a session that ends now is removed; zero when it has none or is kept without an end.
-func (ws *workspaces) until(s *schemas.Session, now time.Time) time.Time {
+func (ws *Workspaces) until(s *schemas.Session, now time.Time) time.Time {
 	if ws.kept == nil || ws.keep < 0 || !ws.exists(s.Tenant, s.Thread) {
 		return time.Time{}
 	}
 	return now.Add(ws.keep).UTC()
 }
 
-func (ws *workspaces) exists(tenant, thread string) bool {
+func (ws *Workspaces) exists(tenant, thread string) bool {
 	_, err := os.Lstat(filepath.Join(ws.root, tenant, thread))
 	return err == nil
 }
 
 // delete removes a thread's folder. The open root keeps links in it from leading the removal elsewhere.
-func (ws *workspaces) delete(tenant, thread string) error {
+func (ws *Workspaces) delete(tenant, thread string) error {
 	root, err := os.OpenRoot(ws.root)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -67,7 +67,7 @@ func (ws *workspaces) delete(tenant, thread string) error {
 }
 
 // note stores the entry of a workspace whose session has ended. A later sweep finds the folder if this fails.
-func (ws *workspaces) note(ctx context.Context, last *schemas.Session) {
+func (ws *Workspaces) note(ctx context.Context, last *schemas.Session) {
 	if ws.kept == nil || !ws.exists(last.Tenant, last.Thread) {
 		return
 	}
@@ -77,7 +77,7 @@ func (ws *workspaces) note(ctx context.Context, last *schemas.Session) {
 }
 
 // entry is the entry of a workspace whose session ends now.
-func (ws *workspaces) entry(ctx context.Context, last *schemas.Session) *schemas.Workspace {
+func (ws *Workspaces) entry(ctx context.Context, last *schemas.Session) *schemas.Workspace {
 	w := &schemas.Workspace{
 		Tenant: last.Tenant, Thread: last.Thread, Worker: ws.publisher.Worker, Session: last.ID, Template: last.Template, User: last.User, Ended: time.Now().UTC(),
 	}
@@ -89,7 +89,7 @@ func (ws *workspaces) entry(ctx context.Context, last *schemas.Session) *schemas
 }
 
 // measure counts what a folder holds. It follows no link, and leaves out what it cannot read.
-func (ws *workspaces) measure(ctx context.Context, tenant, thread string) (files, bytes int64) {
+func (ws *Workspaces) measure(ctx context.Context, tenant, thread string) (files, bytes int64) {
 	root, err := os.OpenRoot(filepath.Join(ws.root, tenant, thread))
 	if err != nil {
 		return 0, 0
@@ -108,15 +108,14 @@ func (ws *workspaces) measure(ctx context.Context, tenant, thread string) (files
 	return files, bytes
 }
 
-// SweepWorkspaces looks at every folder in the background: it notes those that no session uses, and removes those whose time is over.
-func (ss *Sessions) SweepWorkspaces() {
-	ws := ss.workspaces
+// Sweep looks at every folder in the background: it notes those that no session uses, and removes those whose time is over.
+func (ws *Workspaces) Sweep() {
 	if ws.kept == nil || !ws.sweeping.CompareAndSwap(false, true) {
 		return
 	}
 	if !ws.background.Go(func() {
 		defer ws.sweeping.Store(false)
-		if err := ws.sweep(ws.background.Context()); err != nil {
+		if err := ws.sweepAll(ws.background.Context()); err != nil {
 			ws.publisher.Log.Debug().Err(err).Msg("sweep workspaces")
 		}
 	}) {
@@ -124,7 +123,7 @@ func (ss *Sessions) SweepWorkspaces() {
 	}
 }
 
-func (ws *workspaces) sweep(ctx context.Context) error {
+func (ws *Workspaces) sweepAll(ctx context.Context) error {
 	all, err := ws.kept.Workspaces(ctx, ws.publisher.Worker)
 	if err != nil {
 		return err
@@ -168,7 +167,7 @@ func (ws *workspaces) sweep(ctx context.Context) error {
 type folder struct{ tenant, thread string }
 
 // folders lists the folders of threads.
-func (ws *workspaces) folders() (out []folder, err error) {
+func (ws *Workspaces) folders() (out []folder, err error) {
 	tenants, err := os.ReadDir(ws.root)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -191,7 +190,7 @@ func (ws *workspaces) folders() (out []folder, err error) {
 }
 
 // find notes a folder without an entry, unless a session uses it: its worker was killed, or the session went on elsewhere.
-func (ws *workspaces) find(ctx context.Context, tenant, thread string) error {
+func (ws *Workspaces) find(ctx context.Context, tenant, thread string) error {
 	session, used, err := ws.used(ctx, tenant, thread)
 	if err != nil || used {
 		return err
@@ -201,7 +200,7 @@ func (ws *workspaces) find(ctx context.Context, tenant, thread string) error {
 }
 
 // used reports whether a thread has a session on this worker, and returns its session on any, empty for none. Errors: unavailable.
-func (ws *workspaces) used(ctx context.Context, tenant, thread string) (schemas.Session, bool, error) {
+func (ws *Workspaces) used(ctx context.Context, tenant, thread string) (schemas.Session, bool, error) {
 	if t := ws.sessions.Find(tenant, thread); t != nil {
 		return t.Session, true, nil
 	}
@@ -217,7 +216,7 @@ func (ws *workspaces) used(ctx context.Context, tenant, thread string) (schemas.
 
 // remove removes a workspace that no session uses, and its entry. It holds the thread's claim lock, so that no session begins to use it.
 // Errors: conflict when a session does, or its push is owed and unpushed is not set; lost, unavailable.
-func (ws *workspaces) remove(ctx context.Context, w *schemas.Workspace, unpushed bool) error {
+func (ws *Workspaces) remove(ctx context.Context, w *schemas.Workspace, unpushed bool) error {
 	defer ws.sessions.claims.Lock(key(w.Tenant, w.Thread))()
 	_, used, err := ws.used(ctx, w.Tenant, w.Thread)
 	if err != nil {
@@ -249,14 +248,13 @@ func (ws *workspaces) remove(ctx context.Context, w *schemas.Workspace, unpushed
 	return errors.Join(err, ws.kept.DeleteWorkspace(ctx, w))
 }
 
-// RemoveWorkspace removes a workspace that no session uses. Errors: not_found, conflict, lost, unavailable.
-func (ss *Sessions) RemoveWorkspace(ctx context.Context, tenant string, req schemas.WorkspaceRemoval) error {
-	ws := ss.workspaces
+// Remove removes a workspace that no session uses. Errors: not_found, conflict, lost, unavailable.
+func (ws *Workspaces) Remove(ctx context.Context, tenant string, req schemas.WorkspaceRemoval) error {
 	switch {
 	case ws.kept == nil:
-		return schemas.Errorf(schemas.CodeUnavailable, "worker %s lists no workspaces", ss.publisher.Worker)
+		return schemas.Errorf(schemas.CodeUnavailable, "worker %s lists no workspaces", ws.publisher.Worker)
 	case !ws.exists(tenant, req.Thread):
-		return schemas.Errorf(schemas.CodeNotFound, "worker %s has no workspace of thread %s", ss.publisher.Worker, req.Thread)
+		return schemas.Errorf(schemas.CodeNotFound, "worker %s has no workspace of thread %s", ws.publisher.Worker, req.Thread)
 	}
-	return ws.remove(ctx, &schemas.Workspace{Tenant: tenant, Thread: req.Thread, Worker: ss.publisher.Worker}, req.Unpushed)
+	return ws.remove(ctx, &schemas.Workspace{Tenant: tenant, Thread: req.Thread, Worker: ws.publisher.Worker}, req.Unpushed)
 }
