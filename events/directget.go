@@ -41,7 +41,16 @@ type storedMsg struct {
 }
 
 func storedFrom(m *nats.Msg) storedMsg {
-	return storedMsg{seq: parseUint(m.Header.Get(headerSequence)), subject: m.Header.Get(headerSubject), header: m.Header, data: m.Data}
+	return storedMsg{seq: parseUint(ofServer(m.Header, headerSequence)), subject: ofServer(m.Header, headerSubject), header: m.Header, data: m.Data}
+}
+
+// ofServer returns a header that the server has added to a stored message. It comes after those of the message, which may have the same
+// name.
+func ofServer(h nats.Header, key string) string {
+	if values := h[key]; len(values) > 0 {
+		return values[len(values)-1]
+	}
+	return ""
 }
 
 // Status headers of the answers to a direct get.
@@ -118,6 +127,9 @@ func (r *streamReader) directGet(ctx context.Context, stream string, req directR
 	return out, more, err
 }
 
+// errBroken is the error of a batch of which messages are missing.
+var errBroken = errors.New("the connection broke: a part of the answer is missing")
+
 // directReader reads one batch after another.
 type directReader struct {
 	bulk            *nats.Conn
@@ -138,7 +150,8 @@ func (r *streamReader) directReader(stream string) (*directReader, error) {
 // close ends the subscription. On failure it ends with the connection.
 func (r *directReader) close() { _ = r.sub.Unsubscribe() }
 
-// batch passes each message to fn as it arrives. After an error the reader must be closed: the rest of the batch may still arrive.
+// batch passes each message to fn as it arrives. A connection that breaks meanwhile may lose a part of the batch and deliver the rest: each
+// message, and the end, names the one before it. After an error the reader must be closed: the rest of the batch may still arrive.
 func (r *directReader) batch(ctx context.Context, req directRequest, fn func(storedMsg) error) (more bool, err error) {
 	body, err := json.Marshal(req)
 	if err != nil {
@@ -149,7 +162,7 @@ func (r *directReader) batch(ctx context.Context, req directRequest, fn func(sto
 	if err := r.request(ctx, &nats.Msg{Subject: r.subject, Reply: r.sub.Subject, Data: body}); err != nil {
 		return false, wrap(err, "read "+r.stream)
 	}
-	for {
+	for last := uint64(0); ; {
 		m, err := nextWithin(ctx, r.sub, readTimeout)
 		if errors.Is(err, nats.ErrNoResponders) {
 			return false, noStream(r.stream)
@@ -157,9 +170,15 @@ func (r *directReader) batch(ctx context.Context, req directRequest, fn func(sto
 		if err != nil {
 			return false, wrap(refused(ctx, err), "read "+r.stream)
 		}
-		switch m.Header.Get("Status") {
+		status := m.Header.Get("Status")
+		if (status == "" || status == statusEndOfBatch) && parseUint(ofServer(m.Header, headerLastSequence)) != last {
+			return false, wrap(errBroken, "read "+r.stream)
+		}
+		switch status {
 		case "":
-			if err := fn(storedFrom(m)); err != nil {
+			stored := storedFrom(m)
+			last = stored.seq
+			if err := fn(stored); err != nil {
 				return false, err
 			}
 		case statusNoMessages:
