@@ -22,7 +22,7 @@ type Follower struct {
 // are the beginning. Errors: unavailable.
 func (r *Reader) FollowLog(ref schemas.ProcessRef, from uint64) (*Follower, error) {
 	c := r.conn
-	l := c.newLogReader(ref, "", from)
+	l := newLogReader(c, ref, "", from)
 	f := &Follower{logReader: l, copies: copies{
 		reader: &c.streamReader, nc: c.bulk, stream: c.names.log, subject: l.subject, operation: "follow process " + ref.Process,
 	}}

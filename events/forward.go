@@ -33,7 +33,7 @@ func (l *Listener) forward(ctx context.Context, to string, d schemas.Delivery, b
 			headerInbox: {d.Inbox}, headerAttempt: {strconv.Itoa(d.Attempt)}, headerSent: {d.Sent.UTC().Format(time.RFC3339Nano)},
 		}, d.Command.Origin),
 	}
-	reply, err := l.conn.ask(ctx, m)
+	reply, err := l.ask(ctx, m)
 	if err != nil {
 		return v, err
 	}
@@ -53,8 +53,8 @@ func (l *Listener) forward(ctx context.Context, to string, d schemas.Delivery, b
 }
 
 // ask sends a request, again while it has no answer. Errors: those of nats.go.
-func (c *Conn) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
-	return answered(ctx, func(ctx context.Context) (*nats.Msg, error) { return c.nc.RequestMsgWithContext(ctx, m) })
+func (l *Listener) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
+	return answered(ctx, func(ctx context.Context) (*nats.Msg, error) { return l.conn.nc.RequestMsgWithContext(ctx, m) })
 }
 
 // handleForward handles what another worker passes on because this one owns the thread by KV.
@@ -101,7 +101,7 @@ func (l *Listener) forwardPlace(ctx context.Context, tenant string, req schemas.
 	}
 	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
-	m, err := l.conn.ask(ctx, placeMsg(l.conn.subjects.Forward(tenant, found.Worker, req.Thread, placeVerb), body, !req.WithoutRoom))
+	m, err := l.ask(ctx, placeMsg(l.conn.subjects.Forward(tenant, found.Worker, req.Thread, placeVerb), body, !req.WithoutRoom))
 	var reply schemas.PlaceReply
 	if err != nil || json.Unmarshal(m.Data, &reply) != nil || (reply.Error != nil && !reply.Error.Code.Final()) {
 		return found

@@ -63,9 +63,9 @@ func TestHookMessages(t *testing.T) {
 	m, err := heard.NextMsgWithContext(ctx)
 	testkit.Must(t, err)
 	testkit.Equal(t, "message without a reply", []string{string(m.Data), m.Reply, m.Header.Get(jetstream.MsgIDHeader)}, []string{"{}", "", "1"})
-	testkit.Must(t, w.Post(ctx, message("acme.nobody", "1")))
+	testkit.Must(t, w.Post(ctx, message("acme.absent", "1")))
 
-	testkit.WantCode(t, errorOf(w.Ask(ctx, message("acme.nobody", "1"))), schemas.CodeUnavailable)
+	testkit.WantCode(t, errorOf(w.Ask(ctx, message("acme.absent", "1"))), schemas.CodeUnavailable)
 	for range 2 {
 		testkit.WantCode(t, errorOf(w.Ask(ctx, message("other.ask", "1"))), schemas.CodePermissionDenied)
 		testkit.WantCode(t, w.Post(ctx, message("other.note", "1")), schemas.CodePermissionDenied)

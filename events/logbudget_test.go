@@ -20,7 +20,7 @@ func storedBytes(t *testing.T, c *peer, subject string) (n int64) {
 	var err error
 	go func() {
 		defer close(ahead)
-		err = c.fetchLog(ctx, subject, 1, 0, ahead)
+		err = (&logReader{conn: c.Conn, subject: subject}).fetch(ctx, 1, 0, ahead)
 	}()
 	for m := range ahead {
 		n += int64(len(m.data))

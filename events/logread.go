@@ -21,7 +21,7 @@ const (
 // may still store. A chunk that a fault made the writer store twice is passed once. It waits for a replica that lags behind. It returns
 // the sequence after the last one read. Errors: fn's, ctx's, unavailable, deadline_exceeded.
 func (r *Reader) ReadLog(ctx context.Context, ref schemas.ProcessRef, stream schemas.Stream, from, upTo uint64, fn func(schemas.Chunk) error) (next uint64, err error) {
-	l := r.conn.newLogReader(ref, stream, from)
+	l := newLogReader(r.conn, ref, stream, from)
 	err = firstRead(ctx, r.conn.bulk.IsClosed, func(ctx context.Context, fn func(schemas.Chunk) error) error {
 		if upTo > 0 {
 			return l.readTo(ctx, upTo, fn)
@@ -49,7 +49,7 @@ type logReader struct {
 	delivered positions
 }
 
-func (c *Conn) newLogReader(ref schemas.ProcessRef, stream schemas.Stream, from uint64) *logReader {
+func newLogReader(c *Conn, ref schemas.ProcessRef, stream schemas.Stream, from uint64) *logReader {
 	return &logReader{
 		conn: c, ref: ref, subject: c.subjects.Log(ref.Tenant, ref.Thread, ref.Process, stream),
 		begin: from <= 1, next: max(from, 1), before: max(from, 1) - 1, delivered: make(positions, 2),
@@ -89,7 +89,7 @@ func (l *logReader) read(ctx context.Context, upTo uint64, fn func(schemas.Chunk
 	fetched := make(chan error, 1)
 	go func(from uint64) {
 		defer close(ahead)
-		fetched <- l.conn.fetchLog(fetchCtx, l.subject, from, upTo, ahead)
+		fetched <- l.fetch(fetchCtx, from, upTo, ahead)
 	}(l.next)
 	defer func() {
 		cancel()
@@ -120,15 +120,15 @@ func (l *logReader) read(ctx context.Context, upTo uint64, fn func(schemas.Chunk
 	return <-fetched
 }
 
-func (c *Conn) fetchLog(ctx context.Context, subject string, seq, upTo uint64, ahead chan<- storedMsg) error {
-	r, err := c.directReader(c.names.log)
+func (l *logReader) fetch(ctx context.Context, seq, upTo uint64, ahead chan<- storedMsg) error {
+	r, err := l.conn.directReader(l.conn.names.log)
 	if err != nil {
 		return err
 	}
 	defer r.close()
 	enough, size := false, logBatchFirst
 	for more := true; more && !enough; size = min(4*size, logBatch) {
-		more, err = r.batch(ctx, directRequest{Seq: seq, NextBy: subject, Batch: size, MaxBytes: logBatchBytes}, func(m storedMsg) error {
+		more, err = r.batch(ctx, directRequest{Seq: seq, NextBy: l.subject, Batch: size, MaxBytes: logBatchBytes}, func(m storedMsg) error {
 			if enough = enough || (upTo > 0 && m.seq > upTo); enough {
 				return nil
 			}

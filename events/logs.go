@@ -60,7 +60,7 @@ func (l *Logs) Replay(ctx context.Context, ref schemas.ProcessRef, fn func(schem
 	var output outputParts
 	limit := l.conn.budget.ofProcess()
 	from := make(map[schemas.Stream]int64, 2)
-	reader := l.conn.newLogReader(ref, "", 0)
+	reader := newLogReader(l.conn, ref, "", 0)
 	reader.ended = true // by this run of its writer
 	err := reader.readNow(ctx, func(k schemas.Chunk) error {
 		seq := k.Seq

@@ -33,8 +33,8 @@ workspace: {from: "thread/{label.source}", template: writer, mode: read-only}
 	two("two", "reviewer", "cat draft; echo changed >draft").check(t).exits(0).prints("hello")
 	two("three", "reader", "cat draft; echo x >/tmp/x && echo changed >draft").check(t).exits(2).prints("hello").reports("Read-only file system")
 	two("three", "reader", "cat draft; rm -f draft").check(t).exits(1).prints("hello").reports("Read-only file system")
-	c.run("exec", "--thread", "four", "--template", "reader", "--label", "source=nobody", "--", "true").
-		wantError(t, schemas.CodeNotFound, "thread nobody has no stored workspace")
+	c.run("exec", "--thread", "four", "--template", "reader", "--label", "source=absent", "--", "true").
+		wantError(t, schemas.CodeNotFound, "thread absent has no stored workspace")
 	c.run("exec", "--thread", "five", "--template", "reader", "--", "true").wantError(t, schemas.CodeInvalidArgument, "label source is missing")
 	testkit.Equal(t, "the first thread's draft", c.run("message", "--thread", "one", "--template", "writer", "again").stdout, "again")
 }

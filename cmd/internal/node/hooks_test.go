@@ -207,9 +207,9 @@ func TestRequestHookAsksOverNATS(t *testing.T) {
 	testkit.Must(t, ask("mine.ok", 0))
 	testkit.WantCode(t, ask("mine.no", 0), schemas.CodePolicyDenied)
 	testkit.WantCode(t, ask("mine.never", 50), schemas.CodeDeadlineExceeded)
-	err := ask("mine.nobody", 0)
+	err := ask("mine.absent", 0)
 	testkit.WantCode(t, err, schemas.CodeUnavailable)
-	testkit.Contains(t, "error", err.Error(), "no responder on mine.nobody")
+	testkit.Contains(t, "error", err.Error(), "no responder on mine.absent")
 }
 
 // Promises 17: an event that cannot be stored is logged and counted.
