@@ -26,6 +26,7 @@ const (
 	CodeDeadlineExceeded Code = "deadline_exceeded" // 504: the time limit was reached
 	CodeCanceled         Code = "canceled"          // 499: a caller canceled the command
 	CodeLost             Code = "lost"              // 502: the worker died during the run; the process's end is unknown
+	CodeDamaged          Code = "damaged"           // 500: stored data is not what was written: its checksum does not match
 	CodeInternal         Code = "internal"          // 500: a fault in Sluice
 )
 
@@ -45,6 +46,7 @@ var (
 	ErrDeadlineExceeded = &Error{Code: CodeDeadlineExceeded}
 	ErrCanceled         = &Error{Code: CodeCanceled}
 	ErrLost             = &Error{Code: CodeLost}
+	ErrDamaged          = &Error{Code: CodeDamaged}
 	ErrInternal         = &Error{Code: CodeInternal}
 )
 
@@ -52,7 +54,7 @@ var (
 // with another code.
 func (c Code) Final() bool {
 	switch c {
-	case CodeInvalidArgument, CodePermissionDenied, CodeNotFound, CodeSessionExpired, CodeConflict, CodeCanceled:
+	case CodeInvalidArgument, CodePermissionDenied, CodeNotFound, CodeSessionExpired, CodeConflict, CodeCanceled, CodeDamaged:
 		return true
 	default:
 		return false
@@ -91,7 +93,7 @@ func Codes() []Code {
 	return []Code{
 		CodeInvalidArgument, CodePolicyDenied, CodeUnauthenticated, CodePermissionDenied, CodeNotFound,
 		CodeSessionExpired, CodeConflict, CodeTooLarge, CodeLimitExceeded, CodePoolExhausted,
-		CodeUnavailable, CodeDeadlineExceeded, CodeCanceled, CodeLost, CodeInternal,
+		CodeUnavailable, CodeDeadlineExceeded, CodeCanceled, CodeLost, CodeDamaged, CodeInternal,
 	}
 }
 

@@ -37,6 +37,7 @@ func TestCodes(t *testing.T) {
 		{"deadline_exceeded", schemas.ErrDeadlineExceeded, false, true},
 		{"canceled", schemas.ErrCanceled, true, false},
 		{"lost", schemas.ErrLost, false, false},
+		{"damaged", schemas.ErrDamaged, true, false},
 		{"internal", schemas.ErrInternal, false, true},
 	}
 	var codes []schemas.Code

@@ -18,6 +18,9 @@
 // one: the [Report] names the version. Report.Conflicts is filled in even when the operation fails, for an event about
 // each path. Every operation locks the folder, and may run again after a crash.
 //
+// What is committed has passed the checks of the decoder. A damaged state is an error, and [Syncer.Check] finds and repairs damage of
+// content. A state names its lineage, so that a store that was rolled back deletes nothing.
+//
 // The plain layout commits first too: the new content is in packs by then, and the files are written under their own
 // paths, for other tools, afterwards. The next operation finishes what a killed push has left.
 //

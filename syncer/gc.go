@@ -28,7 +28,7 @@ func (o *operation) collectSometimes(ctx context.Context, now *state.State) {
 	if now.Layout == state.Packed && r.Keep <= 0 && r.Age <= 0 || now.Count%collectEvery != 0 {
 		return
 	}
-	if _, err := o.Collect(ctx); err != nil {
+	if _, err := o.collect(ctx, o.probe); err != nil {
 		o.note("old versions were not removed: " + err.Error())
 	}
 }
@@ -50,16 +50,23 @@ type Collected struct {
 //
 // Errors: conflict when other writers were first too often.
 func (s *Syncer) Collect(ctx context.Context) (Collected, error) {
+	return s.collect(ctx, (&operation{Syncer: s, index: &worktree.Index{}}).probe)
+}
+
+func (s *Syncer) collect(ctx context.Context, probe func(context.Context) error) (Collected, error) {
 	for range commitTries {
 		was, err := s.loadRemote(ctx, &worktree.Index{}, nil)
 		if err != nil {
 			return Collected{}, err
 		}
-		if was.token == "" || was.damaged {
+		if was.token == "" {
 			return Collected{}, nil
 		}
 		g, err := s.findGarbage(ctx, was.state)
 		if err != nil || len(g.versions)+len(g.objects) == 0 {
+			return Collected{}, err
+		}
+		if err := probe(ctx); err != nil {
 			return Collected{}, err
 		}
 		next := *was.state

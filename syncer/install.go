@@ -27,6 +27,7 @@ type installer struct {
 	files  []packed.Target // to fetch into the stage
 	moves  []packed.Target // renames out of the stage
 	late   []*state.Node   // folders that get their mode after their rename
+	kept   []string        // paths that changed since the scan, and stay
 }
 
 // install prepares everything in the stage, makes that durable, and then changes the folder.
@@ -61,6 +62,7 @@ func (o *operation) install(ctx context.Context, s *state.State, c *changes) (er
 	if err := o.writeJournal(c.swapped); err != nil {
 		return err
 	}
+	o.report.Changed = true
 	return in.apply()
 }
 
@@ -142,36 +144,84 @@ func (in *installer) isFolder(path string) bool {
 }
 
 // apply removes, renames and sets modes. An interruption leaves each path as it was or as it will be, and the next pull
-// continues.
-func (in *installer) apply() error {
+// continues. A path that has changed since the scan stays, and is a conflict.
+func (in *installer) apply() (err error) {
+	swap := worktree.NewSwapper(in.root, in.stage)
+	defer func() { err = errors.Join(err, swap.Close()) }()
 	for _, n := range slices.Backward(in.remove) {
-		if err := in.removePath(n); err != nil {
+		if err := in.keepChanged(n.Path, in.removePath(swap, n)); err != nil {
 			return err
 		}
 	}
 	for _, m := range in.moves {
-		err := worktree.WithWritableParent(in.root, m.Node.Path, func() error { return in.root.Rename(m.Path, m.Node.Path) })
-		if err != nil {
-			return schemas.Errorf(schemas.CodeInternal, "sync: %q: %w", state.Clip(m.Node.Path), err)
+		at := m.Node.Path
+		if _, known := in.was[at]; known && !in.swaps(at) {
+			err = swap.Replace(m.Path, at, in.unchanged(at))
+		} else {
+			err = swap.Place(m.Path, at)
+		}
+		if err := in.keepChanged(at, err); err != nil {
+			return err
 		}
 	}
 	for _, n := range append(in.chmod, in.late...) {
-		if err := in.setAttributes(n); err != nil {
+		if err := in.keepChanged(n.Path, in.setAttributes(n)); err != nil {
 			return err
 		}
+	}
+	changed, err := swap.Settle()
+	in.kept = append(in.kept, changed...)
+	if err != nil || len(in.kept) == 0 {
+		return err
+	}
+	for _, at := range in.kept {
+		in.report.Conflicts = append(in.report.Conflicts, Conflict{Path: at, Local: "changed", Remote: "changed"})
+	}
+	return schemas.Errorf(schemas.CodeConflict, "sync: %s changed in the folder while it was being pulled, the first is %q: "+
+		"what you changed is as you left it: sync again", countPaths(len(in.kept)), state.Clip(in.kept[0])).With("path", state.Clip(in.kept[0]))
+}
+
+// keepChanged notes a path that was left because it had changed since the scan. It returns other errors.
+func (in *installer) keepChanged(at string, err error) error {
+	if !errors.Is(err, worktree.ErrChanged) {
+		return err
+	}
+	if !slices.Contains(in.kept, at) {
+		in.kept = append(in.kept, at)
 	}
 	return nil
 }
 
+// unchanged returns the test whether a path is what it was at the scan. Its ctime may have changed with another link to the same
+// file, so then the content decides.
+func (in *installer) unchanged(at string) func(worktree.Stat) bool {
+	was := in.was[at]
+	return func(now worktree.Stat) bool {
+		if now.Inode != was.Inode || now.Mtime != was.Mtime {
+			return false
+		}
+		if now.Ctime == was.Ctime {
+			return true
+		}
+		if was.node.Kind == state.Symlink {
+			target, err := in.root.Readlink(at)
+			return err == nil && target == was.node.Target
+		}
+		c, err := worktree.HashFile(in.root, at, make([]byte, worktree.SmallFile+1), &worktree.Hasher{})
+		read := c.Node(was.node)
+		return err == nil && now.Mode == was.Mode && state.SameContent(&read, was.node)
+	}
+}
+
 // checkUnchanged returns a conflict when the path has changed since the scan.
-func (in *installer) checkUnchanged(path string, was worktree.Stat) error {
+func (in *installer) checkUnchanged(path string) error {
 	now, err := worktree.StatPath(in.root, path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) || err == nil && now.Inode == was.Inode && now.Mtime == was.Mtime && now.Ctime == was.Ctime:
+	case errors.Is(err, fs.ErrNotExist) || err == nil && in.unchanged(path)(now):
 		return nil
 	case err != nil:
 		return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
-	case was.Size == 0 && in.isFolder(path):
+	case in.was[path].node.Kind == state.Dir && in.isFolder(path):
 		return nil // the paths in a folder are checked themselves
 	}
 	return schemas.Errorf(schemas.CodeConflict, "sync: %q was changed while it was being replaced: sync again", state.Clip(path))
@@ -179,8 +229,8 @@ func (in *installer) checkUnchanged(path string, was worktree.Stat) error {
 
 // check returns a conflict when a path to change has changed since the scan, or something has appeared at a new one.
 func (in *installer) check() (err error) {
-	for path, was := range in.was {
-		if err := in.checkUnchanged(path, was); err != nil {
+	for path := range in.was {
+		if err := in.checkUnchanged(path); err != nil {
 			return err
 		}
 	}
@@ -201,13 +251,17 @@ func (in *installer) check() (err error) {
 	return nil
 }
 
-func (in *installer) removePath(n *state.Node) error {
-	err := worktree.WithWritableParent(in.root, n.Path, func() error { return in.root.Remove(n.Path) })
+func (in *installer) removePath(swap *worktree.Swapper, n *state.Node) (err error) {
+	if n.Kind == state.Dir {
+		err = swap.RemoveFolder(n.Path)
+	} else {
+		err = swap.Remove(n.Path, in.unchanged(n.Path))
+	}
 	switch {
 	case err == nil:
 		in.report.Deleted++
 		return nil
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
 		return nil
 	case n.Kind == state.Dir && (errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST)):
 		if in.swaps(n.Path) {
@@ -216,6 +270,8 @@ func (in *installer) removePath(n *state.Node) error {
 				state.Clip(n.Path))
 		}
 		return nil // it keeps its ignored files
+	case errors.Is(err, worktree.ErrChanged):
+		return err
 	}
 	return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
 }
@@ -225,7 +281,11 @@ func (in *installer) setAttributes(n *state.Node) error {
 	if errors.Is(err, fs.ErrPermission) {
 		err = in.root.Chmod(n.Path, fs.FileMode(n.Mode)) // its present mode forbids opening it
 	} else if err == nil {
-		err = errors.Join(f.Chmod(fs.FileMode(n.Mode)), f.Close())
+		now, statErr := worktree.StatFile(f)
+		if _, known := in.was[n.Path]; known && statErr == nil && !in.unchanged(n.Path)(now) {
+			return errors.Join(worktree.ErrChanged, f.Close())
+		}
+		err = errors.Join(statErr, f.Chmod(fs.FileMode(n.Mode)), f.Close())
 	}
 	if err == nil && n.Kind == state.File {
 		err = in.root.Chtimes(n.Path, time.Time{}, n.ModTime())

@@ -90,7 +90,7 @@ func (o *operation) saveBase(t *worktree.Tree, s *state.State, token string, ste
 		t.Reused == o.report.Files && !slices.ContainsFunc(steps, func(s plan.Step) bool { return s.Do != plan.InSync }) {
 		return nil
 	}
-	next := &worktree.Index{Remote: o.cfg.Remote, Token: token, Base: *s}
+	next := &worktree.Index{Remote: o.cfg.Remote, Token: token, Probed: o.index.Probed, Base: *s}
 	next.Base.Nodes, next.Whole = base(steps, s.Nodes)
 	next.Whole = next.Whole && s.Published() // else the next operation must read what is still to do
 	next.Base.Pending, next.Base.Dropping = nil, nil

@@ -29,7 +29,7 @@ type operation struct {
 	index      *worktree.Index
 	indexValid bool              // the index was read and matches the state file
 	remoteInfo *objectstore.Info // the state object's, read during the scan
-	probed     bool              // the store has been found to honor conditions
+	replaces   bool              // a damaged state is replaced by this operation
 	journaled  bool              // the journal of an interrupted pull exists
 	began      time.Time
 	scanned    time.Time           // when the last scan began
@@ -132,13 +132,13 @@ func (o *operation) scan(ctx context.Context) (*worktree.Tree, error) {
 func (o *operation) leave(t *worktree.Tree) func(*state.Node) bool {
 	skipped := make(map[string]bool, len(t.Skipped))
 	for _, s := range t.Skipped {
-		skipped[s.Path] = true
+		skipped[s.Path] = !s.Kept
 	}
 	return func(n *state.Node) bool {
 		if o.ignore.Match(n.Path) {
 			return true
 		}
-		if n.Kind == state.Symlink && !o.cfg.OutsideLinks && worktree.LeadsOutside(n.Path, n.Target) {
+		if o.leadsOutside(n) {
 			return true
 		}
 		for p := n.Path; p != ""; p = state.Parent(p) {
@@ -155,11 +155,29 @@ func (o *operation) plan(ctx context.Context, t *worktree.Tree, remote *state.St
 	for {
 		steps, contested := plan.Make(o.index.Base.Nodes, t.Nodes, remote.Nodes, o.cfg.OnConflict, prefer, o.leave(t))
 		if len(contested) == 0 {
+			o.reportLinks(t, steps)
 			return steps, nil
 		}
 		if err := t.Hash(ctx, o.root, contested); err != nil {
 			return nil, err
 		}
+	}
+}
+
+func (o *operation) leadsOutside(n *state.Node) bool {
+	return n.Kind == state.Symlink && !o.cfg.OutsideLinks && state.LeadsOutside(n.Path, n.Target)
+}
+
+// reportLinks reports the store's symlinks that lead out of the folder, beside those in the folder.
+func (o *operation) reportLinks(t *worktree.Tree, steps []plan.Step) {
+	o.report.Skipped = slices.Clip(t.Skipped)
+	for i := range steps {
+		r := steps[i].Remote
+		if steps[i].Do != plan.Leave || r == nil || !o.leadsOutside(r) || o.ignore.Match(r.Path) ||
+			slices.ContainsFunc(t.Skipped, func(s worktree.Skipped) bool { return s.Path == r.Path }) {
+			continue
+		}
+		o.report.Skipped = append(o.report.Skipped, worktree.Skipped{Path: r.Path, Reason: worktree.OutsideLink(r.Target)})
 	}
 }
 
@@ -191,14 +209,17 @@ func (o *operation) reportConflicts(steps []plan.Step) error {
 	if open == 0 {
 		return nil
 	}
-	paths := "1 path"
-	if open > 1 {
-		paths = fmt.Sprint(open, " paths")
-	}
 	return schemas.Errorf(schemas.CodeConflict,
 		"sync: %s changed on both sides, the first is %q (local %s, remote %s); nothing was changed: "+
 			"choose a side with --on-conflict local, remote or both, or on_conflict in a template",
-		paths, state.Clip(first.Path), first.Local, first.Remote).With("path", state.Clip(first.Path))
+		countPaths(open), state.Clip(first.Path), first.Local, first.Remote).With("path", state.Clip(first.Path))
+}
+
+func countPaths(n int) string {
+	if n == 1 {
+		return "1 path"
+	}
+	return fmt.Sprint(n, " paths")
 }
 
 func change(base, now *state.Node) string {

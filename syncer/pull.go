@@ -15,7 +15,8 @@ import (
 // Pull brings into the folder what the store has and the folder does not. It keeps what changed in the folder since the
 // last sync. Nothing in the store changes.
 //
-// Errors: those of [Syncer.Push], and not_found when content that the state names is gone. The report is never nil.
+// Errors: those of [Syncer.Push], not_found when content that the state names is gone, and damaged when it or the state is not
+// what was stored. The report is never nil.
 func (s *Syncer) Pull(ctx context.Context) (*Report, error) {
 	return s.run(func(o *operation) error { return o.pull(ctx) })
 }
@@ -74,7 +75,6 @@ func (o *operation) pullFrom(ctx context.Context, t *worktree.Tree, was *snapsho
 	if err := o.install(ctx, was.state, c); err != nil {
 		return err
 	}
-	o.report.Changed = true
 	if err := o.refresh(t, c); err != nil {
 		return err
 	}
@@ -91,16 +91,21 @@ func (o *operation) pullFrom(ctx context.Context, t *worktree.Tree, was *snapsho
 
 // changes is what a pull does to the folder.
 type changes struct {
-	write   []*state.Node // new and replaced paths, in walk order
-	chmod   []*state.Node // paths of which the mode changes, and the time with it, but not the content
-	remove  []*state.Node // removed paths, as they were at the scan
-	swapped []*state.Node // the removed paths that another kind of thing replaces
-	was     map[string]worktree.Stat
-	origin  map[string]string // for a path beside another: the other
+	write   []*state.Node      // new and replaced paths, in walk order
+	chmod   []*state.Node      // paths of which the mode changes, and the time with it, but not the content
+	remove  []*state.Node      // removed paths, as they were at the scan
+	swapped []*state.Node      // the removed paths that another kind of thing replaces
+	was     map[string]scanned // what the folder had at paths that are replaced, removed, or get another mode
+	origin  map[string]string  // for a path beside another: the other
+}
+
+type scanned struct {
+	worktree.Stat
+	node *state.Node
 }
 
 func newChanges(t *worktree.Tree, steps []plan.Step, version string) *changes {
-	c := &changes{was: map[string]worktree.Stat{}, origin: map[string]string{}}
+	c := &changes{was: map[string]scanned{}, origin: map[string]string{}}
 	at := 0
 	for i := range steps {
 		s := &steps[i]
@@ -122,19 +127,25 @@ func newChanges(t *worktree.Tree, steps []plan.Step, version string) *changes {
 		switch l, r := s.Local, s.Remote; {
 		case r == nil:
 			c.remove = append(c.remove, l)
-			c.was[l.Path] = st
+			c.was[l.Path] = scanned{st, l}
 		case l == nil:
 			c.write = append(c.write, r)
 		case l.Kind == r.Kind && state.SameContent(l, r):
 			c.chmod = append(c.chmod, r)
+			if l.Kind == state.File {
+				c.was[l.Path] = scanned{st, l}
+			}
 		case l.Kind == state.Dir || r.Kind == state.Dir:
 			c.remove, c.swapped = append(c.remove, l), append(c.swapped, l)
 			c.write = append(c.write, r)
-			c.was[l.Path] = st
+			c.was[l.Path] = scanned{st, l}
 		default:
 			c.write = append(c.write, r)
-			c.was[l.Path] = st
+			c.was[l.Path] = scanned{st, l}
 		}
+	}
+	if len(c.origin) > 0 {
+		slices.SortFunc(c.write, func(a, b *state.Node) int { return state.ComparePaths(a.Path, b.Path) })
 	}
 	return c
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sluice-dev/sluice/syncer/objectstore"
 	"github.com/sluice-dev/sluice/syncer/packed"
 	"github.com/sluice-dev/sluice/syncer/plain"
 	"github.com/sluice-dev/sluice/syncer/plan"
@@ -25,8 +26,9 @@ import (
 // have stored meanwhile. Nothing in the folder changes but the state file and the index.
 //
 // Errors: conflict when a path changed on both sides and OnConflict does not settle it, when a sync of this folder is
-// running, or when other writers were first too often; invalid_argument for a state that is refused; unavailable when the
-// store could not be reached. The report is never nil.
+// running, or when other writers were first too often; invalid_argument for a state that is refused, too_large for a tree over
+// the limits; damaged for a state that is damaged and for which nothing stands in; unavailable when the store could not be
+// reached. The report is never nil.
 func (s *Syncer) Push(ctx context.Context) (*Report, error) {
 	return s.run(func(o *operation) error { return o.push(ctx) })
 }
@@ -42,12 +44,16 @@ type layout interface {
 }
 
 func (o *operation) push(ctx context.Context) error {
+	o.replaces = true
 	t, err := o.scan(ctx)
 	if err != nil {
 		return err
 	}
 	if err = o.pushUntilFirst(ctx, t); err != nil && o.stored != nil && !o.committing {
 		o.deleteUnused(ctx, o.stored.Temporary(), nil)
+	}
+	if err == nil && o.cfg.Verify {
+		err = o.verifyStored(ctx)
 	}
 	return err
 }
@@ -89,14 +95,17 @@ func (o *operation) pushSteps(ctx context.Context, t *worktree.Tree, was *snapsh
 			changes++
 		}
 	}
-	if changes == 0 && !was.damaged && (was.token != "" || was.empty()) {
+	if changes == 0 && was.damaged == nil && (was.token != "" || was.empty()) {
 		return true, o.finishPush(ctx, t, was.state, was.token, steps)
 	}
-	if err := o.probe(ctx, was); err != nil {
+	if err := plan.Check(steps, o.cfg.Limits); err != nil {
+		return false, err
+	}
+	if err := o.probe(ctx); err != nil {
 		return false, err
 	}
 	next := &state.State{Layout: was.state.Layout, Generation: was.state.Generation, Floor: was.state.Floor,
-		Count: was.state.Count + 1, Parent: was.state.ID}
+		Count: was.state.Count + 1, Lineage: was.lineage()}
 	l := o.layout(was)
 	changed := false
 	group, side := errgroup.WithContext(ctx)
@@ -120,7 +129,7 @@ func (o *operation) pushSteps(ctx context.Context, t *worktree.Tree, was *snapsh
 	if err := group.Wait(); err != nil {
 		return false, err
 	}
-	if !changed && !was.damaged && (was.token != "" || len(next.Nodes) == 0) {
+	if !changed && was.damaged == nil && (was.token != "" || len(next.Nodes) == 0) {
 		o.deleteUnused(ctx, o.stored.Temporary(), nil)
 		return true, o.finishPush(ctx, t, was.state, was.token, steps)
 	}
@@ -132,8 +141,12 @@ func (o *operation) pushSteps(ctx context.Context, t *worktree.Tree, was *snapsh
 			return false, err
 		}
 	}
+	data, err := next.Seal(o.cfg.Limits)
+	if err != nil {
+		return false, err
+	}
 	o.committing = true
-	token, done, err := o.commit(ctx, was, next)
+	token, done, err := o.replace(ctx, was.token, data)
 	if err != nil {
 		return false, err
 	}
@@ -166,7 +179,7 @@ func (o *operation) layout(was *snapshot) layout {
 	index := packed.NewObjectIndex(o.cfg.Store, was.state, name)
 	index.Adopt(o.stored)
 	o.stored = index
-	p := packed.Layout{Store: o.cfg.Store, Root: o.root, Index: index, Parallel: o.cfg.Uploads, Meter: o.meter}
+	p := packed.Layout{Store: o.cfg.Store, Root: o.root, Index: index, Parallel: o.cfg.Uploads, Meter: o.meter, Note: o.note}
 	if was.state.Layout == state.Plain {
 		return &plain.Layout{Layout: p, Remote: was.state, Token: was.token, Overwrite: o.cfg.OnConflict == plan.ConflictLocal}
 	}
@@ -256,10 +269,11 @@ func (o *operation) nextTree(next *state.State, was *snapshot, steps []plan.Step
 		}
 		next.Nodes = append(next.Nodes, kept)
 	}
-	if len(beside) > 0 { // a file that has such a name already stays
+	if len(beside) > 0 {
 		next.Nodes = append(next.Nodes, beside...)
 		slices.SortStableFunc(next.Nodes, func(a, b state.Node) int { return state.ComparePaths(a.Path, b.Path) })
-		next.Nodes = slices.CompactFunc(next.Nodes, func(a, b state.Node) bool { return a.Path == b.Path })
+		// A file that has such a name and the same content already stays. With other content the commit refuses it.
+		next.Nodes = slices.CompactFunc(next.Nodes, func(a, b state.Node) bool { return a.Path == b.Path && state.SameContent(&a, &b) })
 	}
 	l.SetObjects(next)
 	return changed
@@ -284,7 +298,15 @@ func (o *operation) publish(ctx context.Context, t *worktree.Tree, s *state.Stat
 	if s.Published() {
 		return s, token
 	}
-	p := &plain.Publisher{Store: o.cfg.Store, Root: o.root, Tree: t, State: s, Token: token, Uploads: o.cfg.Uploads,
+	send, err := objectstore.BySize, o.probe(ctx)
+	if err == nil {
+		send, err = o.probeParts(ctx, s)
+	}
+	if err != nil {
+		o.note(fmt.Sprintf("version %s is stored, but %d of its files are not under their own paths yet: %v", s.ID, len(s.Pending), err))
+		return s, token
+	}
+	p := &plain.Publisher{Store: o.cfg.Store, Root: o.root, Tree: t, State: s, Token: token, Uploads: o.cfg.Uploads, Send: send,
 		Overwrite: o.cfg.OnConflict == plan.ConflictLocal, Meter: o.meter}
 	left, err := p.Run(ctx)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -27,11 +28,20 @@ const cleanupTime = 30 * time.Second
 type snapshot struct {
 	state *state.State
 	token string
-	// damaged is set when the state in the store could not be read, and state was made from what else is kept.
-	damaged bool
+	// damaged has the bytes of a state that is damaged, for which state stands in.
+	damaged []byte
 }
 
 func (s *snapshot) empty() bool { return s.token == "" && len(s.state.Nodes) == 0 }
+
+// lineage returns that of the state that replaces this one.
+func (s *snapshot) lineage() []string {
+	if s.token == "" {
+		return nil
+	}
+	all := append([]string{s.state.ID}, s.state.Lineage...)
+	return all[:min(len(all), state.MaxLineage)]
+}
 
 // loadRemote reads the remote state. An index that has the current one saves the reading and the memory. info is the state
 // object's, nil to ask for it.
@@ -57,7 +67,8 @@ func (s *Syncer) loadRemote(ctx context.Context, x *worktree.Index, info *object
 	}
 	r, err := state.Decode(data, s.cfg.Limits)
 	if errors.Is(err, state.ErrCorrupt) {
-		return s.repairRemote(ctx, read.Token, err)
+		return &snapshot{token: read.Token, damaged: data}, schemas.Errorf(schemas.CodeDamaged,
+			"sync: the state at %s is damaged: push from a folder that was synced with it, or restore a version: %w", s.cfg.Remote, err)
 	}
 	if err != nil {
 		return nil, err
@@ -69,11 +80,15 @@ func (s *Syncer) loadRemote(ctx context.Context, x *worktree.Index, info *object
 	if r.Layout == "" {
 		r.Layout = state.Plain
 	}
+	return &snapshot{state: r, token: read.Token}, s.checkLayout(r)
+}
+
+func (s *Syncer) checkLayout(r *state.State) error {
 	if s.cfg.Layout != "" && s.cfg.Layout != r.Layout {
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument,
+		return schemas.Errorf(schemas.CodeInvalidArgument,
 			"sync: the workspace has layout %q, not %q: omit --layout", r.Layout, s.cfg.Layout)
 	}
-	return &snapshot{state: r, token: read.Token}, nil
+	return nil
 }
 
 // firstRemote returns the state of a place that has none: an empty one, or, in the plain layout, one made from the files
@@ -86,63 +101,58 @@ func (s *Syncer) firstRemote(ctx context.Context) (*snapshot, error) {
 	return &snapshot{state: &state.State{Layout: state.Packed}}, nil
 }
 
-// repairRemote replaces a corrupt state by the newest version, or by the files under the prefix.
-func (s *Syncer) repairRemote(ctx context.Context, token string, cause error) (*snapshot, error) {
-	var ids []string
-	var err error
-	if s.cfg.Layout != state.Plain {
-		if ids, err = s.versionIDs(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if len(ids) == 0 {
-		first, err := s.firstRemote(ctx)
-		first.token, first.damaged = token, true
-		return first, err
-	}
-	version, err := s.loadVersion(ctx, ids[len(ids)-1])
-	if err != nil {
-		return nil, errors.Join(cause, err)
-	}
-	return &snapshot{state: version, token: token, damaged: true}, nil
-}
-
-// remote is loadRemote for an operation on the folder. Where the store has lost the workspace, the base no longer
-// describes it, and nothing in the folder is deleted for it. Where the store's state is corrupt, its replacement is older
-// than the folder, and must not undo what has changed since.
+// remote is loadRemote for an operation on the folder. Where the store has lost the workspace, or was rolled back, the base no longer
+// describes it, and nothing in the folder is deleted for it. A push and a restore replace a damaged state by a new one; for
+// every other operation it is an error.
 func (o *operation) remote(ctx context.Context) (*snapshot, error) {
 	r, err := o.loadRemote(ctx, o.index, o.remoteInfo)
 	o.remoteInfo = nil // a second call must see what has changed since
+	if errors.Is(err, state.ErrCorrupt) && o.replaces {
+		if r.state, err = o.standIn(ctx, err); err == nil {
+			err = o.checkLayout(r.state)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
-	known := len(o.index.Base.Nodes) > 0
-	switch {
-	case r.damaged:
-		o.note("the store's state was corrupt; an older version stands in for it until the next push writes a new one")
-		if known {
-			o.index.Base = *r.state
-			o.indexValid, o.index.Whole = false, false
-		}
-	case r.empty() && known:
+	switch base := &o.index.Base; {
+	case r.empty() && len(base.Nodes) > 0:
 		o.note("the store no longer has this workspace")
-		o.index.Base = state.State{}
-		o.indexValid, o.index.Whole = false, false
+		o.forgetBase(state.State{})
+	case !r.state.Follows(base):
+		o.report.RolledBack = true
+		o.note(fmt.Sprintf("the store was rolled back or begun anew: its version %s does not follow %s, with which this folder was synced; "+
+			"nothing is deleted, and what differs is a conflict", r.state.ID, base.ID))
+		o.forgetBase(state.State{})
 	}
 	return r, nil
 }
 
-// commit replaces the remote state that was read by next. done is false when another writer was first. A write whose
-// response was lost, and whose retry is refused because it took place, is recognized by its content, which has a unique ID.
+// forgetBase replaces the base by one that is not what the index has.
+func (o *operation) forgetBase(base state.State) {
+	o.index.Base, o.indexValid, o.index.Whole = base, false, false
+}
+
+// commit replaces the remote state that was read by next, once next has passed the checks of a pull. done is false when another
+// writer was first.
 func (s *Syncer) commit(ctx context.Context, was *snapshot, next *state.State) (token string, done bool, err error) {
-	data := next.Encode()
+	data, err := next.Seal(s.cfg.Limits)
+	if err != nil {
+		return "", false, err
+	}
+	return s.replace(ctx, was.token, data)
+}
+
+// replace stores data in place of the state that has a token, "" for none. A write whose response was lost, and whose retry is
+// refused because it took place, is recognized by its content, which has a unique ID.
+func (s *Syncer) replace(ctx context.Context, over string, data []byte) (token string, done bool, err error) {
 	if err := s.cfg.Fence(ctx); err != nil {
 		return "", false, err
 	}
 	sha, sum := sha256.Sum256(data), md5.Sum(data)
-	cond := objectstore.Condition{Match: was.token, Absent: was.token == ""}
+	cond := objectstore.Condition{Match: over, Absent: over == ""}
 	c := objectstore.Bytes(data)
-	c.SHA256, c.MD5 = &sha, &sum
+	c.SHA256, c.MD5, c.Send = &sha, &sum, objectstore.InOne
 	token, err = s.cfg.Store.Put(ctx, state.ReservedName, c, cond)
 	if err == nil {
 		return token, true, nil
@@ -165,16 +175,40 @@ func errTooManyWriters(what string) error {
 	return schemas.Errorf(schemas.CodeConflict, "sync: other writers were first %d times; nothing was %s: try again later", commitTries, what)
 }
 
-// probe checks before this folder's first push to a place that the store honors conditions.
-func (o *operation) probe(ctx context.Context, was *snapshot) error {
-	if o.cfg.SingleWriter || o.probed || was.token != "" && o.index.Remote == o.cfg.Remote {
+// probe checks, before this folder first relies on it, that the store honors conditions.
+func (o *operation) probe(ctx context.Context) error {
+	if o.cfg.SingleWriter || o.index.Probed&objectstore.HonoredInOne != 0 {
 		return nil
 	}
-	if err := objectstore.ProbeConditions(ctx, o.cfg.Store, state.ProbePrefix); err != nil {
+	if err := objectstore.ProbeConditions(ctx, o.cfg.Store, state.ProbePrefix, objectstore.InOne); err != nil {
 		return err
 	}
-	o.probed = true
+	o.index.Probed |= objectstore.HonoredInOne
 	return nil
+}
+
+// probeParts returns how to send the pending files of s. A server that ignores the conditions of files in parts gets each in one
+// request.
+func (o *operation) probeParts(ctx context.Context, s *state.State) (objectstore.Sending, error) {
+	large := slices.ContainsFunc(s.Pending, func(p state.Pending) bool {
+		at, ok := s.Search(p.Path)
+		return ok && s.Nodes[at].Size > objectstore.PartsFrom
+	})
+	const known = objectstore.HonoredInParts | objectstore.IgnoredInParts
+	if large && !o.cfg.SingleWriter && o.index.Probed&known == 0 {
+		switch err := objectstore.ProbeConditions(ctx, o.cfg.Store, state.ProbePrefix, objectstore.InParts); {
+		case errors.Is(err, objectstore.ErrIgnored):
+			o.index.Probed |= objectstore.IgnoredInParts
+		case err != nil:
+			return 0, err
+		default:
+			o.index.Probed |= objectstore.HonoredInParts
+		}
+	}
+	if o.index.Probed&objectstore.IgnoredInParts != 0 {
+		return objectstore.InOne, nil
+	}
+	return objectstore.BySize, nil
 }
 
 // deleteUnused deletes the temporary packs of had that has does not list.

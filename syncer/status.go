@@ -21,6 +21,8 @@ type Status struct {
 	Conflicts []Conflict         `json:"conflicts,omitempty"`
 	Skipped   []worktree.Skipped `json:"skipped,omitempty"`
 	Notes     []string           `json:"notes,omitempty"`
+	// RolledBack is set where the store has an earlier version than the folder, or another workspace.
+	RolledBack bool `json:"rolled_back,omitempty"`
 }
 
 // Change is one path that differs.
@@ -67,7 +69,7 @@ func (o *operation) status(ctx context.Context, st *Status) error {
 		}
 	}
 	_ = o.reportConflicts(steps) // conflicts are part of the result, not a failure
-	st.Conflicts, st.Skipped, st.Notes = o.report.Conflicts, o.report.Skipped, o.report.Notes
+	st.Conflicts, st.Skipped, st.Notes, st.RolledBack = o.report.Conflicts, o.report.Skipped, o.report.Notes, o.report.RolledBack
 	return nil
 }
 

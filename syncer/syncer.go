@@ -28,7 +28,8 @@ type Config struct {
 	Layout state.Layout
 	// OnConflict settles paths that changed on both sides; default [plan.ConflictFail].
 	OnConflict plan.OnConflict
-	// Verify reads every local file again, even when its stat did not change.
+	// Verify reads every local file again, even when its stat did not change. A push reads the store's content too, and sends again
+	// what is missing or damaged.
 	Verify bool
 	// Ignore has patterns to exclude, beside those of [worktree.IgnoreFile].
 	Ignore []string
@@ -122,9 +123,10 @@ type Report struct {
 	BytesRead  int64              `json:"bytes_read"`        // content bytes
 	Conflicts  []Conflict         `json:"conflicts,omitempty"`
 	Skipped    []worktree.Skipped `json:"skipped,omitempty"`
-	Unsteady   []string           `json:"unsteady,omitempty"` // files that kept changing while they were read
-	Notes      []string           `json:"notes,omitempty"`    // warnings: a state that was rebuilt, names that collide
-	Changed    bool               `json:"changed"`            // whether the operation changed anything
+	Unsteady   []string           `json:"unsteady,omitempty"`    // files that kept changing while they were read
+	Notes      []string           `json:"notes,omitempty"`       // warnings: a state that was rebuilt, names that collide
+	RolledBack bool               `json:"rolled_back,omitempty"` // the store has an earlier version than the folder, or another workspace
+	Changed    bool               `json:"changed"`               // whether the operation changed anything
 	DurationMS int64              `json:"duration_ms"`
 }
 

@@ -26,7 +26,10 @@ type Version struct {
 // archive keeps the state that is about to be replaced as a version. It keeps the replaced one and not the new one, so
 // that only what was the state can be a version, whichever writer wins the race.
 func (o *operation) archive(ctx context.Context, was *snapshot) error {
-	if was.state.Layout != state.Packed || was.token == "" || was.damaged || was.state.ID == "" {
+	if was.damaged != nil {
+		return o.keepDamaged(ctx, was)
+	}
+	if was.state.Layout != state.Packed || was.token == "" || was.state.ID == "" {
 		return nil
 	}
 	data, err := compress(was.state.Encode())
@@ -79,7 +82,9 @@ func (s *Syncer) versionIDs(ctx context.Context) (ids []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		ids = append(ids, strings.TrimPrefix(info.Key, state.VersionPrefix))
+		if id := strings.TrimPrefix(info.Key, state.VersionPrefix); state.IsID(id) {
+			ids = append(ids, id)
+		}
 	}
 	return ids, nil
 }
@@ -104,7 +109,7 @@ func (s *Syncer) loadVersion(ctx context.Context, id string) (*state.State, erro
 	}
 	defer dec.Close()
 	if data, err = dec.DecodeAll(data, nil); err != nil {
-		return nil, schemas.Errorf(schemas.CodeInternal, "sync: version %s: %w: %v", id, state.ErrCorrupt, err)
+		return nil, schemas.Errorf(schemas.CodeDamaged, "sync: version %s: %w: %v", id, state.ErrCorrupt, err)
 	}
 	return state.Decode(data, s.cfg.Limits)
 }
@@ -149,6 +154,8 @@ func (s *Syncer) Restore(ctx context.Context, at string) (*Report, error) {
 }
 
 func (o *operation) restore(ctx context.Context, at string) error {
+	o.replaces = true
+	defer func() { o.replaces = false }()
 	t, err := o.scan(ctx)
 	if err != nil {
 		return err
@@ -165,7 +172,7 @@ func (o *operation) restore(ctx context.Context, at string) error {
 		if err != nil {
 			return err
 		}
-		if version.ID == was.state.ID {
+		if version.ID == was.state.ID && was.damaged == nil {
 			return nil
 		}
 		steps, err := o.plan(ctx, t, version, plan.TakeRemote)
@@ -177,8 +184,11 @@ func (o *operation) restore(ctx context.Context, at string) error {
 		}
 		next := *version
 		next.SyncedAt = o.cfg.Now().UTC()
-		next.ID, next.Parent = state.NewID(next.SyncedAt, was.state.ID), was.state.ID
+		next.ID, next.Lineage = state.NewID(next.SyncedAt, was.state.ID), was.lineage()
 		next.Generation, next.Floor, next.Count = was.state.Generation, was.state.Floor, was.state.Count+1
+		if err := o.probe(ctx); err != nil {
+			return err
+		}
 		if err := o.archive(ctx, was); err != nil {
 			return err
 		}

@@ -54,12 +54,13 @@ of the AWS SDK: AWS_ACCESS_KEY_ID, AWS_PROFILE, ~/.aws and so on. No Sluice serv
 	flags.StringVar(&f.layout, "layout", "", "store `LAYOUT` of the first push: packed, or plain for other tools to read; default: packed")
 	flags.StringVar(&f.onConflict, "on-conflict", "fail", "`SIDE` to keep in a conflict: fail, local, remote or both")
 	flags.StringArrayVar(&f.ignore, "ignore", nil, "`PATTERN` of paths to leave out, besides those of .sandboxignore; may be repeated")
-	flags.BoolVar(&f.verify, "verify", false, "read every local file, even if it looks unchanged")
+	flags.BoolVar(&f.verify, "verify", false, "read every local file, even if it looks unchanged; a push also checks what is stored")
 	flags.BoolVar(&f.outsideLinks, "outside-links", false, "keep symlinks that lead out of the folder")
 	flags.BoolVar(&f.single, "single-writer", false, "allow stores without conditional writes: this is the only writer")
 	flags.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no progress")
-	return withCommands(c, syncPushCommand(f), syncPullCommand(f), syncStatusCommand(f), syncVersionsCommand(f), syncRestoreCommand(f))
+	return withCommands(c, syncPushCommand(f), syncPullCommand(f), syncStatusCommand(f), syncVersionsCommand(f), syncRestoreCommand(f),
+		syncCheckCommand(f))
 }
 
 func syncPushCommand(f *syncFlags) *cobra.Command {
@@ -286,13 +287,13 @@ func printReport(m *Main, r *syncer.Report, failed error) {
 		fmt.Fprintf(m.Stdout, "conflict  %s (local %s, remote %s): %s\n", strconv.Quote(c.Path), c.Local, c.Remote, kept)
 	}
 	for _, s := range r.Skipped {
-		fmt.Fprintf(m.Stdout, "skipped   %s: %s\n", strconv.Quote(s.Path), s.Reason)
+		fmt.Fprintf(m.Stdout, "skipped   %s: %s\n", strconv.Quote(s.Path), oneLine(s.Reason))
 	}
 	for _, p := range r.Unsteady {
 		fmt.Fprintf(m.Stdout, "unsteady  %s: it changed while it was read; stored as last read\n", strconv.Quote(p))
 	}
 	for _, n := range r.Notes {
-		fmt.Fprintln(m.Stdout, "note     ", n)
+		fmt.Fprintln(m.Stdout, "note     ", oneLine(n))
 	}
 	took := time.Duration(r.DurationMS) * time.Millisecond
 	switch {
@@ -325,7 +326,7 @@ func printSyncStatus(m *Main, st *syncer.Status) error {
 		return err
 	}
 	for _, n := range st.Notes {
-		fmt.Fprintln(m.Stdout, "note     ", n)
+		fmt.Fprintln(m.Stdout, "note     ", oneLine(n))
 	}
 	synced := "never synced"
 	if !st.SyncedAt.IsZero() {

@@ -94,7 +94,7 @@ func serverFaults(t *testing.T, o treetest.Option) {
 	random := rand.New(rand.NewPCG(7, 8))
 	behind := &http.Transport{}
 	defer behind.CloseIdleConnections()
-	proxy := &faultyProxy{share: 0.2, random: random, to: &httputil.ReverseProxy{
+	proxy := &faultyProxy{share: 0.2, random: rand.New(rand.NewPCG(9, 10)), to: &httputil.ReverseProxy{
 		Transport: behind,
 		Rewrite: func(r *httputil.ProxyRequest) { // the signature covers the host name
 			host := r.In.Host

@@ -2,5 +2,5 @@
 //
 //	Store ◄── s3store, dirstore, storetest.Memory        (storetest.Run is the conformance suite)
 //	  ▲
-//	  └── Retry (decorator), ProbeConditions (check before the first push)
+//	  └── Retry (decorator), ProbeConditions (check before a folder relies on them)
 package objectstore

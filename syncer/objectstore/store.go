@@ -59,7 +59,22 @@ type Content struct {
 	// refuse damaged content.
 	SHA256 *[sha256.Size]byte
 	MD5    *[md5.Size]byte
+	Send   Sending
 }
+
+// PartsFrom is the size in bytes above which a store may send content in parts.
+const PartsFrom = 16 << 20
+
+// Sending is whether a Put may send content in parts, which end with a request of their own. Some servers honor the conditions of
+// a Put in one request, and ignore those of that last one.
+type Sending uint8
+
+// The ways to send content.
+const (
+	BySize  Sending = iota // in parts above PartsFrom
+	InOne                  // in one request
+	InParts                // in parts, whatever the size
+)
 
 // Bytes returns data as content, without its digests.
 func Bytes(data []byte) Content {
@@ -113,18 +128,33 @@ func (d *Decorator) Delete(ctx context.Context, keys ...string) error {
 	return d.Do(ctx, func() error { return d.Store.Delete(ctx, keys...) })
 }
 
-// ProbeConditions checks with an object under prefix that the store honors the conditions of a Put. A store that ignores
-// them lets two writers overwrite each other's state unnoticed: the invalid_argument error names the ignored condition.
-func ProbeConditions(ctx context.Context, store Store, prefix string) (err error) {
+// ErrIgnored means that a store ignores a condition of a Put.
+var ErrIgnored = errors.New("so two writers could overwrite each other's work")
+
+// Probed is the ways to send content with which a store has been found to honor the conditions of a Put, or to ignore them.
+type Probed uint8
+
+// What a probe has found.
+const (
+	HonoredInOne   Probed = 1 << iota
+	HonoredInParts        // those of content in parts too
+	IgnoredInParts
+)
+
+// ProbeConditions checks with an object under prefix that the store honors the conditions of a Put that sends content in a way. A
+// store that ignores them lets two writers overwrite each other's state unnoticed: the invalid_argument error, which is
+// [ErrIgnored], names the ignored condition.
+func ProbeConditions(ctx context.Context, store Store, prefix string, send Sending) (err error) {
 	key := prefix + rand.Text()
 	defer func() { err = errors.Join(err, store.Delete(context.WithoutCancel(ctx), key)) }()
 	put := func(text string, cond Condition) (string, error) {
-		return store.Put(ctx, key, Bytes([]byte(text)), cond)
+		c := Bytes([]byte(text))
+		c.Send = send
+		return store.Put(ctx, key, c, cond)
 	}
 	ignored := func(condition string) error {
 		return schemas.Errorf(schemas.CodeInvalidArgument,
-			"store: the server ignores %s, so two writers could overwrite each other's work: use another store, or set --single-writer "+
-				"if nothing else writes here", condition)
+			"store: the server ignores %s, %w: use another store, or set --single-writer if nothing else writes here", condition, ErrIgnored)
 	}
 	first, err := put("1", Condition{Absent: true})
 	if errors.Is(err, schemas.ErrConflict) {

@@ -164,7 +164,8 @@ func (f *Fetcher) run(ctx context.Context, all []request) (int64, error) {
 }
 
 func damaged(path string) error {
-	return schemas.Errorf(schemas.CodeInternal, "store: the content of %q is damaged: its digest does not match",
+	return schemas.Errorf(schemas.CodeDamaged,
+		"store: the content of %q is damaged: its digest does not match: repair it from a folder that has it, with check --repair",
 		state.Clip(path)).With("path", state.Clip(path))
 }
 

@@ -30,6 +30,7 @@ type Layout struct {
 	Index    *ObjectIndex
 	Parallel int // uploads at once; 0 is 8
 	Meter    Meter
+	Note     func(text string) // adds a warning to the report
 }
 
 // Upload stores the content of files and returns what was read of each, in the same order: nil for a file that is gone.

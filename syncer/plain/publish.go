@@ -35,6 +35,7 @@ type Publisher struct {
 	Token     string // of the state
 	Uploads   int    // files at once; 0 is 64
 	Overwrite bool   // replace whatever is under a path
+	Send      objectstore.Sending
 	Meter     packed.Meter
 
 	done func(files, bytes int64)
@@ -190,7 +191,7 @@ func (p *Publisher) fromFolder(ctx context.Context, n *state.Node, scratch []byt
 			return fallback()
 		}
 		sha := [sha256.Size]byte(c.Digest)
-		return objectstore.Content{Reader: bytes.NewReader(data), Size: n.Size, SHA256: &sha, MD5: &sum}, always, scratch
+		return objectstore.Content{Reader: bytes.NewReader(data), Size: n.Size, SHA256: &sha, MD5: &sum, Send: p.Send}, always, scratch
 	}
 	f, st, _, err := worktree.Open(p.Root, n.Path)
 	if err != nil {
@@ -200,7 +201,7 @@ func (p *Publisher) fromFolder(ctx context.Context, n *state.Node, scratch []byt
 		_ = f.Close() // nothing was read
 		return fallback()
 	}
-	return objectstore.Content{Reader: f, Size: n.Size, MD5: &sum}, func() bool {
+	return objectstore.Content{Reader: f, Size: n.Size, MD5: &sum, Send: p.Send}, func() bool {
 		after, err := worktree.StatFile(f)
 		return errors.Join(err, f.Close()) == nil && after == st
 	}, scratch
@@ -209,5 +210,5 @@ func (p *Publisher) fromFolder(ctx context.Context, n *state.Node, scratch []byt
 // fromPacks returns a file's content as it is stored.
 func (p *Publisher) fromPacks(ctx context.Context, n *state.Node) objectstore.Content {
 	sum := [md5.Size]byte(n.MD5)
-	return objectstore.Content{Reader: packed.NewReader(ctx, p.Store, p.State, n), Size: n.Size, MD5: &sum}
+	return objectstore.Content{Reader: packed.NewReader(ctx, p.Store, p.State, n), Size: n.Size, MD5: &sum, Send: p.Send}
 }

@@ -52,11 +52,12 @@ func (s *Step) merged() *state.Node {
 
 // Make joins the three trees, each in walk order, and decides for every path. It reads nothing but its arguments. prefer
 // decides where only the modes differ and the base does not show which side changed them. leave reports the paths to
-// leave alone. contested are the indexes in local of files to hash before anything can be decided: then there are no
-// steps.
+// leave alone: of those that the folder does not have, and of the store's symlinks, with everything below them.
+// contested are the indexes in local of files to hash before anything can be decided: then there are no steps.
 func Make(base []state.Node, local []*state.Node, remote []state.Node, on OnConflict, prefer Decision,
 	leave func(*state.Node) bool) (steps []Step, contested []int) {
 	steps = make([]Step, 0, max(len(local), len(remote)))
+	link := "" // a symlink of the store that is left alone
 	for b, l, r := 0, 0, 0; b < len(base) || l < len(local) || r < len(remote); {
 		path, found := "", false
 		first := func(p string) {
@@ -87,6 +88,10 @@ func Make(base []state.Node, local []*state.Node, remote []state.Node, on OnConf
 			r++
 		}
 		switch {
+		case link != "" && state.Within(path, link):
+			s.Do = Leave
+		case s.Local != nil && s.Remote != nil && s.Remote.Kind == state.Symlink && !state.Same(s.Local, s.Remote) && leave(s.Remote):
+			s.Do, link = Leave, path
 		case s.Local != nil && !s.Local.Hashed:
 			if !state.Same(s.Base, s.Remote) {
 				contested = append(contested, l-1)
@@ -153,13 +158,16 @@ func (s *Step) settle(on OnConflict) {
 }
 
 // keepTree makes the steps consistent with each other. A folder stays while something in it does. Where one side put a
-// file in place of a folder in which the other changed something, all of them are a conflict.
+// file in place of a folder in which the other changed something, or in which something is left alone, all of them are a conflict.
 func keepTree(steps []Step, on OnConflict) {
 	var above []int
 	for i := range steps {
 		path := steps[i].Path()
 		for len(above) > 0 && !state.Within(path, steps[above[len(above)-1]].Path()) {
 			above = above[:len(above)-1]
+		}
+		if steps[i].Do == Leave && steps[i].Remote != nil {
+			keepAbove(steps, above, on)
 		}
 		for _, a := range above {
 			// The decision on an ancestor further up may have removed this path.
@@ -177,6 +185,19 @@ func keepTree(steps []Step, on OnConflict) {
 			}
 		}
 		above = append(above, i)
+	}
+}
+
+// keepAbove keeps the store's folders above something that is left alone there: a file in place of one of them is a conflict, and
+// only the store's side settles it.
+func keepAbove(steps []Step, above []int, on OnConflict) {
+	if on != ConflictRemote {
+		on = ConflictFail
+	}
+	for _, a := range above {
+		if up := &steps[a]; up.Do == TakeLocal && up.Local != nil && up.Local.Kind != state.Dir {
+			settleBelow(steps[a:], on)
+		}
 	}
 }
 
@@ -199,6 +220,25 @@ func settleBelow(steps []Step, on OnConflict) {
 			s.Do, s.Settled = do, true
 		}
 	}
+}
+
+// Check returns an error where the tree that a push would leave in the store breaks a rule or exceeds a limit: before
+// anything is sent.
+func Check(steps []Step, limits state.Limits) error {
+	tree := state.TreeChecker{Limits: limits}
+	for i := range steps {
+		n := steps[i].Remote
+		if d := steps[i].Do; d == TakeLocal || d == KeepBoth {
+			n = steps[i].Local
+		}
+		if n == nil {
+			continue
+		}
+		if err := tree.Add(n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // PushedBase returns what both sides have in common after a push that left the store with the tree now: the paths that are

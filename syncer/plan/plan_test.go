@@ -164,3 +164,35 @@ func TestPlanAfterApplyIsEmpty(t *testing.T) {
 		}
 	})
 }
+
+// TestLeftLinksReplaceNothing leaves some symlinks of the store alone: what the folder has at their paths and below stays, and both sides
+// stay trees. Sync 7.
+func TestLeftLinksReplaceNothing(t *testing.T) {
+	left := func(n *state.Node) bool { return n.Kind == state.Symlink && n.Target == "y" }
+	rapid.Check(t, func(t *rapid.T) {
+		base, local, remote := statetest.Tree(t, "base "), statetest.Tree(t, "local "), statetest.Tree(t, "remote ")
+		local = slices.DeleteFunc(local, func(n state.Node) bool { return left(&n) }) // a walk skips them
+		on := rapid.SampledFrom([]plan.OnConflict{plan.ConflictLocal, plan.ConflictRemote, plan.ConflictBoth}).Draw(t, "on")
+		steps, _ := plan.Make(base, pointers(local), remote, on, plan.TakeLocal, left)
+		if slices.ContainsFunc(steps, func(s plan.Step) bool { return s.Do == plan.Conflict }) {
+			return // such a plan is not applied
+		}
+		pushed, pulled := pushTree(steps), pullTree(steps)
+		if !isTree(pushed) || !isTree(pulled) {
+			t.Fatalf("not a tree after a push or a pull: %+v, %+v", pushed, pulled)
+		}
+		if err := plan.Check(steps, state.Limits{}.WithDefaults()); err != nil {
+			t.Fatal(err)
+		}
+		link := ""
+		for i := range steps {
+			s := &steps[i]
+			if s.Remote != nil && left(s.Remote) {
+				link = s.Path()
+			}
+			if link != "" && (s.Path() == link || state.Within(s.Path(), link)) && s.Local != nil && s.Do != plan.Leave {
+				t.Fatalf("%q: decision = %d, want that it is left alone", s.Path(), s.Do)
+			}
+		}
+	})
+}

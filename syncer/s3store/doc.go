@@ -2,7 +2,7 @@
 // only package that imports the AWS SDK.
 //
 //	Put up to 16 MiB ──► PutObject, signed with the caller's SHA-256: the server refuses damaged content
-//	larger Put ────────► transfermanager: parts in parallel
+//	larger Put ────────► transfermanager: parts in parallel, unless the caller asks for one request
 //	Get ───────────────► ranged GetObject into the caller's buffer
 //	conditions ────────► If-Match and If-None-Match; 412 and 409 are conflicts
 //

@@ -56,9 +56,6 @@ type Store struct {
 
 var _ objectstore.Store = (*Store)(nil)
 
-// multipartFrom is the size in bytes above which an object is sent in parts.
-const multipartFrom = 16 << 20
-
 // Open reads the configuration. It does not connect to the server.
 //
 // Errors: invalid_argument for invalid options and configuration files.
@@ -105,7 +102,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.APIOptions = append(s.APIOptions, reuseDigest)
 	})
 	large := transfermanager.New(client, func(t *transfermanager.Options) {
-		t.PartSizeBytes, t.MultipartUploadThreshold, t.Concurrency = multipartFrom, multipartFrom, 4
+		t.PartSizeBytes, t.MultipartUploadThreshold, t.Concurrency = objectstore.PartsFrom, objectstore.PartsFrom, 4
 		if foreign {
 			t.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 			t.DisableChecksumValidation = true
@@ -240,7 +237,10 @@ func (s *Store) Put(ctx context.Context, key string, c objectstore.Content, cond
 	if cond.Absent {
 		ifNone = aws.String("*")
 	}
-	if c.Size > multipartFrom {
+	if c.Send == objectstore.InParts && c.Size <= objectstore.PartsFrom {
+		return s.putPart(ctx, key, c, ifMatch, ifNone)
+	}
+	if c.Send != objectstore.InOne && c.Size > objectstore.PartsFrom {
 		out, err := s.large.UploadObject(ctx, &transfermanager.UploadObjectInput{
 			Bucket: &s.bucket, Key: s.key(key), Body: c.Open(), IfMatch: ifMatch, IfNoneMatch: ifNone,
 		})
@@ -259,6 +259,37 @@ func (s *Store) Put(ctx context.Context, key string, c objectstore.Content, cond
 		return "", coded(ctx, err, key)
 	}
 	return aws.ToString(out.ETag), nil
+}
+
+// putPart stores small content as an object of one part, as a probe of the conditions of objects in parts wants it: the transfer
+// manager would log each condition that does not hold.
+func (s *Store) putPart(ctx context.Context, key string, c objectstore.Content, ifMatch, ifNone *string) (string, error) {
+	begun, err := s.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{Bucket: &s.bucket, Key: s.key(key)})
+	if err != nil {
+		return "", coded(ctx, err, key)
+	}
+	part, err := s.client.UploadPart(ctx, &s3.UploadPartInput{
+		Bucket: &s.bucket, Key: s.key(key), UploadId: begun.UploadId, PartNumber: aws.Int32(1), Body: c.Open(), ContentLength: &c.Size,
+	})
+	var out *s3.CompleteMultipartUploadOutput
+	if err == nil {
+		out, err = s.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
+			Bucket: &s.bucket, Key: s.key(key), UploadId: begun.UploadId, IfMatch: ifMatch, IfNoneMatch: ifNone,
+			MultipartUpload: &types.CompletedMultipartUpload{Parts: []types.CompletedPart{{PartNumber: aws.Int32(1), ETag: part.ETag}}},
+		})
+	}
+	if err == nil {
+		return aws.ToString(out.ETag), nil
+	}
+	_, left := s.client.AbortMultipartUpload(context.WithoutCancel(ctx),
+		&s3.AbortMultipartUploadInput{Bucket: &s.bucket, Key: s.key(key), UploadId: begun.UploadId})
+	if left = coded(ctx, left, key); errors.Is(left, schemas.ErrNotFound) {
+		left = nil
+	}
+	if err = coded(ctx, err, key); left != nil {
+		err = errors.Join(err, left)
+	}
+	return "", err
 }
 
 // List implements [objectstore.Store].

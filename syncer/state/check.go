@@ -74,10 +74,54 @@ func checkCounts(data []byte, limits Limits) error {
 	return nil
 }
 
+// Seal returns the state as [State.Encode] does, once it has passed the checks of [Decode]: what a push stores, a pull can read.
+func (s *State) Seal(limits Limits) ([]byte, error) {
+	limits = limits.WithDefaults()
+	if err := s.Check(limits); err != nil {
+		return nil, err
+	}
+	data := s.Encode()
+	return data, checkSize(data, limits)
+}
+
+// checkSize refuses a state that is too large, or too costly to decode.
+func checkSize(data []byte, limits Limits) error {
+	if int64(len(data)) > limits.StateBytes {
+		return schemas.Errorf(schemas.CodeTooLarge, "state: %d bytes, the limit is %d", len(data), limits.StateBytes)
+	}
+	return checkCounts(data, limits)
+}
+
 // Check returns an error for a state that breaks a rule or exceeds a limit. The errors are those of [Decode].
 func (s *State) Check(limits Limits) error {
-	bad := func(n *Node, why string) error {
-		return schemas.Errorf(schemas.CodeInvalidArgument, "state: %q: %s", Clip(n.Path), why).With("path", Clip(n.Path))
+	if err := s.checkNames(); err != nil {
+		return err
+	}
+	tree := TreeChecker{Limits: limits, entries: len(s.Dropping)}
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		if err := tree.Add(n); err != nil {
+			return err
+		}
+		if n.Kind != File {
+			continue
+		}
+		if why := s.badLocation(n); why != "" {
+			return badNode(n, why)
+		}
+	}
+	return s.checkPending()
+}
+
+// checkNames checks what becomes part of keys, and the objects.
+func (s *State) checkNames() error {
+	if len(s.Lineage) > MaxLineage {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "state: a lineage of %d states, the limit is %d", len(s.Lineage), MaxLineage)
+	}
+	for _, id := range append([]string{s.ID, s.Floor}, s.Lineage...) {
+		if id != "" && !IsID(id) {
+			return schemas.Errorf(schemas.CodeInvalidArgument, "state: %q is not the ID of a version", Clip(id))
+		}
 	}
 	for i := range s.Objects {
 		if size := s.Objects[i].Size; size <= 0 || size > 2*ChunkSize {
@@ -87,45 +131,68 @@ func (s *State) Check(limits Limits) error {
 			return schemas.Errorf(schemas.CodeInvalidArgument, "state: object %d: %q is not the name of a push", i, Clip(s.Objects[i].Push))
 		}
 	}
-	var total int64
-	var above []*Node // the ancestors of the current node
-	for i := range s.Nodes {
-		n := &s.Nodes[i]
-		if err := CheckPath(n.Path); err != nil {
-			return err
-		}
-		if i > 0 && s.Nodes[i-1].Path == n.Path {
-			return bad(n, "it occurs twice")
-		}
-		for len(above) > 0 && !Within(n.Path, above[len(above)-1].Path) {
-			above = above[:len(above)-1]
-		}
-		if len(above) > 0 && above[len(above)-1].Kind != Dir {
-			return bad(n, "it is under a "+above[len(above)-1].Kind.String())
-		}
-		above = append(above, n)
-		switch n.Kind {
-		case Symlink:
-			if n.Target == "" || len(n.Target) > MaxPath || strings.IndexByte(n.Target, 0) >= 0 {
-				return bad(n, "its target is invalid")
-			}
-		case File:
-			if n.Size < 0 {
-				return bad(n, "its size is negative")
-			}
-			if n.Size > limits.FileBytes {
-				return schemas.Errorf(schemas.CodeTooLarge, "state: %q: %d bytes, the limit is %d",
-					Clip(n.Path), n.Size, limits.FileBytes).With("path", Clip(n.Path))
-			}
-			if total += n.Size; total > limits.TotalBytes {
-				return schemas.Errorf(schemas.CodeTooLarge, "state: its files have more than %d bytes together", limits.TotalBytes)
-			}
-			if why := s.badLocation(n); why != "" {
-				return bad(n, why)
-			}
+	return nil
+}
+
+func badNode(n *Node, why string) error {
+	return schemas.Errorf(schemas.CodeInvalidArgument, "state: %q: %s", Clip(n.Path), why).With("path", Clip(n.Path))
+}
+
+// TreeChecker checks the nodes of a tree: that they are in walk order, each once, and in folders alone, that their paths and
+// targets are valid, and that they are within the limits.
+type TreeChecker struct {
+	Limits  Limits
+	entries int
+	total   int64   // bytes
+	above   []*Node // the node before and the folders above it
+}
+
+// Add checks the next node.
+func (c *TreeChecker) Add(n *Node) error {
+	if err := CheckPath(n.Path); err != nil {
+		return err
+	}
+	if c.entries++; c.entries > c.Limits.Entries {
+		return schemas.Errorf(schemas.CodeTooLarge, "state: more than %d entries", c.Limits.Entries)
+	}
+	if len(c.above) > 0 {
+		switch order := ComparePaths(c.above[len(c.above)-1].Path, n.Path); {
+		case order == 0:
+			return badNode(n, "it occurs twice")
+		case order > 0:
+			return badNode(n, "it is not in order")
 		}
 	}
-	return s.checkPending()
+	for len(c.above) > 0 && !Within(n.Path, c.above[len(c.above)-1].Path) {
+		c.above = c.above[:len(c.above)-1]
+	}
+	if len(c.above) > 0 && c.above[len(c.above)-1].Kind != Dir {
+		return badNode(n, "it is under a "+c.above[len(c.above)-1].Kind.String())
+	}
+	c.above = append(c.above, n)
+	switch n.Kind {
+	case Symlink:
+		if n.Target == "" || len(n.Target) > MaxPath || strings.IndexByte(n.Target, 0) >= 0 {
+			return badNode(n, "its target is invalid")
+		}
+	case File:
+		return c.addFile(n)
+	}
+	return nil
+}
+
+func (c *TreeChecker) addFile(n *Node) error {
+	if n.Size < 0 {
+		return badNode(n, "its size is negative")
+	}
+	if n.Size > c.Limits.FileBytes {
+		return schemas.Errorf(schemas.CodeTooLarge, "state: %q: %d bytes, the limit is %d",
+			Clip(n.Path), n.Size, c.Limits.FileBytes).With("path", Clip(n.Path))
+	}
+	if c.total += n.Size; c.total > c.Limits.TotalBytes {
+		return schemas.Errorf(schemas.CodeTooLarge, "state: its files have more than %d bytes together", c.Limits.TotalBytes)
+	}
+	return nil
 }
 
 // isPushName reports whether name can be a push's. It becomes part of keys.
@@ -138,14 +205,27 @@ func isPushName(name string) bool {
 	return len(name) <= 32
 }
 
+// isToken reports whether token can be an object's. It becomes a header of a request.
+func isToken(token string) bool {
+	for i := range len(token) {
+		if c := token[i]; c < ' ' || c > '~' {
+			return false
+		}
+	}
+	return len(token) <= 1024
+}
+
 func (s *State) checkPending() error {
 	if s.Layout == Packed && !s.Published() {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "state: pending files in the packed layout")
 	}
 	for i, p := range s.Pending {
 		at, ok := s.Search(p.Path)
-		if !ok || s.Nodes[at].Kind != File || i > 0 && s.Pending[i-1].Path == p.Path {
+		if !ok || s.Nodes[at].Kind != File || i > 0 && ComparePaths(s.Pending[i-1].Path, p.Path) >= 0 {
 			return schemas.Errorf(schemas.CodeInvalidArgument, "state: pending %q is not a file of the state", Clip(p.Path))
+		}
+		if !isToken(p.Over) {
+			return schemas.Errorf(schemas.CodeInvalidArgument, "state: pending %q: %q is not the token of an object", Clip(p.Path), Clip(p.Over))
 		}
 		if n := &s.Nodes[at]; n.Size > 0 && len(n.At.Objects) == 0 {
 			return schemas.Errorf(schemas.CodeInvalidArgument, "state: pending %q has no stored content", Clip(p.Path))

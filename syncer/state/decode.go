@@ -1,6 +1,8 @@
 package state
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -17,9 +19,13 @@ import (
 // FormatVersion is the version of the documented state format that is read and written. Any other is refused.
 const FormatVersion = "1.0"
 
-// ErrCorrupt marks bytes that are not a state at all, such as a torn write. Such a state is rebuilt; one that is well
-// formed and breaks a rule is refused.
+// ErrCorrupt marks bytes that are not a state as it was written: a torn one, or one with another checksum. It is never taken
+// for a state without files.
 var ErrCorrupt = errors.New("state: corrupt")
+
+func corrupt(format string, args ...any) error {
+	return schemas.Errorf(schemas.CodeDamaged, "%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
+}
 
 // timestamp is a time in Unix seconds, with an optional fraction, or the RFC 3339 string of earlier versions. Other
 // values are refused.
@@ -76,7 +82,8 @@ type stateJSON struct {
 		SyncedNS   uint32     `json:"last_synced_ns"`
 		Layout     Layout     `json:"layout"`
 		ID         string     `json:"id"`
-		Parent     string     `json:"parent"`
+		Parent     string     `json:"parent"` // of earlier versions, without a lineage
+		Lineage    []string   `json:"lineage"`
 		Floor      string     `json:"floor"`
 		Remote     string     `json:"remote"`
 		Generation uint64     `json:"generation"`
@@ -123,25 +130,25 @@ type fileJSON struct {
 // through a file or a symlink, no path occurs twice, and sizes and locations are consistent. Folders that are not listed are
 // implied, with mode 0755: another tool writes none.
 //
-// Errors: invalid_argument for an unknown version and a broken rule, too_large for what exceeds a limit, and
-// [ErrCorrupt] where the bytes are not a state at all.
+// Errors: invalid_argument for an unknown version and a broken rule, too_large for what exceeds a limit, and damaged, which is
+// [ErrCorrupt], where the bytes are not a state as it was written.
 func Decode(data []byte, limits Limits) (*State, error) {
 	limits = limits.WithDefaults()
-	if int64(len(data)) > limits.StateBytes {
-		return nil, schemas.Errorf(schemas.CodeTooLarge, "state: %d bytes, the limit is %d", len(data), limits.StateBytes)
+	if err := checkSize(data, limits); err != nil {
+		return nil, err
 	}
-	if err := checkCounts(data, limits); err != nil {
+	if err := checkSum(data); err != nil {
 		return nil, err
 	}
 	var raw stateJSON
 	if err := json.Unmarshal(data, &raw); err != nil {
 		if _, torn := errors.AsType[*json.SyntaxError](err); torn {
-			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "%w: %v", ErrCorrupt, err)
+			return nil, corrupt("%v", err)
 		}
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "state: %s", Clip(err.Error()))
 	}
 	if raw.Version == "" && raw.Files == nil {
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "%w: it has neither version nor files", ErrCorrupt)
+		return nil, corrupt("it has neither version nor files")
 	}
 	if raw.Version != FormatVersion {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument,
@@ -156,7 +163,10 @@ func Decode(data []byte, limits Limits) (*State, error) {
 				"state: unknown format %d with layout %q: update Sluice, a newer version may have written it", x.Format, Clip(string(x.Layout)))
 		}
 		entries += len(x.Folders) + len(x.Symlinks) + len(x.Dropping)
-		s.Layout, s.ID, s.Parent, s.Floor, s.Remote = x.Layout, x.ID, x.Parent, x.Floor, x.Remote
+		s.Layout, s.ID, s.Lineage, s.Floor, s.Remote = x.Layout, x.ID, x.Lineage, x.Floor, x.Remote
+		if x.Parent != "" && len(x.Lineage) == 0 {
+			s.Lineage = []string{x.Parent}
+		}
 		s.Generation, s.Count, syncedNS = x.Generation, x.Count, x.SyncedNS
 	}
 	if entries > limits.Entries {
@@ -173,6 +183,19 @@ func Decode(data []byte, limits Limits) (*State, error) {
 		return nil, err
 	}
 	return s, s.Check(limits)
+}
+
+// checkSum checks the checksum of a state as Sluice writes it. A tool that decodes and encodes a state moves or drops the line,
+// and such a state is accepted without: see ADR 0040.
+func checkSum(data []byte) error {
+	at := len(data) - len(sumOpen) - hex.EncodedLen(sha256.Size) - len(sumClose)
+	if at < 0 || !bytes.HasPrefix(data[at:], []byte(sumOpen)) || !bytes.HasSuffix(data, []byte(sumClose)) {
+		return nil
+	}
+	if want := appendSum(nil, data[:at]); !bytes.Equal(data[at:], want) {
+		return corrupt("its checksum does not match")
+	}
+	return nil
 }
 
 // addParents adds the folders that the state's paths imply and that it does not list, as another tool leaves them out.

@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"strconv"
@@ -9,7 +10,7 @@ import (
 )
 
 // Encode returns the state as JSON. Times are Unix seconds; "modified_ns" and "last_synced_ns" hold their nanoseconds where
-// those are not 0. A name that is not UTF-8 is readable in "path" and exact in "path_base64".
+// those are not 0. A name that is not UTF-8 is readable in "path" and exact in "path_base64". The last line is a checksum.
 func (s *State) Encode() []byte {
 	b := make([]byte, 0, 512+len(s.Objects)*100+len(s.Nodes)*280)
 	b = append(b, `{"version":"`+FormatVersion+`","last_synced_at":`...)
@@ -23,12 +24,15 @@ func (s *State) Encode() []byte {
 	b = appendString(b, string(cmp.Or(s.Layout, Plain))) // a tool that knows no layouts writes plain files
 	b = appendNumber(b, `,"last_synced_ns":`, syncedNS)
 	for _, f := range []struct{ name, value string }{
-		{"id", s.ID}, {"parent", s.Parent}, {"floor", s.Floor}, {"remote", s.Remote},
+		{"id", s.ID}, {"floor", s.Floor}, {"remote", s.Remote},
 	} {
 		if f.value != "" {
 			b = append(b, `,"`+f.name+`":`...)
 			b = appendString(b, f.value)
 		}
+	}
+	if len(s.Lineage) > 0 {
+		b = appendList(b, ",\n\"lineage\":[", s.Lineage, func(b []byte, id *string) []byte { return appendString(b, *id) })
 	}
 	b = append(b, `,"generation":`...)
 	b = strconv.AppendUint(b, s.Generation, 10)
@@ -47,7 +51,20 @@ func (s *State) Encode() []byte {
 			return append(appendBytes(append(b, '{'), "path", *path), '}')
 		})
 	}
-	return append(b, "}}\n"...)
+	return appendSum(b, b)
+}
+
+// The line with the checksum, which ends a state: the SHA-256 of every byte before it.
+const (
+	sumOpen  = ",\n\"sum\":\""
+	sumClose = "\"}}\n"
+)
+
+func appendSum(b, of []byte) []byte {
+	sum := sha256.Sum256(of)
+	b = append(b, sumOpen...)
+	b = hex.AppendEncode(b, sum[:])
+	return append(b, sumClose...)
 }
 
 // appendNumber appends a field that is left out where it is 0.

@@ -2,6 +2,7 @@ package state
 
 import (
 	"strings"
+	"unicode/utf8"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -16,10 +17,46 @@ const (
 	MaxPath = 4096
 )
 
-// Reserved reports whether the path belongs to Sluice.
+// Reserved reports whether the path belongs to Sluice, on this system or on one where the case of letters does not matter, or
+// invisible characters do not: such names are one there.
 func Reserved(p string) bool {
-	rest, ok := strings.CutPrefix(p, ReservedName)
-	return ok && (rest == "" || rest[0] == '/' || rest[0] == '.')
+	if p == "" || p[0] != '.' && p[0] < utf8.RuneSelf {
+		return false
+	}
+	name, _, _ := strings.Cut(p, "/")
+	visible := []rune(strings.Map(dropInvisible, name))
+	n := len(ReservedName)
+	return len(visible) >= n && strings.EqualFold(string(visible[:n]), ReservedName) && (len(visible) == n || visible[n] == '.')
+}
+
+// dropInvisible drops the characters that HFS+ ignores in names.
+func dropInvisible(r rune) rune {
+	switch {
+	case r >= 0x200c && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x206a && r <= 0x206f, r == 0xfeff:
+		return -1
+	}
+	return r
+}
+
+// LeadsOutside reports whether a symlink's target may be outside the root: it is absolute, has more ".." than there are
+// folders above, or a ".." after a name. That name may be a symlink to a place further up.
+func LeadsOutside(path, target string) bool {
+	if target == "" || target[0] == '/' {
+		return true
+	}
+	up, named := strings.Count(path, "/"), false
+	for name := range strings.SplitSeq(target, "/") {
+		switch name {
+		case "", ".":
+		case "..":
+			if up--; up < 0 || named {
+				return true
+			}
+		default:
+			named = true
+		}
+	}
+	return false
 }
 
 // ComparePaths orders paths as a walk visits them: a folder comes before its content, and that before the folder's next

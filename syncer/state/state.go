@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -29,7 +30,7 @@ type State struct {
 
 	Layout     Layout   // "" for a state that another tool wrote
 	ID         string   // the version's name: its time and a random suffix
-	Parent     string   // the ID of the state that this one replaced; "" for the first
+	Lineage    []string // the IDs of the last states before it, the newest first; "" for one of another tool
 	Generation uint64   // incremented by each garbage collection
 	Floor      string   // versions with a lower ID are removed or about to be
 	Count      uint64   // number of states so far, this one included
@@ -60,6 +61,29 @@ type Pending struct {
 
 // Published reports whether every file is under its own path.
 func (s *State) Published() bool { return len(s.Pending)+len(s.Dropping) == 0 }
+
+// MaxLineage is how many states before it a state names.
+const MaxLineage = 32
+
+// Follows reports whether s can be a later state than was, by their IDs, lineage and generations. It cannot where the store was
+// rolled back, also when it was written to afterwards, and where the workspace was begun anew.
+func (s *State) Follows(was *State) bool {
+	switch {
+	case s.ID == "" || was.ID == "": // another tool wrote one of them
+		return true
+	case s.ID == was.ID:
+		return s.Generation >= was.Generation
+	case s.ID < was.ID:
+		return false
+	case slices.Contains(s.Lineage, was.ID):
+		return s.Generation >= was.Generation
+	case slices.Contains(s.Lineage, ""): // another tool has written since
+		return true
+	case s.Count == uint64(len(s.Lineage)+1): // the lineage is complete
+		return false
+	}
+	return len(s.Lineage) == 0 || was.ID < s.Lineage[len(s.Lineage)-1]
+}
 
 // Search returns the index of the path in Nodes, or where it would be inserted.
 func (s *State) Search(path string) (int, bool) {
@@ -112,6 +136,7 @@ const (
 	ObjectPrefix  = ReservedName + ".d/objects/"
 	VersionPrefix = ReservedName + ".d/versions/"
 	ProbePrefix   = ReservedName + ".d/probe/"
+	DamagedPrefix = ReservedName + ".d/damaged/" // states that were replaced because they were damaged
 )
 
 // Key returns the key of the stored object.
@@ -138,6 +163,13 @@ const idLayout = "20060102T150405.000000Z"
 // IDTime returns the time in a state's ID.
 func IDTime(id string) (time.Time, error) {
 	return time.Parse(idLayout, id[:min(len(idLayout), len(id))])
+}
+
+// IsID reports whether id can name a state. It becomes part of keys.
+func IsID(id string) bool {
+	stamp, random, ok := strings.Cut(id, "-")
+	_, err := time.Parse(idLayout, stamp)
+	return ok && err == nil && len(stamp) == len(idLayout) && random != "" && isPushName(random)
 }
 
 // RandomName returns a name of 16 hex digits that nothing else has: of a push or of a temporary file.

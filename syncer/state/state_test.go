@@ -132,7 +132,7 @@ func TestDecodeRefusesLongPathsCheaply(t *testing.T) {
 func TestStateRoundTrips(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		at := time.Unix(rapid.Int64Range(1, 9e9).Draw(t, "seconds"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC()
-		want := state.State{Layout: state.Plain, ID: "id", Count: 3, SyncedAt: at, Nodes: statetest.Tree(t, "")}
+		want := state.State{Layout: state.Plain, ID: "20260101T000000.000000Z-1", Count: 3, SyncedAt: at, Nodes: statetest.Tree(t, "")}
 		got, err := state.Decode(want.Encode(), state.Limits{})
 		if err != nil {
 			t.Fatal(err)
@@ -141,6 +141,31 @@ func TestStateRoundTrips(t *testing.T) {
 			t.Fatalf("state differs (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// TestSealRefusesWhatDecodeRefuses seals states that break a rule. Sync 1.
+func TestSealRefusesWhatDecodeRefuses(t *testing.T) {
+	a, b, f := statetest.File("a", "1"), statetest.File("b", "2"), statetest.File("b/f", "3")
+	for name, s := range map[string]state.State{
+		"twice": {Nodes: []state.Node{a, a}}, "unsorted": {Nodes: []state.Node{b, a}}, "below a file": {Nodes: []state.Node{b, f}},
+		"ID": {Nodes: []state.Node{a}, ID: "../x"}, "too many": {Nodes: []state.Node{a, b, statetest.File("c", "")}},
+	} {
+		if _, err := s.Seal(state.Limits{Entries: 2}); err == nil {
+			t.Errorf("%s: the state was sealed", name)
+		}
+	}
+}
+
+func TestLeadsOutside(t *testing.T) {
+	for link, want := range map[string]bool{
+		"l -> x": false, "l -> ./x/y": false, "d/l -> ../x": false, "d/l -> ..": false, "l -> .": false, "d/e/l -> ../../x/y": false,
+		"l -> ..": true, "l -> /x": true, "d/l -> ../../x": true, "l -> ": true, "l -> s/s/../../x": true, "d/l -> x/../y": true,
+	} {
+		path, target, _ := strings.Cut(link, " -> ")
+		if got := state.LeadsOutside(path, target); got != want {
+			t.Errorf("%s: leads outside = %t, want %t", link, got, want)
+		}
+	}
 }
 
 func TestDecodeRefusesHostileStates(t *testing.T) {
@@ -194,7 +219,7 @@ func TestDecodeRefusesManyEntriesCheaply(t *testing.T) {
 
 // large returns a state of 100,000 files.
 func large() *state.State {
-	s := &state.State{Layout: state.Packed, ID: "id", Count: 3, SyncedAt: time.Unix(1704067200, 5)}
+	s := &state.State{Layout: state.Packed, ID: "20260101T000000.000000Z-1", Count: 3, SyncedAt: time.Unix(1704067200, 5)}
 	for d := range 100 {
 		s.Objects = append(s.Objects, state.Object{Digest: sha256.Sum256(fmt.Append(nil, d)), Size: state.ChunkSize})
 		dir := fmt.Sprintf("dir-%03d", d)

@@ -265,7 +265,10 @@ func testDigest(t *testing.T, s objectstore.Store) {
 }
 
 func testProbe(t *testing.T, s objectstore.Store) {
-	testkit.Must(t, objectstore.ProbeConditions(t.Context(), s, "probe/"))
+	testkit.Must(t, objectstore.ProbeConditions(t.Context(), s, "probe/", objectstore.InOne))
+	if err := objectstore.ProbeConditions(t.Context(), s, "probe/", objectstore.InParts); !errors.Is(err, objectstore.ErrIgnored) {
+		testkit.Must(t, err)
+	}
 	for info, err := range s.List(t.Context(), "") {
 		t.Errorf("the probe left %q (error: %v)", info.Key, err)
 	}

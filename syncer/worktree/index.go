@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"time"
 
+	"github.com/sluice-dev/sluice/syncer/objectstore"
 	"github.com/sluice-dev/sluice/syncer/state"
 )
 
@@ -26,14 +27,15 @@ type Index struct {
 	Token  string // of the remote state that the base was last compared with
 	// Whole is set when the base is all of that remote state, so an unchanged token means that nothing changed there.
 	Whole     bool
-	StateFile Stat // of the state file written with this index
+	Probed    objectstore.Probed // what this folder has found the store to honor
+	StateFile Stat               // of the state file written with this index
 	Base      state.State
 	Seen      []Seen // in walk order
 }
 
 var errIndex = errors.New("index: not readable")
 
-const indexMagic = "sluice-index-1\n\x00"
+const indexMagic = "sluice-index-3\n\x00"
 
 func indexSum(records []byte) uint32 {
 	return crc32.Checksum(records, crc32.MakeTable(crc32.Castagnoli))
@@ -101,6 +103,7 @@ func (x *Index) Encode() []byte {
 	w.string(x.Remote)
 	w.string(x.Token)
 	w.bool(x.Whole)
+	w.b = append(w.b, byte(x.Probed))
 	w.stat(&x.StateFile)
 	s := &x.Base
 	syncedAt := int64(0) // where there was no sync
@@ -110,8 +113,11 @@ func (x *Index) Encode() []byte {
 	w.int(syncedAt)
 	w.string(string(s.Layout))
 	w.string(s.ID)
-	w.string(s.Parent)
 	w.string(s.Floor)
+	w.uint(uint64(len(s.Lineage)))
+	for _, id := range s.Lineage {
+		w.string(id)
+	}
 	w.uint(s.Generation)
 	w.uint(s.Count)
 	w.uint(uint64(len(s.Objects)))
@@ -172,13 +178,19 @@ func DecodeIndex(data []byte) (x *Index, err error) {
 		return nil, errIndex
 	}
 	r := &indexReader{b: data[head:]}
-	x = &Index{Remote: r.string(), Token: r.string(), Whole: r.bool()}
+	x = &Index{Remote: r.string(), Token: r.string(), Whole: r.bool(), Probed: objectstore.Probed(r.byte())}
 	r.stat(&x.StateFile)
 	s := &x.Base
 	if at := r.int(); at != 0 {
 		s.SyncedAt = time.Unix(0, at).UTC()
 	}
-	s.Layout, s.ID, s.Parent, s.Floor = state.Layout(r.string()), r.string(), r.string(), r.string()
+	s.Layout, s.ID, s.Floor = state.Layout(r.string()), r.string(), r.string()
+	if n := r.count(1); n > 0 {
+		s.Lineage = make([]string, n)
+		for i := range s.Lineage {
+			s.Lineage[i] = r.string()
+		}
+	}
 	s.Generation, s.Count = r.uint(), r.uint()
 	s.Objects = make([]state.Object, r.count(34))
 	for i := range s.Objects {

@@ -270,22 +270,30 @@ func (s *Stater) Close() error {
 
 // Stat stats one path.
 func (s *Stater) Stat(path string) (Stat, error) {
-	dir, name := state.Parent(path), path[strings.LastIndexByte(path, '/')+1:]
-	if s.dir == nil || s.path != dir {
-		err := s.Close()
-		if err != nil {
-			return Stat{}, err
-		}
-		if s.dir, err = s.root.OpenFile(cmp.Or(dir, "."), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0); err != nil {
-			return Stat{}, err
-		}
-		s.path = dir
+	if err := s.open(state.Parent(path)); err != nil {
+		return Stat{}, err
 	}
 	var st unix.Stat_t
-	if err := unix.Fstatat(int(s.dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	if err := unix.Fstatat(int(s.dir.Fd()), path[strings.LastIndexByte(path, '/')+1:], &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return Stat{}, err
 	}
 	return statOf(&st), nil
+}
+
+// open makes dir the open folder.
+func (s *Stater) open(dir string) (err error) {
+	if s.dir != nil && s.path == dir {
+		return nil
+	}
+	if err := s.Close(); err != nil {
+		return err
+	}
+	if s.dir, err = s.root.OpenFile(cmp.Or(dir, "."), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0); err != nil {
+		s.dir = nil // a nil *os.File
+		return err
+	}
+	s.path = dir
+	return nil
 }
 
 // StatPath stats one path under root without following symlinks.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"runtime"
@@ -31,6 +32,12 @@ type Options struct {
 type Skipped struct {
 	Path   string `json:"path"`
 	Reason string `json:"reason"`
+	Kept   bool   `json:"-"` // all but what the reason names is synced
+}
+
+// OutsideLink returns the reason to skip a symlink that leads out of the root.
+func OutsideLink(target string) string {
+	return fmt.Sprintf("a symlink out of the folder: %q", state.Clip(target))
 }
 
 // Listing is what a walk found.
@@ -129,14 +136,17 @@ func (w *walker) list(at string, out *folder) (skipped []Skipped, err error) {
 	for _, name := range names {
 		e := entry{path: prefix + name}
 		if state.Reserved(e.path) {
-			if strings.HasPrefix(name, tempPrefix) {
+			switch {
+			case strings.HasPrefix(name, tempPrefix):
 				w.listing.Stale = append(w.listing.Stale, name) // only the one walk of the root gets here
+			case !strings.HasPrefix(name, state.ReservedName):
+				skipped = append(skipped, Skipped{Path: e.path, Reason: "its name is one of Sluice's own on some systems"})
 			}
 			continue
 		}
 		why, ok := w.stat(int(dir.Fd()), name, &e)
 		if why != "" {
-			skipped = append(skipped, Skipped{e.path, why})
+			skipped = append(skipped, Skipped{Path: e.path, Reason: why, Kept: ok})
 		}
 		if ok {
 			out.entries = append(out.entries, e)
@@ -175,8 +185,8 @@ func (w *walker) stat(dir int, name string, e *entry) (why string, ok bool) {
 			return "cannot be read: " + err.Error(), false
 		}
 		target := string(buf[:n])
-		if !w.OutsideLinks && LeadsOutside(e.path, target) {
-			return "a symlink out of the folder: " + state.Clip(target), false
+		if !w.OutsideLinks && state.LeadsOutside(e.path, target) {
+			return OutsideLink(target), false
 		}
 		e.kind, e.target, e.Mode, e.Size = state.Symlink, target, 0, 0
 	case unix.S_IFSOCK:
@@ -187,27 +197,6 @@ func (w *walker) stat(dir int, name string, e *entry) (why string, ok bool) {
 		return "a device", false
 	}
 	return why, true
-}
-
-// LeadsOutside reports whether a symlink's target is outside the root by the names alone: it is absolute, or has more
-// ".." than there are folders above.
-func LeadsOutside(path, target string) bool {
-	if target == "" || target[0] == '/' {
-		return true
-	}
-	depth := strings.Count(path, "/")
-	for name := range strings.SplitSeq(target, "/") {
-		switch name {
-		case "", ".":
-		case "..":
-			if depth--; depth < 0 {
-				return true
-			}
-		default:
-			depth++
-		}
-	}
-	return false
 }
 
 // IgnoreFile is the file in the root whose patterns, in .dockerignore's syntax, exclude paths from a sync. The file itself

@@ -81,6 +81,13 @@ func Hostile() map[string]string {
 		"location": JSON("", `,"sluice":{"format":1,"layout":"packed","objects":[{"sha256":"00","size":1}]}`),
 		"many":     JSON(strings.TrimSuffix(strings.Repeat(FileJSON(`"f"`)+",", 1001), ","), ""),
 		"deep":     JSON(FileJSON(`"`+strings.Repeat("d/", 1500)+`f"`), ""),
+		"token": JSON(FileJSON(`"f"`),
+			`,"sluice":{"format":1,"layout":"plain","pending":[{"path":"f","over":"a\r\nX-Other: b"}]}`),
+	}
+	for _, field := range []string{"id", "parent", "floor"} {
+		for _, id := range []string{"../../../other/state", "20260101T000000.000000Z", "20260101T000000.000000Z-1/../x", "latest"} {
+			all[field+" "+id] = JSON(FileJSON(`"f"`), `,"sluice":{"format":1,"layout":"packed","`+field+`":"`+id+`"}`)
+		}
 	}
 	object := `,"sluice":{"format":1,"layout":"packed","objects":[{"sha256":"` + strings.Repeat("0", 64) + `","size":10,"generation":0}]}`
 	for name, at := range map[string]string{"beyond": `[0,8]`, "before": `[0,-1]`, "no object": `[7,0]`, "odd": `[1]`} {
@@ -90,7 +97,8 @@ func Hostile() map[string]string {
 	for name, path := range map[string]string{
 		"absolute": `"/tmp/escaped"`, "up": `"../escaped"`, "up inside": `"a/../../escaped"`, "NUL": `"a\u0000b"`,
 		"empty": `""`, "empty segment": `"a//b"`, "dot": `"./a"`, "own": `".sandbox-state.index"`, "trailing": `"a/"`,
-		"long": `"` + strings.Repeat("n", 300) + `"`,
+		"long": `"` + strings.Repeat("n", 300) + `"`, "own elsewhere": `".Sandbox-State.index"`,
+		"own with a long s": `".ſandbox-state"`, "own with invisible characters": `".sandbox\u200c-state.journal"`,
 	} {
 		all["path "+name] = JSON(FileJSON(path), "")
 	}
