@@ -24,7 +24,8 @@ type Lease struct {
 
 	mu      sync.Mutex
 	renewed time.Time
-	steady  time.Time // since then each renewal was in time
+	steady  time.Time // since then each renewal was in time, and none was in doubt
+	doubted bool      // a try to renew has failed since the last renewal
 	expired bool      // stays true: a caller of Holds has seen false
 }
 
@@ -143,10 +144,10 @@ func (l *Lease) extend(renewed time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.check() {
-		if renewed.Sub(l.renewed) > l.ttl*2/3 {
+		if l.doubted || renewed.Sub(l.renewed) > l.ttl*2/3 {
 			l.steady = renewed
 		}
-		l.renewed = renewed
+		l.renewed, l.doubted = renewed, false
 	}
 	return !l.expired
 }
@@ -161,10 +162,18 @@ func (l *Lease) until() time.Time {
 // a lost error as soon as another incarnation has the lease, which is also a conflict, or it cannot be renewed in time: other workers may
 // then take over what this one ran, and it must publish nothing more. After any other failure it tries again until the lease expires.
 func (l *Lease) Run(ctx context.Context, onRenewed func(context.Context)) error {
+	if err := l.keep(ctx, onRenewed); err != nil {
+		return err
+	}
+	return l.release(context.WithoutCancel(ctx))
+}
+
+// keep is Run without the release.
+func (l *Lease) keep(ctx context.Context, onRenewed func(context.Context)) error {
 	for wait := l.ttl / 3; ; {
 		select {
 		case <-ctx.Done():
-			return l.release(context.WithoutCancel(ctx))
+			return nil
 		case <-time.After(min(wait, time.Until(l.until()))):
 		}
 		begun := time.Now()
@@ -178,8 +187,17 @@ func (l *Lease) Run(ctx context.Context, onRenewed func(context.Context)) error 
 		case errors.Is(err, schemas.ErrConflict), !l.Holds():
 			l.expire()
 			return fmt.Errorf("%w: %w", schemas.LeaseLost(l.worker), err)
+		default:
+			l.doubt()
 		}
 	}
+}
+
+// doubt notes that a renewal has failed: NATS may be away for other workers too, longer than for this one.
+func (l *Lease) doubt() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.doubted = true
 }
 
 func (l *Lease) expire() {

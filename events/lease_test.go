@@ -197,3 +197,35 @@ func TestKilledWorkersLeaseIsTakenOver(t *testing.T) {
 		wantIs(t, err, context.Canceled)
 	})
 }
+
+// Promises 15: a recovery may take longer than the lease, since JetStream answers late after an outage. The lease is renewed meanwhile.
+func TestLeaseIsRenewedDuringARecovery(t *testing.T) {
+	_, c := connected(t, false)
+	ctx := testkit.Context(t)
+	testkit.Must(t, c.Ensure(ctx, Topology{LeaseTTL: time.Second}))
+	i, err := c.NewIncarnation(ctx, "w", Lineage{})
+	testkit.Must(t, err)
+	testkit.Must(t, i.Recover(ctx, func(ctx context.Context) error {
+		for begun := i.Lease.until(); i.Lease.until().Before(begun.Add(2 * time.Second)); {
+			if err := sleep(ctx, lagWait); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	if !i.Lease.Holds() {
+		t.Error("the lease has expired during the recovery")
+	}
+	testkit.Must(t, i.Lease.release(ctx))
+}
+
+// Promises 15: a renewal that failed before one in time shows that NATS may be away for other workers.
+func TestFailedRenewalIsAnOutageForOthers(t *testing.T) {
+	begin := time.Now()
+	l := &Lease{ttl: time.Hour, renewed: begin, steady: begin.Add(-2 * time.Hour)}
+	l.extend(begin.Add(time.Minute))
+	testkit.Equal(t, "others may return after a renewal", l.othersMayReturn(), false)
+	l.doubt()
+	l.extend(begin.Add(2 * time.Minute))
+	testkit.Equal(t, "others may return after a failed renewal", l.othersMayReturn(), true)
+}

@@ -122,6 +122,25 @@ func TestFollowerThatGoesOnWaitsForAChunkThatIsStoredLater(t *testing.T) {
 	})
 }
 
+// Promises 17: a server freezes with chunks that it has received, and the next one, on a new connection to another server, is stored before
+// them. LOG then has all of them, but not in their order.
+func TestChunkThatCameTooEarlyIsStoredAgain(t *testing.T) {
+	h := newHoleLog(t)
+	h.put(schemas.Stdout, 1, 4, 2, 3)
+	h.w.rng.LastSeq = 1
+	var chunks []*outChunk
+	for n := 2; n <= 5; n++ {
+		chunks = append(chunks, &outChunk{stream: schemas.Stdout, offset: int64(4 * (n - 1)), number: int64(n), data: fmt.Appendf(nil, "%04d", n)})
+	}
+	left, err := h.w.resendOnce(chunks)
+	testkit.Must(t, err)
+	testkit.Equal(t, "chunks left", len(left), 0)
+	got := ""
+	_, err = h.conn.ReadLog(testkit.Context(t), ref("t", "p"), "", 0, h.w.rng.LastSeq, func(k schemas.Chunk) error { got += string(k.Data) + " "; return nil })
+	testkit.Must(t, err)
+	testkit.Equal(t, "output", got, "0001 0002 0003 0004 0005 ")
+}
+
 // A hole that no writer fills delays a follower for as long as it may be filled, and no longer.
 func TestFollowerPassesAHoleThatStays(t *testing.T) {
 	for _, c := range []struct {

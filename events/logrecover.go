@@ -64,8 +64,9 @@ func (w *LogWriter) resend(chunks []*outChunk) error {
 // resendOnce skips the chunks that LOG has and stores the rest, each only if LOG got nothing of this process since: a chunk that
 // seemed lost may still arrive and must not be stored twice. It returns the chunks that are left.
 //
-// From the first missing chunk on it stores all again, even those that LOG has: there they follow a hole, and a reader takes the
-// copies that follow each other.
+// From the first chunk on that LOG does not have after the one before it, it stores all again, even those that LOG has: there they follow a
+// hole, and a reader takes the copies that follow each other. A chunk that was sent just after a reconnect comes before its predecessors
+// when the server that had received these was frozen.
 func (w *LogWriter) resendOnce(chunks []*outChunk) ([]*outChunk, error) {
 	if err := w.lease.held(); err != nil {
 		return chunks, err // before the read, which would wait for NATS
@@ -76,13 +77,11 @@ func (w *LogWriter) resendOnce(chunks []*outChunk) ([]*outChunk, error) {
 	if err != nil {
 		return chunks, err
 	}
-	for len(chunks) > 0 {
-		seq, ok := have[chunks[0].place()]
-		if !ok {
-			break
+	for _, k := range have {
+		if len(chunks) > 0 && k.place == chunks[0].place() {
+			w.done(chunks[0], k.seq)
+			chunks = chunks[1:]
 		}
-		w.done(chunks[0], seq)
-		chunks = chunks[1:]
 	}
 	all := w.conn.subjects.Log(w.ref.Tenant, w.ref.Thread, w.ref.Process, "")
 	for len(chunks) > 0 {
@@ -106,17 +105,22 @@ type place struct {
 	size   int
 }
 
+// placed is a chunk in LOG.
+type placed struct {
+	place
+	seq uint64
+}
+
 func (k *outChunk) place() place { return place{k.number, k.stream, k.offset, len(k.data)} }
 
-// inLog returns the sequence of the process's newest chunk in LOG, 0 for none, and the sequences of the chunks after the last one
-// known to be stored.
-func (w *LogWriter) inLog(ctx context.Context) (last uint64, have map[place]uint64, err error) {
+// inLog returns the sequence of the process's newest chunk in LOG, 0 for none, and the chunks after the last one known to be stored, in
+// the order of LOG.
+func (w *LogWriter) inLog(ctx context.Context) (last uint64, have []placed, err error) {
 	all := w.conn.subjects.Log(w.ref.Tenant, w.ref.Thread, w.ref.Process, "")
 	newest, err := w.conn.leaderSeq(ctx, w.conn.names.log, directRequest{LastBy: all})
 	if err != nil || newest == 0 {
 		return 0, nil, err
 	}
-	have = make(map[place]uint64)
 	from := w.rng.LastSeq + 1
 	err = w.conn.readUntil(ctx, w.conn.names.log, all, newest, func() (uint64, error) {
 		for {
@@ -124,9 +128,8 @@ func (w *LogWriter) inLog(ctx context.Context) (last uint64, have map[place]uint
 			for _, m := range msgs {
 				from = m.seq + 1
 				k, ok := w.conn.subjects.decodeChunk(m.seq, m.subject, m.header, m.data)
-				at := place{k.Number, k.Stream, k.Offset, len(k.Data)}
-				if ok && k.Epoch == w.ref.Epoch && have[at] == 0 {
-					have[at] = k.Seq
+				if ok && k.Epoch == w.ref.Epoch {
+					have = append(have, placed{place{k.Number, k.Stream, k.Offset, len(k.Data)}, k.Seq})
 				}
 			}
 			if err != nil || !more || from > newest {

@@ -96,6 +96,20 @@ func (w *Worker) NewIncarnation(ctx context.Context, worker string, lineage Line
 	return &Incarnation{ID: id, Lease: lease, Listener: w.NewListener(worker), conn: w.conn}, nil
 }
 
+// Recover calls recover while the lease is renewed: it may take longer than the lease, and meanwhile no other worker may take over what it
+// recovers. The lease is held after it, also when it fails: the next incarnation acquires it at once. Errors: lost when the lease is lost,
+// which ends the context of recover; those of recover.
+func (i *Incarnation) Recover(ctx context.Context, recover func(context.Context) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	keeping, recovered := context.WithCancel(ctx)
+	group.Go(func() error { return i.Lease.keep(keeping, func(context.Context) {}) })
+	group.Go(func() error {
+		defer recovered()
+		return recover(ctx)
+	})
+	return group.Wait()
+}
+
 // Run runs the lease, the listener and the worker until ctx ends or one of them fails. It calls ready when commands are accepted,
 // and onRegister with the error of each update of the roster, nil included. The lease outlives the work: until the last record is
 // written, no other worker may treat this one as dead. When the lease or the listener fails, what runs is left to the next

@@ -308,48 +308,70 @@ func (k *caller) follow() {
 			return nil, err
 		}
 		defer x.Close()
-		var out []byte
-		var last uint64
+		var out followed
 		leave := k.rng.IntN(2) == 0
 		for e, err := range x.Events(ctx) {
 			if e.Chunk != nil {
-				out, last = keep(out, e.Chunk), e.Chunk.Seq
+				out.keep(e.Chunk)
 				if leave {
 					break
 				}
 				continue
 			}
 			if e.Result != nil {
-				k.journal.change(func() { o.Follows, o.Followed = true, out })
+				k.journal.change(func() { out.note(o) })
 				return e.Result, nil
 			}
-			if err != nil && last == 0 {
+			if err != nil && out.last == 0 {
 				return nil, err
 			}
 		}
-		return k.resume(ctx, o, x.Process(), out, last)
+		return k.resume(ctx, o, x.Process(), &out)
 	})
 }
 
-func keep(out []byte, c *schemas.Chunk) []byte {
-	if c.Stream != schemas.Stdout {
-		return out
+// followed is what a follower has received.
+type followed struct {
+	stdout  []byte
+	last    uint64 // the sequence of its last chunk
+	chunks  []history.FollowedChunk
+	gaps    []schemas.LogGap
+	started bool // since it began or went on
+}
+
+func (f *followed) keep(k *schemas.Chunk) {
+	f.last = k.Seq
+	if k.Stream != schemas.Stdout {
+		return
 	}
-	return append(out, c.Data...)
+	f.stdout = append(f.stdout, k.Data...)
+	f.chunks = append(f.chunks, history.FollowedChunk{
+		Seq: k.Seq, Epoch: k.Epoch, Number: k.Number, Offset: k.Offset, Size: int64(len(k.Data)), First: !f.started,
+	})
+	f.started = true
+}
+
+// note adds it to the history. The journal's lock is held.
+func (f *followed) note(o *history.Op) {
+	o.Follows, o.Followed, o.Chunks, o.Gaps = true, f.stdout, f.chunks, f.gaps
 }
 
 // resume goes on after the last chunk, as often as it takes.
-func (k *caller) resume(ctx context.Context, o *history.Op, process string, out []byte, last uint64) (*schemas.Result, error) {
+func (k *caller) resume(ctx context.Context, o *history.Op, process string, out *followed) (*schemas.Result, error) {
 	for {
-		q := client.LogQuery{Process: process, Thread: o.Thread, From: last + 1, Follow: true}
+		out.started = false
+		q := client.LogQuery{Process: process, Thread: o.Thread, From: out.last + 1, Follow: true, Gap: func(g schemas.LogGap) error {
+			out.gaps = append(out.gaps, g)
+			return nil
+		}}
 		err := k.sdk.Logs(ctx, q, func(c schemas.Chunk) error {
-			out, last = keep(out, &c), c.Seq
+			out.keep(&c)
 			return nil
 		})
 		var r *schemas.Result
 		if err == nil {
 			if r, err = k.sdk.Result(ctx, o.Thread, process); err == nil {
-				k.journal.change(func() { o.Follows, o.Followed = true, out })
+				k.journal.change(func() { out.note(o) })
 				return r, nil
 			}
 		}

@@ -83,6 +83,17 @@ type Op struct {
 	// Follows says that the client followed the output. Followed is the standard output that it received up to the end.
 	Follows  bool
 	Followed []byte
+	// Chunks are the chunks of it, and Gaps what the follower was said to miss.
+	Chunks []FollowedChunk
+	Gaps   []schemas.LogGap
+}
+
+// FollowedChunk is a chunk of standard output, without its bytes, as a follower received it.
+type FollowedChunk struct {
+	Seq, Epoch           uint64
+	Number, Offset, Size int64
+	// First says that the follower had just begun, or gone on after an error.
+	First bool
 }
 
 // code is that of an answer which is an error, also of a rejection that is not on record.

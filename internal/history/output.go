@@ -2,6 +2,7 @@ package history
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -120,9 +121,21 @@ func (c *checker) checkFollowers(p *process) {
 		}
 		switch {
 		case !bytes.HasPrefix(o.Stdout, o.Followed):
-			c.add(WrongOutput, p, "a follower's output: %s", difference(o.Followed, o.Stdout))
+			c.add(WrongOutput, p, "a follower's output: %s; %s", difference(o.Followed, o.Stdout), o.jump())
 		case int64(len(o.Followed)) != o.Result.StdoutBytes && !c.excused(p, o.Result) && o.Result.Reason != schemas.ReasonLost:
 			c.add(Hole, p, "a follower received %d of %d bytes; records: %s", len(o.Followed), o.Result.StdoutBytes, p.story())
 		}
 	}
+}
+
+// jump describes the chunks around the first one that does not follow the one before it.
+func (o *Op) jump() string {
+	end := int64(0)
+	for i, k := range o.Chunks {
+		if k.Offset != end {
+			return fmt.Sprintf("chunks %+v, gaps %+v", o.Chunks[max(0, i-2):min(len(o.Chunks), i+2)], o.Gaps)
+		}
+		end = k.Offset + k.Size
+	}
+	return "its chunks follow each other"
 }

@@ -13,7 +13,7 @@ import (
 
 // Membership is one incarnation of a worker in a cell.
 type Membership struct {
-	// Worker is the worker. Call its Recover before Run.
+	// Worker is the worker.
 	Worker *processor.Worker
 
 	incarnation *events.Incarnation
@@ -77,6 +77,12 @@ type kept struct {
 	*events.OwedStore
 }
 
+// Recover takes up what earlier incarnations left; see [processor.Worker.Recover]. Call it before Run. Errors: lost when the lease is lost
+// meanwhile, those of the worker.
+func (m *Membership) Recover(ctx context.Context) error {
+	return m.incarnation.Recover(ctx, m.Worker.Recover)
+}
+
 // Run runs the worker until ctx ends or it loses its lease, and calls ready when it accepts commands. Errors: lost when the lease is
 // lost, those of the worker.
 func (m *Membership) Run(ctx context.Context, ready func()) error {
@@ -90,7 +96,7 @@ func (m *Membership) Run(ctx context.Context, ready func()) error {
 // Start recovers, runs the worker in the background, and returns when it accepts commands. stop ends it and returns Run's error.
 // Errors: those of Recover and Run.
 func (m *Membership) Start(ctx context.Context) (stop func() error, err error) {
-	if err := m.Worker.Recover(ctx); err != nil {
+	if err := m.Recover(ctx); err != nil {
 		return nil, err
 	}
 	return Background(ctx, m.Run)

@@ -187,7 +187,7 @@ func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Pro
 	})
 	if err == nil {
 		n.worker.Store(member.Worker)
-		err = member.Worker.Recover(ctx)
+		err = member.Recover(ctx)
 	}
 	switch {
 	case err == nil:
