@@ -79,10 +79,11 @@ type sent struct {
 // supervisor and so the process. It returns the error of an earlier chunk: limit_exceeded, unavailable, deadline_exceeded, lost.
 func (w *LogWriter) Write(stream schemas.Stream, offset int64, p []byte) error {
 	if w.inFlight == nil { // created at the first output: many processes print nothing
-		w.slots = make(chan struct{}, chunkWindow)
-		w.inFlight = make(chan *sent, chunkWindow)
+		window := w.window()
+		w.slots = make(chan struct{}, window)
+		w.inFlight = make(chan *sent, window)
 		w.settled = make(chan struct{})
-		w.spare = make(chan []byte, chunkWindow)
+		w.spare = make(chan []byte, window)
 		go w.settle()
 	}
 	for len(p) > 0 {
@@ -108,6 +109,16 @@ func (w *LogWriter) Write(stream schemas.Stream, offset int64, p []byte) error {
 	w.mu.Unlock()
 	w.send()
 	return nil
+}
+
+// window is how many chunks may be unacked. With a small budget they are an eighth of it at most: a trim keeps a number of the newest chunks,
+// and those in flight count among them when the server has them already.
+func (w *LogWriter) window() int64 {
+	limit := w.conn.budget.ofProcess()
+	if limit <= 0 {
+		return chunkWindow
+	}
+	return max(1, min(chunkWindow, limit/8/chunkBytes))
 }
 
 // arm starts the timer that sends the pending chunk. mu is held.
