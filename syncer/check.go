@@ -164,7 +164,7 @@ func (c *checker) repair(ctx context.Context) error {
 	if err := c.tree.Hash(ctx, c.root, c.tree.Unhashed()); err != nil {
 		return err
 	}
-	if err := c.probe(ctx); err != nil {
+	if err := (conditions{c.operation}).probe(ctx); err != nil {
 		return err
 	}
 	next := *c.was.state

@@ -13,10 +13,13 @@ import (
 	"github.com/sluice-dev/sluice/syncer/state"
 )
 
-// standIn returns what is known of the workspace without its state, which is damaged: what this folder knows from its last sync, the
+// standIn finds what stands in for a damaged state.
+type standIn struct{ *operation }
+
+// find returns what is known of the workspace without its state, which is damaged: what this folder knows from its last sync, the
 // newest version, or, in the plain layout, the files under their own paths. It never is an empty workspace, and has the layout
 // of the damaged state.
-func (o *operation) standIn(ctx context.Context, cause error) (in *state.State, err error) {
+func (o standIn) find(ctx context.Context, cause error) (in *state.State, err error) {
 	known, whole := &o.index.Base, o.index.Whole
 	o.indexValid = false
 	if in, err = o.newestVersion(ctx); err != nil {
@@ -48,7 +51,7 @@ func (o *operation) standIn(ctx context.Context, cause error) (in *state.State, 
 }
 
 // newestVersion returns the newest version that can be read, nil where there is none.
-func (o *operation) newestVersion(ctx context.Context) (*state.State, error) {
+func (o standIn) newestVersion(ctx context.Context) (*state.State, error) {
 	ids, err := o.versionIDs(ctx)
 	for i := len(ids) - 1; i >= 0 && err == nil; i-- {
 		version, err := o.loadVersion(ctx, ids[i])
@@ -62,7 +65,7 @@ func (o *operation) newestVersion(ctx context.Context) (*state.State, error) {
 
 // adoptPlain makes a state of the files in a store of the plain layout, with what this folder knows of them beside their content.
 // Errors: cause where the layout is another, or there are no files.
-func (o *operation) adoptPlain(ctx context.Context, cause error) (*state.State, error) {
+func (o standIn) adoptPlain(ctx context.Context, cause error) (*state.State, error) {
 	for info, err := range o.cfg.Store.List(ctx, state.ObjectPrefix) {
 		if err != nil {
 			return nil, err
@@ -101,8 +104,8 @@ func (o *operation) adoptPlain(ctx context.Context, cause error) (*state.State, 
 }
 
 // keepDamaged keeps a damaged state before it is replaced, for a person to look at.
-func (o *operation) keepDamaged(ctx context.Context, was *snapshot) error {
-	key := state.DamagedPrefix + state.NewID(o.cfg.Now(), "")
-	_, err := o.cfg.Store.Put(ctx, key, objectstore.Bytes(was.damaged), objectstore.Condition{})
+func keepDamaged(ctx context.Context, cfg *Config, was *snapshot) error {
+	key := state.DamagedPrefix + state.NewID(cfg.Now(), "")
+	_, err := cfg.Store.Put(ctx, key, objectstore.Bytes(was.damaged), objectstore.Condition{})
 	return err
 }

@@ -28,7 +28,7 @@ func (o *operation) collectSometimes(ctx context.Context, now *state.State) {
 	if now.Layout == state.Packed && r.Keep <= 0 && r.Age <= 0 || now.Count%collectEvery != 0 {
 		return
 	}
-	if _, err := o.collect(ctx, o.probe); err != nil {
+	if _, err := o.collect(ctx, conditions{o}.probe); err != nil {
 		o.note("old versions were not removed: " + err.Error())
 	}
 }
@@ -50,7 +50,7 @@ type Collected struct {
 //
 // Errors: conflict when other writers were first too often.
 func (s *Syncer) Collect(ctx context.Context) (Collected, error) {
-	return s.collect(ctx, (&operation{Syncer: s, index: &worktree.Index{}}).probe)
+	return s.collect(ctx, conditions{&operation{Syncer: s, index: &worktree.Index{}}}.probe)
 }
 
 func (s *Syncer) collect(ctx context.Context, probe func(context.Context) error) (Collected, error) {

@@ -101,7 +101,7 @@ func (o *operation) pushSteps(ctx context.Context, t *worktree.Tree, was *snapsh
 	if err := plan.Check(steps, o.cfg.Limits); err != nil {
 		return false, err
 	}
-	if err := o.probe(ctx); err != nil {
+	if err := (conditions{o}).probe(ctx); err != nil {
 		return false, err
 	}
 	next := &state.State{Layout: was.state.Layout, Generation: was.state.Generation, Floor: was.state.Floor,
@@ -298,9 +298,9 @@ func (o *operation) publish(ctx context.Context, t *worktree.Tree, s *state.Stat
 	if s.Published() {
 		return s, token
 	}
-	send, err := objectstore.BySize, o.probe(ctx)
+	send, err := objectstore.BySize, (conditions{o}).probe(ctx)
 	if err == nil {
-		send, err = o.probeParts(ctx, s)
+		send, err = (conditions{o}).sending(ctx, s)
 	}
 	if err != nil {
 		o.note(fmt.Sprintf("version %s is stored, but %d of its files are not under their own paths yet: %v", s.ID, len(s.Pending), err))

@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -108,7 +107,7 @@ func (o *operation) remote(ctx context.Context) (*snapshot, error) {
 	r, err := o.loadRemote(ctx, o.index, o.remoteInfo)
 	o.remoteInfo = nil // a second call must see what has changed since
 	if errors.Is(err, state.ErrCorrupt) && o.replaces {
-		if r.state, err = o.standIn(ctx, err); err == nil {
+		if r.state, err = (standIn{o}).find(ctx, err); err == nil {
 			err = o.checkLayout(r.state)
 		}
 	}
@@ -173,42 +172,6 @@ func (s *Syncer) replace(ctx context.Context, over string, data []byte) (token s
 
 func errTooManyWriters(what string) error {
 	return schemas.Errorf(schemas.CodeConflict, "sync: other writers were first %d times; nothing was %s: try again later", commitTries, what)
-}
-
-// probe checks, before this folder first relies on it, that the store honors conditions.
-func (o *operation) probe(ctx context.Context) error {
-	if o.cfg.SingleWriter || o.index.Probed&objectstore.HonoredInOne != 0 {
-		return nil
-	}
-	if err := objectstore.ProbeConditions(ctx, o.cfg.Store, state.ProbePrefix, objectstore.InOne); err != nil {
-		return err
-	}
-	o.index.Probed |= objectstore.HonoredInOne
-	return nil
-}
-
-// probeParts returns how to send the pending files of s. A server that ignores the conditions of files in parts gets each in one
-// request.
-func (o *operation) probeParts(ctx context.Context, s *state.State) (objectstore.Sending, error) {
-	large := slices.ContainsFunc(s.Pending, func(p state.Pending) bool {
-		at, ok := s.Search(p.Path)
-		return ok && s.Nodes[at].Size > objectstore.PartsFrom
-	})
-	const known = objectstore.HonoredInParts | objectstore.IgnoredInParts
-	if large && !o.cfg.SingleWriter && o.index.Probed&known == 0 {
-		switch err := objectstore.ProbeConditions(ctx, o.cfg.Store, state.ProbePrefix, objectstore.InParts); {
-		case errors.Is(err, objectstore.ErrIgnored):
-			o.index.Probed |= objectstore.IgnoredInParts
-		case err != nil:
-			return 0, err
-		default:
-			o.index.Probed |= objectstore.HonoredInParts
-		}
-	}
-	if o.index.Probed&objectstore.IgnoredInParts != 0 {
-		return objectstore.InOne, nil
-	}
-	return objectstore.BySize, nil
 }
 
 // deleteUnused deletes the temporary packs of had that has does not list.

@@ -27,7 +27,7 @@ type Version struct {
 // that only what was the state can be a version, whichever writer wins the race.
 func (o *operation) archive(ctx context.Context, was *snapshot) error {
 	if was.damaged != nil {
-		return o.keepDamaged(ctx, was)
+		return keepDamaged(ctx, &o.cfg, was)
 	}
 	if was.state.Layout != state.Packed || was.token == "" || was.state.ID == "" {
 		return nil
@@ -186,7 +186,7 @@ func (o *operation) restore(ctx context.Context, at string) error {
 		next.SyncedAt = o.cfg.Now().UTC()
 		next.ID, next.Lineage = state.NewID(next.SyncedAt, was.state.ID), was.lineage()
 		next.Generation, next.Floor, next.Count = was.state.Generation, was.state.Floor, was.state.Count+1
-		if err := o.probe(ctx); err != nil {
+		if err := (conditions{o}).probe(ctx); err != nil {
 			return err
 		}
 		if err := o.archive(ctx, was); err != nil {
