@@ -53,14 +53,16 @@ func (r *Records) Append(ctx context.Context, ev *schemas.Event, after uint64) (
 		}
 		return 0, err
 	}
+	tries := 0
 	ack, err := swap(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
+		tries++
 		return r.conn.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequenceForSubject(after, r.conn.subjects.Record(ev.Tenant, ev.Thread, ev.Process)))
 	})
 	if err == nil {
 		return ack.Sequence, nil
 	}
 	// Look for the record even when the time to write it has run out.
-	return r.settle(context.WithoutCancel(ctx), ev, wrap(err, "record "+string(ev.Type)))
+	return r.settle(context.WithoutCancel(ctx), ev, wrap(err, "record "+string(ev.Type)), tries > 1)
 }
 
 // AppendAsync is Append without the wait: it publishes the record, and wait returns the outcome. Do not write the next record of
@@ -84,26 +86,32 @@ func (r *Records) AppendAsync(ev *schemas.Event, after uint64) (wait func(contex
 		case ack := <-future.Ok():
 			return ack.Sequence, nil
 		case err := <-future.Err():
-			return r.settle(ctx, ev, wrap(err, "record "+string(ev.Type)))
+			return r.settle(ctx, ev, wrap(err, "record "+string(ev.Type)), false)
 		case <-ctx.Done():
-			return r.settle(context.WithoutCancel(ctx), ev, wrap(ctx.Err(), "record "+string(ev.Type)))
+			return r.settle(context.WithoutCancel(ctx), ev, wrap(ctx.Err(), "record "+string(ev.Type)), false)
 		}
 	}, nil
 }
 
-// settle finds the outcome of a record whose publish failed. When an ack is lost, the client library sends the record again, and
-// the second copy conflicts with the first.
-func (r *Records) settle(ctx context.Context, ev *schemas.Event, cause error) (uint64, error) {
-	if errors.Is(cause, schemas.ErrLimitExceeded) || errors.Is(cause, schemas.ErrTooLarge) || r.conn.leased() != nil {
-		return 0, cause // without the lease, the next incarnation finds it
+// settle finds the outcome of a record whose publish failed. When an ack is lost, the record is sent again, and the second copy conflicts
+// with the first: a conflict is certain only when the stored record is another one. repeated says that an earlier try had no answer.
+func (r *Records) settle(ctx context.Context, ev *schemas.Event, cause error, repeated bool) (uint64, error) {
+	if errors.Is(cause, schemas.ErrTooLarge) || errors.Is(cause, schemas.ErrLimitExceeded) && !repeated {
+		return 0, cause
 	}
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
-	last, err := r.Last(ctx, ev.Tenant, ev.Thread, ev.Process)
-	if err == nil && last.ID == ev.ID {
-		return last.Seq, nil
+	err := r.conn.leased() // without the lease, the next incarnation finds the record
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+		defer cancel()
+		var last *schemas.Event
+		if last, err = r.Last(ctx, ev.Tenant, ev.Thread, ev.Process); err == nil && last.ID == ev.ID {
+			return last.Seq, nil
+		}
 	}
-	return 0, cause
+	if err == nil || errors.Is(err, schemas.ErrNotFound) || isTransient(cause) {
+		return 0, cause
+	}
+	return 0, schemas.Errorf(schemas.CodeUnavailable, "whether the record is stored is unknown (%v): %w", cause, err)
 }
 
 // Publish stores an event that is not a process record, after all events that the connection's [EventBuffer] holds. While it cannot be

@@ -93,3 +93,35 @@ func TestLostForwardIsSentAgain(t *testing.T) {
 	testkit.Equal(t, "action", v.Action, schemas.ActionDone)
 	testkit.Equal(t, "attempts", []string{<-attempts, <-attempts}, []string{"1", "1"})
 }
+
+// Promises 15: an acceptance is stored by a server that wakes, its ack comes too late, and the lease has lapsed meanwhile. The repeated write
+// conflicts with itself: it must not look like another worker's record.
+func TestConflictWithoutALeaseLeavesTheOutcomeOpen(t *testing.T) {
+	_, c := connected(t, true)
+	lease, err := c.Conn.Worker().AcquireLease(testkit.Context(t), "w1", "i1", nil, nil)
+	testkit.Must(t, err)
+	c.js = &late{JetStream: c.js, stored: lease.expire}
+	ev := record("t", "p", schemas.TypeProcessAccepted, "e1")
+	_, err = c.Conn.Worker().Records.Append(testkit.Context(t), ev, 0)
+	testkit.WantCode(t, err, schemas.CodeUnavailable)
+	last, err := c.Conn.Worker().Records.Last(testkit.Context(t), "default", "t", "p")
+	testkit.Must(t, err)
+	testkit.Equal(t, "stored", last.ID, ev.ID)
+}
+
+// late stores the first message, and loses its ack.
+type late struct {
+	jetstream.JetStream
+	stored func()
+	tries  int
+}
+
+// PublishMsg stores a message.
+func (l *late) PublishMsg(ctx context.Context, m *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	ack, err := l.JetStream.PublishMsg(ctx, m, opts...)
+	if l.tries++; l.tries == 1 && err == nil {
+		l.stored()
+		return nil, context.DeadlineExceeded
+	}
+	return ack, err
+}

@@ -156,7 +156,7 @@ func (l *cell) hit(ctx context.Context, d *daemon, s syscall.Signal, f fault) hi
 
 func workerFault(s syscall.Signal) func(context.Context, *cell, *clients, fault) bool {
 	return daemonFault(s, func(l *cell) []*daemon { return l.workers }, func(l *cell, d *daemon, away history.Span) {
-		l.lossy(history.Fault{Worker: d.name, From: away.From, To: away.To})
+		l.lossy(history.Fault{Worker: d.name, Stopped: s == syscall.SIGTERM, From: away.From, To: away.To})
 		l.noteAway(away)
 	})
 }

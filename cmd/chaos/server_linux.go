@@ -35,7 +35,7 @@ func serve(arg string) error {
 	}
 	opts := &server.Options{
 		ServerName: c.Name, Host: "127.0.0.1", Port: c.Port, Authorization: token, JetStream: true, StoreDir: c.Dir,
-		JetStreamMaxStore: 16 << 30, NoSigs: true, MaxPayload: 1 << 20, LogFile: c.Dir + ".log",
+		JetStreamMaxStore: 16 << 30, NoSigs: true, MaxPayload: 1 << 20, LogFile: c.Dir + ".log", Logtime: true,
 	}
 	if c.Cluster != 0 {
 		opts.Cluster = server.ClusterOpts{Name: "chaos", Host: "127.0.0.1", Port: c.Cluster}

@@ -354,9 +354,12 @@ func (c *checker) explained(accepted, started, lost *Record) bool {
 		if f.Worker != accepted.Source || f.From.After(lost.Stored) || f.To.Before(accepted.Stored) {
 			continue
 		}
+		if f.Stopped && slices.ContainsFunc(c.Broken, func(s Span) bool { return s.From.Before(f.To) && s.To.After(f.From) }) {
+			return true
+		}
 		if f.Sandbox || f.To.Sub(f.From) >= c.LeaseTTL/2 || lost.Source == accepted.Source && (started == nil || started.Stored.After(f.From)) {
 			return true
 		}
 	}
-	return false // an outage costs nothing: see docs/adr/0025
+	return false // an outage alone costs nothing: see docs/adr/0025
 }

@@ -319,6 +319,18 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 			lost := h.find("safe", schemas.TypeProcessLost)
 			h.Faults, h.Broken = nil, []Span{{From: lost.Stored.Add(-time.Second), To: lost.Stored}}
 		}, []Kind{NeedlessLoss}},
+		"a stop during an outage": {func(h *planted) {
+			f := &h.Faults[0]
+			lost := h.find("safe", schemas.TypeProcessLost).Stored
+			f.From, f.To, f.Stopped = lost.Add(-time.Millisecond), lost, true
+			h.Broken = []Span{{From: f.From.Add(-time.Second), To: f.From.Add(time.Millisecond)}}
+		}, nil},
+		"a stop after an outage": {func(h *planted) {
+			f := &h.Faults[0]
+			lost := h.find("safe", schemas.TypeProcessLost).Stored
+			f.From, f.To, f.Stopped = lost.Add(-time.Millisecond), lost, true
+			h.Broken = []Span{{From: f.From.Add(-time.Second), To: f.From.Add(-time.Millisecond)}}
+		}, []Kind{NeedlessLoss}},
 		"a loss after a moment": {func(h *planted) { h.Faults[0].From = h.Faults[0].To.Add(-time.Second) }, []Kind{NeedlessLoss}},
 		"no end": {func(h *planted) {
 			o := h.send("open", execOf("open"))

@@ -131,7 +131,9 @@ type Fault struct {
 	// Worker is the worker's id.
 	Worker string
 	// Sandbox says that a sandbox of the worker was attacked, not the worker. Else the worker did nothing between From and To.
-	Sandbox  bool
+	Sandbox bool
+	// Stopped says that the worker was asked to end: it ends its processes, and records that when NATS answers.
+	Stopped  bool
 	From, To time.Time
 }
 

@@ -171,13 +171,13 @@ func (n *Node) leaveAll(providers map[string]sandbox.Provider) {
 }
 
 // incarnation joins the cell and runs the worker until ctx ends or its lease is lost. Then it closes the providers: a lost lease leaves
-// the sandboxes to those of the next incarnation.
-func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Provider, ready func()) error {
+// the sandboxes to those of the next incarnation. joining bounds what comes before the worker runs.
+func (n *Node) incarnation(joining, ctx context.Context, providers map[string]sandbox.Provider, ready func()) error {
 	defer n.closeAll(providers)
 	defer n.maintain(ctx, providers)()
 	n.observer.Reset()
 	secrets := func(t *schemas.Template) (map[string]string, error) { return template.Secrets(t, n.cfg.Getenv) }
-	member, err := membership.Join(ctx, n.conn, processor.Config{
+	member, err := membership.Join(joining, n.conn, processor.Config{
 		Worker: n.cfg.Worker, Unstarted: &n.unstarted, Templates: n.templates, Policy: n.observer.Policy(policy.New()), Hooks: n.hooks, Secrets: secrets,
 		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
 		ImageProvider: imageProvider(providers), Image: n.cfg.Image, Limits: n.cfg.Limits, Network: n.cfg.Network,
@@ -187,14 +187,14 @@ func (n *Node) incarnation(ctx context.Context, providers map[string]sandbox.Pro
 	})
 	if err == nil {
 		n.worker.Store(member.Worker)
-		err = member.Recover(ctx)
+		err = member.Recover(joining)
 	}
 	switch {
 	case err == nil:
 		return member.Run(ctx, ready)
-	case ctx.Err() != nil:
+	case errors.Is(joining.Err(), context.Canceled):
 	case n.joined && !n.passes(err) && (errors.Is(err, schemas.ErrConflict) || !errors.Is(err, schemas.ErrLost)):
-		n.endAbandoned(ctx, providers) // another worker with this id is in its place, for example
+		n.endAbandoned(joining, providers) // another worker with this id is in its place, for example
 	default:
 		n.leaveAll(providers)
 	}

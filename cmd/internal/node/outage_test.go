@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -33,7 +34,8 @@ type outage struct {
 	conn   *events.Conn // the callers'
 	client *client.Client
 
-	templates string // the workers' folder; empty for none
+	templates string        // the workers' folder; empty for none
+	grace     time.Duration // of the workers; 0 for a short one
 }
 
 // shortLease is the lease TTL of these tests.
@@ -101,7 +103,7 @@ func (o *outage) begins(id string, conn *events.Conn, begin func(string) ([]stri
 	w := &outageWorker{o: o, id: id, log: newLineWaiter(), ready: make(chan struct{}), ended: make(chan struct{})}
 	n := New(Config{
 		Worker: id, Begin: begin, Templates: o.templates, Provider: schemas.ProviderLocal, Allowed: []string{schemas.ProviderLocal}, RunFolder: filepath.Join(dir, "run"), Workspaces: filepath.Join(dir, "ws"),
-		Topology: events.Topology{Partitions: 1, LeaseTTL: shortLease}, Grace: 200 * time.Millisecond, Log: zerolog.New(w.log).Level(zerolog.InfoLevel),
+		Topology: events.Topology{Partitions: 1, LeaseTTL: shortLease}, Grace: cmp.Or(o.grace, 200*time.Millisecond), Log: zerolog.New(w.log).Level(zerolog.InfoLevel),
 	}, conn)
 	ctx, cancel := context.WithCancel(o.ctx)
 	w.end = cancel
@@ -289,6 +291,28 @@ func TestShutdownDuringAnOutage(t *testing.T) {
 			wantGone(t, o.pid(pid))
 		})
 	}
+}
+
+// Promises 15: a worker that is stopped when NATS is back, and that has not acquired its lease again, records how its processes end.
+func TestShutdownRightAfterAnOutageRecordsTheEnds(t *testing.T) {
+	o := newOutage(t)
+	o.grace = time.Minute
+	g := &gate{o: o}
+	w := o.worker("w1", o.connect(g))
+	pid := filepath.Join(t.TempDir(), "pid")
+	x := o.begin("t1", "k", "echo $$ >"+pid+"; echo on; while :; do sleep 0.02; done")
+	w.log.onLine(func(line string) {
+		if strings.Contains(line, "lease lost") {
+			w.end()
+			g.set(false)
+		}
+	})
+	g.set(true)
+	<-w.ended
+	testkit.Must(t, w.err)
+	wantGone(t, o.pid(pid))
+	r := o.result("t1", x.Process())
+	testkit.Equal(t, "end", []any{r.Reason, r.ExitCode}, []any{schemas.ReasonKilled, 143})
 }
 
 // gate is a way to the server that a test closes.

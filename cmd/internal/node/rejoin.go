@@ -30,7 +30,7 @@ const (
 func (n *Node) serve(ctx context.Context, providers map[string]sandbox.Provider, ready func()) error {
 	defer n.boundShutdown(ctx)()
 	for wait := minRejoinWait; ; wait = min(2*wait, maxRejoinWait) {
-		err := n.incarnation(ctx, providers, func() {
+		err := n.incarnation(ctx, ctx, providers, func() {
 			if n.joined {
 				n.cfg.Log.Info().Msg("worker rejoined")
 			}
@@ -60,12 +60,41 @@ func (n *Node) serve(ctx context.Context, providers map[string]sandbox.Provider,
 			return err
 		}
 		if ctx.Err() != nil {
-			n.endAbandoned(context.WithoutCancel(ctx), providers)
-			n.closeAll(providers)
-			return nil
+			return n.endWithoutLease(ctx, providers)
 		}
 	}
 }
+
+// endWithoutLease ends what runs when the worker shuts down and its lease is lost. If NATS answers, one more incarnation does that, and
+// records the ends.
+func (n *Node) endWithoutLease(ctx context.Context, providers map[string]sandbox.Provider) (err error) {
+	joining, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(n.grace()/2, farewellTimeout))
+	defer cancel()
+	for n.rejoinsToEnd(joining) {
+		if n.incarnation(joining, ctx, providers, func() {}) == nil {
+			return nil
+		}
+		if providers, err = n.providers(); err != nil {
+			n.closeAll(providers)
+			return err
+		}
+	}
+	n.endAbandoned(context.WithoutCancel(ctx), providers)
+	n.closeAll(providers)
+	return nil
+}
+
+// rejoinsToEnd reports whether NATS answers, so that a worker which shuts down can acquire a lease.
+func (n *Node) rejoinsToEnd(ctx context.Context) bool {
+	if n.cfg.Temporary || !n.joined || ctx.Err() != nil {
+		return false
+	}
+	flush, cancel := context.WithTimeout(ctx, farewellTimeout)
+	defer cancel()
+	return n.conn.Flush(flush) == nil && n.awaitCell(ctx, minRejoinWait) == nil
+}
+
+func (n *Node) grace() time.Duration { return cmp.Or(n.cfg.Grace, defaultGrace) }
 
 // passes reports whether the worker waits for NATS after an error: also for room in a stream, in which it records what was lost. An error of
 // the file system does not pass with NATS.
@@ -124,7 +153,7 @@ func (n *Node) boundShutdown(ctx context.Context) (stop func()) {
 			return
 		}
 		select {
-		case <-time.After(cmp.Or(n.cfg.Grace, defaultGrace)):
+		case <-time.After(n.grace()):
 		case <-stopped:
 			return
 		}
@@ -145,8 +174,7 @@ func (n *Node) boundShutdown(ctx context.Context) (stop func()) {
 	})
 }
 
-// endAbandoned ends the sandboxes that a lost lease left behind, because the worker shuts down before it has another one. A
-// temporary one leaves them.
+// endAbandoned ends the sandboxes that a lost lease left behind, because the worker does not get another one. A temporary one leaves them.
 func (n *Node) endAbandoned(ctx context.Context, providers map[string]sandbox.Provider) {
 	if n.cfg.Temporary {
 		n.leaveAll(providers)
@@ -163,7 +191,7 @@ func (n *Node) endAbandoned(ctx context.Context, providers map[string]sandbox.Pr
 			n.cfg.Log.Warn().Err(err).Str("provider", name).Msg("sandboxes not ended: they end by themselves")
 		}
 		for _, sb := range found {
-			all.Go(func() { _ = sb.Terminate(ctx, cmp.Or(n.cfg.Grace, defaultGrace)) }) // its error is ctx's, which does not end
+			all.Go(func() { _ = sb.Terminate(ctx, n.grace()) }) // its error is ctx's, which does not end
 		}
 	}
 	all.Wait()
