@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,16 +25,22 @@ import (
 )
 
 // childProgram is the first argument of a process that a test starts and kills. Its further arguments are the operation, the
-// folder, the folder of the store, and the layout.
+// folder, the folder of the store, the layout, and the phase in which the process kills itself after the first file, "" for none.
 const childProgram = "sync"
 
 func child(args []string) int {
-	op, root, folder, layout := args[0], args[1], args[2], args[3]
+	op, root, folder, layout, last := args[0], args[1], args[2], args[3], args[4]
 	store, err := dirstore.Open(folder)
 	if err != nil {
 		return testkit.Fail(err)
 	}
-	s, err := syncer.New(syncer.Config{Root: root, Store: store, Remote: "test://store", Layout: state.Layout(layout)})
+	s, err := syncer.New(syncer.Config{Root: root, Store: store, Remote: "test://store", Layout: state.Layout(layout),
+		Progress: func(p syncer.Progress) {
+			if p.Phase == last {
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				select {}
+			}
+		}})
 	if err == nil && op == "push" {
 		_, err = s.Push(context.Background())
 	} else if err == nil {
@@ -49,7 +56,7 @@ func child(args []string) int {
 // whether it was complete.
 func killed(t *testing.T, o treetest.Option, op, root, store string, after time.Duration) (took time.Duration, finished bool) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], childProgram, op, root, store, string(layoutOf(o)))
+	cmd := exec.Command(os.Args[0], childProgram, op, root, store, string(layoutOf(o)), "")
 	var out strings.Builder
 	cmd.Stderr = &out
 	began := time.Now()

@@ -31,7 +31,8 @@ type installer struct {
 }
 
 // install prepares everything in the stage, makes that durable, and then changes the folder.
-func (o *operation) install(ctx context.Context, s *state.State, c *changes) (err error) {
+// base is what the sides have in common then.
+func (o *operation) install(ctx context.Context, s *state.State, c *changes, base state.State) (err error) {
 	in := &installer{changes: c, root: o.root, report: o.report}
 	if in.stage, err = worktree.NewStage(o.root); err != nil {
 		return err
@@ -59,11 +60,14 @@ func (o *operation) install(ctx context.Context, s *state.State, c *changes) (er
 	if err := in.check(); err != nil {
 		return err
 	}
-	if err := o.writeJournal(c.swapped); err != nil {
+	if err := o.beginInstall(c, in.moves, &base); err != nil {
 		return err
 	}
 	o.report.Changed = true
-	return in.apply()
+	if err := in.apply(o.meter("install", nodesOf(in.moves))); err != nil {
+		return errors.Join(err, o.journal.keepDone(o.root))
+	}
+	return nil
 }
 
 // prepare makes the new folders and symlinks in the stage, and collects the files and the moves.
@@ -102,12 +106,8 @@ func (in *installer) prepare() (folders []packed.Target, err error) {
 }
 
 func (o *operation) fetch(ctx context.Context, s *state.State, targets []packed.Target) (err error) {
-	files := make([]*state.Node, len(targets))
-	for i := range targets {
-		files[i] = targets[i].Node
-	}
 	o.report.Downloaded = len(targets)
-	f := &packed.Fetcher{Store: o.cfg.Store, Root: o.root, Parallel: o.cfg.Downloads, Done: o.meter("download", files)}
+	f := &packed.Fetcher{Store: o.cfg.Store, Root: o.root, Parallel: o.cfg.Downloads, Done: o.meter("download", nodesOf(targets))}
 	var read int64
 	if s.Layout == state.Packed {
 		read, err = f.Fetch(ctx, s, targets)
@@ -116,6 +116,14 @@ func (o *operation) fetch(ctx context.Context, s *state.State, targets []packed.
 	}
 	o.report.BytesRead += read
 	return err
+}
+
+func nodesOf(targets []packed.Target) []*state.Node {
+	nodes := make([]*state.Node, len(targets))
+	for i := range targets {
+		nodes[i] = targets[i].Node
+	}
+	return nodes
 }
 
 // setStagedModes sets the modes of the staged folders, from the inside out. A folder that is to be renamed and that its
@@ -145,7 +153,7 @@ func (in *installer) isFolder(path string) bool {
 
 // apply removes, renames and sets modes. An interruption leaves each path as it was or as it will be, and the next pull
 // continues. A path that has changed since the scan stays, and is a conflict.
-func (in *installer) apply() (err error) {
+func (in *installer) apply(done func(files, bytes int64)) (err error) {
 	swap := worktree.NewSwapper(in.root, in.stage)
 	defer func() { err = errors.Join(err, swap.Close()) }()
 	for _, n := range slices.Backward(in.remove) {
@@ -163,6 +171,7 @@ func (in *installer) apply() (err error) {
 		if err := in.keepChanged(at, err); err != nil {
 			return err
 		}
+		done(1, m.Node.Size)
 	}
 	for _, n := range append(in.chmod, in.late...) {
 		if err := in.keepChanged(n.Path, in.setAttributes(n)); err != nil {

@@ -1,7 +1,6 @@
 package syncer
 
 import (
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"slices"
@@ -16,10 +15,6 @@ import (
 const (
 	indexName = state.ReservedName + ".index"
 	maxIndex  = 1 << 30 // bytes
-	// journalName is the file that lists, while a pull changes the folder, the paths that it removes to put another kind
-	// of thing in their place. Between the two such a path is missing; without the journal an interrupted pull would look
-	// as if the user had deleted it.
-	journalName = state.ReservedName + ".journal"
 )
 
 // loadIndex reads the index. It is valid only with the state file that it was written with: another tool may have written
@@ -51,7 +46,10 @@ func (o *operation) loadIndex() error {
 		o.index = &worktree.Index{Seen: o.index.Seen}
 		o.indexValid = false
 	}
-	return nil
+	if o.journal, err = readJournal(o.root, o.cfg.Limits.StateBytes); err != nil {
+		return err
+	}
+	return o.intents.load()
 }
 
 func (o *operation) statState() (worktree.Stat, error) {
@@ -82,10 +80,17 @@ func (o *operation) loadState() error {
 	return nil
 }
 
-// saveBase writes the state file and the index after an operation. base computes what both sides have in common from the
-// plan and the store's tree. It writes nothing when nothing is new.
-func (o *operation) saveBase(t *worktree.Tree, s *state.State, token string, steps []plan.Step,
-	base func(steps []plan.Step, now []state.Node) ([]state.Node, bool)) error {
+// baseFunc computes what both sides have in common after an operation, from the plan and the store's tree.
+type baseFunc func(steps []plan.Step, now []state.Node) (base []state.Node, whole bool)
+
+func (f baseFunc) of(s *state.State, steps []plan.Step) state.State {
+	base := *s
+	base.Nodes, _ = f(steps, s.Nodes)
+	return base
+}
+
+// saveBase writes the state file and the index after an operation. It writes nothing when nothing is new.
+func (o *operation) saveBase(t *worktree.Tree, s *state.State, token string, steps []plan.Step, base baseFunc) error {
 	if o.indexValid && s == &o.index.Base && token == o.index.Token && t.Reused == len(o.index.Seen) &&
 		t.Reused == o.report.Files && !slices.ContainsFunc(steps, func(s plan.Step) bool { return s.Do != plan.InSync }) {
 		return nil
@@ -104,10 +109,7 @@ func (o *operation) saveBase(t *worktree.Tree, s *state.State, token string, ste
 // writeBase writes the state file, then the index that matches it. When a crash of the machine undoes the renames, the two
 // older files match as well. They know less than is true, which only costs time.
 func (o *operation) writeBase(t *worktree.Tree, next *worktree.Index) error {
-	portable := next.Base
-	portable.Remote, portable.Nodes = o.cfg.Remote, slices.Clone(next.Base.Nodes)
-	portable.ForgetContent()
-	skew, err := worktree.ReplaceFile(o.root, state.ReservedName, portable.Encode(), true)
+	skew, err := o.file.replace(&next.Base)
 	if err != nil {
 		return err
 	}
@@ -115,60 +117,8 @@ func (o *operation) writeBase(t *worktree.Tree, next *worktree.Index) error {
 		return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
 	}
 	next.Seen = t.Seen(o.scanned.UnixNano() + skew)
-	_, err = worktree.ReplaceFile(o.root, indexName, next.Encode(), false)
-	return err
-}
-
-func (o *operation) writeJournal(swapped []*state.Node) error {
-	if len(swapped) == 0 {
-		return nil
-	}
-	paths := make([][]byte, len(swapped))
-	for i, n := range swapped {
-		paths[i] = []byte(n.Path)
-	}
-	data, err := json.Marshal(paths)
-	if err != nil {
-		return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
-	}
-	o.journaled = true
-	_, err = worktree.ReplaceFile(o.root, journalName, data, true)
-	return err
-}
-
-// readJournal puts the paths that an interrupted pull has removed back into the tree as they were at the last sync.
-func (o *operation) readJournal(t *worktree.Tree) error {
-	data, err := worktree.ReadOwn(o.root, journalName, o.cfg.Limits.StateBytes)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	var paths [][]byte
-	if err == nil {
-		err = json.Unmarshal(data, &paths)
-	}
-	if err != nil {
-		return schemas.Errorf(schemas.CodeInternal, "sync: reading %s of an interrupted pull: %w", journalName, err)
-	}
-	o.journaled = true
-	for _, p := range paths {
-		at, exists := t.Search(string(p))
-		base, known := o.index.Base.Search(string(p))
-		if exists || !known {
-			continue
-		}
-		n := o.index.Base.Nodes[base]
-		t.Nodes = slices.Insert(t.Nodes, at, &n)
-		t.Stats = slices.Insert(t.Stats, at, worktree.Stat{})
-	}
-	return nil
-}
-
-func (o *operation) removeJournal() error {
-	if !o.journaled {
-		return nil
-	}
-	if err := o.root.Remove(journalName); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
+	if _, err = worktree.ReplaceFile(o.root, indexName, next.Encode(), false); err != nil {
+		o.note("the index could not be written, and the next sync reads more: " + err.Error())
 	}
 	return nil
 }

@@ -30,7 +30,9 @@ type operation struct {
 	indexValid bool              // the index was read and matches the state file
 	remoteInfo *objectstore.Info // the state object's, read during the scan
 	replaces   bool              // a damaged state is replaced by this operation
-	journaled  bool              // the journal of an interrupted pull exists
+	file       *stateFile
+	intents    *intents
+	journal    *journal // of this pull or of an interrupted one, nil for none
 	began      time.Time
 	scanned    time.Time           // when the last scan began
 	pushName   string              // see [state.Object].Push
@@ -60,6 +62,8 @@ func (s *Syncer) open() (*operation, error) {
 		return nil, schemas.Errorf(code, "sync: %w", err)
 	}
 	o := &operation{Syncer: s, root: root, began: s.cfg.Now(), pushName: state.RandomName(), report: &Report{}}
+	o.file = &stateFile{root: root, cfg: &s.cfg}
+	o.intents = &intents{file: o.file}
 	if o.dir, err = root.Open("."); err != nil {
 		return nil, errors.Join(schemas.Errorf(schemas.CodeInvalidArgument, "sync: %w", err), root.Close())
 	}
@@ -110,13 +114,18 @@ func (o *operation) scan(ctx context.Context) (*worktree.Tree, error) {
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
+	if o.journal != nil {
+		if err := o.journal.keepDone(o.root); err != nil {
+			return nil, err
+		}
+	}
 	for _, name := range found.Stale {
 		if err := worktree.RemoveTree(o.root, name); err != nil {
 			return nil, schemas.Errorf(schemas.CodeInternal, "sync: removing %s of an interrupted sync: %w", name, err)
 		}
 	}
 	t := found.Compare(o.index.Seen, o.cfg.Verify)
-	if err := o.readJournal(t); err != nil {
+	if err := o.recover(t); err != nil {
 		return nil, err
 	}
 	o.report.Skipped, o.report.Files = t.Skipped, 0

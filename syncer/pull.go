@@ -72,7 +72,7 @@ func (o *operation) pullFrom(ctx context.Context, t *worktree.Tree, was *snapsho
 		}
 		return o.removeJournal()
 	}
-	if err := o.install(ctx, was.state, c); err != nil {
+	if err := o.install(ctx, was.state, c, baseFunc(plan.PulledBase).of(was.state, steps)); err != nil {
 		return err
 	}
 	if err := o.refresh(t, c); err != nil {

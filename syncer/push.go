@@ -52,6 +52,9 @@ func (o *operation) push(ctx context.Context) error {
 	if err = o.pushUntilFirst(ctx, t); err != nil && o.stored != nil && !o.committing {
 		o.deleteUnused(ctx, o.stored.Temporary(), nil)
 	}
+	if err != nil && !o.committing && !o.report.Changed {
+		err = errors.Join(err, o.intents.drop())
+	}
 	if err == nil && o.cfg.Verify {
 		err = o.verifyStored(ctx)
 	}
@@ -98,7 +101,7 @@ func (o *operation) pushSteps(ctx context.Context, t *worktree.Tree, was *snapsh
 	if changes == 0 && was.damaged == nil && (was.token != "" || was.empty()) {
 		return true, o.finishPush(ctx, t, was.state, was.token, steps)
 	}
-	if err := plan.Check(steps, o.cfg.Limits); err != nil {
+	if err := errors.Join(o.file.checkWritable(), plan.Check(steps, o.cfg.Limits)); err != nil {
 		return false, err
 	}
 	if err := (conditions{o}).probe(ctx); err != nil {
@@ -143,6 +146,10 @@ func (o *operation) pushSteps(ctx context.Context, t *worktree.Tree, was *snapsh
 	}
 	data, err := next.Seal(o.cfg.Limits)
 	if err != nil {
+		return false, err
+	}
+	base := baseFunc(plan.PushedBase).of(next, steps)
+	if err := o.intents.add(&base); err != nil {
 		return false, err
 	}
 	o.committing = true

@@ -114,6 +114,12 @@ func (o *operation) remote(ctx context.Context) (*snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
+	switch stored, err := o.intents.stored(&o.index.Base, r.state); {
+	case err != nil:
+		return nil, err
+	case stored != nil:
+		o.forgetBase(*stored)
+	}
 	switch base := &o.index.Base; {
 	case r.empty() && len(base.Nodes) > 0:
 		o.note("the store no longer has this workspace")

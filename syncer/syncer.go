@@ -56,7 +56,7 @@ type Config struct {
 
 // Progress is how far an operation is.
 type Progress struct {
-	Phase             string // "scan", "upload", "download", "commit" or "publish"
+	Phase             string // "scan", "upload", "download", "install", "commit" or "publish"
 	Files, FilesTotal int64
 	Bytes, BytesTotal int64
 }

@@ -1,0 +1,195 @@
+package syncer
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/sluice-dev/sluice/schemas"
+	"github.com/sluice-dev/sluice/syncer/packed"
+	"github.com/sluice-dev/sluice/syncer/state"
+	"github.com/sluice-dev/sluice/syncer/worktree"
+)
+
+// journalName is the file that lists, while a pull changes the folder, what it does there.
+const journalName = state.ReservedName + ".journal"
+
+// journal is what a pull is about to do in the folder.
+type journal struct {
+	Version string `json:"version"`
+	// Swapped are the paths that are removed to put another kind of thing in their place. Between the two such a path is missing,
+	// and would look as if the user had deleted it.
+	Swapped [][]byte `json:"swapped"`
+	Moves   []move   `json:"moves"`
+	Modes   [][]byte `json:"modes"` // paths that get another mode
+}
+
+// move is the rename of a staged path.
+type move struct {
+	At     []byte `json:"at"`
+	Staged string `json:"staged,omitempty"` // "" once it is known to have taken place
+	Inode  uint64 `json:"inode,omitempty"`
+}
+
+// done reports whether the rename has taken place: the path has what was staged, or the stage no longer does.
+func (m *move) done(in *worktree.Stater) bool {
+	if m.Staged == "" {
+		return true
+	}
+	if now, err := in.Stat(string(m.At)); err == nil && now.Inode == m.Inode {
+		return true
+	}
+	if _, err := in.Stat(state.Parent(m.Staged)); err != nil {
+		return false
+	}
+	staged, err := in.Stat(m.Staged)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && staged.Inode != m.Inode
+}
+
+// newJournal writes down what a pull of a version is about to do.
+func newJournal(root *os.Root, version string, c *changes, moves []packed.Target) (j *journal, err error) {
+	j = &journal{Version: version}
+	for _, n := range c.swapped {
+		j.Swapped = append(j.Swapped, []byte(n.Path))
+	}
+	for _, n := range c.chmod {
+		j.Modes = append(j.Modes, []byte(n.Path))
+	}
+	stater := worktree.NewStater(root)
+	defer func() { err = errors.Join(err, stater.Close()) }()
+	for _, m := range moves {
+		st, err := stater.Stat(m.Path)
+		if err != nil {
+			return nil, schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
+		}
+		j.Moves = append(j.Moves, move{At: []byte(m.Node.Path), Staged: m.Path, Inode: st.Inode})
+	}
+	return j, j.write(root)
+}
+
+func (j *journal) write(root *os.Root) error {
+	data, err := json.Marshal(j)
+	if err != nil {
+		return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
+	}
+	_, err = worktree.ReplaceFile(root, journalName, data, true)
+	return err
+}
+
+// readJournal reads the journal of an interrupted pull, nil where there is none.
+func readJournal(root *os.Root, limit int64) (*journal, error) {
+	data, err := worktree.ReadOwn(root, journalName, limit)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	j := &journal{}
+	if err == nil && json.Unmarshal(data, j) != nil {
+		err = json.Unmarshal(data, &j.Swapped) // as earlier versions wrote it
+	}
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeInternal, "sync: reading %s of an interrupted pull: %w", journalName, err)
+	}
+	return j, nil
+}
+
+// keepDone drops the renames that have not taken place, and writes that down, before the stage goes.
+func (j *journal) keepDone(root *os.Root) error {
+	if !slices.ContainsFunc(j.Moves, func(m move) bool { return m.Staged != "" }) {
+		return nil
+	}
+	stater := worktree.NewStater(root)
+	j.Moves = slices.DeleteFunc(j.Moves, func(m move) bool { return !m.done(stater) })
+	for i := range j.Moves {
+		j.Moves[i] = move{At: j.Moves[i].At}
+	}
+	return errors.Join(stater.Close(), j.write(root))
+}
+
+// installed returns the test whether a path was renamed out of the stage, by itself or with a folder above it.
+func (j *journal) installed() func(path string) bool {
+	tops := make(map[string]bool, len(j.Moves))
+	for _, m := range j.Moves {
+		tops[string(m.At)] = true
+	}
+	return func(path string) bool {
+		for ; path != ""; path = state.Parent(path) {
+			if tops[path] {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// adopt puts what a pull has installed into a base. pulled is the base that it meant to leave.
+func (j *journal) adopt(t *worktree.Tree, base, pulled state.State) state.State {
+	installed := j.installed()
+	base.Nodes = slices.DeleteFunc(slices.Clone(base.Nodes), func(n state.Node) bool { return installed(n.Path) })
+	for _, n := range pulled.Nodes {
+		if installed(n.Path) {
+			base.Nodes = append(base.Nodes, n)
+		}
+	}
+	state.SortNodes(base.Nodes)
+	for _, p := range j.Modes {
+		l, here := t.Search(string(p))
+		b, known := base.Search(string(p))
+		r, meant := pulled.Search(string(p))
+		if here && known && meant && t.Nodes[l].Mode == pulled.Nodes[r].Mode {
+			base.Nodes[b].Mode = pulled.Nodes[r].Mode
+		}
+	}
+	return base
+}
+
+// restore puts into the tree what a pull has removed to put another kind of thing in its place, as it was at the last sync.
+func (j *journal) restore(t *worktree.Tree, base *state.State) {
+	installed := j.installed()
+	for _, p := range j.Swapped {
+		at, exists := t.Search(string(p))
+		was, known := base.Search(string(p))
+		if exists || !known || installed(string(p)) {
+			continue
+		}
+		n := base.Nodes[was]
+		t.Nodes = slices.Insert(t.Nodes, at, &n)
+		t.Stats = slices.Insert(t.Stats, at, worktree.Stat{})
+	}
+}
+
+// beginInstall writes down the base that the folder has after an install, and what that is about to do.
+func (o *operation) beginInstall(c *changes, moves []packed.Target, base *state.State) (err error) {
+	if err = o.file.prepare(pullingName, base); err == nil {
+		o.journal, err = newJournal(o.root, base.ID, c, moves)
+	}
+	return err
+}
+
+// recover takes what an interrupted pull has done into the base and the tree.
+func (o *operation) recover(t *worktree.Tree) error {
+	if o.journal == nil {
+		return nil
+	}
+	pulled, ok, err := o.file.readPrepared(pullingName)
+	if err != nil {
+		return err
+	}
+	if ok && pulled.ID == o.journal.Version && pulled.ID > o.index.Base.ID {
+		o.forgetBase(o.journal.adopt(t, o.index.Base, *pulled))
+		if _, err := o.file.replace(&o.index.Base); err != nil { // another pull replaces the journal
+			return err
+		}
+	}
+	o.journal.restore(t, &o.index.Base)
+	return nil
+}
+
+// removeJournal removes what a pull that is complete has written down.
+func (o *operation) removeJournal() error {
+	if o.journal == nil {
+		return nil
+	}
+	return errors.Join(removeOwn(o.root, journalName), removeOwn(o.root, pullingName))
+}
