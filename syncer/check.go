@@ -176,7 +176,7 @@ func (c *checker) repair(ctx context.Context) error {
 	}
 	index := packed.NewObjectIndex(c.cfg.Store, c.was.state, name)
 	index.Forget(c.damage.Objects)
-	l := packed.Layout{Store: c.cfg.Store, Root: c.root, Index: index, Parallel: c.cfg.Uploads, Meter: c.meter}
+	l := packed.Layout{Store: c.cfg.Store, Root: c.root, Index: index, Parallel: c.cfg.Uploads, Meter: c.meter, Skip: c.unread.add}
 	lost, local := c.lost(next.Nodes)
 	if _, _, err := l.Upload(ctx, local, make([]*state.Node, len(local))); err != nil {
 		return err

@@ -12,6 +12,14 @@ import (
 // conditions finds out which conditions of a write the store honors, and notes it in the folder's index.
 type conditions struct{ *operation }
 
+// unconditional is a store that only one writer uses.
+type unconditional struct{ objectstore.Store }
+
+// Put implements [objectstore.Store].
+func (s unconditional) Put(ctx context.Context, key string, c objectstore.Content, _ objectstore.Condition) (string, error) {
+	return s.Store.Put(ctx, key, c, objectstore.Condition{})
+}
+
 // probe checks, before this folder first relies on it, that the store honors conditions.
 func (o conditions) probe(ctx context.Context) error {
 	if o.cfg.SingleWriter || o.index.Probed&objectstore.HonoredInOne != 0 {

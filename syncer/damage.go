@@ -52,13 +52,13 @@ func (o standIn) find(ctx context.Context, cause error) (in *state.State, err er
 
 // newestVersion returns the newest version that can be read, nil where there is none.
 func (o standIn) newestVersion(ctx context.Context) (*state.State, error) {
-	ids, err := o.versionIDs(ctx)
-	for i := len(ids) - 1; i >= 0 && err == nil; i-- {
-		version, err := o.loadVersion(ctx, ids[i])
+	all, err := o.storedVersions(ctx)
+	for _, v := range slices.Backward(all) {
+		version, err := o.loadVersion(ctx, v.id)
 		if !errors.Is(err, schemas.ErrDamaged) {
 			return version, err
 		}
-		o.note(fmt.Sprintf("version %s is damaged", ids[i]))
+		o.note(fmt.Sprintf("version %s is damaged", v.id))
 	}
 	return nil, err
 }

@@ -98,15 +98,14 @@ type garbage struct {
 }
 
 func (s *Syncer) findGarbage(ctx context.Context, now *state.State) (*garbage, error) {
-	ids, err := s.versionIDs(ctx)
+	old, err := s.storedVersions(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ids = slices.DeleteFunc(ids, func(id string) bool { return id >= now.ID })
-	first := s.cfg.Retention.firstKept(append(slices.Clone(ids), now.ID), s.cfg.Now())
+	old = slices.DeleteFunc(old, func(v storedVersion) bool { return v.id >= now.ID })
 	g := &garbage{floor: now.ID}
-	if first < len(ids) {
-		g.floor = ids[first]
+	if first := s.cfg.Retention.firstKept(old, s.cfg.Now()); first < len(old) {
+		g.floor = old[first].id
 	}
 	g.floor = max(g.floor, now.Floor)
 	live := map[string]bool{}
@@ -116,12 +115,12 @@ func (s *Syncer) findGarbage(ctx context.Context, now *state.State) (*garbage, e
 		}
 	}
 	mark(now)
-	for _, id := range ids {
-		if id < g.floor {
-			g.versions = append(g.versions, state.VersionPrefix+id)
+	for _, v := range old {
+		if v.id < g.floor {
+			g.versions = append(g.versions, state.VersionPrefix+v.id)
 			continue
 		}
-		version, err := s.loadVersion(ctx, id)
+		version, err := s.loadVersion(ctx, v.id)
 		if err != nil {
 			return nil, err
 		}
@@ -139,16 +138,20 @@ func (s *Syncer) findGarbage(ctx context.Context, now *state.State) (*garbage, e
 	return g, nil
 }
 
-// firstKept returns the index in ids, the oldest first and the current one last, of the first version to keep.
-func (r Retention) firstKept(ids []string, now time.Time) int {
-	for i := len(ids) - 2; i >= 0; i-- {
-		replaced, err := state.IDTime(ids[i+1])
-		if err != nil || now.Sub(replaced) < r.Grace {
+// firstKept returns the index in old, the versions before the current one, the oldest first, of the first version to keep. The
+// store's clock says when a version was replaced. The time in an ID is that of some writer's clock, which may be wrong by years, and
+// the IDs after it are later still.
+func (r Retention) firstKept(old []storedVersion, now time.Time) int {
+	for i, v := range slices.Backward(old) {
+		if now.Sub(v.replaced) < r.Grace {
 			continue
 		}
-		t, err := state.IDTime(ids[i])
-		tooMany := r.Keep > 0 && len(ids)-i > r.Keep
-		tooOld := r.Age > 0 && err == nil && now.Sub(t) > r.Age
+		made, err := state.IDTime(v.id)
+		if err != nil || made.After(v.replaced) {
+			made = v.replaced
+		}
+		tooMany := r.Keep > 0 && len(old)-i >= r.Keep
+		tooOld := r.Age > 0 && now.Sub(made) > r.Age
 		if tooMany || tooOld {
 			return i + 1
 		}

@@ -39,6 +39,7 @@ type operation struct {
 	stored     *packed.ObjectIndex // of the last attempt to push
 	committing bool                // a state was sent, and whether it was stored is not known
 	fetching   bool                // a pull has not fetched everything yet, and so has not changed the folder
+	unread     unread
 	report     *Report
 }
 
@@ -60,6 +61,9 @@ func (s *Syncer) open() (*operation, error) {
 			code = schemas.CodeNotFound
 		}
 		return nil, schemas.Errorf(code, "sync: %w", err)
+	}
+	if err := s.checkApart(); err != nil {
+		return nil, errors.Join(err, root.Close())
 	}
 	o := &operation{Syncer: s, root: root, began: s.cfg.Now(), pushName: state.RandomName(), report: &Report{}}
 	o.file = &stateFile{root: root, cfg: &s.cfg}

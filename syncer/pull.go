@@ -35,7 +35,10 @@ func (o *operation) pull(ctx context.Context) error {
 			return err
 		}
 		err = o.pullFrom(ctx, t, was)
-		if !o.fetching || err == nil || try == fetchTries || !o.overtaken(ctx, was, err) {
+		if err == nil {
+			return o.partial(t)
+		}
+		if !o.fetching || try == fetchTries || !o.overtaken(ctx, was, err) {
 			return err
 		}
 	}

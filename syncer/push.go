@@ -28,7 +28,7 @@ import (
 // Errors: conflict when a path changed on both sides and OnConflict does not settle it, when a sync of this folder is
 // running, or when other writers were first too often; invalid_argument for a state that is refused, too_large for a tree over
 // the limits; damaged for a state that is damaged and for which nothing stands in; unavailable when the store could not be
-// reached. The report is never nil.
+// reached; [ErrPartial] for paths that could not be read. The report is never nil.
 func (s *Syncer) Push(ctx context.Context) (*Report, error) {
 	return s.run(func(o *operation) error { return o.push(ctx) })
 }
@@ -57,6 +57,9 @@ func (o *operation) push(ctx context.Context) error {
 	}
 	if err == nil && o.cfg.Verify {
 		err = o.verifyStored(ctx)
+	}
+	if err == nil {
+		err = o.partial(t)
 	}
 	return err
 }
@@ -186,7 +189,7 @@ func (o *operation) layout(was *snapshot) layout {
 	index := packed.NewObjectIndex(o.cfg.Store, was.state, name)
 	index.Adopt(o.stored)
 	o.stored = index
-	p := packed.Layout{Store: o.cfg.Store, Root: o.root, Index: index, Parallel: o.cfg.Uploads, Meter: o.meter, Note: o.note}
+	p := packed.Layout{Store: o.cfg.Store, Root: o.root, Index: index, Parallel: o.cfg.Uploads, Meter: o.meter, Note: o.note, Skip: o.unread.add}
 	if was.state.Layout == state.Plain {
 		return &plain.Layout{Layout: p, Remote: was.state, Token: was.token, Overwrite: o.cfg.OnConflict == plan.ConflictLocal}
 	}
@@ -224,16 +227,16 @@ func (o *operation) upload(ctx context.Context, t *worktree.Tree, steps []plan.S
 	if err != nil {
 		return err
 	}
+	o.unread.moveTo(t)
 	for k, c := range read {
 		s := &steps[step[k]]
 		if c == nil {
 			s.Do = plan.Leave
 			continue
 		}
-		n := c.Node(s.Local)
-		s.Local, t.Nodes[place[k]], t.Stats[place[k]] = &n, &n, c.Stat
+		s.Local = t.Set(place[k], c)
 		if c.Unsteady {
-			o.report.Unsteady = append(o.report.Unsteady, n.Path)
+			o.report.Unsteady = append(o.report.Unsteady, s.Local.Path)
 		}
 	}
 	return nil

@@ -19,6 +19,9 @@ import (
 // commitTries is how often an operation starts again from the read because another writer replaced the state first.
 const commitTries = 60
 
+// maxClockSkew is how far in the future a version may be before it is reported.
+const maxClockSkew = 24 * time.Hour
+
 // cleanupTime bounds the cleanup after an operation that is complete or has failed.
 const cleanupTime = 30 * time.Second
 
@@ -119,6 +122,10 @@ func (o *operation) remote(ctx context.Context) (*snapshot, error) {
 		return nil, err
 	case stored != nil:
 		o.forgetBase(*stored)
+	}
+	if t, err := state.IDTime(r.state.ID); err == nil && t.Sub(o.cfg.Now()) > maxClockSkew {
+		o.note(fmt.Sprintf("the newest version is from %s, by the clock of whoever stored it: versions since are named by later times still, "+
+			"and restored by their IDs", t.Format(time.DateOnly)))
 	}
 	switch base := &o.index.Base; {
 	case r.empty() && len(base.Nodes) > 0:

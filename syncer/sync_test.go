@@ -21,7 +21,9 @@ import (
 	"github.com/sluice-dev/sluice/syncer/worktree"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m, testkit.Programs{childProgram: child}) }
+func TestMain(m *testing.M) {
+	testkit.Main(m, testkit.Programs{childProgram: child, ordinaryProgram: ordinaryChild})
+}
 
 // difficult writes what sync tools are known to lose.
 func difficult(w *treetest.Tree) {

@@ -23,6 +23,8 @@ type Config struct {
 	// Remote names the store and the place in it, such as s3://bucket/prefix. A folder that was last synced with
 	// another place has nothing in common with this one. It is written to the local state: no secrets in it.
 	Remote string
+	// StoreDir is the folder of a store in the file system, else "". It must be apart from Root.
+	StoreDir string
 	// Layout is how content is kept when the workspace is stored for the first time; default [state.Packed]. It is an error
 	// when it is set and the workspace has another layout.
 	Layout state.Layout
@@ -35,7 +37,7 @@ type Config struct {
 	Ignore []string
 	// OutsideLinks keeps symlinks that lead out of the folder. By default they are skipped and reported.
 	OutsideLinks bool
-	// SingleWriter asserts that no other writer uses this place, which allows a store without conditional writes.
+	// SingleWriter asserts that no other writer uses this place: no write has a condition, which some stores ignore or refuse.
 	SingleWriter bool
 	// Limits bound what a state may ask for.
 	Limits state.Limits
@@ -81,6 +83,9 @@ func New(cfg Config) (*Syncer, error) {
 	case !slices.Contains(settings, cfg.OnConflict):
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument,
 			"sync: unknown --on-conflict %q: use fail, local, remote or both", cfg.OnConflict)
+	}
+	if cfg.SingleWriter {
+		cfg.Store = unconditional{cfg.Store}
 	}
 	cfg.Limits = cfg.Limits.WithDefaults()
 	cfg.Uploads, cfg.Downloads = max(0, cfg.Uploads), max(0, cfg.Downloads)

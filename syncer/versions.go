@@ -3,7 +3,6 @@ package syncer
 import (
 	"context"
 	"crypto/sha256"
-	"slices"
 	"strings"
 	"time"
 
@@ -76,26 +75,34 @@ func (s *Syncer) Versions(ctx context.Context) ([]Version, error) {
 	return all, nil
 }
 
-// versionIDs returns the stored versions, the oldest first.
-func (s *Syncer) versionIDs(ctx context.Context) (ids []string, err error) {
+// storedVersion is a version before the current one.
+type storedVersion struct {
+	id       string
+	replaced time.Time // by the store's clock
+}
+
+// storedVersions returns the stored versions, the oldest first. A version is stored when it is replaced.
+func (s *Syncer) storedVersions(ctx context.Context) (all []storedVersion, err error) {
 	for info, err := range s.cfg.Store.List(ctx, state.VersionPrefix) {
 		if err != nil {
 			return nil, err
 		}
 		if id := strings.TrimPrefix(info.Key, state.VersionPrefix); state.IsID(id) {
-			ids = append(ids, id)
+			all = append(all, storedVersion{id, info.Modified})
 		}
 	}
-	return ids, nil
+	return all, nil
 }
 
 // archived returns the IDs of the usable versions before the current one, the oldest first.
-func (s *Syncer) archived(ctx context.Context, now *state.State) ([]string, error) {
-	ids, err := s.versionIDs(ctx)
-	return slices.DeleteFunc(ids, func(id string) bool {
-		_, bad := state.IDTime(id)
-		return bad != nil || id < now.Floor || id >= now.ID
-	}), err
+func (s *Syncer) archived(ctx context.Context, now *state.State) (ids []string, err error) {
+	all, err := s.storedVersions(ctx)
+	for _, v := range all {
+		if _, bad := state.IDTime(v.id); bad == nil && v.id >= now.Floor && v.id < now.ID {
+			ids = append(ids, v.id)
+		}
+	}
+	return ids, err
 }
 
 func (s *Syncer) loadVersion(ctx context.Context, id string) (*state.State, error) {

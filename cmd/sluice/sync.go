@@ -186,7 +186,7 @@ func (f *syncFlags) withSyncer(ctx context.Context, dir, url string, fn func(con
 	defer func() { err = errors.Join(err, location.Close()) }()
 	progress := newSyncProgress(f.Main, f.quiet || f.asJSON)
 	s, err := syncer.New(syncer.Config{
-		Root: dir, Store: objectstore.Retry(location.Store, objectstore.RetryPolicy{}), Remote: location.Name,
+		Root: dir, Store: objectstore.Retry(location.Store, objectstore.RetryPolicy{}), Remote: location.Name, StoreDir: location.Dir,
 		Layout: state.Layout(f.layout), OnConflict: plan.OnConflict(f.onConflict), Verify: f.verify, Ignore: f.ignore,
 		OutsideLinks: f.outsideLinks, SingleWriter: f.single, Progress: progress.show,
 		Retention:  syncer.Retention{Keep: f.keep, Age: f.keepFor, Grace: f.keepReplaced},

@@ -31,9 +31,12 @@ type Layout struct {
 	Parallel int // uploads at once; 0 is 8
 	Meter    Meter
 	Note     func(text string) // adds a warning to the report
+	// Skip is called for a file that cannot be read.
+	Skip func(path string, err error)
 }
 
-// Upload stores the content of files and returns what was read of each, in the same order: nil for a file that is gone.
+// Upload stores the content of files and returns what was read of each, in the same order: nil for a file that is gone, or was
+// skipped.
 // Files whose content is stored, or that remote has for them, are only read. sent is in bytes.
 func (l *Layout) Upload(ctx context.Context, files, remote []*state.Node) (results []*worktree.Content, sent int64, err error) {
 	group, ctx := errgroup.WithContext(ctx)
@@ -42,7 +45,7 @@ func (l *Layout) Upload(ctx context.Context, files, remote []*state.Node) (resul
 	group.SetLimit(parallel + 1) // the uploads and the reading
 	u := &uploader{
 		root: l.Root, index: l.Index, ctx: ctx, group: group,
-		bufs: make(chan []byte, readers+parallel+1), packing: map[state.Digest]bool{}, done: l.Meter("upload", files),
+		bufs: make(chan []byte, readers+parallel+1), packing: map[state.Digest]bool{}, done: l.Meter("upload", files), skip: l.Unread,
 	}
 	for range cap(u.bufs) {
 		u.bufs <- nil
@@ -53,6 +56,15 @@ func (l *Layout) Upload(ctx context.Context, files, remote []*state.Node) (resul
 		return nil, u.sent.Load(), err
 	}
 	return results, u.sent.Load(), nil
+}
+
+// Unread reports whether a file that was not read is gone or cannot be read, after Skip in the latter case.
+func (l *Layout) Unread(path string, err error) bool {
+	if _, one := errors.AsType[*worktree.UnreadableError](err); one {
+		l.Skip(path, err)
+		return true
+	}
+	return worktree.IsGone(err)
 }
 
 // KeepRemote has nothing to do: this layout overwrites nothing.
@@ -92,6 +104,7 @@ type uploader struct {
 	bufs  chan []byte
 	sent  atomic.Int64
 	done  func(files, bytes int64)
+	skip  func(path string, err error) bool
 
 	mu      sync.Mutex
 	pack    []byte
@@ -108,7 +121,7 @@ func (u *uploader) readAll(files, remote []*state.Node, results []*worktree.Cont
 				scratch = make([]byte, worktree.SmallFile+1)
 			}
 			c, err := u.read(files[i], remote[i], scratch)
-			if worktree.IsGone(err) {
+			if err != nil && u.skip(files[i].Path, err) {
 				continue
 			}
 			if err != nil {

@@ -57,7 +57,7 @@ func (l *Layout) Upload(ctx context.Context, files, remote []*state.Node) (resul
 				return nil, 0, err
 			}
 			c, err := worktree.HashFile(l.Root, n.Path, nil, large)
-			if worktree.IsGone(err) {
+			if err != nil && l.Unread(n.Path, err) {
 				continue
 			}
 			if err != nil {

@@ -13,8 +13,8 @@ import (
 // Seen is a regular file whose content was known when it had this stat.
 type Seen struct {
 	Stat
-	// Racy is set when the file changed so shortly before the scan that a later change could have left the same stat.
-	// It is read again, as git does with racily clean entries.
+	// Racy is set when a later change could leave the same stat: the file changed shortly before the scan, or another process had
+	// it open for writing while it was read. It is read again, as git does with racily clean entries.
 	Racy bool
 	Node *state.Node
 }

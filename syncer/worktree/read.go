@@ -35,11 +35,27 @@ var errNotRegular = errors.New("no longer a regular file")
 // IsGone reports whether an error means that a file was removed or replaced since it was listed.
 func IsGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotRegular) }
 
+// UnreadableError is the error of a path that exists and cannot be read, which says nothing about other paths.
+type UnreadableError struct{ error }
+
+// Unwrap returns the file system's error.
+func (e *UnreadableError) Unwrap() error { return e.error }
+
+// readError returns err, as an [UnreadableError] where it concerns the one path that was read.
+func readError(err error) error {
+	for _, one := range []error{fs.ErrPermission, unix.EIO, unix.ENXIO, unix.ESTALE, unix.EBADMSG, unix.ELOOP} {
+		if errors.Is(err, one) {
+			return &UnreadableError{err}
+		}
+	}
+	return err
+}
+
 // Open opens a regular file for reading, never through a symlink at its path, and stats what it opened. sparse reports
 // whether it has holes.
 func Open(root *os.Root, path string) (f *os.File, st Stat, sparse bool, err error) {
 	if f, err = root.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0); err != nil {
-		return nil, Stat{}, false, err
+		return nil, Stat{}, false, readError(err)
 	}
 	var raw unix.Stat_t
 	err = unix.Fstat(int(f.Fd()), &raw)
@@ -66,6 +82,7 @@ type Content struct {
 	MD5      state.Checksum
 	Digest   state.Digest
 	Unsteady bool // the file kept changing, and this is the last reading
+	Open     bool // another process had it open for writing when the reading began
 }
 
 // Node returns n with what was read.
@@ -106,6 +123,7 @@ func readOnce(root *os.Root, path string, sink ChunkSink) (c Content, steady boo
 		return c, false, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	c.Open = openForWriting(f)
 	sum := md5.New()
 	var size int64
 	for i := 0; ; i++ {
@@ -124,7 +142,7 @@ func readOnce(root *os.Root, path string, sink ChunkSink) (c Content, steady boo
 			break
 		}
 		if err != nil {
-			return c, false, schemas.Errorf(schemas.CodeInternal, "reading %q: %w", state.Clip(path), err)
+			return c, false, schemas.Errorf(schemas.CodeInternal, "reading %q: %w", state.Clip(path), readError(err))
 		}
 	}
 	after, err := StatFile(f)
@@ -152,10 +170,11 @@ func ReadSmall(root *os.Root, path string, scratch []byte) (data []byte, c Conte
 		if err != nil {
 			return nil, c, false, err
 		}
+		open := openForWriting(f)
 		n, err := io.ReadFull(f, scratch)
 		after, statErr := StatFile(f)
 		if err = errors.Join(statErr, f.Close(), ignoreEOF(err)); err != nil {
-			return nil, c, false, schemas.Errorf(schemas.CodeInternal, "reading %q: %w", state.Clip(path), err)
+			return nil, c, false, schemas.Errorf(schemas.CodeInternal, "reading %q: %w", state.Clip(path), readError(err))
 		}
 		if n == len(scratch) {
 			return nil, c, false, nil
@@ -165,7 +184,7 @@ func ReadSmall(root *os.Root, path string, scratch []byte) (data []byte, c Conte
 			continue
 		}
 		data = scratch[:n]
-		c = Content{Stat: before, Sparse: sparse, MD5: md5.Sum(data), Digest: sha256.Sum256(data), Unsteady: !steady}
+		c = Content{Stat: before, Sparse: sparse, MD5: md5.Sum(data), Digest: sha256.Sum256(data), Unsteady: !steady, Open: open}
 		c.Stat.Size = int64(n)
 		return data, c, true, nil
 	}

@@ -32,7 +32,16 @@ type Options struct {
 type Skipped struct {
 	Path   string `json:"path"`
 	Reason string `json:"reason"`
-	Kept   bool   `json:"-"` // all but what the reason names is synced
+	// Unreadable is set where the path may well be one to sync: what could not be read is unknown, and neither new nor deleted.
+	Unreadable bool `json:"unreadable,omitempty"`
+	Kept       bool `json:"-"` // all but what the reason names is synced
+}
+
+func unreadable(path string, err error) Skipped {
+	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(err) {
+		err = next // the path is known
+	}
+	return Skipped{Path: path, Reason: "cannot be read: " + err.Error(), Unreadable: true}
 }
 
 // OutsideLink returns the reason to skip a symlink that leads out of the root.
@@ -59,7 +68,10 @@ type entry struct {
 	below  *folder
 }
 
-type folder struct{ entries []entry }
+type folder struct {
+	entries []entry
+	memory  bool // its file system is in memory: see inMemory
+}
 
 // walker lists a tree with a few goroutines.
 type walker struct {
@@ -120,13 +132,14 @@ func (w *walker) list(at string, out *folder) (skipped []Skipped, err error) {
 		if errors.Is(err, fs.ErrNotExist) && at != "." {
 			return nil, nil // removed since its parent was listed
 		}
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "reading a folder: %w", err)
+		return w.unlisted(at, schemas.Errorf(schemas.CodeInvalidArgument, "reading a folder: %w", readError(err)))
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeInternal, "reading %q: %w", at, err)
+		return w.unlisted(at, schemas.Errorf(schemas.CodeInternal, "reading %q: %w", at, readError(err)))
 	}
+	out.memory = inMemory(dir)
 	slices.Sort(names)
 	prefix := ""
 	if at != "." {
@@ -144,8 +157,11 @@ func (w *walker) list(at string, out *folder) (skipped []Skipped, err error) {
 			}
 			continue
 		}
-		why, ok := w.stat(int(dir.Fd()), name, &e)
-		if why != "" {
+		why, ok, err := w.stat(int(dir.Fd()), name, &e)
+		switch {
+		case err != nil && !IsGone(err):
+			skipped = append(skipped, unreadable(e.path, err))
+		case why != "":
 			skipped = append(skipped, Skipped{Path: e.path, Reason: why, Kept: ok})
 		}
 		if ok {
@@ -155,19 +171,24 @@ func (w *walker) list(at string, out *folder) (skipped []Skipped, err error) {
 	return skipped, nil
 }
 
+// unlisted skips a folder that cannot be read. The root must be readable.
+func (w *walker) unlisted(at string, err error) ([]Skipped, error) {
+	if u, ok := errors.AsType[*UnreadableError](err); ok && at != "." {
+		return []Skipped{unreadable(at, u)}, nil
+	}
+	return nil, err
+}
+
 // stat fills e with what name is. It returns the reason to report where something is skipped, and whether to keep e.
-func (w *walker) stat(dir int, name string, e *entry) (why string, ok bool) {
+func (w *walker) stat(dir int, name string, e *entry) (why string, ok bool, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		if errors.Is(err, unix.ENOENT) {
-			return "", false
-		}
-		return "cannot be read: " + err.Error(), false
+		return "", false, err
 	}
 	ignored := w.Ignore.Match(e.path)
 	kind := st.Mode & unix.S_IFMT
 	if ignored && (kind != unix.S_IFDIR || w.Ignore.prunes()) {
-		return "", false
+		return "", false, nil
 	}
 	e.Stat = statOf(&st)
 	switch kind {
@@ -182,21 +203,21 @@ func (w *walker) stat(dir int, name string, e *entry) (why string, ok bool) {
 		buf := make([]byte, state.MaxPath+1)
 		n, err := unix.Readlinkat(dir, name, buf)
 		if err != nil {
-			return "cannot be read: " + err.Error(), false
+			return "", false, err
 		}
 		target := string(buf[:n])
 		if !w.OutsideLinks && state.LeadsOutside(e.path, target) {
-			return OutsideLink(target), false
+			return OutsideLink(target), false, nil
 		}
 		e.kind, e.target, e.Mode, e.Size = state.Symlink, target, 0, 0
 	case unix.S_IFSOCK:
-		return "a socket", false
+		return "a socket", false, nil
 	case unix.S_IFIFO:
-		return "a fifo", false
+		return "a fifo", false, nil
 	default:
-		return "a device", false
+		return "a device", false, nil
 	}
-	return why, true
+	return why, true, nil
 }
 
 // IgnoreFile is the file in the root whose patterns, in .dockerignore's syntax, exclude paths from a sync. The file itself

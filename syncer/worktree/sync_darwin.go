@@ -10,3 +10,9 @@ import (
 // SyncFilesystem makes f durable, and starts to make everything written before durable. Darwin has no call for one file
 // system alone.
 func SyncFilesystem(f *os.File) error { return errors.Join(unix.Sync(), f.Sync()) }
+
+// inMemory is false: darwin has no such file systems by default.
+func inMemory(*os.File) bool { return false }
+
+// openForWriting is false: darwin has no call for it.
+func openForWriting(*os.File) bool { return false }

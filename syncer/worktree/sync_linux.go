@@ -1,6 +1,7 @@
 package worktree
 
 import (
+	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -8,3 +9,20 @@ import (
 
 // SyncFilesystem makes everything written to the file system of f durable.
 func SyncFilesystem(f *os.File) error { return unix.Syncfs(int(f.Fd())) }
+
+// inMemory reports whether a folder is of a file system without a disk. There a write through a shared mapping changes no time, not
+// even at msync, so that only the content shows it.
+func inMemory(dir *os.File) bool {
+	var fs unix.Statfs_t
+	return unix.Fstatfs(int(dir.Fd()), &fs) == nil && (fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC)
+}
+
+// openForWriting reports whether another process has f open for writing, or maps it: its next write to a page that is mapped and not
+// on disk yet changes no time. The kernel refuses a read lease then, and only then. Where f is another user's, it is not known.
+func openForWriting(f *os.File) bool {
+	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
+	if err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+	}
+	return errors.Is(err, unix.EAGAIN)
+}

@@ -2,6 +2,7 @@ package worktree
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"os"
 	"runtime"
@@ -20,6 +21,7 @@ type Tree struct {
 	Reused   int // files whose content is known from before
 	Rehashed int // files to read again although their stat did not change
 
+	open map[string]bool // the files that another process had open for writing when they were read
 	slab []state.Node
 }
 
@@ -39,11 +41,33 @@ func (l *Listing) Compare(seen []Seen, verify bool) *Tree {
 	return t
 }
 
+// Set puts what was read of the file at index i into the tree.
+func (t *Tree) Set(i int, c *Content) *state.Node {
+	n := c.Node(t.Nodes[i])
+	t.Nodes[i], t.Stats[i] = &n, c.Stat
+	if c.Open && t.open == nil {
+		t.open = map[string]bool{}
+	}
+	if t.open != nil {
+		t.open[n.Path] = c.Open
+	}
+	return &n
+}
+
+// SkipUnreadable skips the files of these paths, which could not be read.
+func (t *Tree) SkipUnreadable(errs map[string]error) {
+	t.Skipped = slices.Clip(t.Skipped)
+	for path, err := range errs {
+		t.Skipped = append(t.Skipped, unreadable(path, err))
+	}
+	slices.SortFunc(t.Skipped, func(a, b Skipped) int { return state.ComparePaths(a.Path, b.Path) })
+}
+
 func (c *comparer) add(from *folder) {
 	for i := range from.entries {
 		e := &from.entries[i]
 		at := len(c.Nodes)
-		c.Nodes, c.Stats = append(c.Nodes, c.node(e)), append(c.Stats, e.Stat)
+		c.Nodes, c.Stats = append(c.Nodes, c.node(e, c.verify || from.memory)), append(c.Stats, e.Stat)
 		if e.below == nil {
 			continue
 		}
@@ -54,14 +78,14 @@ func (c *comparer) add(from *folder) {
 	}
 }
 
-func (c *comparer) node(e *entry) *state.Node {
+func (c *comparer) node(e *entry, verify bool) *state.Node {
 	if e.kind == state.File {
 		for len(c.seen) > 0 && state.ComparePaths(c.seen[0].Node.Path, e.path) < 0 {
 			c.seen = c.seen[1:]
 		}
 		if len(c.seen) > 0 && c.seen[0].Node.Path == e.path {
 			if s := &c.seen[0]; s.Stat == e.Stat && s.Node.Mode == e.Mode {
-				if !s.Racy && !c.verify {
+				if !s.Racy && !verify {
 					c.Reused++
 					return s.Node
 				}
@@ -101,29 +125,39 @@ func (t *Tree) Unhashed() (which []int) {
 	return which
 }
 
-// Hash reads the files at the given indexes. A file that is gone is removed from the tree.
+// Hash reads the files at the given indexes. A file that is gone is removed from the tree, and so is one that cannot be read, which
+// is skipped.
 func (t *Tree) Hash(ctx context.Context, root *os.Root, which []int) error {
 	if len(which) == 0 {
 		return nil
 	}
+	read, errs := make([]Content, len(which)), make([]error, len(which))
 	err := parallel.Run(ctx, max(2, runtime.GOMAXPROCS(0)), len(which), func(_ context.Context, indexes iter.Seq[int]) error {
 		scratch := make([]byte, SmallFile+1)
 		large := &Hasher{}
 		for k := range indexes {
-			i := which[k]
-			c, err := HashFile(root, t.Nodes[i].Path, scratch, large)
-			if IsGone(err) {
-				t.Nodes[i] = nil
-				continue
+			read[k], errs[k] = HashFile(root, t.Nodes[which[k]].Path, scratch, large)
+			if _, one := errors.AsType[*UnreadableError](errs[k]); errs[k] != nil && !one && !IsGone(errs[k]) {
+				return errs[k]
 			}
-			if err != nil {
-				return err
-			}
-			hashed := c.Node(t.Nodes[i])
-			t.Nodes[i], t.Stats[i] = &hashed, c.Stat
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	skip := map[string]error{}
+	for k, i := range which {
+		if errs[k] == nil {
+			t.Set(i, &read[k])
+			continue
+		}
+		if !IsGone(errs[k]) {
+			skip[t.Nodes[i].Path] = errs[k]
+		}
+		t.Nodes[i] = nil
+	}
+	t.SkipUnreadable(skip)
 	kept := 0
 	for i, n := range t.Nodes {
 		if n != nil {
@@ -132,7 +166,7 @@ func (t *Tree) Hash(ctx context.Context, root *os.Root, which []int) error {
 		}
 	}
 	t.Nodes, t.Stats = t.Nodes[:kept], t.Stats[:kept]
-	return err
+	return nil
 }
 
 // racyWindow is how close to the scan a change may be and still have the same time stamp as a change after the scan:
@@ -152,7 +186,7 @@ func (t *Tree) Seen(scanned int64) []Seen {
 	for i, n := range t.Nodes {
 		if n.Kind == state.File && n.Hashed {
 			s := t.Stats[i]
-			all = append(all, Seen{Stat: s, Node: n, Racy: max(s.Mtime, s.Ctime)+racyWindow > scanned})
+			all = append(all, Seen{Stat: s, Node: n, Racy: t.open[n.Path] || max(s.Mtime, s.Ctime)+racyWindow > scanned})
 		}
 	}
 	return all

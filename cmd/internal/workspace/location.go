@@ -22,6 +22,8 @@ type Options struct {
 type Location struct {
 	// Store is not embedded: a location would then look like a store with fewer methods than the real one has.
 	Store objectstore.Store
+	// Dir is the folder of a file:// location, else "".
+	Dir string
 	// Name is the URL without credentials. It identifies the location.
 	Name  string
 	close func() error
@@ -41,9 +43,10 @@ type bucket struct {
 	Options
 }
 
-// Open opens a URL: s3://bucket/prefix or file:///path. Errors: invalid_argument for anything else, and those of the store.
+// Open opens a URL: s3://bucket/prefix or file:///path, where ? and # are part of the path. Errors: invalid_argument for anything
+// else, and those of the store.
 func (l *Locations) Open(ctx context.Context, location string, o Options) (*Location, error) {
-	u, err := url.Parse(location)
+	u, err := url.Parse(strings.NewReplacer("?", "%3F", "#", "%23").Replace(location))
 	if err == nil {
 		switch {
 		case u.Scheme == "s3" && u.Host != "":
@@ -57,7 +60,8 @@ func (l *Locations) Open(ctx context.Context, location string, o Options) (*Loca
 			if err != nil {
 				return nil, err
 			}
-			return &Location{Store: dir, Name: "file://" + filepath.Clean(u.Path), close: dir.Close}, nil
+			path := filepath.Clean(u.Path)
+			return &Location{Store: dir, Dir: path, Name: "file://" + path, close: dir.Close}, nil
 		}
 	}
 	return nil, schemas.Errorf(schemas.CodeInvalidArgument, "sync: %q is not a location: use s3://bucket/prefix or file:///path", publicLocation(location))

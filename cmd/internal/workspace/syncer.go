@@ -143,7 +143,7 @@ func (s *Syncer) run(ctx context.Context, call *hooks.Call, at place, op func(*s
 		}
 	}()
 	operation, err := syncer.New(syncer.Config{
-		Root: call.Dir, Store: objectstore.Retry(location.Store, objectstore.RetryPolicy{}), Remote: location.Name,
+		Root: call.Dir, Store: objectstore.Retry(location.Store, objectstore.RetryPolicy{}), Remote: location.Name, StoreDir: location.Dir,
 		Layout: state.Layout(sync.Layout), OnConflict: cmp.Or(at.onConflict, plan.OnConflict(sync.OnConflict)),
 		Fence: func(ctx context.Context) error { return s.cfg.Fence(ctx, conversation) },
 	})
