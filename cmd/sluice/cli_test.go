@@ -110,6 +110,7 @@ func (c *cli) killSandboxes() {
 type outcome struct {
 	code           int
 	stdout, stderr string
+	sync           bool // it is that of sluice sync, which has its own exit codes
 }
 
 // run runs sluice in this process, with nothing on its standard input.
@@ -140,7 +141,7 @@ func (c *cli) runTo(stdin *os.File, stdout io.Writer, args ...string) outcome {
 	defer cancel()
 	var stderr buffer
 	m := &Main{Args: c.args(args), Stdin: stdin, Stdout: stdout, Stderr: &stderr, Getenv: c.getenv}
-	return outcome{code: m.Run(ctx), stderr: stderr.String()}
+	return outcome{code: m.Run(ctx), stderr: stderr.String(), sync: len(args) > 0 && args[0] == syncName}
 }
 
 // args puts --data first: exec takes everything after its flags for the command.
@@ -191,7 +192,11 @@ func (o outcome) result(t *testing.T) *schemas.Result {
 // wantError checks that Sluice failed with a code, and that the message has these parts.
 func (o outcome) wantError(t *testing.T, code schemas.Code, parts ...string) {
 	t.Helper()
-	o.check(t).exits(schemas.ExitSluiceFailed).reports("sluice: " + string(code) + ": ").reports(parts...)
+	exit := schemas.ExitSluiceFailed
+	if o.sync {
+		exit = syncExit(&schemas.Error{Code: code})
+	}
+	o.check(t).exits(exit).reports("sluice: " + string(code) + ": ").reports(parts...)
 }
 
 func (o outcome) check(t *testing.T) checks {

@@ -45,7 +45,7 @@ func (m *Main) Run(ctx context.Context) int {
 	root.SetIn(m.Stdin)
 	root.SetOut(m.Stdout)
 	root.SetErr(m.Stderr)
-	err := root.ExecuteContext(ctx)
+	command, err := root.ExecuteContextC(ctx)
 	if exit, ok := errors.AsType[exitCode](err); ok {
 		return int(exit)
 	}
@@ -54,6 +54,9 @@ func (m *Main) Run(ctx context.Context) int {
 	}
 	if err != nil {
 		m.printError(err)
+		if isSync(command) {
+			return syncExit(err)
+		}
 		return schemas.ExitSluiceFailed
 	}
 	return 0

@@ -204,7 +204,9 @@ func (m *Main) help(c *cobra.Command, _ []string) {
 	}
 	if c.HasParent() {
 		section("Flags:", ownFlags(c).FlagUsagesWrapped(helpWidth))
-		fmt.Fprintln(w, "\nGlobal flags (--nats, --data, --tenant …): see `"+c.Root().Name()+" --help`.")
+		if !isSync(c) { // which needs no server
+			fmt.Fprintln(w, "\nGlobal flags (--nats, --data, --tenant …): see `"+c.Root().Name()+" --help`.")
+		}
 	} else {
 		section("Global flags:", c.Flags().FlagUsagesWrapped(helpWidth))
 		fmt.Fprintf(w, "\n`%s COMMAND --help` shows the flags of a command.\n", c.Name())

@@ -164,7 +164,7 @@ func (s *spawned) wantEnd(code int, rest string) {
 func (s *spawned) outcome() outcome {
 	s.t.Helper()
 	code, rest := s.wait()
-	return outcome{code, rest, s.stderr.String()}
+	return outcome{code: code, stdout: rest, stderr: s.stderr.String()}
 }
 
 // awaitLine reads lines of the standard output until one has a text.

@@ -22,6 +22,8 @@ import (
 	"github.com/sluice-dev/sluice/syncer/state"
 )
 
+const syncName = "sync"
+
 type syncFlags struct {
 	*Main
 	endpoint, region, profile string
@@ -37,13 +39,15 @@ type syncFlags struct {
 func syncCommand(m *Main) *cobra.Command {
 	f := &syncFlags{Main: m}
 	c := &cobra.Command{
-		Use:   "sync",
+		Use:   syncName,
 		Short: "Sync a folder with S3 or another folder, by checksum",
 		Long: `Sync a folder with a location in an object store: s3://bucket/prefix or file:///path.
 
 Files are compared by content, never by time alone. A path that changed on both sides since the last
 sync is a conflict: nothing is changed until you choose a side. Credentials and profiles are those
-of the AWS SDK: AWS_ACCESS_KEY_ID, AWS_PROFILE, ~/.aws and so on. No Sluice server is needed.`,
+of the AWS SDK: AWS_ACCESS_KEY_ID, AWS_PROFILE, ~/.aws and so on. No Sluice server is needed.
+
+` + syncExitHelp,
 		Example: `  sluice sync push ./work s3://bucket/work
   sluice sync pull ./copy s3://bucket/work`,
 	}
