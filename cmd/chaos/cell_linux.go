@@ -32,14 +32,14 @@ type cell struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	begun   time.Time
+	limits  *limits
 	stop    func() // ends the reaper
 
 	mu     sync.Mutex
 	counts map[string]int
 	faults []history.Fault
-	away   []history.Span  // of workers
-	broken []history.Span  // of NATS
-	shrunk map[string]bool // streams with a smaller limit than their own
+	away   []history.Span // of workers
+	broken []history.Span // of NATS
 }
 
 // startCell starts servers and workers, and returns when all are up.
@@ -48,7 +48,7 @@ func startCell(ctx context.Context, c *config, dir string) (_ *cell, err error) 
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, err
 	}
-	l := &cell{life: ctx, lease: c.lease, dir: dir, begun: time.Now(), counts: make(map[string]int), shrunk: make(map[string]bool)}
+	l := &cell{life: ctx, lease: c.lease, dir: dir, begun: time.Now(), counts: make(map[string]int)}
 	l.stop = every(200*time.Millisecond, func() { reap(l.owns) })
 	defer func() {
 		if err != nil {
@@ -76,7 +76,11 @@ func startCell(ctx context.Context, c *config, dir string) (_ *cell, err error) 
 			return nil, ctx.Err()
 		}
 	}
-	return l, l.startWorkers(ctx, c)
+	if err := l.startWorkers(ctx, c); err != nil {
+		return nil, err
+	}
+	l.limits, err = newLimits(ctx, l.js)
+	return l, err
 }
 
 func (l *cell) startServers(ctx context.Context, c *config) error {
@@ -193,7 +197,7 @@ func (l *cell) heal(ctx context.Context) error {
 			}
 		}
 	}
-	return ctx.Err()
+	return l.limits.restoreAll(ctx)
 }
 
 // quietTimeout is how long processes may take to end when all clients have their answers, or wait no longer.

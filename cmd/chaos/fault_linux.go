@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/sluice-dev/sluice/internal/history"
 )
 
@@ -247,57 +245,6 @@ func stepDown(_ context.Context, l *cell, _ *clients, f fault) bool {
 		Success bool `json:"success"`
 	}
 	return err == nil && json.Unmarshal(m.Data, &reply) == nil && reply.Success
-}
-
-// full shrinks a stream to a little more than it has; LOG to half of it.
-func full(name string) func(context.Context, *cell, *clients, fault) bool {
-	return func(_ context.Context, l *cell, _ *clients, f fault) bool {
-		ctx, cancel := context.WithTimeout(l.life, f.lasts+20*time.Second) // the limit must be restored
-		defer cancel()
-		l.mu.Lock()
-		already := l.shrunk[name]
-		l.shrunk[name] = true
-		l.mu.Unlock()
-		if already {
-			return false // a second fault would take the small limit for the stream's own
-		}
-		defer func() {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.shrunk[name] = false
-		}()
-		s, err := l.js.Stream(ctx, streamName(name))
-		if err != nil {
-			return false
-		}
-		limited := s.CachedInfo().Config
-		before := limited.MaxBytes
-		limited.MaxBytes = int64(s.CachedInfo().State.Bytes) + 16<<10
-		if name == "LOG" {
-			limited.MaxBytes /= 2
-		}
-		if _, err := l.js.UpdateStream(ctx, limited); err != nil {
-			return false
-		}
-		l.say(f, fmt.Sprintf("%d bytes", limited.MaxBytes))
-		f.wait(ctx)
-		l.restore(ctx, limited, before)
-		return true
-	}
-}
-
-// restore gives a stream its limit back; the servers may be down for a while.
-func (l *cell) restore(ctx context.Context, s jetstream.StreamConfig, bytes int64) {
-	s.MaxBytes = bytes
-	for ctx.Err() == nil {
-		try, cancel := context.WithTimeout(ctx, 2*time.Second)
-		_, err := l.js.UpdateStream(try, s)
-		cancel()
-		if err == nil {
-			return
-		}
-	}
-	fmt.Fprintln(os.Stderr, "  the limit of", s.Name, "was not restored")
 }
 
 // flood queues many commands at once.
