@@ -26,8 +26,8 @@ const sparseBlock = 64 << 10
 // steadyReads is how often a file that changes while it is read is read, before its last content is taken.
 const steadyReads = 4
 
-// pieceSize is how much of a file is read before it is hashed: small enough for a processor's cache, and large enough for
-// few system calls.
+// pieceSize is how much of a file is read before it is hashed, and written at once: small enough for a processor's cache, and large
+// enough for few system calls.
 const pieceSize = 256 << 10
 
 var errNotRegular = errors.New("no longer a regular file")

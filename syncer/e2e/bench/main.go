@@ -263,6 +263,9 @@ func (b *bench) measure(ctx context.Context, w workload) error {
 	if w.memory > 0 {
 		line(w.name+"-memory", float64(s.memory)/float64(r.memory), w.memory, false)
 	}
+	if w.peak > 0 {
+		line(w.name+"-peak", float64(s.memory)/1e6, w.peak, false)
+	}
 	return nil
 }
 

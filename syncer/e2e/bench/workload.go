@@ -20,6 +20,7 @@ type workload struct {
 	before func(b *bench, t tool, n int) error
 	// goals: wall is the lowest ratio, cpu and memory are the largest shares; 0 is none.
 	wall, cpu, memory float64
+	peak              float64 // the most memory, in MB; 0 is no goal
 }
 
 // data is a tree of equal files with random content.
@@ -81,8 +82,10 @@ func workloads() []workload {
 		{name: "no-op-10k", data: small, before: nothing, wall: 20, cpu: 0.6, memory: 0.5},
 		{name: "changed-100-of-10k", data: small, before: changed, wall: 8, cpu: 0.6},
 		{name: "no-op-100k", data: many, before: nothing, wall: 20, cpu: 0.6, memory: 0.5},
-		{name: "push-1GiB", data: large, before: emptyRemote, cold: true, wall: 1.7, cpu: 0.6},
-		{name: "pull-1GiB", data: large, pull: true, before: emptyCopy, wall: 1.5, cpu: 0.6},
+		{name: "push-1GiB", data: large, before: emptyRemote, cold: true, wall: 1.7, cpu: 0.6, peak: 140},
+		{name: "push-1GiB-plain", data: large, layout: "plain", before: emptyRemote, cold: true, wall: 1, cpu: 0.6, peak: 140},
+		{name: "pull-1GiB", data: large, pull: true, before: emptyCopy, wall: 1.5, cpu: 0.6, peak: 140},
+		{name: "pull-1GiB-plain", data: large, layout: "plain", pull: true, before: emptyCopy, wall: 1.5, cpu: 0.6, peak: 140},
 	}
 }
 
