@@ -74,7 +74,10 @@ func (o standIn) adoptPlain(ctx context.Context, cause error) (*state.State, err
 			return nil, cause
 		}
 	}
-	files, err := plain.Adopt(ctx, o.cfg.Store, o.cfg.Limits)
+	files, err := plain.Adopt(ctx, o.cfg.Store, o.cfg.Limits, &o.index.Base)
+	if err == nil {
+		err = plain.Checksums(ctx, o.cfg.Store, files, nil)
+	}
 	if err != nil {
 		return nil, err
 	}

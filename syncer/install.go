@@ -31,8 +31,8 @@ type installer struct {
 }
 
 // install prepares everything in the stage, makes that durable, and then changes the folder.
-// base is what the sides have in common then.
-func (o *operation) install(ctx context.Context, s *state.State, c *changes, base state.State) (err error) {
+// base returns what the sides have in common then, once everything has been fetched.
+func (o *operation) install(ctx context.Context, s *state.State, c *changes, base func() state.State) (err error) {
 	in := &installer{changes: c, root: o.root, report: o.report}
 	if in.stage, err = worktree.NewStage(o.root); err != nil {
 		return err
@@ -60,7 +60,8 @@ func (o *operation) install(ctx context.Context, s *state.State, c *changes, bas
 	if err := in.check(); err != nil {
 		return err
 	}
-	if err := o.beginInstall(c, in.moves, &base); err != nil {
+	left := base()
+	if err := o.beginInstall(c, in.moves, &left); err != nil {
 		return err
 	}
 	o.report.Changed = true

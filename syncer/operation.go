@@ -40,6 +40,7 @@ type operation struct {
 	committing bool                // a state was sent, and whether it was stored is not known
 	fetching   bool                // a pull has not fetched everything yet, and so has not changed the folder
 	unread     unread
+	later      func(n *state.Node) bool // see [plain.Checksums]
 	report     *Report
 }
 

@@ -29,6 +29,11 @@ func (o *operation) pull(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	o.later = func(n *state.Node) bool { // only what nothing is compared with
+		_, here := t.Search(n.Path)
+		_, known := o.index.Base.Search(n.Path)
+		return !here && !known
+	}
 	for try := 1; ; try++ {
 		was, err := o.remote(ctx)
 		if err != nil {
@@ -75,7 +80,8 @@ func (o *operation) pullFrom(ctx context.Context, t *worktree.Tree, was *snapsho
 		}
 		return o.removeJournal()
 	}
-	if err := o.install(ctx, was.state, c, baseFunc(plan.PulledBase).of(was.state, steps)); err != nil {
+	base := func() state.State { return baseFunc(plan.PulledBase).of(was.state, steps) }
+	if err := o.install(ctx, was.state, c, base); err != nil {
 		return err
 	}
 	if err := o.refresh(t, c); err != nil {

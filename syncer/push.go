@@ -7,8 +7,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -316,8 +318,16 @@ func (o *operation) publish(ctx context.Context, t *worktree.Tree, s *state.Stat
 		o.note(fmt.Sprintf("version %s is stored, but %d of its files are not under their own paths yet: %v", s.ID, len(s.Pending), err))
 		return s, token
 	}
+	next := *s
+	next.ETags = maps.Clone(s.ETags)
+	var written sync.Mutex
 	p := &plain.Publisher{Store: o.cfg.Store, Root: o.root, Tree: t, State: s, Token: token, Uploads: o.cfg.Uploads, Send: send,
-		Overwrite: o.cfg.OnConflict == plan.ConflictLocal, Meter: o.meter}
+		Overwrite: o.cfg.OnConflict == plan.ConflictLocal, Meter: o.meter,
+		Written: func(n *state.Node, token string) {
+			written.Lock()
+			defer written.Unlock()
+			next.SetETag(n, token)
+		}}
 	left, err := p.Run(ctx)
 	if err != nil {
 		if info, statErr := o.cfg.Store.Stat(ctx, state.ReservedName); statErr == nil && info.Token != token {
@@ -329,7 +339,6 @@ func (o *operation) publish(ctx context.Context, t *worktree.Tree, s *state.Stat
 	if len(left) == len(s.Pending) && err != nil {
 		return s, token
 	}
-	next := *s
 	next.Nodes = slices.Clone(s.Nodes)
 	next.Pending, next.Dropping = left, nil
 	pending := make(map[string]bool, len(left))

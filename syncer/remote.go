@@ -62,7 +62,7 @@ func (s *Syncer) loadRemote(ctx context.Context, x *worktree.Index, info *object
 	}
 	data, read, err := s.cfg.Store.Get(ctx, state.ReservedName, objectstore.Range{Max: s.cfg.Limits.StateBytes}, nil)
 	if errors.Is(err, schemas.ErrNotFound) {
-		return s.firstRemote(ctx)
+		return s.firstRemote(ctx, &x.Base)
 	}
 	if err != nil {
 		return nil, err
@@ -94,10 +94,10 @@ func (s *Syncer) checkLayout(r *state.State) error {
 }
 
 // firstRemote returns the state of a place that has none: an empty one, or, in the plain layout, one made from the files
-// that other tools have put there.
-func (s *Syncer) firstRemote(ctx context.Context) (*snapshot, error) {
+// that other tools have put there. known is what the folder knows of them.
+func (s *Syncer) firstRemote(ctx context.Context, known *state.State) (*snapshot, error) {
 	if s.cfg.Layout == state.Plain {
-		adopted, err := plain.Adopt(ctx, s.cfg.Store, s.cfg.Limits)
+		adopted, err := plain.Adopt(ctx, s.cfg.Store, s.cfg.Limits, known)
 		return &snapshot{state: adopted}, err
 	}
 	return &snapshot{state: &state.State{Layout: state.Packed}}, nil
@@ -113,6 +113,9 @@ func (o *operation) remote(ctx context.Context) (*snapshot, error) {
 		if r.state, err = (standIn{o}).find(ctx, err); err == nil {
 			err = o.checkLayout(r.state)
 		}
+	}
+	if err == nil && r.token == "" {
+		err = plain.Checksums(ctx, o.cfg.Store, r.state, o.later)
 	}
 	if err != nil {
 		return nil, err

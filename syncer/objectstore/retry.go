@@ -32,17 +32,35 @@ func Retry(s Store, p RetryPolicy) Store {
 
 type retrying struct{ Decorator }
 
+// Put implements [Store].
+func (r *retrying) Put(ctx context.Context, key string, c Content, cond Condition) (token string, err error) {
+	c.Repeat = func(ctx context.Context, request func() error) error {
+		err := r.Do(ctx, request)
+		if errors.Is(err, schemas.ErrUnavailable) {
+			err = &exhausted{err}
+		}
+		return err
+	}
+	return r.Decorator.Put(ctx, key, c, cond)
+}
+
 func (p RetryPolicy) do(ctx context.Context, request func() error) error {
 	b := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(p.First), backoff.WithMaxInterval(p.Longest), backoff.WithMaxElapsedTime(0))
 	return backoff.Retry(func() error {
 		err := request()
-		if err != nil && (ctx.Err() != nil || !errors.Is(err, schemas.ErrUnavailable)) {
+		_, final := errors.AsType[*exhausted](err)
+		if err != nil && (final || ctx.Err() != nil || !errors.Is(err, schemas.ErrUnavailable)) {
 			return backoff.Permanent(err)
 		}
 		return err
 	}, backoff.WithContext(backoff.WithMaxRetries(b, uint64(p.Attempts-1)), ctx))
 }
+
+// exhausted is the error of a part of a request that was repeated as often as the policy allows: the whole is not repeated for it.
+type exhausted struct{ error }
+
+func (e *exhausted) Unwrap() error { return e.error }
 
 // List starts again after a failure and skips the keys already yielded, which key order allows. Progress resets the
 // attempt count.

@@ -60,6 +60,14 @@ type Content struct {
 	SHA256 *[sha256.Size]byte
 	MD5    *[md5.Size]byte
 	Send   Sending
+	// Slow means that each read may be a request: a Put in parts reads the content once, and in order.
+	Slow bool
+	// From is stored objects that have this content one after the other: a store that can copy them does so instead of reading the
+	// content, where it is sent in parts anyway. Each but the last has at least 5 MiB.
+	From []Info
+	// Repeat runs each request of a Put that takes several; nil runs it once. [Retry] sets it, so that one that fails does not
+	// repeat the others.
+	Repeat func(ctx context.Context, request func() error) error
 }
 
 // PartsFrom is the size in bytes above which a store may send content in parts.

@@ -38,7 +38,7 @@ func Fetch(ctx context.Context, f *packed.Fetcher, s *state.State, targets []pac
 		defer func() { err = errors.Join(err, w.Close()) }()
 		var buf []byte
 		for i := range indexes {
-			if buf, err = fetchFile(ctx, f, w, inPlace[i], buf); err != nil {
+			if buf, err = fetchFile(ctx, f, w, s, inPlace[i], buf); err != nil {
 				return err
 			}
 			own.Add(inPlace[i].Node.Size)
@@ -50,7 +50,7 @@ func Fetch(ctx context.Context, f *packed.Fetcher, s *state.State, targets []pac
 }
 
 // fetchFile fetches one file, and returns the buffer for the next.
-func fetchFile(ctx context.Context, f *packed.Fetcher, w *worktree.Writer, t packed.Target, buf []byte) ([]byte, error) {
+func fetchFile(ctx context.Context, f *packed.Fetcher, w *worktree.Writer, s *state.State, t packed.Target, buf []byte) ([]byte, error) {
 	n, key := t.Node, Key(t.From)
 	if n.Size == 0 {
 		return buf, w.WriteFile(t.Path, n, nil)
@@ -59,7 +59,11 @@ func fetchFile(ctx context.Context, f *packed.Fetcher, w *worktree.Writer, t pac
 	if int64(cap(buf)) < first {
 		buf = make([]byte, 0, max(first, 64<<10))
 	}
-	data, info, err := f.Store.Get(ctx, key, objectstore.Range{Length: first}, buf[:0])
+	match := ""
+	if n.MD5 == (state.Checksum{}) {
+		match = s.ETags[n.Path]
+	}
+	data, info, err := f.Store.Get(ctx, key, objectstore.Range{Length: first, Match: match}, buf[:0])
 	if err != nil {
 		return buf, err
 	}
@@ -105,7 +109,7 @@ func fetchFile(ctx context.Context, f *packed.Fetcher, w *worktree.Writer, t pac
 }
 
 // verifier checks that content read chunk by chunk is a node's: by its digest, or, where the node has none, by its MD5.
-// The MD5 costs twice as much and is computed only then.
+// The MD5 costs twice as much and is computed only then. A node that has neither gets the MD5: see [Checksums].
 type verifier struct {
 	node   *state.Node
 	md5    hash.Hash // nil where the digest decides
@@ -128,10 +132,14 @@ func (v *verifier) add(chunk []byte) {
 }
 
 func (v *verifier) ok() bool {
-	if v.md5 != nil {
-		return state.Checksum(v.md5.Sum(nil)) == v.node.MD5
+	if v.md5 == nil {
+		return state.FileDigest(v.chunks) == v.node.Digest
 	}
-	return state.FileDigest(v.chunks) == v.node.Digest
+	sum := state.Checksum(v.md5.Sum(nil))
+	if v.node.MD5 == (state.Checksum{}) {
+		v.node.MD5 = sum
+	}
+	return sum == v.node.MD5
 }
 
 func replaced(n *state.Node) error {
@@ -140,9 +148,9 @@ func replaced(n *state.Node) error {
 		state.Clip(n.Path)).With("path", state.Clip(n.Path))
 }
 
-// Adopt makes a state out of the objects in the store, for a workspace that other tools put there. It reads the objects
-// whose MD5 the listing does not have.
-func Adopt(ctx context.Context, store objectstore.Store, limits state.Limits) (*state.State, error) {
+// Adopt makes a state out of the objects in the store, for a workspace that other tools put there. A file of which neither the listing
+// nor known, by the token, has the MD5 gets none: see [Checksums].
+func Adopt(ctx context.Context, store objectstore.Store, limits state.Limits, known *state.State) (*state.State, error) {
 	s := &state.State{Layout: state.Plain}
 	folders := map[string]bool{}
 	for info, err := range store.List(ctx, "") {
@@ -161,7 +169,10 @@ func Adopt(ctx context.Context, store objectstore.Store, limits state.Limits) (*
 		n := state.Node{Path: info.Key, Kind: state.File, Mode: 0o644, Size: info.Size, Modified: info.Modified.UnixNano(), Hashed: true}
 		if info.MD5 != nil {
 			n.MD5 = *info.MD5
+		} else if at, ok := known.Search(n.Path); ok && known.ETags[n.Path] == info.Token && known.Nodes[at].Size == n.Size {
+			n.MD5, n.Digest = known.Nodes[at].MD5, known.Nodes[at].Digest
 		}
+		s.SetETag(&n, info.Token)
 		s.Nodes = append(s.Nodes, n)
 		for dir := state.Parent(n.Path); dir != "" && !folders[dir]; dir = state.Parent(dir) {
 			folders[dir] = true
@@ -170,23 +181,24 @@ func Adopt(ctx context.Context, store objectstore.Store, limits state.Limits) (*
 	for dir := range folders {
 		s.Nodes = append(s.Nodes, state.Node{Path: dir, Kind: state.Dir, Mode: 0o755, Hashed: true})
 	}
-	err := parallel.Run(ctx, 8, len(s.Nodes), func(ctx context.Context, indexes iter.Seq[int]) (err error) {
+	state.SortNodes(s.Nodes)
+	return s, s.Check(limits)
+}
+
+// Checksums reads the files that have no MD5, except those that later reports: a fetch of them finds it.
+func Checksums(ctx context.Context, store objectstore.Store, s *state.State, later func(n *state.Node) bool) error {
+	return parallel.Run(ctx, 8, len(s.Nodes), func(ctx context.Context, indexes iter.Seq[int]) (err error) {
 		for i := range indexes {
 			n := &s.Nodes[i]
-			if n.Kind != state.File || n.MD5 != (state.Checksum{}) {
+			if n.Kind != state.File || n.MD5 != (state.Checksum{}) || n.Size > 0 && later != nil && later(n) {
 				continue
 			}
-			if n.MD5, err = checksum(ctx, store, &objectstore.Info{Key: n.Path, Size: n.Size}); err != nil {
+			if n.MD5, err = checksum(ctx, store, &objectstore.Info{Key: n.Path, Size: n.Size, Token: s.ETags[n.Path]}); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	state.SortNodes(s.Nodes)
-	return s, s.Check(limits)
 }
 
 // checksum returns the MD5 of a stored object. It reads the object where the store does not report the MD5.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"iter"
+	"maps"
 	"slices"
 	"unicode/utf8"
 
@@ -132,9 +133,11 @@ func (l *Layout) Prepare(ctx context.Context, next *state.State) error {
 	}
 	dropFile := func(n *state.Node) {
 		if n.Kind == state.File {
+			delete(next.ETags, n.Path)
 			drop = append(drop, n.Path)
 		}
 	}
+	next.ETags = maps.Clone(l.Remote.ETags)
 	old := l.Remote.Nodes
 	for i := range next.Nodes {
 		n := &next.Nodes[i]
@@ -155,6 +158,7 @@ func (l *Layout) Prepare(ctx context.Context, next *state.State) error {
 				next.Pending = append(next.Pending, p)
 			}
 		default:
+			delete(next.ETags, n.Path)
 			c.files, c.before = append(c.files, n), append(c.before, was)
 		}
 	}
@@ -260,7 +264,8 @@ func (c *preconditions) replaces(ctx context.Context, n, was *state.Node) (over 
 		return "", false, err
 	}
 	p, pending := c.pending[n.Path]
-	if c.Overwrite || c.dropped[n.Path] || pending && p.Over == info.Token {
+	if c.Overwrite || c.dropped[n.Path] || pending && p.Over == info.Token ||
+		info.Token != "" && info.Token == c.Remote.ETags[n.Path] {
 		return info.Token, false, nil
 	}
 	sum, err := checksum(ctx, c.Store, &info)

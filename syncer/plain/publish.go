@@ -37,6 +37,8 @@ type Publisher struct {
 	Overwrite bool   // replace whatever is under a path
 	Send      objectstore.Sending
 	Meter     packed.Meter
+	// Written receives the token of each file's object, from several goroutines at once.
+	Written func(n *state.Node, token string)
 
 	done func(files, bytes int64)
 }
@@ -130,16 +132,22 @@ var errForeign = errors.New("another tool has written there; choose the folder's
 
 // put writes one file over the object found before the commit. The content comes from the folder where it is still the
 // same there, and else from the packs.
-func (p *Publisher) put(ctx context.Context, n *state.Node, over string, scratch []byte) ([]byte, error) {
+func (p *Publisher) put(ctx context.Context, n *state.Node, over string, scratch []byte) (_ []byte, err error) {
 	if err := ctx.Err(); err != nil {
 		return scratch, err
 	}
 	key, cond := Key(n.Path), objectstore.Condition{Match: over, Absent: over == ""}
 	body, steady, scratch := p.fromFolder(ctx, n, scratch)
+	body.From = p.objects(n)
 	token, err := p.Store.Put(ctx, key, body, cond)
 	if !steady() && err == nil {
-		_, err = p.Store.Put(ctx, key, p.fromPacks(ctx, n), objectstore.Condition{Match: token})
+		token, err = p.Store.Put(ctx, key, p.fromPacks(ctx, n), objectstore.Condition{Match: token})
 	}
+	defer func() {
+		if err == nil {
+			p.Written(n, token)
+		}
+	}()
 	for range 3 {
 		if !errors.Is(err, schemas.ErrConflict) && !errors.Is(err, schemas.ErrNotFound) {
 			return scratch, err
@@ -156,6 +164,7 @@ func (p *Publisher) put(ctx context.Context, n *state.Node, over string, scratch
 				return scratch, err
 			}
 			if sum == n.MD5 && info.Size == n.Size {
+				token = info.Token
 				return scratch, nil
 			}
 			if !p.Overwrite {
@@ -163,7 +172,7 @@ func (p *Publisher) put(ctx context.Context, n *state.Node, over string, scratch
 			}
 			cond = objectstore.Condition{Match: info.Token}
 		}
-		_, err = p.Store.Put(ctx, key, p.fromPacks(ctx, n), cond)
+		token, err = p.Store.Put(ctx, key, p.fromPacks(ctx, n), cond)
 	}
 	return scratch, err
 }
@@ -210,5 +219,18 @@ func (p *Publisher) fromFolder(ctx context.Context, n *state.Node, scratch []byt
 // fromPacks returns a file's content as it is stored.
 func (p *Publisher) fromPacks(ctx context.Context, n *state.Node) objectstore.Content {
 	sum := [md5.Size]byte(n.MD5)
-	return objectstore.Content{Reader: packed.NewReader(ctx, p.Store, p.State, n), Size: n.Size, MD5: &sum, Send: p.Send}
+	return objectstore.Content{Reader: packed.NewReader(ctx, p.Store, p.State, n), Size: n.Size, MD5: &sum, Send: p.Send, Slow: true,
+		From: p.objects(n)}
+}
+
+// objects returns the objects that a large file consists of, in which it was stored before the commit.
+func (p *Publisher) objects(n *state.Node) (from []objectstore.Info) {
+	if len(n.At.Objects) < 2 {
+		return nil
+	}
+	for _, o := range n.At.Objects {
+		object := &p.State.Objects[o]
+		from = append(from, objectstore.Info{Key: object.Key(), Size: object.Size})
+	}
+	return from
 }

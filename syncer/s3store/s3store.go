@@ -12,13 +12,13 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
-	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go/logging"
@@ -49,9 +49,12 @@ type Options struct {
 // Store keeps objects in a bucket under a prefix.
 type Store struct {
 	client *s3.Client
-	large  *transfermanager.Client
 	bucket string
 	prefix string
+
+	slots    chan struct{}           // one for each part that is being sent
+	noCopies *atomic.Bool            // the server cannot copy parts
+	checksum types.ChecksumAlgorithm // of parts; "" where the server may not support one
 }
 
 var _ objectstore.Store = (*Store)(nil)
@@ -101,14 +104,11 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.ContinueHeaderThresholdBytes = -1 // a wait for 100 Continue costs a round trip for each object
 		s.APIOptions = append(s.APIOptions, reuseDigest)
 	})
-	large := transfermanager.New(client, func(t *transfermanager.Options) {
-		t.PartSizeBytes, t.MultipartUploadThreshold, t.Concurrency = objectstore.PartsFrom, objectstore.PartsFrom, 4
-		if foreign {
-			t.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
-			t.DisableChecksumValidation = true
-		}
-	})
-	return (&Store{client: client, large: large, bucket: o.Bucket}).At(o.Prefix), nil
+	s := &Store{client: client, bucket: o.Bucket, slots: make(chan struct{}, partsAtOnce), noCopies: &atomic.Bool{}}
+	if !foreign {
+		s.checksum = types.ChecksumAlgorithmCrc32
+	}
+	return s.At(o.Prefix), nil
 }
 
 // At returns the same bucket under another prefix, with the same connections and credentials.
@@ -237,17 +237,8 @@ func (s *Store) Put(ctx context.Context, key string, c objectstore.Content, cond
 	if cond.Absent {
 		ifNone = aws.String("*")
 	}
-	if c.Send == objectstore.InParts && c.Size <= objectstore.PartsFrom {
-		return s.putPart(ctx, key, c, ifMatch, ifNone)
-	}
-	if c.Send != objectstore.InOne && c.Size > objectstore.PartsFrom {
-		out, err := s.large.UploadObject(ctx, &transfermanager.UploadObjectInput{
-			Bucket: &s.bucket, Key: s.key(key), Body: c.Open(), IfMatch: ifMatch, IfNoneMatch: ifNone,
-		})
-		if err != nil {
-			return "", coded(ctx, err, key)
-		}
-		return aws.ToString(out.ETag), nil
+	if c.Send == objectstore.InParts || c.Send == objectstore.BySize && c.Size > objectstore.PartsFrom {
+		return s.putParts(ctx, key, c, ifMatch, ifNone)
 	}
 	if c.SHA256 != nil {
 		ctx = context.WithValue(ctx, digestKey{}, hex.EncodeToString(c.SHA256[:]))
@@ -259,37 +250,6 @@ func (s *Store) Put(ctx context.Context, key string, c objectstore.Content, cond
 		return "", coded(ctx, err, key)
 	}
 	return aws.ToString(out.ETag), nil
-}
-
-// putPart stores small content as an object of one part, as a probe of the conditions of objects in parts wants it: the transfer
-// manager would log each condition that does not hold.
-func (s *Store) putPart(ctx context.Context, key string, c objectstore.Content, ifMatch, ifNone *string) (string, error) {
-	begun, err := s.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{Bucket: &s.bucket, Key: s.key(key)})
-	if err != nil {
-		return "", coded(ctx, err, key)
-	}
-	part, err := s.client.UploadPart(ctx, &s3.UploadPartInput{
-		Bucket: &s.bucket, Key: s.key(key), UploadId: begun.UploadId, PartNumber: aws.Int32(1), Body: c.Open(), ContentLength: &c.Size,
-	})
-	var out *s3.CompleteMultipartUploadOutput
-	if err == nil {
-		out, err = s.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
-			Bucket: &s.bucket, Key: s.key(key), UploadId: begun.UploadId, IfMatch: ifMatch, IfNoneMatch: ifNone,
-			MultipartUpload: &types.CompletedMultipartUpload{Parts: []types.CompletedPart{{PartNumber: aws.Int32(1), ETag: part.ETag}}},
-		})
-	}
-	if err == nil {
-		return aws.ToString(out.ETag), nil
-	}
-	_, left := s.client.AbortMultipartUpload(context.WithoutCancel(ctx),
-		&s3.AbortMultipartUploadInput{Bucket: &s.bucket, Key: s.key(key), UploadId: begun.UploadId})
-	if left = coded(ctx, left, key); errors.Is(left, schemas.ErrNotFound) {
-		left = nil
-	}
-	if err = coded(ctx, err, key); left != nil {
-		err = errors.Join(err, left)
-	}
-	return "", err
 }
 
 // List implements [objectstore.Store].

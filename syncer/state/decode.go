@@ -122,6 +122,7 @@ type fileJSON struct {
 	Mode       string    `json:"mode"`
 	Digest     string    `json:"digest"`
 	Sparse     bool      `json:"sparse"`
+	ETag       string    `json:"etag"`
 	At         []int64   `json:"at"`
 	Chunks     []uint32  `json:"chunks"`
 }
@@ -277,6 +278,9 @@ func (s *State) fill(raw *stateJSON) error {
 			return schemas.Errorf(schemas.CodeInvalidArgument, "state: %q: its location is not in the state", Clip(n.Path))
 		case len(f.Chunks) > 0:
 			n.At = Location{Objects: f.Chunks}
+		}
+		if f.ETag != "" {
+			s.SetETag(&n, f.ETag)
 		}
 		s.Nodes = append(s.Nodes, n)
 	}

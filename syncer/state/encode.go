@@ -19,7 +19,7 @@ func (s *State) Encode() []byte {
 		syncedAt, syncedNS = s.SyncedAt.Unix(), int64(s.SyncedAt.Nanosecond())
 	}
 	b = strconv.AppendInt(b, syncedAt, 10)
-	b = appendList(b, ",\"files\":[", s.Nodes, appendFile)
+	b = appendList(b, ",\"files\":[", s.Nodes, s.appendFile)
 	b = append(b, ",\n\"sluice\":{\"format\":1,\"layout\":"...)
 	b = appendString(b, string(cmp.Or(s.Layout, Plain))) // a tool that knows no layouts writes plain files
 	b = appendNumber(b, `,"last_synced_ns":`, syncedNS)
@@ -117,7 +117,7 @@ func appendSymlink(b []byte, n *Node) []byte {
 	return append(b, '}')
 }
 
-func appendFile(b []byte, n *Node) []byte {
+func (s *State) appendFile(b []byte, n *Node) []byte {
 	if n.Kind != File {
 		return nil
 	}
@@ -142,6 +142,9 @@ func appendFile(b []byte, n *Node) []byte {
 	}
 	if n.Sparse {
 		b = append(b, `,"sparse":true`...)
+	}
+	if etag := s.ETags[n.Path]; etag != "" {
+		b = appendString(append(b, `,"etag":`...), etag)
 	}
 	switch objects := n.At.Objects; {
 	case len(objects) == 1:

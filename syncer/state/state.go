@@ -37,6 +37,9 @@ type State struct {
 	Objects    []Object // what the nodes' locations refer to
 	Remote     string   // in the local state: the place of the last sync
 
+	// ETags has, by path, the tokens of files of the plain layout whose token is not their MD5: objects that were stored in parts.
+	ETags map[string]string
+
 	// What a committed push of the plain layout still has to do: files to write under their own paths, and paths whose
 	// objects to delete. Both in walk order.
 	Pending  []Pending
@@ -57,6 +60,18 @@ type Object struct {
 type Pending struct {
 	Path string
 	Over string // the token of the object that it replaces there; "" when there is none
+}
+
+// SetETag records the token of a file's object, which is forgotten where it is the content's MD5.
+func (s *State) SetETag(n *Node, token string) {
+	if token == "" || strings.Trim(token, `"`) == hex.EncodeToString(n.MD5[:]) {
+		delete(s.ETags, n.Path)
+		return
+	}
+	if s.ETags == nil {
+		s.ETags = map[string]string{}
+	}
+	s.ETags[n.Path] = token
 }
 
 // Published reports whether every file is under its own path.

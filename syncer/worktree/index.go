@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/sluice-dev/sluice/syncer/objectstore"
@@ -35,7 +37,7 @@ type Index struct {
 
 var errIndex = errors.New("index: not readable")
 
-const indexMagic = "sluice-index-3\n\x00"
+const indexMagic = "sluice-index-4\n\x00"
 
 func indexSum(records []byte) uint32 {
 	return crc32.Checksum(records, crc32.MakeTable(crc32.Castagnoli))
@@ -127,6 +129,11 @@ func (x *Index) Encode() []byte {
 		w.int(o.Size)
 		w.uint(o.Generation)
 	}
+	w.uint(uint64(len(s.ETags)))
+	for _, path := range slices.Sorted(maps.Keys(s.ETags)) {
+		w.string(path)
+		w.string(s.ETags[path])
+	}
 	all := make([]*state.Node, len(s.Nodes), len(s.Nodes)+len(x.Seen)/8)
 	for i := range s.Nodes {
 		all[i] = &s.Nodes[i]
@@ -196,6 +203,13 @@ func DecodeIndex(data []byte) (x *Index, err error) {
 	for i := range s.Objects {
 		r.copy(s.Objects[i].Digest[:])
 		s.Objects[i].Size, s.Objects[i].Generation = r.int(), r.uint()
+	}
+	if n := r.count(2); n > 0 {
+		s.ETags = make(map[string]string, n)
+		for range n {
+			path := r.string()
+			s.ETags[path] = r.string()
+		}
 	}
 	paths := r.string()
 	nodes, own := r.count(3), r.count(3)

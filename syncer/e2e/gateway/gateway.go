@@ -52,7 +52,7 @@ func serve(dir, addr string) error {
 		_, _ = bufio.NewReader(os.Stdin).ReadByte()
 		cancel()
 	}()
-	be, err := posix.New(dir, meta.XattrMeta{}, posix.PosixOpts{})
+	be, err := posix.New(dir, meta.XattrMeta{}, posix.PosixOpts{CopyObjectThreshold: 5 << 30})
 	if err != nil {
 		return err
 	}
