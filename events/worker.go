@@ -139,7 +139,10 @@ func (i *Incarnation) Run(ctx context.Context, r Runner, ready func(), onRegiste
 	})
 	group.Go(func() error {
 		err := i.Listener.Run(ctx, r, ready)
-		if ctx.Err() != nil {
+		switch {
+		case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+			return nil // it was stopped before it listened
+		case ctx.Err() != nil:
 			return err
 		}
 		return failed(err)

@@ -170,6 +170,9 @@ func (n *Node) leaveAll(providers map[string]sandbox.Provider) {
 	}
 }
 
+// errStopped reports that the worker was stopped before it accepted commands. What an earlier incarnation left is not ended yet.
+var errStopped = errors.New("the worker was stopped before it accepted commands")
+
 // incarnation joins the cell and runs the worker until ctx ends or its lease is lost. Then it closes the providers: a lost lease leaves
 // the sandboxes to those of the next incarnation. joining bounds what comes before the worker runs.
 func (n *Node) incarnation(joining, ctx context.Context, providers map[string]sandbox.Provider, ready func()) error {
@@ -193,6 +196,8 @@ func (n *Node) incarnation(joining, ctx context.Context, providers map[string]sa
 	case err == nil:
 		return member.Run(ctx, ready)
 	case errors.Is(joining.Err(), context.Canceled):
+		n.leaveAll(providers)
+		return errStopped
 	case n.joined && !n.passes(err) && (errors.Is(err, schemas.ErrConflict) || !errors.Is(err, schemas.ErrLost)):
 		n.endAbandoned(joining, providers) // another worker with this id is in its place, for example
 	default:

@@ -293,26 +293,35 @@ func TestShutdownDuringAnOutage(t *testing.T) {
 	}
 }
 
-// Promises 15: a worker that is stopped when NATS is back, and that has not acquired its lease again, records how its processes end.
+// Promises 15: a worker that is stopped when NATS is back, and that does not accept commands again yet, records how its processes end.
 func TestShutdownRightAfterAnOutageRecordsTheEnds(t *testing.T) {
-	o := newOutage(t)
-	o.grace = time.Minute
-	g := &gate{o: o}
-	w := o.worker("w1", o.connect(g))
-	pid := filepath.Join(t.TempDir(), "pid")
-	x := o.begin("t1", "k", "echo $$ >"+pid+"; echo on; while :; do sleep 0.02; done")
-	w.log.onLine(func(line string) {
-		if strings.Contains(line, "lease lost") {
-			w.end()
-			g.set(false)
-		}
-	})
-	g.set(true)
-	<-w.ended
-	testkit.Must(t, w.err)
-	wantGone(t, o.pid(pid))
-	r := o.result("t1", x.Process())
-	testkit.Equal(t, "end", []any{r.Reason, r.ExitCode}, []any{schemas.ReasonKilled, 143})
+	for _, v := range []struct{ name, at string }{
+		{"before it has a lease", "lease lost"},
+		{"while it recovers", "sandbox_reattached"},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			o := newOutage(t)
+			o.grace = time.Minute
+			g := &gate{o: o}
+			w := o.worker("w1", o.connect(g))
+			pid := filepath.Join(t.TempDir(), "pid")
+			x := o.begin("t1", "k", "echo $$ >"+pid+"; echo on; while :; do sleep 0.02; done")
+			w.log.onLine(func(line string) {
+				if strings.Contains(line, v.at) {
+					w.end()
+				}
+				if strings.Contains(line, "lease lost") {
+					g.set(false)
+				}
+			})
+			g.set(true)
+			<-w.ended
+			testkit.Must(t, w.err)
+			wantGone(t, o.pid(pid))
+			r := o.result("t1", x.Process())
+			testkit.Equal(t, "end", []any{r.Reason, r.ExitCode}, []any{schemas.ReasonKilled, 143})
+		})
+	}
 }
 
 // gate is a way to the server that a test closes.

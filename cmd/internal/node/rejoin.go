@@ -37,7 +37,7 @@ func (n *Node) serve(ctx context.Context, providers map[string]sandbox.Provider,
 			n.joined, wait = true, minRejoinWait
 			ready()
 		})
-		if !errors.Is(err, schemas.ErrLost) && !n.passes(err) {
+		if !errors.Is(err, schemas.ErrLost) && !errors.Is(err, errStopped) && !n.passes(err) {
 			if ctx.Err() != nil && n.conn.Closed() {
 				return nil // boundShutdown has logged it
 			}
@@ -86,7 +86,7 @@ func (n *Node) endWithoutLease(ctx context.Context, providers map[string]sandbox
 
 // rejoinsToEnd reports whether NATS answers, so that a worker which shuts down can acquire a lease.
 func (n *Node) rejoinsToEnd(ctx context.Context) bool {
-	if n.cfg.Temporary || !n.joined || ctx.Err() != nil {
+	if n.cfg.Temporary || ctx.Err() != nil {
 		return false
 	}
 	flush, cancel := context.WithTimeout(ctx, farewellTimeout)
