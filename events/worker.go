@@ -139,13 +139,13 @@ func (i *Incarnation) Run(ctx context.Context, r Runner, ready func(), onRegiste
 	})
 	group.Go(func() error {
 		err := i.Listener.Run(ctx, r, ready)
-		switch {
-		case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		switch stopped := ctx.Err() != nil; {
+		case !stopped:
+			return failed(err)
+		case errors.Is(err, context.Canceled):
 			return nil // it was stopped before it listened
-		case ctx.Err() != nil:
-			return err
 		}
-		return failed(err)
+		return err
 	})
 	group.Go(func() error {
 		i.conn.watchRoom(leaseCtx) // until the last record is written

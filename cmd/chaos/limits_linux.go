@@ -38,14 +38,12 @@ func full(name string) func(context.Context, *cell, *clients, fault) bool {
 			return false
 		}
 		defer l.end(name)
-		ctx, cancel := context.WithTimeout(c.life, f.lasts+20*time.Second) // the limit must be restored
-		defer cancel()
-		bytes, err := l.shrink(ctx, name)
+		bytes, err := l.shrink(c.life, name)
 		if err == nil {
 			c.say(f, fmt.Sprintf("%d bytes", bytes))
-			f.wait(ctx)
+			f.wait(c.life)
 		}
-		_ = l.restore(ctx, name) // also after an error, which leaves the outcome open; restoreAll tries again
+		_ = l.restore(c.life, name) // also after an error, which leaves the outcome open; its own error is that of the life
 		return err == nil
 	}
 }
@@ -65,6 +63,8 @@ func (l *limits) end(name string) {
 }
 
 func (l *limits) shrink(ctx context.Context, name string) (bytes int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
 	s, err := l.js.Stream(ctx, streamName(name))
 	if err != nil {
 		return 0, err
@@ -102,14 +102,4 @@ func (l *limits) tryRestore(ctx context.Context, name string) error {
 	own.MaxBytes = l.own[name]
 	_, err = l.js.UpdateStream(ctx, own)
 	return err
-}
-
-// restoreAll gives all streams their own limits again.
-func (l *limits) restoreAll(ctx context.Context) error {
-	for name := range l.own {
-		if err := l.restore(ctx, name); err != nil {
-			return err
-		}
-	}
-	return nil
 }
