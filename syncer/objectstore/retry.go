@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -14,23 +15,37 @@ import (
 
 // RetryPolicy bounds the attempts on an unavailable store. The zero value has the defaults.
 type RetryPolicy struct {
-	Attempts int           // attempts in all; default 8
-	First    time.Duration // the first delay; default 100 ms. It doubles with each attempt, with jitter
-	Longest  time.Duration // the longest single delay; default 5 s
+	Attempts int           // attempts of each request in all; default any number within Patience
+	Patience time.Duration // how long a request is repeated after its first failure; default 5 min
+	// Unknown is the patience with a store that has not answered yet, of which the address may be wrong; default 10 s.
+	Unknown time.Duration
+	First   time.Duration // the first delay; default 100 ms. It doubles with each attempt, with jitter
+	Longest time.Duration // the longest single delay; default 10 s
 }
+
+// backoffFactor is by how much each delay is longer than the one before.
+const backoffFactor = 2
 
 // Retry returns s with every operation that fails as unavailable repeated under p.
 //
 // A conditional Put whose response was lost may have taken place, and then returns conflict when it is repeated. The
 // caller must distinguish its own write from another's, as the commit of a push does.
 func Retry(s Store, p RetryPolicy) Store {
-	p.Attempts = cmp.Or(max(p.Attempts, 0), 8)
+	p.Attempts = max(p.Attempts, 0)
+	p.Patience = cmp.Or(max(p.Patience, 0), 5*time.Minute)
+	p.Unknown = cmp.Or(max(p.Unknown, 0), 10*time.Second)
 	p.First = cmp.Or(max(p.First, 0), 100*time.Millisecond)
-	p.Longest = cmp.Or(max(p.Longest, 0), 5*time.Second)
-	return &retrying{Decorator{Store: s, Do: p.do}}
+	p.Longest = cmp.Or(max(p.Longest, 0), 10*time.Second)
+	r := &retrying{policy: p}
+	r.Decorator = Decorator{Store: s, Do: r.do}
+	return r
 }
 
-type retrying struct{ Decorator }
+type retrying struct {
+	Decorator
+	policy   RetryPolicy
+	answered atomic.Bool // the store has answered a request
+}
 
 // Put implements [Store].
 func (r *retrying) Put(ctx context.Context, key string, c Content, cond Condition) (token string, err error) {
@@ -44,17 +59,38 @@ func (r *retrying) Put(ctx context.Context, key string, c Content, cond Conditio
 	return r.Decorator.Put(ctx, key, c, cond)
 }
 
-func (p RetryPolicy) do(ctx context.Context, request func() error) error {
-	b := backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(p.First), backoff.WithMaxInterval(p.Longest), backoff.WithMaxElapsedTime(0))
+// do runs a request until it does not fail as unavailable, or the policy ends.
+func (r *retrying) do(ctx context.Context, request func() error) error {
+	p := &r.policy
+	delays := backoff.NewExponentialBackOff(backoff.WithInitialInterval(p.First), backoff.WithMultiplier(backoffFactor),
+		backoff.WithMaxInterval(p.Longest))
+	var policy backoff.BackOff = delays
+	if p.Attempts > 0 {
+		policy = backoff.WithMaxRetries(policy, uint64(p.Attempts-1))
+	}
+	failed := false
 	return backoff.Retry(func() error {
 		err := request()
 		_, final := errors.AsType[*exhausted](err)
-		if err != nil && (final || ctx.Err() != nil || !errors.Is(err, schemas.ErrUnavailable)) {
+		if !errors.Is(err, schemas.ErrUnavailable) {
+			final = true
+			r.answered.Store(true)
+		}
+		switch {
+		case err == nil:
+			return nil
+		case final || ctx.Err() != nil:
 			return backoff.Permanent(err)
+		case !failed: // the time counts from here
+			failed = true
+			delays.MaxElapsedTime = p.Unknown
+			if r.answered.Load() {
+				delays.MaxElapsedTime = p.Patience
+			}
+			delays.Reset()
 		}
 		return err
-	}, backoff.WithContext(backoff.WithMaxRetries(b, uint64(p.Attempts-1)), ctx))
+	}, backoff.WithContext(policy, ctx))
 }
 
 // exhausted is the error of a part of a request that was repeated as often as the policy allows: the whole is not repeated for it.

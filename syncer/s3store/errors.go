@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
@@ -23,15 +24,18 @@ func coded(ctx context.Context, err error, key string) error {
 	if ctx.Err() != nil { // the caller's deadline; a slow server is unavailable
 		return schemas.Errorf(schemas.CodeDeadlineExceeded, "s3: %q: %w", key, &cause{err})
 	}
-	status, name := 0, ""
+	status, name, region := 0, "", ""
 	if r, ok := errors.AsType[*awshttp.ResponseError](err); ok {
 		status = r.HTTPStatusCode()
+		if r.Response != nil {
+			region = r.Response.Header.Get("X-Amz-Bucket-Region")
+		}
 	}
 	if a, ok := errors.AsType[smithy.APIError](err); ok {
 		name = a.ErrorCode()
 	}
 	code := codeOf(status, name, err)
-	return schemas.Errorf(code, "s3: %s%q: %w", advice(code, name, status), key, &cause{err})
+	return schemas.Errorf(code, "s3: %s%q: %w", advice(code, name, status, region), key, &cause{err})
 }
 
 // cause is an error of the SDK. Its text is the innermost reason, without the SDK's names of operations and layers.
@@ -64,9 +68,15 @@ func (c *cause) Error() string {
 	return err.Error()
 }
 
-// advice returns the way out for errors that do not concern one object.
-func advice(code schemas.Code, name string, status int) string {
+// advice returns the way out for errors that do not concern one object. region is the one that the server names, "" for none.
+func advice(code schemas.Code, name string, status int, region string) string {
 	switch {
+	case wrongRegion(status, name) && region != "":
+		return "wrong region: the bucket is in " + strconv.Quote(region) + ", set --region or AWS_REGION to it: "
+	case wrongRegion(status, name):
+		return "wrong region or endpoint: set --region or AWS_REGION to the bucket's: "
+	case name == "RequestTimeTooSkewed":
+		return "the clock of this machine differs from the server's: set it: "
 	case name == "NoSuchBucket":
 		return "no such bucket: create it, or check its name, the region and the endpoint: "
 	case code == schemas.CodeUnauthenticated:
@@ -77,7 +87,20 @@ func advice(code schemas.Code, name string, status int) string {
 	return ""
 }
 
+// wrongRegion reports whether the server refused a request because the bucket is elsewhere. A request without a body in its response
+// has a status alone.
+func wrongRegion(status int, name string) bool {
+	switch name {
+	case "AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException", "TemporaryRedirect":
+		return true
+	}
+	return status >= 300 && status < 400 && status != http.StatusNotModified
+}
+
 func codeOf(status int, name string, err error) schemas.Code {
+	if wrongRegion(status, name) {
+		return schemas.CodeInvalidArgument
+	}
 	switch name {
 	case "NoSuchKey", "NotFound", "NoSuchUpload":
 		return schemas.CodeNotFound
@@ -85,7 +108,7 @@ func codeOf(status int, name string, err error) schemas.Code {
 		return schemas.CodeInvalidArgument
 	case "PreconditionFailed", "ConditionalRequestConflict":
 		return schemas.CodeConflict
-	case "InvalidAccessKeyId", "XAdminUserNotFound", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken":
+	case "InvalidAccessKeyId", "XAdminUserNotFound", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "RequestTimeTooSkewed":
 		return schemas.CodeUnauthenticated
 	case "AccessDenied", "AllAccessDisabled":
 		return schemas.CodePermissionDenied
@@ -93,7 +116,8 @@ func codeOf(status int, name string, err error) schemas.Code {
 		return schemas.CodeTooLarge
 	case "QuotaExceeded":
 		return schemas.CodeLimitExceeded
-	case "SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling", "BadDigest", "IncompleteBody":
+	case "SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling", "BadDigest", "IncompleteBody",
+		"XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch", "InvalidDigest":
 		return schemas.CodeUnavailable
 	}
 	switch status {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"net/http"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
@@ -40,7 +38,7 @@ type Options struct {
 	Region string
 	// Profile is a profile of the shared configuration files; default: the environment's.
 	Profile string
-	// Timeout bounds the wait for the first byte of a response; default 60 s.
+	// Timeout bounds the time in which a connection sends and receives nothing while it has something to do; default 60 s.
 	Timeout time.Duration
 	// Client overrides the HTTP client, for tests.
 	Client aws.HTTPClient
@@ -118,15 +116,6 @@ func (s *Store) At(prefix string) *Store {
 		at.prefix += "/"
 	}
 	return &at
-}
-
-func newHTTPClient(timeout time.Duration) aws.HTTPClient {
-	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
-		t.MaxIdleConns, t.MaxIdleConnsPerHost = 256, 256
-		t.WriteBufferSize, t.ReadBufferSize = 128<<10, 128<<10
-		t.ResponseHeaderTimeout = timeout
-		t.DisableCompression = true
-	})
 }
 
 func isAWS(endpoint string) bool {

@@ -1,0 +1,51 @@
+package s3store_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/schemas"
+	"github.com/sluice-dev/sluice/syncer/objectstore"
+)
+
+// TestRefusalsAreNamedAtOnce has servers that refuse every request because of the region or the clock: the error names it after one
+// request. Sync 9.
+func TestRefusalsAreNamedAtOnce(t *testing.T) {
+	for name, test := range map[string]struct {
+		status       int
+		region, body string
+		want         schemas.Code
+		text         string
+	}{
+		"another region signed": {http.StatusBadRequest, "eu-west-1", "AuthorizationHeaderMalformed", schemas.CodeInvalidArgument, `"eu-west-1", set --region`},
+		"redirected":            {http.StatusMovedPermanently, "eu-west-1", "PermanentRedirect", schemas.CodeInvalidArgument, `"eu-west-1", set --region`},
+		"redirected, no name":   {http.StatusMovedPermanently, "", "", schemas.CodeInvalidArgument, "set --region"},
+		"clock":                 {http.StatusForbidden, "", "RequestTimeTooSkewed", schemas.CodeUnauthenticated, "the clock of this machine"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			credentials(t)
+			requests := 0
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				requests++
+				if test.region != "" {
+					w.Header().Set("X-Amz-Bucket-Region", test.region)
+				}
+				w.WriteHeader(test.status)
+				if test.body != "" {
+					_, _ = w.Write([]byte("<Error><Code>" + test.body + "</Code><Message>no</Message></Error>")) // a failed write fails the request
+				}
+			}))
+			defer server.Close()
+			s := objectstore.Retry(open(t, server.URL), objectstore.RetryPolicy{First: time.Millisecond})
+			_, _, err := s.Get(t.Context(), "k", objectstore.Range{}, nil)
+			testkit.WantCode(t, err, test.want)
+			if err == nil || !strings.Contains(err.Error(), test.text) || requests != 1 {
+				t.Errorf("error = %v after %d requests, want one with %q after 1", err, requests, test.text)
+			}
+		})
+	}
+}
