@@ -60,14 +60,18 @@ func (s *Syncer) loadRemote(ctx context.Context, x *worktree.Index, info *object
 			return &snapshot{state: &x.Base, token: x.Token}, nil
 		}
 	}
-	data, read, err := s.cfg.Store.Get(ctx, state.ReservedName, objectstore.Range{Max: s.cfg.Limits.StateBytes}, nil)
+	var data []byte
+	var read objectstore.Info
+	var r *state.State
+	err := objectstore.Reread(func() (err error) {
+		if data, read, err = s.cfg.Store.Get(ctx, state.ReservedName, objectstore.Range{Max: s.cfg.Limits.StateBytes}, nil); err == nil {
+			r, err = state.Decode(data, s.cfg.Limits)
+		}
+		return err
+	})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return s.firstRemote(ctx, &x.Base)
 	}
-	if err != nil {
-		return nil, err
-	}
-	r, err := state.Decode(data, s.cfg.Limits)
 	if errors.Is(err, state.ErrCorrupt) {
 		return &snapshot{token: read.Token, damaged: data}, schemas.Errorf(schemas.CodeDamaged,
 			"sync: the state at %s is damaged: push from a folder that was synced with it, or restore a version: %w", s.cfg.Remote, err)

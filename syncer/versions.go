@@ -105,7 +105,15 @@ func (s *Syncer) archived(ctx context.Context, now *state.State) (ids []string, 
 	return ids, err
 }
 
-func (s *Syncer) loadVersion(ctx context.Context, id string) (*state.State, error) {
+func (s *Syncer) loadVersion(ctx context.Context, id string) (version *state.State, err error) {
+	err = objectstore.Reread(func() error {
+		version, err = s.readVersion(ctx, id)
+		return err
+	})
+	return version, err
+}
+
+func (s *Syncer) readVersion(ctx context.Context, id string) (*state.State, error) {
 	data, _, err := s.cfg.Store.Get(ctx, state.VersionPrefix+id, objectstore.Range{Max: s.cfg.Limits.StateBytes}, nil)
 	if err != nil {
 		return nil, err

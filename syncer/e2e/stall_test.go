@@ -120,3 +120,20 @@ func TestStalledConnectionsEnd(t *testing.T) {
 		}
 	})
 }
+
+// TestFlippedBitsOnTheWire flips a bit in what is sent and in what is received: the server refuses the one, and the other is fetched
+// again. Sync 9.
+func TestFlippedBitsOnTheWire(t *testing.T) {
+	treetest.Layouts(t, func(t *testing.T, o treetest.Option) {
+		a, b := treetest.New(t), treetest.New(t)
+		a.Write("large", random(20<<20, 6))
+		up := newWire(t, &wire{flips: 2, up: 3 << 20})
+		testkit.Equal(t, "notes", a.Push(up.store(t, t.Name()), o).Notes, []string(nil))
+		down := newWire(t, &wire{flips: 2, down: 3 << 20})
+		b.Pull(down.store(t, t.Name()))
+		treetest.Same(t, a, b)
+		if up.flipped == 0 || down.flipped == 0 {
+			t.Errorf("%d and %d bytes flipped, want some in each direction", up.flipped, down.flipped)
+		}
+	})
+}

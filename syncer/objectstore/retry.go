@@ -130,3 +130,16 @@ func (r *retrying) List(ctx context.Context, prefix string) iter.Seq2[Info, erro
 		}
 	}
 }
+
+// readTries is how often content is read that is not what was stored.
+const readTries = 3
+
+// Reread runs read again when it fails as damaged, a few times: a bit may have been flipped on its way.
+func Reread(read func() error) (err error) {
+	for range readTries {
+		if err = read(); !errors.Is(err, schemas.ErrDamaged) {
+			return err
+		}
+	}
+	return err
+}

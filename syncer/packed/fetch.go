@@ -145,7 +145,13 @@ func (f *Fetcher) run(ctx context.Context, all []request) (int64, error) {
 			if int64(cap(buf)) < r.length {
 				buf = make([]byte, 0, max(r.length, fetchSize))
 			}
-			data, _, err := f.Store.Get(ctx, r.object.Key(), objectstore.Range{Offset: r.offset, Length: r.length}, buf[:0])
+			var data []byte
+			err := objectstore.Reread(func() (err error) {
+				if data, _, err = f.Store.Get(ctx, r.object.Key(), objectstore.Range{Offset: r.offset, Length: r.length}, buf[:0]); err == nil {
+					err = r.verify(data)
+				}
+				return err
+			})
 			if errors.Is(err, schemas.ErrNotFound) {
 				err = schemas.Errorf(schemas.CodeNotFound, "store: the content of %q is gone: pull again, its version may have been removed: %w",
 					state.Clip(r.parts[0].target.Node.Path), err)
@@ -163,27 +169,39 @@ func (f *Fetcher) run(ctx context.Context, all []request) (int64, error) {
 	return read.Load(), err
 }
 
-func damaged(path string) error {
+func damaged(path string, o *state.Object) error {
 	return schemas.Errorf(schemas.CodeDamaged,
-		"store: the content of %q is damaged: its digest does not match: repair it from a folder that has it, with check --repair",
-		state.Clip(path)).With("path", state.Clip(path))
+		"store: the content of %q in object %s is damaged: its digest does not match: repair it from a folder that has it, with check --repair",
+		state.Clip(path), o.Key()).With("path", state.Clip(path))
 }
 
-func (f *Fetcher) write(w *worktree.Writer, r *request, data []byte) error {
+// piece returns the content of a part.
+func (r *request) piece(p *part, data []byte) []byte { return data[p.offset-r.offset:][:p.length] }
+
+// verify checks every part of what was read.
+func (r *request) verify(data []byte) error {
 	if int64(len(data)) != r.length {
 		return schemas.Errorf(schemas.CodeInternal, "store: object %s returned %d bytes instead of %d", r.object.Key(), len(data), r.length)
 	}
 	var last *part
 	for i := range r.parts {
 		p := &r.parts[i]
-		piece := data[p.offset-r.offset:][:p.length]
 		// Files of one content share a part, which is verified once.
 		if last == nil || last.offset != p.offset || last.length != p.length || last.digest != p.digest {
-			if state.Digest(sha256.Sum256(piece)) != p.digest {
-				return damaged(p.target.Node.Path)
+			if state.Digest(sha256.Sum256(r.piece(p, data))) != p.digest {
+				return damaged(p.target.Node.Path, r.object)
 			}
 		}
 		last = p
+	}
+	return nil
+}
+
+// write writes the parts of verified content.
+func (f *Fetcher) write(w *worktree.Writer, r *request, data []byte) error {
+	for i := range r.parts {
+		p := &r.parts[i]
+		piece := r.piece(p, data)
 		if p.large == nil {
 			if err := w.WriteFile(p.target.Path, p.target.Node, piece); err != nil {
 				return err
@@ -249,10 +267,14 @@ func (r *reader) load(chunk int) error {
 	if len(r.node.At.Objects) == 1 {
 		rng, digest = objectstore.Range{Length: r.node.Size, Offset: r.node.At.Offset}, r.node.Digest
 	}
-	data, _, err := r.store.Get(r.ctx, object.Key(), rng, r.data[:0])
-	if err == nil && (int64(len(data)) != rng.Length || state.Digest(sha256.Sum256(data)) != digest) {
-		err = damaged(r.node.Path)
-	}
+	var data []byte
+	err := objectstore.Reread(func() (err error) {
+		data, _, err = r.store.Get(r.ctx, object.Key(), rng, r.data[:0])
+		if err == nil && (int64(len(data)) != rng.Length || state.Digest(sha256.Sum256(data)) != digest) {
+			err = damaged(r.node.Path, object)
+		}
+		return err
+	})
 	if err != nil {
 		r.data = nil
 		return err

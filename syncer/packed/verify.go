@@ -84,16 +84,22 @@ func (v *Verified) Verify(ctx context.Context, store objectstore.Store, s *state
 
 // readObject reads an object and returns its problem, "" for none.
 func readObject(ctx context.Context, store objectstore.Store, o *state.Object, buf []byte) (data []byte, problem string, err error) {
-	data, _, err = store.Get(ctx, o.Key(), objectstore.Range{Max: 4 * state.ChunkSize}, buf)
+	err = objectstore.Reread(func() error {
+		data, _, err = store.Get(ctx, o.Key(), objectstore.Range{Max: 4 * state.ChunkSize}, buf)
+		if err == nil && (int64(len(data)) != o.Size || state.Digest(sha256.Sum256(data)) != o.Digest) {
+			err = damaged("", o)
+		}
+		return err
+	})
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
 		return nil, Missing, nil
 	case errors.Is(err, schemas.ErrTooLarge):
 		return nil, Damaged, nil
+	case errors.Is(err, schemas.ErrDamaged):
+		return data, Damaged, nil
 	case err != nil:
 		return nil, "", err
-	case int64(len(data)) != o.Size || state.Digest(sha256.Sum256(data)) != o.Digest:
-		return data, Damaged, nil
 	}
 	return data, "", nil
 }

@@ -49,63 +49,96 @@ func Fetch(ctx context.Context, f *packed.Fetcher, s *state.State, targets []pac
 	return read + own.Load(), err
 }
 
-// fetchFile fetches one file, and returns the buffer for the next.
-func fetchFile(ctx context.Context, f *packed.Fetcher, w *worktree.Writer, s *state.State, t packed.Target, buf []byte) ([]byte, error) {
-	n, key := t.Node, Key(t.From)
-	if n.Size == 0 {
-		return buf, w.WriteFile(t.Path, n, nil)
+// fetchFile fetches one file, and returns the buffer for the next. Content that is not the state's although its token is was damaged on
+// its way, and is read again.
+func fetchFile(ctx context.Context, f *packed.Fetcher, w *worktree.Writer, s *state.State, t packed.Target, buf []byte) (_ []byte, err error) {
+	d := &download{Fetcher: f, w: w, etag: s.ETags[t.Node.Path], target: t, buf: buf}
+	defer d.close()
+	if t.Node.Size == 0 {
+		return buf, w.WriteFile(t.Path, t.Node, nil)
 	}
-	first := min(n.Size, state.ChunkSize)
-	if int64(cap(buf)) < first {
-		buf = make([]byte, 0, max(first, 64<<10))
+	err = objectstore.Reread(func() error { return d.fetch(ctx) })
+	return d.buf, err
+}
+
+// download fetches one file.
+type download struct {
+	*packed.Fetcher
+	w       *worktree.Writer
+	etag    string // the state's, "" where it has none
+	target  packed.Target
+	buf     []byte
+	large   *worktree.LargeFile // nil for a file of one chunk
+	counted int64               // bytes, which a later try does not count again
+}
+
+func (d *download) close() {
+	if d.large != nil {
+		d.large.Abort() // unless it is complete
 	}
-	match := ""
-	if n.MD5 == (state.Checksum{}) {
-		match = s.ETags[n.Path]
-	}
-	data, info, err := f.Store.Get(ctx, key, objectstore.Range{Length: first, Match: match}, buf[:0])
-	if err != nil {
-		return buf, err
-	}
-	if info.Size != n.Size || int64(len(data)) != first {
-		return buf, replaced(n)
-	}
+}
+
+func (d *download) fetch(ctx context.Context) (err error) {
+	n := d.target.Node
 	v := newVerifier(n)
-	v.add(data)
-	if n.Size <= state.ChunkSize {
-		if !v.ok() {
-			return buf, replaced(n)
-		}
-		f.Done(0, n.Size)
-		return buf, w.WriteFile(t.Path, n, data)
+	r := objectstore.Range{}
+	if n.MD5 == (state.Checksum{}) {
+		r.Match = d.etag
 	}
-	large, err := w.OpenLarge(t.Path, n, 1)
-	if err != nil {
-		return buf, err
-	}
-	defer large.Abort() // unless it is complete
-	for at := int64(0); ; {
-		if err := large.Write(data, at); err != nil {
-			return buf, err
+	sure := false // the object is the one that the state means
+	for r.Offset < n.Size {
+		r.Length = min(n.Size-r.Offset, state.ChunkSize)
+		d.grow(r.Length)
+		data, info, err := d.Store.Get(ctx, Key(d.target.From), r, d.buf[:0])
+		if err != nil {
+			return err
 		}
-		f.Done(0, int64(len(data)))
-		if at += int64(len(data)); at >= n.Size {
-			break
+		other := info.MD5 != nil && *info.MD5 != n.MD5 && n.MD5 != (state.Checksum{})
+		if other || int64(len(data)) != r.Length || info.Size != n.Size {
+			return replaced(n)
 		}
-		length := min(n.Size-at, state.ChunkSize)
-		if data, _, err = f.Store.Get(ctx, key, objectstore.Range{Offset: at, Length: length, Match: info.Token}, buf[:0]); err != nil {
-			return buf, err
-		}
-		if int64(len(data)) != length {
-			return buf, replaced(n)
-		}
+		sure = info.MD5 != nil || d.etag != "" && d.etag == info.Token
+		r.Match = info.Token
 		v.add(data)
+		d.buf = data
+		if n.Size > state.ChunkSize {
+			if err := d.write(data, r.Offset); err != nil {
+				return err
+			}
+		}
+		r.Offset += r.Length
 	}
-	if !v.ok() {
-		return buf, replaced(n)
+	switch {
+	case !v.ok() && sure:
+		return schemas.Errorf(schemas.CodeDamaged, "store: the content of %q is damaged: its digest does not match: repair it from a folder that has it, "+
+			"with check --repair", state.Clip(n.Path)).With("path", state.Clip(n.Path))
+	case !v.ok():
+		return replaced(n)
+	case d.large != nil:
+		_, err = d.large.Done(d.w)
+		return err
 	}
-	_, err = large.Done(w)
-	return buf, err
+	d.Done(0, n.Size)
+	return d.w.WriteFile(d.target.Path, n, d.buf)
+}
+
+func (d *download) grow(size int64) {
+	if int64(cap(d.buf)) < size {
+		d.buf = make([]byte, 0, max(size, 64<<10))
+	}
+}
+
+func (d *download) write(data []byte, at int64) (err error) {
+	if d.large == nil {
+		if d.large, err = d.w.OpenLarge(d.target.Path, d.target.Node, 1); err != nil {
+			return err
+		}
+	}
+	if at >= d.counted {
+		d.Done(0, int64(len(data)))
+		d.counted += int64(len(data))
+	}
+	return d.large.Write(data, at)
 }
 
 // verifier checks that content read chunk by chunk is a node's: by its digest, or, where the node has none, by its MD5.

@@ -78,21 +78,26 @@ func verifyFile(ctx context.Context, store objectstore.Store, n *state.Node) (fo
 		return Found{}, err
 	}
 	found.Token = info.Token
-	v := newVerifier(n)
-	var data []byte
-	for at := int64(0); at < n.Size && info.Size == n.Size; at += int64(len(data)) {
-		r := objectstore.Range{Offset: at, Length: min(state.ChunkSize, n.Size-at), Match: info.Token}
-		if data, _, err = store.Get(ctx, Key(n.Path), r, data[:0]); err != nil || len(data) == 0 {
-			break
+	err = objectstore.Reread(func() error {
+		v := newVerifier(n)
+		var data []byte
+		for at := int64(0); at < n.Size && info.Size == n.Size; at += int64(len(data)) {
+			r := objectstore.Range{Offset: at, Length: min(state.ChunkSize, n.Size-at), Match: info.Token}
+			if data, _, err = store.Get(ctx, Key(n.Path), r, data[:0]); err != nil {
+				return err
+			}
+			if len(data) == 0 {
+				break
+			}
+			v.add(data)
 		}
-		v.add(data)
+		if info.Size != n.Size || n.Size > 0 && !v.ok() {
+			return schemas.Errorf(schemas.CodeDamaged, "store: %q differs from the state", state.Clip(n.Path))
+		}
+		return nil
+	})
+	if errors.Is(err, schemas.ErrDamaged) || errors.Is(err, schemas.ErrConflict) || errors.Is(err, schemas.ErrNotFound) {
+		return Found{Problem: Replaced, Token: found.Token}, nil
 	}
-	gone := errors.Is(err, schemas.ErrConflict) || errors.Is(err, schemas.ErrNotFound)
-	if err != nil && !gone {
-		return Found{}, err
-	}
-	if gone || info.Size != n.Size || n.Size > 0 && !v.ok() {
-		found.Problem = Replaced
-	}
-	return found, nil
+	return found, err
 }
