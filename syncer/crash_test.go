@@ -25,18 +25,21 @@ import (
 )
 
 // childProgram is the first argument of a process that a test starts and kills. Its further arguments are the operation, the
-// folder, the folder of the store, the layout, and the phase in which the process kills itself after the first file, "" for none.
+// folder, the folder of the store, the layout, and the phase in which the process kills itself after the first file, "" for none, or,
+// after a colon, after a number of bytes.
 const childProgram = "sync"
 
 func child(args []string) int {
-	op, root, folder, layout, last := args[0], args[1], args[2], args[3], args[4]
+	op, root, folder, layout := args[0], args[1], args[2], args[3]
+	last, after, _ := strings.Cut(args[4], ":")
+	bytes, _ := strconv.ParseInt(after, 10, 64) // 0 for none
 	store, err := dirstore.Open(folder)
 	if err != nil {
 		return testkit.Fail(err)
 	}
 	s, err := syncer.New(syncer.Config{Root: root, Store: store, Remote: "test://store", Layout: state.Layout(layout),
 		Progress: func(p syncer.Progress) {
-			if p.Phase == last {
+			if p.Phase == last && p.Bytes >= bytes {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 				select {}
 			}

@@ -37,8 +37,9 @@ type operation struct {
 	scanned    time.Time           // when the last scan began
 	pushName   string              // see [state.Object].Push
 	stored     *packed.ObjectIndex // of the last attempt to push
-	committing bool                // a state was sent, and whether it was stored is not known
-	fetching   bool                // a pull has not fetched everything yet, and so has not changed the folder
+	log        *packed.Log
+	committing bool // a state was sent, and whether it was stored is not known
+	fetching   bool // a pull has not fetched everything yet, and so has not changed the folder
 	unread     unread
 	later      func(n *state.Node) bool // see [plain.Checksums]
 	report     *Report

@@ -57,6 +57,7 @@ func (o *operation) push(ctx context.Context) error {
 	if err != nil && !o.committing && !o.report.Changed {
 		err = errors.Join(err, o.intents.drop())
 	}
+	err = errors.Join(err, o.closeLog(ctx, err))
 	if err == nil && o.cfg.Verify {
 		err = o.verifyStored(ctx)
 	}
@@ -114,7 +115,10 @@ func (o *operation) pushSteps(ctx context.Context, t *worktree.Tree, was *snapsh
 	}
 	next := &state.State{Layout: was.state.Layout, Generation: was.state.Generation, Floor: was.state.Floor,
 		Count: was.state.Count + 1, Lineage: was.lineage()}
-	l := o.layout(was)
+	l, err := o.layout(ctx, was)
+	if err != nil {
+		return false, err
+	}
 	changed := false
 	group, side := errgroup.WithContext(ctx)
 	early := changes > t.Rehashed // else possibly nothing has changed
@@ -167,7 +171,7 @@ func (o *operation) pushSteps(ctx context.Context, t *worktree.Tree, was *snapsh
 		return false, nil
 	}
 	o.report.Version, o.report.Changed = next.ID, true
-	o.deleteUnused(ctx, append(o.stored.Temporary(), was.state.Objects...), next.Objects)
+	o.deleteUnused(ctx, slices.Concat(o.stored.Temporary(), o.stored.Resumed(), was.state.Objects), next.Objects)
 	if err := o.finishPush(ctx, t, next, token, steps); err != nil {
 		return true, err
 	}
@@ -183,19 +187,25 @@ func (o *operation) finishPush(ctx context.Context, t *worktree.Tree, s *state.S
 
 // layout returns the layout for an attempt. It relies on what an earlier attempt has stored as long as no garbage
 // collection has begun since.
-func (o *operation) layout(was *snapshot) layout {
+func (o *operation) layout(ctx context.Context, was *snapshot) (layout, error) {
+	if err := o.openLog(); err != nil {
+		return nil, err
+	}
 	name := ""
 	if was.state.Layout == state.Plain {
 		name = o.pushName
 	}
 	index := packed.NewObjectIndex(o.cfg.Store, was.state, name)
 	index.Adopt(o.stored)
+	if err := o.resume(ctx, index, was.state.Generation); err != nil {
+		return nil, err
+	}
 	o.stored = index
 	p := packed.Layout{Store: o.cfg.Store, Root: o.root, Index: index, Parallel: o.cfg.Uploads, Meter: o.meter, Note: o.note, Skip: o.unread.add}
 	if was.state.Layout == state.Plain {
-		return &plain.Layout{Layout: p, Remote: was.state, Token: was.token, Overwrite: o.cfg.OnConflict == plan.ConflictLocal}
+		return &plain.Layout{Layout: p, Remote: was.state, Token: was.token, Overwrite: o.cfg.OnConflict == plan.ConflictLocal}, nil
 	}
-	return &p
+	return &p, nil
 }
 
 // upload stores the content of the local files that the store does not have, and puts what was read of them into the tree

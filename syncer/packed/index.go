@@ -21,6 +21,8 @@ type ObjectIndex struct {
 	byHash  map[state.Digest]uint32         // objects by their digest
 	files   map[state.Digest]state.Location // whole files by theirs
 	added   map[state.Digest]bool           // objects that this push has stored
+	resumed []state.Object                  // objects that an interrupted push has stored
+	log     *Log                            // nil for none
 }
 
 // NewObjectIndex returns the index of what s refers to. push names the push in the plain layout, else it is "".

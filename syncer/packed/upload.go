@@ -207,6 +207,7 @@ func (u *uploader) flush() {
 		number, err := u.send(pack)
 		if err == nil {
 			u.index.addPack(number, members)
+			u.index.record(number, members)
 		}
 		return err
 	})
@@ -216,6 +217,7 @@ func (u *uploader) send(data []byte) (uint32, error) {
 	number, added, err := u.index.Add(u.ctx, data)
 	if added {
 		u.sent.Add(int64(len(data)))
+		u.index.record(number, nil)
 	}
 	return number, err
 }

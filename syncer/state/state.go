@@ -154,9 +154,14 @@ const (
 	DamagedPrefix = ReservedName + ".d/damaged/" // states that were replaced because they were damaged
 )
 
+// GenerationPrefix returns what the keys of a generation's objects begin with.
+func GenerationPrefix(generation uint64) string {
+	return ObjectPrefix + strconv.FormatUint(generation, 36) + "/"
+}
+
 // Key returns the key of the stored object.
 func (o *Object) Key() string {
-	key := ObjectPrefix + strconv.FormatUint(o.Generation, 36) + "/" + hex.EncodeToString(o.Digest[:])
+	key := GenerationPrefix(o.Generation) + hex.EncodeToString(o.Digest[:])
 	if o.Push != "" {
 		key += "-" + o.Push
 	}
@@ -189,6 +194,9 @@ func IsID(id string) bool {
 
 // RandomName returns a name of 16 hex digits that nothing else has: of a push or of a temporary file.
 func RandomName() string { return randomHex(8) }
+
+// IsRandomName reports whether s can be such a name. It becomes part of keys.
+func IsRandomName(s string) bool { return len(s) == 16 && isPushName(s) }
 
 func randomHex(bytes int) string {
 	random := make([]byte, bytes)
