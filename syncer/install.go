@@ -37,7 +37,12 @@ func (o *operation) install(ctx context.Context, s *state.State, c *changes, bas
 	if in.stage, err = worktree.NewStage(o.root); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, in.stage.Remove()) }()
+	defer func() {
+		if o.fetching && (ctx.Err() != nil || errors.Is(err, schemas.ErrUnavailable)) {
+			return // the next pull goes on with it
+		}
+		err = errors.Join(err, in.stage.Remove())
+	}()
 	folders, err := in.prepare()
 	if err != nil {
 		return err
@@ -47,6 +52,9 @@ func (o *operation) install(ctx context.Context, s *state.State, c *changes, bas
 		return err
 	}
 	o.fetching = false
+	if err := o.leftovers.Remove(); err != nil {
+		return err
+	}
 	if err := in.setStagedModes(folders); err != nil {
 		return err
 	}
@@ -80,7 +88,7 @@ func (in *installer) prepare() (folders []packed.Target, err error) {
 		if nested {
 			t.Path = up + n.Path[len(state.Parent(n.Path)):]
 		} else {
-			t.Path = in.stage.NewPath()
+			t.Path = in.stage.NewPath(n.Path)
 		}
 		switch n.Kind {
 		case state.Dir:
@@ -108,6 +116,10 @@ func (in *installer) prepare() (folders []packed.Target, err error) {
 
 func (o *operation) fetch(ctx context.Context, s *state.State, targets []packed.Target) (err error) {
 	o.report.Downloaded = len(targets)
+	targets, err = o.takeLeftovers(ctx, targets)
+	if err != nil {
+		return err
+	}
 	f := &packed.Fetcher{Store: o.cfg.Store, Root: o.root, Parallel: o.cfg.Downloads, Done: o.meter("download", nodesOf(targets))}
 	var read int64
 	if s.Layout == state.Packed {

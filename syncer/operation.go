@@ -38,8 +38,10 @@ type operation struct {
 	pushName   string              // see [state.Object].Push
 	stored     *packed.ObjectIndex // of the last attempt to push
 	log        *packed.Log
-	committing bool // a state was sent, and whether it was stored is not known
-	fetching   bool // a pull has not fetched everything yet, and so has not changed the folder
+	pulls      bool
+	leftovers  worktree.Leftovers // of interrupted pulls
+	committing bool               // a state was sent, and whether it was stored is not known
+	fetching   bool               // a pull has not fetched everything yet, and so has not changed the folder
 	unread     unread
 	later      func(n *state.Node) bool // see [plain.Checksums]
 	report     *Report
@@ -126,6 +128,9 @@ func (o *operation) scan(ctx context.Context) (*worktree.Tree, error) {
 		}
 	}
 	for _, name := range found.Stale {
+		if o.pulls && o.leftovers.Keep(o.root, name) == nil {
+			continue
+		}
 		if err := worktree.RemoveTree(o.root, name); err != nil {
 			return nil, schemas.Errorf(schemas.CodeInternal, "sync: removing %s of an interrupted sync: %w", name, err)
 		}

@@ -24,7 +24,9 @@ func (s *Syncer) Pull(ctx context.Context) (*Report, error) {
 // fetchTries is how often a pull starts again from the read because pushes have replaced what it was fetching.
 const fetchTries = 5
 
-func (o *operation) pull(ctx context.Context) error {
+func (o *operation) pull(ctx context.Context) (err error) {
+	o.pulls = true
+	defer func() { err = errors.Join(err, o.leftovers.Remove()) }()
 	t, err := o.scan(ctx)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer/packed"
 	"github.com/sluice-dev/sluice/syncer/state"
+	"github.com/sluice-dev/sluice/syncer/worktree"
 )
 
 // storedName is the log of what a push has stored: see [packed.Log].
@@ -51,4 +52,37 @@ func (o *operation) closeLog(ctx context.Context, err error) error {
 		return o.log.Close()
 	}
 	return o.log.Remove()
+}
+
+// takeLeftovers takes files from the stages of interrupted pulls, and returns the targets that are still to fetch, or to complete.
+func (o *operation) takeLeftovers(ctx context.Context, targets []packed.Target) ([]packed.Target, error) {
+	w := worktree.NewWriter(o.root)
+	var left []packed.Target
+	for _, t := range targets {
+		n := t.Node
+		known := n.MD5 != (state.Checksum{}) && !n.Sparse // what was there must not shine through holes
+		if n.Size == 0 || !known || !o.leftovers.Take(t.Path, n) {
+			left = append(left, t)
+			continue
+		}
+		if n.Size > state.ChunkSize {
+			t.Kept = true
+			left = append(left, t)
+			continue
+		}
+		c, err := worktree.HashFile(o.root, t.Path, make([]byte, worktree.SmallFile+1), &worktree.Hasher{})
+		if read := c.Node(n); err == nil && state.SameContent(&read, n) {
+			err = w.Adopt(t.Path, n)
+		} else {
+			left = append(left, t)
+			err = o.root.Remove(t.Path)
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return nil, errors.Join(schemas.Errorf(schemas.CodeInternal, "sync: %w", err), w.Close())
+		}
+	}
+	return left, w.Close()
 }

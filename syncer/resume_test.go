@@ -1,10 +1,14 @@
 package syncer_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
@@ -78,4 +82,54 @@ func TestCopyOfKilledPushStartsOver(t *testing.T) {
 		b.Pull(s)
 		treetest.Same(t, a, b)
 	})
+}
+
+// TestKilledPullGoesOn kills a pull when it has fetched a part of the content, and damages a part of that: the next pull verifies what is
+// there, and fetches the rest. Sync 9.
+func TestKilledPullGoesOn(t *testing.T) {
+	for damage, most := range map[string]int64{"no": 40 << 20, "start": 62 << 20} {
+		t.Run(damage, func(t *testing.T) {
+			treetest.Layouts(t, func(t *testing.T, o treetest.Option) {
+				a, b, dir := treetest.New(t), treetest.New(t), t.TempDir()
+				size := fillRandom(a)
+				s := openDir(t, dir)
+				defer closeDir(t, s)
+				a.Push(s, o)
+				killedIn(t, o, "pull", b.Dir, dir, "download:30000000")
+				if damage == "start" {
+					damageStage(b)
+				}
+				r := b.Pull(s)
+				if r.BytesRead > most || damage == "no" && r.BytesRead > size-20<<20 {
+					t.Errorf("the next pull fetched %d bytes of %d, want at most %d", r.BytesRead, size, most)
+				}
+				treetest.Same(t, a, b)
+				b.WantNoLeftovers()
+			})
+		})
+	}
+}
+
+// damageStage changes the first byte of each file that a killed pull has left.
+func damageStage(b *treetest.Tree) {
+	b.T.Helper()
+	count := 0
+	b.Must(filepath.WalkDir(b.Dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() || !strings.Contains(path, ".sandbox-state.tmp-") {
+			return err
+		}
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		var first [1]byte
+		if n, _ := f.ReadAt(first[:], 0); n > 0 { // else it is empty
+			count++
+			_, err = f.WriteAt([]byte{first[0] + 1}, 0)
+		}
+		return errors.Join(err, f.Close())
+	}))
+	if count == 0 {
+		b.T.Error("the killed pull has left no files")
+	}
 }

@@ -30,6 +30,7 @@ type Target struct {
 	Node *state.Node
 	Path string // in the stage
 	From string // the path under which the store has it
+	Kept bool   // a file of an interrupted pull is at Path, of any content and the right size; only where it has several chunks
 }
 
 // Fetcher brings files from a store into the stage of a folder.
@@ -111,12 +112,18 @@ func (f *Fetcher) Fetch(ctx context.Context, s *state.State, targets []Target) (
 			if state.FileDigest(digests) != n.Digest {
 				return schemas.Errorf(schemas.CodeInvalidArgument, "state: %q: its digest does not match its chunks", state.Clip(n.Path))
 			}
-			l, err := w.OpenLarge(t.Path, n, len(objects))
+			l, err := w.OpenLarge(t.Path, n, len(objects), t.Kept)
 			if err != nil {
 				return err
 			}
 			large = append(large, l)
 			for i, o := range objects {
+				if t.Kept && keeps(l, digests[i], int64(i)*state.ChunkSize, s.Objects[o].Size) {
+					if err := f.done(w, l, s.Objects[o].Size); err != nil {
+						return err
+					}
+					continue
+				}
 				parts[o] = append(parts[o], part{length: s.Objects[o].Size, digest: digests[i], target: t, large: l,
 					at: int64(i) * state.ChunkSize})
 			}
@@ -212,16 +219,28 @@ func (f *Fetcher) write(w *worktree.Writer, r *request, data []byte) error {
 		if err := p.large.Write(piece, p.at); err != nil {
 			return err
 		}
-		f.Done(0, p.length)
-		finished, err := p.large.Done(w)
-		if err != nil {
+		if err := f.done(w, p.large, p.length); err != nil {
 			return err
-		}
-		if finished {
-			f.Done(1, 0)
 		}
 	}
 	return nil
+}
+
+// done counts a chunk of a large file.
+func (f *Fetcher) done(w *worktree.Writer, l *worktree.LargeFile, length int64) error {
+	f.Done(0, length)
+	finished, err := l.Done(w)
+	if finished && err == nil {
+		f.Done(1, 0)
+	}
+	return err
+}
+
+// keeps reports whether a kept file has a chunk already.
+func keeps(l *worktree.LargeFile, d state.Digest, at, length int64) bool {
+	data := make([]byte, length)
+	_, err := l.ReadAt(data, at)
+	return err == nil && state.Digest(sha256.Sum256(data)) == d
 }
 
 // reader reads a file out of its objects, one verified chunk at a time.

@@ -36,29 +36,19 @@ func Fetch(ctx context.Context, f *packed.Fetcher, s *state.State, targets []pac
 	err = parallel.Run(ctx, cmp.Or(f.Parallel, 64), len(inPlace), func(ctx context.Context, indexes iter.Seq[int]) (err error) {
 		w := worktree.NewWriter(f.Root)
 		defer func() { err = errors.Join(err, w.Close()) }()
-		var buf []byte
+		var buf []byte // for the next file
 		for i := range indexes {
-			if buf, err = fetchFile(ctx, f, w, s, inPlace[i], buf); err != nil {
+			d := &download{Fetcher: f, w: w, etag: s.ETags[inPlace[i].Node.Path], target: inPlace[i], buf: buf}
+			if err = d.run(ctx); err != nil {
 				return err
 			}
-			own.Add(inPlace[i].Node.Size)
+			buf = d.buf
+			own.Add(inPlace[i].Node.Size - d.kept)
 			f.Done(1, 0)
 		}
 		return nil
 	})
 	return read + own.Load(), err
-}
-
-// fetchFile fetches one file, and returns the buffer for the next. Content that is not the state's although its token is was damaged on
-// its way, and is read again.
-func fetchFile(ctx context.Context, f *packed.Fetcher, w *worktree.Writer, s *state.State, t packed.Target, buf []byte) (_ []byte, err error) {
-	d := &download{Fetcher: f, w: w, etag: s.ETags[t.Node.Path], target: t, buf: buf}
-	defer d.close()
-	if t.Node.Size == 0 {
-		return buf, w.WriteFile(t.Path, t.Node, nil)
-	}
-	err = objectstore.Reread(func() error { return d.fetch(ctx) })
-	return d.buf, err
 }
 
 // download fetches one file.
@@ -70,18 +60,34 @@ type download struct {
 	buf     []byte
 	large   *worktree.LargeFile // nil for a file of one chunk
 	counted int64               // bytes, which a later try does not count again
+	kept    int64               // bytes of an interrupted pull
 }
 
-func (d *download) close() {
-	if d.large != nil {
-		d.large.Abort() // unless it is complete
+// run fetches the file. Content that is not the state's although its token is was damaged on its way, and is read again.
+func (d *download) run(ctx context.Context) error {
+	defer func() {
+		if d.large != nil {
+			d.large.Abort() // unless it is complete
+		}
+	}()
+	if d.target.Node.Size == 0 {
+		return d.w.WriteFile(d.target.Path, d.target.Node, nil)
 	}
+	return objectstore.Reread(func() error { return d.fetch(ctx) })
 }
 
 func (d *download) fetch(ctx context.Context) (err error) {
 	n := d.target.Node
 	v := newVerifier(n)
 	r := objectstore.Range{}
+	resumed := false
+	d.kept = 0
+	if d.target.Kept {
+		d.target.Kept, resumed = false, true // once: should it not be the content, all of it is fetched
+		if r.Offset, err = d.keep(v); err != nil {
+			return err
+		}
+	}
 	if n.MD5 == (state.Checksum{}) {
 		r.Match = d.etag
 	}
@@ -109,7 +115,7 @@ func (d *download) fetch(ctx context.Context) (err error) {
 		r.Offset += r.Length
 	}
 	switch {
-	case !v.ok() && sure:
+	case !v.ok() && (sure || resumed):
 		return schemas.Errorf(schemas.CodeDamaged, "store: the content of %q is damaged: its digest does not match: repair it from a folder that has it, "+
 			"with check --repair", state.Clip(n.Path)).With("path", state.Clip(n.Path))
 	case !v.ok():
@@ -128,9 +134,29 @@ func (d *download) grow(size int64) {
 	}
 }
 
+// keep reads what an interrupted pull has written of the file, and returns where to go on: before the last chunk, which shows whether
+// the object is still the one.
+func (d *download) keep(v *verifier) (at int64, err error) {
+	if d.large, err = d.w.OpenLarge(d.target.Path, d.target.Node, 1, true); err != nil {
+		return 0, err
+	}
+	most := min(d.large.Kept(), d.target.Node.Size-1)
+	d.grow(state.ChunkSize)
+	data := d.buf[:state.ChunkSize]
+	for ; at+state.ChunkSize <= most; at += state.ChunkSize {
+		if n, _ := d.large.ReadAt(data, at); n < len(data) {
+			break // the rest is fetched
+		}
+		v.add(data)
+	}
+	d.Done(0, at)
+	d.counted, d.kept = at, at
+	return at, nil
+}
+
 func (d *download) write(data []byte, at int64) (err error) {
 	if d.large == nil {
-		if d.large, err = d.w.OpenLarge(d.target.Path, d.target.Node, 1); err != nil {
+		if d.large, err = d.w.OpenLarge(d.target.Path, d.target.Node, 1, false); err != nil {
 			return err
 		}
 	}

@@ -2,12 +2,16 @@ package worktree
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,10 +41,84 @@ func NewStage(root *os.Root) (*Stage, error) {
 	return s, nil
 }
 
-// NewPath returns an unused path in the stage.
-func (s *Stage) NewPath() string {
+// NewPath returns an unused path in the stage, for what will be at a path of the folder.
+func (s *Stage) NewPath(at string) string {
 	s.next++
-	return s.name + "/" + strconv.Itoa(s.next)
+	sum := sha256.Sum256([]byte(at))
+	return s.name + "/" + strconv.Itoa(s.next) + "-" + hex.EncodeToString(sum[:16])
+}
+
+// Leftovers are stages of interrupted pulls, from which the next one takes what it needs.
+type Leftovers struct {
+	root  *os.Root
+	names []string
+	files map[string]string // their paths, by what follows the number in a path of a stage
+}
+
+// Keep makes a stage a leftover. It gets another name, so that nothing takes its files for what they were staged for.
+func (l *Leftovers) Keep(root *os.Root, name string) error {
+	kept := tempPrefix + state.RandomName()
+	l.root, l.names = root, append(l.names, kept)
+	return root.Rename(name, kept)
+}
+
+// find lists the files of the leftovers.
+func (l *Leftovers) find() {
+	l.files = map[string]string{}
+	for _, name := range l.names {
+		// What cannot be read is fetched.
+		_ = fs.WalkDir(l.root.FS(), name, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && e.Type().IsRegular() {
+				if _, id, ok := strings.Cut(path[len(name):], "-"); ok {
+					l.files[id] = path
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// Take moves the leftover of a path in a new stage there, where one has the size of n. Its content may be any.
+func (l *Leftovers) Take(path string, n *state.Node) bool {
+	if len(l.names) == 0 {
+		return false
+	}
+	if l.files == nil {
+		l.find()
+	}
+	_, id, _ := strings.Cut(path[len(tempPrefix):], "-")
+	from, ok := l.files[id]
+	if !ok {
+		return false
+	}
+	info, err := l.root.Lstat(from)
+	if err != nil || !info.Mode().IsRegular() || info.Size() != n.Size {
+		return false
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || st.Nlink != 1 || l.root.Chmod(from, 0o600) != nil {
+		return false // another name of it may be anywhere
+	}
+	return l.root.Rename(from, path) == nil
+}
+
+// Remove removes the leftovers.
+func (l *Leftovers) Remove() error {
+	for _, name := range l.names {
+		if err := RemoveTree(l.root, name); err != nil {
+			return schemas.Errorf(schemas.CodeInternal, "sync: removing %s of an interrupted sync: %w", name, err)
+		}
+	}
+	*l = Leftovers{}
+	return nil
+}
+
+// Adopt gives a staged file that has n's content already n's mode and time.
+func (w *Writer) Adopt(path string, n *state.Node) error {
+	dir, name, err := w.folder(path)
+	if err == nil {
+		err = errors.Join(dir.Chmod(name, fs.FileMode(n.Mode)), dir.Chtimes(name, time.Time{}, n.ModTime()))
+	}
+	return writeError(n.Path, err)
 }
 
 // Remove removes the stage with its content.
@@ -135,12 +213,16 @@ func (w *Writer) folder(path string) (*os.Root, string, error) {
 	return w.open, path[len(dir)+1:], nil
 }
 
-func (w *Writer) create(path string) (*os.File, error) {
+func (w *Writer) create(path string, kept bool) (*os.File, error) {
 	dir, name, err := w.folder(path)
 	if err != nil {
 		return nil, err
 	}
-	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	flags := os.O_RDWR | os.O_CREATE | os.O_EXCL
+	if kept {
+		flags = os.O_RDWR | unix.O_NOFOLLOW
+	}
+	f, err := dir.OpenFile(name, flags, 0o600)
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
 	}
@@ -183,7 +265,7 @@ func writeError(path string, err error) error {
 
 // WriteFile makes a file from its verified content, with n's mode and time.
 func (w *Writer) WriteFile(path string, n *state.Node, data []byte) error {
-	f, err := w.create(path)
+	f, err := w.create(path, false)
 	if err != nil {
 		return err
 	}
@@ -240,9 +322,9 @@ type LargeFile struct {
 	mu sync.Mutex
 }
 
-// OpenLarge makes a file that gets its content in chunks. The last Done completes it.
-func (w *Writer) OpenLarge(path string, n *state.Node, chunks int) (*LargeFile, error) {
-	f, err := w.create(path)
+// OpenLarge makes a file that gets its content in chunks, or opens one that is kept. The last Done completes it.
+func (w *Writer) OpenLarge(path string, n *state.Node, chunks int, kept bool) (*LargeFile, error) {
+	f, err := w.create(path, kept)
 	if err != nil {
 		return nil, err
 	}
@@ -269,6 +351,18 @@ func (l *LargeFile) Write(data []byte, offset int64) (err error) {
 		startWriteback(l.f, offset, int64(len(data)))
 	}
 	return writeError(l.node.Path, err)
+}
+
+// ReadAt reads what a kept file has.
+func (l *LargeFile) ReadAt(p []byte, at int64) (int, error) { return l.f.ReadAt(p, at) }
+
+// Kept returns up to where a kept file has been written, if that was from its start on.
+func (l *LargeFile) Kept() int64 {
+	at, err := unix.Seek(int(l.f.Fd()), 0, seekHole)
+	if err != nil {
+		return 0
+	}
+	return at
 }
 
 // Done counts a chunk. The last one closes the file with the node's mode and time.

@@ -105,7 +105,7 @@ func (s *Swapper) Remove(at string, same func(Stat) bool) error {
 	if !same(now) {
 		return ErrChanged
 	}
-	staged := s.stage.NewPath()
+	staged := s.stage.NewPath("")
 	err = s.do(staged, at, func(from int, old string, to int, name string) error { return unix.Renameat(to, name, from, old) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return err

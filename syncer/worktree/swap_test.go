@@ -31,7 +31,7 @@ func TestSettlePutsBackWhatWasWrittenLate(t *testing.T) {
 	replaced, removed := open("d/replaced"), open("d/removed")
 	same := func(worktree.Stat) bool { return true }
 	for _, name := range []string{"d/replaced", "d/untouched"} {
-		staged := stage.NewPath()
+		staged := stage.NewPath("x")
 		testkit.Must(t, root.WriteFile(staged, []byte("new"), 0o600))
 		testkit.Must(t, swap.Replace(staged, name, same))
 	}
@@ -62,7 +62,7 @@ func TestSwapperLeavesWhatChanged(t *testing.T) {
 	testkit.Must(t, err)
 	swap := worktree.NewSwapper(root, stage)
 	defer func() { testkit.Must(t, swap.Close()) }()
-	staged := stage.NewPath()
+	staged := stage.NewPath("x")
 	testkit.Must(t, root.WriteFile(staged, []byte("new"), 0o600))
 	changed := func(worktree.Stat) bool { return false }
 	for what, err := range map[string]error{

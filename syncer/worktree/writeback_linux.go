@@ -11,3 +11,5 @@ import (
 func startWriteback(f *os.File, offset, length int64) {
 	_ = unix.SyncFileRange(int(f.Fd()), offset, length, unix.SYNC_FILE_RANGE_WRITE)
 }
+
+const seekHole = unix.SEEK_HOLE
