@@ -45,7 +45,7 @@ func (l *Layout) Upload(ctx context.Context, files, remote []*state.Node) (resul
 	group.SetLimit(parallel + 1) // the uploads and the reading
 	u := &uploader{
 		root: l.Root, index: l.Index, ctx: ctx, group: group,
-		bufs: make(chan []byte, readers+parallel+1), packing: map[state.Digest]bool{}, done: l.Meter("upload", files), skip: l.Unread,
+		bufs: make(chan []byte, readers+parallel), packing: map[state.Digest]bool{}, done: l.Meter("upload", files), skip: l.Unread,
 	}
 	for range cap(u.bufs) {
 		u.bufs <- nil
