@@ -46,6 +46,8 @@ func child(args []string) int {
 		}})
 	if err == nil && op == "push" {
 		_, err = s.Push(context.Background())
+	} else if at, ok := strings.CutPrefix(op, "pull@"); err == nil && ok {
+		_, err = s.PullAt(context.Background(), at)
 	} else if err == nil {
 		_, err = s.Pull(context.Background())
 	}

@@ -176,9 +176,12 @@ func (o *operation) recover(t *worktree.Tree) error {
 	if err != nil {
 		return err
 	}
-	if ok && pulled.ID == o.journal.Version && pulled.ID > o.index.Base.ID {
+	if ok && pulled.ID == o.journal.Version && pulled.ID != o.index.Base.ID { // it is earlier in a pull of an earlier version
 		o.forgetBase(o.journal.adopt(t, o.index.Base, *pulled))
 		if _, err := o.file.replace(&o.index.Base); err != nil { // another pull replaces the journal
+			return err
+		}
+		if err := removeOwn(o.root, pullingName); err != nil { // the base has it, and may go on from there
 			return err
 		}
 	}

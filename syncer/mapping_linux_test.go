@@ -13,20 +13,6 @@ import (
 	"github.com/sluice-dev/sluice/syncer/treetest"
 )
 
-// mapped writes to a file through a shared mapping.
-type mapped []byte
-
-func mapFile(t *testing.T, w *treetest.Tree, name string) mapped {
-	t.Helper()
-	f, err := os.OpenFile(w.Path(name), os.O_RDWR, 0)
-	testkit.Must(t, err)
-	data, err := syscall.Mmap(int(f.Fd()), 0, 4096, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
-	testkit.Must(t, err)
-	testkit.Must(t, f.Close())
-	t.Cleanup(func() { testkit.Must(t, syscall.Munmap(data)) })
-	return data
-}
-
 // writeUnseen writes to a file of the folder twice, with a push between, and reports whether the file has the time of the first write: a
 // page that went to disk meanwhile changes it.
 func writeUnseen(t *testing.T, a *treetest.Tree, store *storetest.Memory, name string) bool {

@@ -29,6 +29,8 @@ type operation struct {
 	index      *worktree.Index
 	indexValid bool              // the index was read and matches the state file
 	remoteInfo *objectstore.Info // the state object's, read during the scan
+	at         string            // the version to pull, "" for the newest
+	restoring  bool              // the user has named what to delete
 	replaces   bool              // a damaged state is replaced by this operation
 	file       *stateFile
 	intents    *intents

@@ -21,6 +21,33 @@ func (s *Syncer) Pull(ctx context.Context) (*Report, error) {
 	return s.run(func(o *operation) error { return o.pull(ctx) })
 }
 
+// PullAt brings the folder to an earlier version: an ID, or the newest up to a time. Nothing in the store changes, and the next Pull brings
+// the folder to the newest again. It keeps what changed in the folder since the last sync.
+//
+// Errors: those of [Syncer.Pull], and not_found when no such version is kept.
+func (s *Syncer) PullAt(ctx context.Context, at string) (*Report, error) {
+	return s.run(func(o *operation) error {
+		o.at = at
+		return o.pull(ctx)
+	})
+}
+
+// source is the state that a pull brings.
+func (o *operation) source(ctx context.Context) (*snapshot, error) {
+	was, err := o.remote(ctx)
+	if err != nil || o.at == "" {
+		return was, err
+	}
+	version, err := o.versionAt(ctx, o.at, was.state)
+	if err != nil || version == was.state {
+		return was, err
+	}
+	if err := o.intents.forget(); err != nil { // the base becomes an earlier version than what was pushed
+		return nil, err
+	}
+	return &snapshot{state: version, token: "version " + version.ID}, nil // a token that no store has: the next operation reads the state
+}
+
 // fetchTries is how often a pull starts again from the read because pushes have replaced what it was fetching.
 const fetchTries = 5
 
@@ -37,7 +64,7 @@ func (o *operation) pull(ctx context.Context) (err error) {
 		return !here && !known
 	}
 	for try := 1; ; try++ {
-		was, err := o.remote(ctx)
+		was, err := o.source(ctx)
 		if err != nil {
 			return err
 		}
@@ -70,6 +97,11 @@ func (o *operation) pullFrom(ctx context.Context, t *worktree.Tree, was *snapsho
 	}
 	if err := o.reportConflicts(steps); err != nil {
 		return err
+	}
+	if !o.restoring {
+		if err := o.mayDelete(steps, plan.TakeRemote); err != nil {
+			return err
+		}
 	}
 	c := newChanges(t, steps, was.state.ID)
 	o.report.Version = was.state.ID

@@ -83,6 +83,9 @@ func (o *operation) pushUntilFirst(ctx context.Context, t *worktree.Tree) error 
 		if err := o.reportConflicts(steps); err != nil {
 			return err
 		}
+		if err := o.mayDelete(steps, plan.TakeLocal); err != nil {
+			return err
+		}
 		done, err := o.pushSteps(ctx, t, was, steps)
 		if done || err != nil && !errors.Is(err, plain.ErrOvertaken) {
 			return err

@@ -50,6 +50,9 @@ type Config struct {
 	// Fence, when set, is called before the store's state is changed, and before a plain layout's files are. Its error
 	// ends the operation with nothing changed. It is for a writer that another may have replaced meanwhile.
 	Fence func(ctx context.Context) error
+	// MayDelete, when set, is asked before a push deletes files in the store, or a pull in the folder, and nothing is changed yet. Its error
+	// ends the operation.
+	MayDelete func(Deletion) error
 	// Progress, when set, is called as work is done, from several goroutines at once.
 	Progress func(Progress)
 	// Now is the clock that names versions; default [time.Now].
@@ -96,6 +99,9 @@ func New(cfg Config) (*Syncer, error) {
 	}
 	if cfg.Fence == nil {
 		cfg.Fence = func(context.Context) error { return nil }
+	}
+	if cfg.MayDelete == nil {
+		cfg.MayDelete = func(Deletion) error { return nil }
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

@@ -164,6 +164,7 @@ func (s *Syncer) Restore(ctx context.Context, at string) (*Report, error) {
 		if err := o.restore(ctx, at); err != nil {
 			return err
 		}
+		o.restoring = true
 		return o.pull(ctx)
 	})
 }

@@ -116,9 +116,10 @@ func suggestion(c *cobra.Command, typed string) string {
 			return sub.Name()
 		}
 	}
-	c.SuggestionsMinimumDistance = 2 // cobra sets its default only for errors of its own
-	if near := c.SuggestionsFor(typed); len(near) > 0 {
-		return near[0]
+	for c.SuggestionsMinimumDistance = 1; c.SuggestionsMinimumDistance <= 2; c.SuggestionsMinimumDistance++ {
+		if near := c.SuggestionsFor(typed); len(near) > 0 {
+			return near[0]
+		}
 	}
 	return ""
 }

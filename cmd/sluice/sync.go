@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
-	"sync"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
@@ -20,6 +17,7 @@ import (
 	"github.com/sluice-dev/sluice/syncer/objectstore"
 	"github.com/sluice-dev/sluice/syncer/plan"
 	"github.com/sluice-dev/sluice/syncer/state"
+	"github.com/sluice-dev/sluice/syncer/worktree"
 )
 
 const syncName = "sync"
@@ -31,6 +29,8 @@ type syncFlags struct {
 	ignore                    []string
 	verify, asJSON, quiet     bool
 	outsideLinks, single      bool
+	dryRun, mayCreate         bool
+	maxDelete                 string
 	keep                      int
 	keepFor, keepReplaced     time.Duration
 }
@@ -64,44 +64,72 @@ of the AWS SDK: AWS_ACCESS_KEY_ID, AWS_PROFILE, ~/.aws and so on. No Sluice serv
 	flags.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no progress")
 	return withCommands(c, syncPushCommand(f), syncPullCommand(f), syncStatusCommand(f), syncVersionsCommand(f), syncRestoreCommand(f),
-		syncCheckCommand(f))
+		syncCheckCommand(f), syncListCommand(f), syncDiffCommand(f), syncCatCommand(f))
 }
 
 func syncPushCommand(f *syncFlags) *cobra.Command {
 	c := &cobra.Command{
-		Use:     "push DIR URL",
-		Short:   "Store the changes of a folder",
-		Example: `  sluice sync push ./work s3://bucket/work --endpoint http://127.0.0.1:7070`,
-		Args:    exactArgs(2, "DIR and URL"),
+		Use:   "push DIR URL",
+		Short: "Store the changes of a folder",
+		Example: `  sluice sync push ./work s3://bucket/work --dry-run
+  sluice sync push ./work s3://bucket/work --endpoint http://127.0.0.1:7070`,
+		Args: exactArgs(2, "DIR and URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.dryRun {
+				return f.preview(cmd.Context(), args, (*syncer.Syncer).PreviewPush)
+			}
 			return f.run(cmd.Context(), args, (*syncer.Syncer).Push)
 		},
 	}
+	dryRunFlag(c, f)
+	maxDeleteFlag(c, f)
 	retentionFlags(c, f)
 	return c
 }
 
 func syncPullCommand(f *syncFlags) *cobra.Command {
-	return &cobra.Command{
-		Use:     "pull DIR URL",
-		Short:   "Bring the stored changes into a folder",
-		Example: `  sluice sync pull ./copy s3://bucket/work`,
-		Args:    exactArgs(2, "DIR and URL"),
+	var at string
+	c := &cobra.Command{
+		Use:   "pull DIR URL",
+		Short: "Bring the stored changes into a folder",
+		Long: `Bring the stored changes into a folder. With --at, bring the folder to an earlier version, and
+leave the store as it is: the next pull brings the newest again.`,
+		Example: `  sluice sync pull ./copy s3://bucket/work
+  sluice sync pull ./copy s3://bucket/work --at 2026-01-02T15:04:05Z --dry-run`,
+		Args: exactArgs(2, "DIR and URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.dryRun {
+				f.mayCreate = true
+				return f.preview(cmd.Context(), args, func(s *syncer.Syncer, ctx context.Context) (*syncer.Preview, error) {
+					return s.PreviewPull(ctx, at)
+				})
+			}
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return schemas.Errorf(schemas.CodeInvalidArgument, "sync: create the folder to pull into: %w", err)
 			}
-			return f.run(cmd.Context(), args, (*syncer.Syncer).Pull)
+			return f.run(cmd.Context(), args, func(s *syncer.Syncer, ctx context.Context) (*syncer.Report, error) {
+				if at != "" {
+					return s.PullAt(ctx, at)
+				}
+				return s.Pull(ctx)
+			})
 		},
 	}
+	dryRunFlag(c, f)
+	maxDeleteFlag(c, f)
+	atFlag(c, &at, "to pull")
+	return c
 }
 
 func syncRestoreCommand(f *syncFlags) *cobra.Command {
-	var at string
+	var at, path string
 	c := &cobra.Command{
 		Use:   "restore DIR URL --at TIME|VERSION",
-		Short: "Make an earlier version the newest, and pull it",
-		Example: `  sluice sync restore ./work s3://bucket/work --at 2026-01-02T15:04:05Z
+		Short: "Make an earlier version the newest, and pull it; or bring back one path",
+		Long: `Make an earlier version the newest, and pull it. With --path, bring only that file or folder from
+the version into DIR, delete nothing, and leave the store as it is: the next push stores it.`,
+		Example: `  sluice sync restore ./work s3://bucket/work --at 2026-01-02T15:04:05Z --path src/main.go
+  sluice sync restore ./work s3://bucket/work --at 2026-01-02T15:04:05Z
   sluice sync restore ./work s3://bucket/work --at 20260102T150405.123456Z-9f1c2b3a`,
 		Args: exactArgs(2, "DIR and URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -109,11 +137,15 @@ func syncRestoreCommand(f *syncFlags) *cobra.Command {
 				return schemas.Errorf(schemas.CodeInvalidArgument, "sync: --at is missing: name a version or a time; `sluice sync versions URL` lists the versions")
 			}
 			return f.run(cmd.Context(), args, func(s *syncer.Syncer, ctx context.Context) (*syncer.Report, error) {
+				if path != "" {
+					return s.RestorePath(ctx, at, path)
+				}
 				return s.Restore(ctx, at)
 			})
 		},
 	}
-	c.Flags().StringVar(&at, "at", "", "`VERSION` or time to restore; a time means the newest version up to then")
+	atFlag(c, &at, "to restore")
+	c.Flags().StringVar(&path, "path", "", "`PATH` to bring back, a file or a folder; default: everything")
 	return c
 }
 
@@ -183,6 +215,10 @@ func retentionFlags(c *cobra.Command, f *syncFlags) {
 func (f *syncFlags) withSyncer(ctx context.Context, dir, url string, fn func(context.Context, *syncer.Syncer, *syncProgress) error) (err error) {
 	ctx, stop := untilHangup(ctx)
 	defer stop()
+	mayDelete, err := deletionLimit(f.maxDelete)
+	if err != nil {
+		return err
+	}
 	location, err := new(workspace.Locations).Open(ctx, url, workspace.Options{Endpoint: f.endpoint, Region: f.region, Profile: f.profile})
 	if err != nil {
 		return err
@@ -192,7 +228,7 @@ func (f *syncFlags) withSyncer(ctx context.Context, dir, url string, fn func(con
 	s, err := syncer.New(syncer.Config{
 		Root: dir, Store: objectstore.Retry(location.Store, objectstore.RetryPolicy{}), Remote: location.Name, StoreDir: location.Dir,
 		Layout: state.Layout(f.layout), OnConflict: plan.OnConflict(f.onConflict), Verify: f.verify, Ignore: f.ignore,
-		OutsideLinks: f.outsideLinks, SingleWriter: f.single, Progress: progress.show,
+		OutsideLinks: f.outsideLinks, SingleWriter: f.single, Progress: progress.show, MayDelete: mayDelete,
 		Retention:  syncer.Retention{Keep: f.keep, Age: f.keepFor, Grace: f.keepReplaced},
 		StaleAfter: time.Duration(f.positive("SANDBOX_SYNC_STALE_THRESHOLD")) * time.Second,
 	})
@@ -231,73 +267,10 @@ func (f *syncFlags) interrupted(ctx context.Context, err error) error {
 	return exitCode(schemas.ExitSignalBase + int(unix.SIGINT))
 }
 
-// syncProgress shows progress: a bar on a terminal, and elsewhere a line now and then.
-type syncProgress struct {
-	out   io.Writer
-	quiet bool
-	tty   bool
-
-	mu    sync.Mutex
-	phase string
-	bar   *progressbar.ProgressBar
-	last  time.Time
-}
-
-// progressEvery is the time between two lines of progress where there is no terminal.
-const progressEvery = 5 * time.Second
-
-func newSyncProgress(m *Main, quiet bool) *syncProgress {
-	p := &syncProgress{out: m.Stderr, quiet: quiet, last: time.Now()}
-	_, p.tty = m.terminal(m.Stderr)
-	return p
-}
-
-func (p *syncProgress) show(now syncer.Progress) {
-	if p.quiet || now.FilesTotal == 0 {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.tty {
-		if time.Since(p.last) >= progressEvery {
-			p.last = time.Now()
-			fmt.Fprintf(p.out, "sluice: %s: %d of %s, %s of %s\n", now.Phase, now.Files, count(now.FilesTotal, "file"), byteSize(now.Bytes), byteSize(now.BytesTotal))
-		}
-		return
-	}
-	if p.bar == nil || p.phase != now.Phase {
-		p.phase = now.Phase
-		p.bar = progressbar.NewOptions64(max(now.BytesTotal, 1),
-			progressbar.OptionSetWriter(p.out), progressbar.OptionSetDescription(now.Phase), progressbar.OptionShowBytes(true),
-			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionFullWidth())
-	}
-	_ = p.bar.Set64(min(now.Bytes, max(now.BytesTotal, 1))) // a bar that cannot be drawn does not fail the sync
-}
-
-func (p *syncProgress) finish() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.bar != nil {
-		_ = p.bar.Clear() // as above
-	}
-}
-
 func printReport(m *Main, r *syncer.Report, failed error) {
-	for _, c := range r.Conflicts {
-		kept := "not settled"
-		if c.Kept != "" {
-			kept = "kept " + c.Kept
-		}
-		fmt.Fprintf(m.Stdout, "conflict  %s (local %s, remote %s): %s\n", strconv.Quote(c.Path), c.Local, c.Remote, kept)
-	}
-	for _, s := range r.Skipped {
-		fmt.Fprintf(m.Stdout, "skipped   %s: %s\n", strconv.Quote(s.Path), oneLine(s.Reason))
-	}
+	printSyncFindings(m, r.Conflicts, r.Skipped, r.Notes)
 	for _, p := range r.Unsteady {
 		fmt.Fprintf(m.Stdout, "unsteady  %s: it changed while it was read; stored as last read\n", strconv.Quote(p))
-	}
-	for _, n := range r.Notes {
-		fmt.Fprintln(m.Stdout, "note     ", oneLine(n))
 	}
 	took := time.Duration(r.DurationMS) * time.Millisecond
 	switch {
@@ -307,6 +280,22 @@ func printReport(m *Main, r *syncer.Report, failed error) {
 	default:
 		fmt.Fprintf(m.Stdout, "version %s: %s, %d uploaded, %d downloaded, %d deleted, %s sent, %s read, %s\n",
 			r.Version, count(r.Files, "file"), r.Uploaded, r.Downloaded, r.Deleted, byteSize(r.BytesSent), byteSize(r.BytesRead), took)
+	}
+}
+
+func printSyncFindings(m *Main, conflicts []syncer.Conflict, skipped []worktree.Skipped, notes []string) {
+	for _, c := range conflicts {
+		kept := "not settled"
+		if c.Kept != "" {
+			kept = "kept " + c.Kept
+		}
+		fmt.Fprintf(m.Stdout, "conflict  %s (local %s, remote %s): %s\n", strconv.Quote(c.Path), c.Local, c.Remote, kept)
+	}
+	for _, s := range skipped {
+		fmt.Fprintf(m.Stdout, "skipped   %s: %s\n", strconv.Quote(s.Path), oneLine(s.Reason))
+	}
+	for _, n := range notes {
+		fmt.Fprintln(m.Stdout, "note     ", oneLine(n))
 	}
 }
 

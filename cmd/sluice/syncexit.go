@@ -17,15 +17,19 @@ const (
 	exitSyncConflict = 4
 	exitSyncOutage   = 5 // as rclone: the same command may succeed later
 	exitSyncDamage   = 6
+	exitSyncRefused  = 7
 )
 
 const syncExitHelp = `Exit codes: 0 done; 1 failed; 2 wrong usage; 3 partial: all but what could not be read;
 4 conflict, or another sync is running; 5 the store cannot be reached: try again; 6 damage;
-130 interrupted.`
+7 refused by --max-delete; 130 interrupted.`
 
 func syncExit(err error) int {
-	if errors.Is(err, syncer.ErrPartial) {
+	switch {
+	case errors.Is(err, syncer.ErrPartial):
 		return exitSyncPartial
+	case errors.Is(err, errManyDeletions):
+		return exitSyncRefused
 	}
 	switch schemas.CodeOf(err) {
 	case schemas.CodeInvalidArgument:

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"hash"
+	"io"
 	"iter"
 	"sync/atomic"
 
@@ -165,6 +166,32 @@ func (d *download) write(data []byte, at int64) (err error) {
 		d.counted += int64(len(data))
 	}
 	return d.large.Write(data, at)
+}
+
+// Copy writes a file from under its own path to w, and verifies it in the end.
+func Copy(ctx context.Context, store objectstore.Store, n *state.Node, w io.Writer) error {
+	v := newVerifier(n)
+	r := objectstore.Range{}
+	var buf []byte
+	for r.Offset < n.Size {
+		r.Length = min(n.Size-r.Offset, state.ChunkSize)
+		data, info, err := store.Get(ctx, Key(n.Path), r, buf[:0])
+		if err != nil {
+			return err
+		}
+		if info.Size != n.Size || int64(len(data)) != r.Length {
+			return replaced(n)
+		}
+		v.add(data)
+		if _, err := w.Write(data); err != nil {
+			return err
+		}
+		buf, r.Match, r.Offset = data, info.Token, r.Offset+r.Length
+	}
+	if n.Size > 0 && !v.ok() {
+		return replaced(n)
+	}
+	return nil
 }
 
 // verifier checks that content read chunk by chunk is a node's: by its digest, or, where the node has none, by its MD5.
