@@ -83,7 +83,7 @@ func (s *Syncer) open() (*operation, error) {
 	case err != nil:
 		err = schemas.Errorf(schemas.CodeInternal, "sync: locking %s: %w", s.cfg.Root, err)
 	default:
-		o.ignore, err = worktree.LoadIgnore(root, s.cfg.Ignore)
+		o.ignore, err = worktree.LoadIgnore(root, s.cfg.Ignore, s.cfg.Include)
 	}
 	if err != nil {
 		return nil, errors.Join(err, o.close())

@@ -35,6 +35,8 @@ type Config struct {
 	Verify bool
 	// Ignore has patterns to exclude, beside those of [worktree.IgnoreFile].
 	Ignore []string
+	// Include, when set, has the patterns of the paths to sync: all else counts as ignored.
+	Include []string
 	// OutsideLinks keeps symlinks that lead out of the folder. By default they are skipped and reported.
 	OutsideLinks bool
 	// SingleWriter asserts that no other writer uses this place: no write has a condition, which some stores ignore or refuse.

@@ -26,7 +26,9 @@ type syncFlags struct {
 	*Main
 	endpoint, region, profile string
 	layout, onConflict        string
-	ignore                    []string
+	ignore, include           []string
+	transfers                 int
+	limitUp, limitDown        int64
 	verify, asJSON, quiet     bool
 	outsideLinks, single      bool
 	dryRun, mayCreate         bool
@@ -58,6 +60,10 @@ of the AWS SDK: AWS_ACCESS_KEY_ID, AWS_PROFILE, ~/.aws and so on. No Sluice serv
 	flags.StringVar(&f.layout, "layout", "", "store `LAYOUT` of the first push: packed, or plain for other tools to read; default: packed")
 	flags.StringVar(&f.onConflict, "on-conflict", "fail", "`SIDE` to keep in a conflict: fail, local, remote or both")
 	flags.StringArrayVar(&f.ignore, "ignore", nil, "`PATTERN` of paths to leave out, besides those of .sandboxignore; may be repeated")
+	flags.StringArrayVar(&f.include, "include", nil, "`PATTERN` of paths to sync; all others are left alone; may be repeated")
+	flags.IntVar(&f.transfers, "transfers", 0, "most requests `N` at once; default: 8, or 64 for single files")
+	flags.Var((*size)(&f.limitUp), "limit-upload", "most `SIZE` to send in a second, such as 2MiB; default: any")
+	flags.Var((*size)(&f.limitDown), "limit-download", "most `SIZE` to receive in a second; default: any")
 	flags.BoolVar(&f.verify, "verify", false, "read every local file, even if it looks unchanged; a push also checks what is stored")
 	flags.BoolVar(&f.outsideLinks, "outside-links", false, "keep symlinks that lead out of the folder")
 	flags.BoolVar(&f.single, "single-writer", false, "allow stores without conditional writes: this is the only writer")
@@ -226,8 +232,9 @@ func (f *syncFlags) withSyncer(ctx context.Context, dir, url string, fn func(con
 	defer func() { err = errors.Join(err, location.Close()) }()
 	progress := newSyncProgress(f.Main, f.quiet || f.asJSON)
 	s, err := syncer.New(syncer.Config{
-		Root: dir, Store: objectstore.Retry(location.Store, objectstore.RetryPolicy{}), Remote: location.Name, StoreDir: location.Dir,
-		Layout: state.Layout(f.layout), OnConflict: plan.OnConflict(f.onConflict), Verify: f.verify, Ignore: f.ignore,
+		Root: dir, Store: objectstore.Retry(objectstore.Limit(location.Store, f.limitUp, f.limitDown), objectstore.RetryPolicy{}), Remote: location.Name, StoreDir: location.Dir,
+		Layout: state.Layout(f.layout), OnConflict: plan.OnConflict(f.onConflict), Verify: f.verify, Ignore: f.ignore, Include: f.include,
+		Uploads: f.transfers, Downloads: f.transfers,
 		OutsideLinks: f.outsideLinks, SingleWriter: f.single, Progress: progress.show, MayDelete: mayDelete,
 		Retention:  syncer.Retention{Keep: f.keep, Age: f.keepFor, Grace: f.keepReplaced},
 		StaleAfter: time.Duration(f.positive("SANDBOX_SYNC_STALE_THRESHOLD")) * time.Second,

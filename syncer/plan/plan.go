@@ -175,6 +175,8 @@ func keepTree(steps []Step, on OnConflict) {
 				break
 			}
 			switch up := &steps[a]; {
+			case up.Do == Leave && up.Local == nil && up.Remote != nil && up.Remote.Kind == state.Dir && steps[i].Do == TakeRemote:
+				up.Do = TakeRemote // it is ignored, but what is in it is not
 			case up.Do == Leave || up.Do == Conflict:
 			case up.merged() == nil && up.Local != nil && up.Local.Kind == state.Dir:
 				up.Do = TakeLocal

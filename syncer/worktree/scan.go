@@ -229,10 +229,12 @@ const maxIgnoreFile = 1 << 20
 // Ignore matches the paths to leave alone. A nil Ignore matches none.
 type Ignore struct {
 	matcher *patternmatcher.PatternMatcher
+	include *patternmatcher.PatternMatcher // nil includes everything
 }
 
-// LoadIgnore reads [IgnoreFile], where root has one, and adds the extra patterns.
-func LoadIgnore(root *os.Root, extra []string) (*Ignore, error) {
+// LoadIgnore reads [IgnoreFile], where root has one, and adds the extra patterns. Of what they leave, only the paths that match include
+// are not ignored, where there are such patterns.
+func LoadIgnore(root *os.Root, extra, include []string) (*Ignore, error) {
 	data, err := ReadOwn(root, IgnoreFile, maxIgnoreFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -241,14 +243,19 @@ func LoadIgnore(root *os.Root, extra []string) (*Ignore, error) {
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "%s: %w", IgnoreFile, err)
 	}
-	if patterns = append(patterns, extra...); len(patterns) == 0 {
+	if patterns = append(patterns, extra...); len(patterns)+len(include) == 0 {
 		return nil, nil
 	}
-	m, err := patternmatcher.New(patterns)
-	if err != nil {
+	g := &Ignore{}
+	if g.matcher, err = patternmatcher.New(patterns); err != nil {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "%s: %w", IgnoreFile, err)
 	}
-	return &Ignore{matcher: m}, nil
+	if len(include) > 0 {
+		if g.include, err = patternmatcher.New(include); err != nil {
+			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "include: %w", err)
+		}
+	}
+	return g, nil
 }
 
 // Match reports whether the path is ignored. The ignore file itself never is, since it must reach the other side.
@@ -256,9 +263,14 @@ func (g *Ignore) Match(path string) bool {
 	if g == nil || path == IgnoreFile || strings.IndexByte(path, 0) >= 0 {
 		return false
 	}
+	if g.include != nil {
+		if hit, err := g.include.MatchesOrParentMatches(path); err == nil && !hit {
+			return true
+		}
+	}
 	hit, err := g.matcher.MatchesOrParentMatches(path)
 	return err == nil && hit
 }
 
 // prunes reports whether no pattern includes anything again, so that an ignored folder need not be walked.
-func (g *Ignore) prunes() bool { return g != nil && !g.matcher.Exclusions() }
+func (g *Ignore) prunes() bool { return g != nil && g.include == nil && !g.matcher.Exclusions() }
