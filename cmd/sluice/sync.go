@@ -32,6 +32,7 @@ type syncFlags struct {
 	verify, asJSON, quiet     bool
 	outsideLinks, single      bool
 	dryRun, mayCreate         bool
+	reads                     bool // the store is not changed
 	maxDelete                 string
 	keep                      int
 	keepFor, keepReplaced     time.Duration
@@ -162,6 +163,7 @@ func syncStatusCommand(f *syncFlags) *cobra.Command {
 		Example: `  sluice sync status ./work s3://bucket/work --json`,
 		Args:    exactArgs(2, "DIR and URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			f.reads = true
 			return f.withSyncer(cmd.Context(), args[0], args[1], func(ctx context.Context, s *syncer.Syncer, progress *syncProgress) error {
 				st, err := s.Status(ctx)
 				progress.finish()
@@ -225,7 +227,11 @@ func (f *syncFlags) withSyncer(ctx context.Context, dir, url string, fn func(con
 	if err != nil {
 		return err
 	}
-	location, err := new(workspace.Locations).Open(ctx, url, workspace.Options{Endpoint: f.endpoint, Region: f.region, Profile: f.profile})
+	open := new(workspace.Locations).Open
+	if f.reads {
+		open = new(workspace.Locations).OpenExisting
+	}
+	location, err := open(ctx, url, workspace.Options{Endpoint: f.endpoint, Region: f.region, Profile: f.profile})
 	if err != nil {
 		return err
 	}

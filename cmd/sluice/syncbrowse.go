@@ -18,6 +18,7 @@ func atFlag(c *cobra.Command, at *string, what string) {
 
 // browse runs a command that only reads the store.
 func (f *syncFlags) browse(c *cobra.Command, url string, read func(context.Context, *syncer.Syncer) error) error {
+	f.reads = true
 	return f.withSyncer(c.Context(), ".", url, func(ctx context.Context, s *syncer.Syncer, _ *syncProgress) error {
 		if err := read(ctx, s); err != nil {
 			return f.interrupted(ctx, err)

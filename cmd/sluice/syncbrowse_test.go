@@ -16,13 +16,18 @@ import (
 func TestSyncMaxDelete(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	work, url := t.TempDir(), "file://"+t.TempDir()
+	work, store := t.TempDir(), filepath.Join(t.TempDir(), "store")
+	url := "file://" + store
 	write := func(name string) { testkit.Must(t, os.WriteFile(filepath.Join(work, name), []byte("x"), 0o600)) }
 	for i := range 12 {
 		write(fmt.Sprint("f", i))
 	}
 	c.run("sync", "push", work, url, "--dry-run").check(t).exits(0).printsPart(`"f0"`, "12 paths would change", "nothing was changed")
-	c.run("sync", "ls", url).check(t).exits(1)
+	c.run("sync", "ls", url).check(t).exits(exitSyncFailed).reports("there is nothing at")
+	c.run("sync", "status", work, url).check(t).exits(0).printsPart("12 to push")
+	if _, err := os.Stat(store); err == nil {
+		t.Error("a command that reads has made the store")
+	}
 	c.run("sync", "push", work, url).check(t).exits(0)
 	for i := range 12 {
 		testkit.Must(t, os.Remove(filepath.Join(work, fmt.Sprint("f", i))))

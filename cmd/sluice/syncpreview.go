@@ -48,6 +48,7 @@ func dryRunFlag(c *cobra.Command, f *syncFlags) {
 
 // preview shows what a push or a pull would do. A folder that does not exist counts as empty.
 func (f *syncFlags) preview(ctx context.Context, args []string, op func(*syncer.Syncer, context.Context) (*syncer.Preview, error)) (err error) {
+	f.reads = true
 	dir := args[0]
 	if _, statErr := os.Stat(dir); errors.Is(statErr, os.ErrNotExist) && f.mayCreate {
 		if dir, err = os.MkdirTemp("", "sluice-"); err != nil {

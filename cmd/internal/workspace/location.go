@@ -2,7 +2,11 @@ package workspace
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"iter"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -43,26 +47,63 @@ type bucket struct {
 	Options
 }
 
+// OpenExisting is Open for a caller that only reads: the folder of a file:// location is not made, and reads as empty.
+func (l *Locations) OpenExisting(ctx context.Context, location string, o Options) (*Location, error) {
+	if dir, ok := folderOf(location); ok {
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+			return &Location{Store: nothing{}, Name: "file://" + dir, close: func() error { return nil }}, nil
+		}
+	}
+	return l.Open(ctx, location, o)
+}
+
+// nothing is a store without objects.
+type nothing struct{ objectstore.Store }
+
+// Get implements [objectstore.Store].
+func (nothing) Get(_ context.Context, key string, _ objectstore.Range, _ []byte) ([]byte, objectstore.Info, error) {
+	return nil, objectstore.Info{}, schemas.Errorf(schemas.CodeNotFound, "folder store: %q does not exist", key)
+}
+
+// Stat implements [objectstore.Store].
+func (nothing) Stat(_ context.Context, key string) (objectstore.Info, error) {
+	return objectstore.Info{}, schemas.Errorf(schemas.CodeNotFound, "folder store: %q does not exist", key)
+}
+
+// List implements [objectstore.Store].
+func (nothing) List(context.Context, string) iter.Seq2[objectstore.Info, error] {
+	return func(func(objectstore.Info, error) bool) {}
+}
+
+func parse(location string) (*url.URL, error) {
+	return url.Parse(strings.NewReplacer("?", "%3F", "#", "%23").Replace(location))
+}
+
+// folderOf returns the folder of a file:// location.
+func folderOf(location string) (dir string, ok bool) {
+	u, err := parse(location)
+	if err != nil || u.Scheme != "file" || u.Host != "" || !filepath.IsAbs(u.Path) {
+		return "", false
+	}
+	return filepath.Clean(u.Path), true
+}
+
 // Open opens a URL: s3://bucket/prefix or file:///path, where ? and # are part of the path. Errors: invalid_argument for anything
 // else, and those of the store.
 func (l *Locations) Open(ctx context.Context, location string, o Options) (*Location, error) {
-	u, err := url.Parse(strings.NewReplacer("?", "%3F", "#", "%23").Replace(location))
-	if err == nil {
-		switch {
-		case u.Scheme == "s3" && u.Host != "":
-			store, err := l.bucket(ctx, bucket{u.Host, o})
-			if err != nil {
-				return nil, err
-			}
-			return &Location{Store: store.At(u.Path), Name: nameS3(u.Host, u.Path, o.Endpoint), close: func() error { return nil }}, nil
-		case u.Scheme == "file" && u.Host == "" && filepath.IsAbs(u.Path):
-			dir, err := dirstore.Open(u.Path)
-			if err != nil {
-				return nil, err
-			}
-			path := filepath.Clean(u.Path)
-			return &Location{Store: dir, Dir: path, Name: "file://" + path, close: dir.Close}, nil
+	if path, ok := folderOf(location); ok {
+		dir, err := dirstore.Open(path)
+		if err != nil {
+			return nil, err
 		}
+		return &Location{Store: dir, Dir: path, Name: "file://" + path, close: dir.Close}, nil
+	}
+	if u, err := parse(location); err == nil && u.Scheme == "s3" && u.Host != "" {
+		store, err := l.bucket(ctx, bucket{u.Host, o})
+		if err != nil {
+			return nil, err
+		}
+		return &Location{Store: store.At(u.Path), Name: nameS3(u.Host, u.Path, o.Endpoint), close: func() error { return nil }}, nil
 	}
 	return nil, schemas.Errorf(schemas.CodeInvalidArgument, "sync: %q is not a location: use s3://bucket/prefix or file:///path", publicLocation(location))
 }
