@@ -38,7 +38,7 @@ race: ## run the tests under the race detector, in random order (needs a C compi
 attack: ## attack jails and containers from inside, load attacks included (jails run as the calling user)
 	SLUICE_ATTACK=1 $(GO) test -count=1 -timeout 20m -run '^TestAttack$$' ./sandbox/...
 
-e2e: ## walk through the README, run sync against a real S3 server, and the example in another language (needs node and npm)
+e2e: ## walk through the README, run sync against real S3 servers (moto too with SLUICE_MOTO=path), and the example in another language (needs node and npm)
 	.ci/readme
 	cd syncer/e2e && $(GO) test ./...
 	@if ! command -v npm >/dev/null; then \
@@ -61,7 +61,7 @@ bench-sync: ## measure sync against rclone, and against s5cmd with S5CMD=path, i
 chaos: ## the long tests: kills at random moments, many writers, faulty stores; then cells under attack, by seed (Linux)
 	SLUICE_LONG=1 $(GO) test -count=1 -timeout 60m -run '^(TestEveryProcessSurvivesItsWorker|TestAKilledWorkers.*|TestAFrozenWorker.*|TestAConversationGoesOnElsewhere|TestAFullDiskUnder.*|TestConformance|TestMany.*)$$' ./cmd/sluice ./sandbox/pool ./processor
 	SLUICE_CHAOS=1 $(GO) test -count=1 -timeout 60m ./syncer
-	cd syncer/e2e && SLUICE_CHAOS=1 $(GO) test -count=1 -timeout 60m ./...
+	cd syncer/e2e && SLUICE_CHAOS=1 $(GO) test -count=1 -timeout 180m ./...
 	$(GO) build -o bin/ ./cmd/sluice ./cmd/chaos
 	@failed=; for servers in 1 3; do for seed in $(CHAOS_SEEDS); do \
 		bin/chaos -sluice bin/sluice -servers $$servers -seed $$seed -duration $(CHAOS_SECONDS)s || failed="$$failed $$servers/$$seed"; \

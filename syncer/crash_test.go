@@ -3,23 +3,19 @@ package syncer_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/syncer"
 	"github.com/sluice-dev/sluice/syncer/dirstore"
-	"github.com/sluice-dev/sluice/syncer/objectstore"
 	"github.com/sluice-dev/sluice/syncer/state"
 	"github.com/sluice-dev/sluice/syncer/treetest"
 )
@@ -57,61 +53,21 @@ func child(args []string) int {
 	return 0
 }
 
-// killed runs an operation in its own process and kills that after a while. It returns how long the operation took, and
-// whether it was complete.
-func killed(t *testing.T, o treetest.Option, op, root, store string, after time.Duration) (took time.Duration, finished bool) {
+// command is a process that runs child.
+func command(t *testing.T, o treetest.Option, op, root, store, last string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], childProgram, op, root, store, string(layoutOf(o)), "")
-	var out strings.Builder
-	cmd.Stderr = &out
-	began := time.Now()
-	testkit.Must(t, cmd.Start())
-	timer := time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
-	err := cmd.Wait()
-	timer.Stop()
-	if err != nil && out.Len() > 0 {
-		t.Fatalf("%s: %v: %s", op, err, out.String())
-	}
-	return time.Since(began), err == nil
+	return exec.Command(os.Args[0], childProgram, op, root, store, string(layoutOf(o)), last)
 }
 
-// stir changes a few paths of a tree at random: contents, kinds, folders and names.
-func stir(w *treetest.Tree, random *rand.Rand) {
-	for range 4 {
-		name := fmt.Sprintf("d%d/f%d", random.IntN(4), random.IntN(8))
-		switch random.IntN(7) {
-		case 0:
-			w.Remove(name)
-		case 1:
-			w.Remove(name)
-			w.Remove(filepath.Dir(name))
-		case 2:
-			clearPath(w, name)
-			w.Write(name+"/below", strconv.Itoa(random.Int()))
-		case 3:
-			w.Remove(filepath.Dir(name))
-			w.Write(filepath.Dir(name), strconv.Itoa(random.Int()))
-		case 4:
-			clearPath(w, name)
-			w.Write(name, strings.Repeat(strconv.Itoa(random.Int()), 100_000))
-		default:
-			clearPath(w, name)
-			w.Write(name, strconv.Itoa(random.Int()))
-		}
-	}
-	clearPath(w, "always")
-	w.Write("always", strconv.Itoa(random.Int()))
-}
-
-// clear makes room for a file: it removes what is at its path, and files at the paths of its folders.
-func clearPath(w *treetest.Tree, name string) {
-	w.T.Helper()
-	w.Remove(name)
-	for dir := filepath.Dir(name); dir != "."; dir = filepath.Dir(dir) {
-		if info, err := os.Lstat(w.Path(dir)); err == nil && !info.IsDir() {
-			w.Remove(dir)
-		}
-	}
+// kills is the test of killed operations on a folder as the store.
+func kills(t *testing.T, o treetest.Option) *treetest.Kills {
+	t.Helper()
+	dir := t.TempDir()
+	s := openDir(t, dir)
+	t.Cleanup(func() { closeDir(t, s) })
+	return &treetest.Kills{Store: s, Plain: layoutOf(o) == state.Plain, Option: o, Rounds: treetest.Rounds(5, 200),
+		Command: func(op, root string) *exec.Cmd { return command(t, o, op, root, dir, "") },
+		After:   func() { noTemps(t, dir) }}
 }
 
 func noTemps(t *testing.T, store string) {
@@ -136,106 +92,14 @@ func openDir(t testing.TB, dir string) *dirstore.Store {
 
 func closeDir(t testing.TB, s *dirstore.Store) { t.Helper(); testkit.Must(t, s.Close()) }
 
-func fill(w *treetest.Tree) {
-	for i := range 60 {
-		w.Write(fmt.Sprintf("d%d/f%d", i%4, i/4), strings.Repeat(strconv.Itoa(i), 2000))
-	}
-	w.Write("large", strings.Repeat("x", 9<<20))
+func TestKilledPushLeavesOldOrNewTree(t *testing.T) {
+	treetest.Layouts(t, func(t *testing.T, o treetest.Option) { kills(t, o).Pushes(t) })
 }
 
-func TestKilledPushLeavesOldOrNewTree(t *testing.T) { treetest.Layouts(t, pushIsKilled) }
-
-func pushIsKilled(t *testing.T, o treetest.Option) {
-	a, store := treetest.New(t), t.TempDir()
-	random := rand.New(rand.NewPCG(1, 2))
-	fill(a)
-	killed(t, o, "push", a.Dir, store, time.Minute)
-	stir(a, random)
-	took, _ := killed(t, o, "push", a.Dir, store, time.Minute)
-	ended, before := 0, a.List()
-	for i := range treetest.Rounds(5, 200) {
-		stir(a, random)
-		_, finished := killed(t, o, "push", a.Dir, store, time.Duration(random.Int64N(int64(took)*5/4)))
-		if finished {
-			ended++
-		}
-		s := openDir(t, store)
-		seen := treetest.New(t)
-		seen.Pull(s)
-		after := a.List()
-		if got := seen.List(); !slices.Equal(got, before) && !slices.Equal(got, after) {
-			t.Fatalf("round %d: the store has neither the old tree nor the new one (-want +got); old:\n%s\nnew:\n%s",
-				i, treetest.Differences(before, got), treetest.Differences(after, got))
-		}
-		if r := a.Push(s); len(r.Notes) > 0 {
-			t.Errorf("round %d: notes of the next push = %q, want none", i, r.Notes)
-		}
-		seen.Pull(s)
-		if d := treetest.Differences(a.List(), seen.List()); d != "" {
-			t.Fatalf("round %d: the tree after the next push differs (-want +got):\n%s", i, d)
-		}
-		if d := plainDifferences(t, o, s, a); d != "" {
-			t.Fatalf("round %d: the plain files differ (-want +got):\n%s", i, d)
-		}
-		a.WantNoLeftovers()
-		closeDir(t, s)
-		noTemps(t, store)
-		before = after
-		seen.Must(os.RemoveAll(seen.Dir))
-	}
-	t.Logf("%d operations ended before they were killed", ended)
+func TestPullContinuesKilledPull(t *testing.T) {
+	treetest.Layouts(t, func(t *testing.T, o treetest.Option) { kills(t, o).Pulls(t) })
 }
 
-func TestPullContinuesKilledPull(t *testing.T) { treetest.Layouts(t, pullIsKilled) }
+func fill(w *treetest.Tree) { treetest.Fill(w) }
 
-func pullIsKilled(t *testing.T, o treetest.Option) {
-	a, b, store := treetest.New(t), treetest.New(t), t.TempDir()
-	random := rand.New(rand.NewPCG(3, 4))
-	fill(a)
-	s := openDir(t, store)
-	defer closeDir(t, s)
-	a.Push(s, o)
-	killed(t, o, "pull", b.Dir, store, time.Minute)
-	stir(a, random)
-	a.Push(s)
-	took, _ := killed(t, o, "pull", b.Dir, store, time.Minute)
-	ended := 0
-	for i := range treetest.Rounds(5, 200) {
-		stir(a, random)
-		a.Push(s)
-		if i%10 == 9 { // sometimes into an empty folder
-			b.Must(os.RemoveAll(b.Dir))
-			b.Must(os.Mkdir(b.Dir, 0o755))
-		}
-		if _, finished := killed(t, o, "pull", b.Dir, store, time.Duration(random.Int64N(int64(took)*5/4))); finished {
-			ended++
-		}
-		b.Pull(s)
-		treetest.Same(t, a, b)
-	}
-	t.Logf("%d operations ended before they were killed", ended)
-}
-
-// plainDifferences returns where the files that other tools see in the plain layout differ from the folder.
-func plainDifferences(t *testing.T, o treetest.Option, s objectstore.Store, a *treetest.Tree) string {
-	t.Helper()
-	if layoutOf(o) == state.Packed {
-		return ""
-	}
-	there := treetest.New(t)
-	for info, err := range s.List(t.Context(), "") {
-		a.Must(err)
-		if strings.HasPrefix(info.Key, state.ReservedName) {
-			continue
-		}
-		data, _, err := s.Get(t.Context(), info.Key, objectstore.Range{}, nil)
-		a.Must(err)
-		there.Write(info.Key, string(data))
-	}
-	return treetest.Differences(filesOf(a), filesOf(there))
-}
-
-// filesOf returns the listing without folders. Only the state has the empty ones.
-func filesOf(w *treetest.Tree) []string {
-	return slices.DeleteFunc(w.List(), func(line string) bool { return strings.Contains(line, "\" d") })
-}
+func stir(w *treetest.Tree, random *rand.Rand) { treetest.Stir(w, random) }

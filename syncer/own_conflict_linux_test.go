@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -33,7 +32,7 @@ func killedPull(t *testing.T, o treetest.Option) (a, b *treetest.Tree, store *di
 	a.Write("f", "22")
 	a.Write("g", "22")
 	a.Push(store)
-	cmd := exec.Command(os.Args[0], childProgram, "pull", b.Dir, dir, string(layoutOf(o)), "install")
+	cmd := command(t, o, "pull", b.Dir, dir, "install")
 	cmd.Stderr = os.Stderr
 	testkit.Equal(t, "killed", fmt.Sprint(cmd.Run()), "signal: killed")
 	b.Want("f", "22")

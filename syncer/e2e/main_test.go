@@ -3,6 +3,7 @@ package e2e
 import (
 	"net/http"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -12,10 +13,16 @@ import (
 	"github.com/sluice-dev/sluice/syncer/s3store"
 )
 
-var server *gateway.Server
+var (
+	server  *gateway.Server   // versitygw
+	servers []*gateway.Server // all
+)
 
 func TestMain(m *testing.M) {
 	gateway.Main()
+	if len(os.Args) > 1 && os.Args[1] == childProgram {
+		os.Exit(syncChild(os.Args[2:]))
+	}
 	os.Exit(run(m))
 }
 
@@ -32,10 +39,19 @@ func run(m *testing.M) int {
 			return testkit.Fail(err)
 		}
 	}
-	if server, err = gateway.Start(dir); err != nil {
-		return testkit.Fail(err)
+	kinds := []gateway.Kind{gateway.Versity, gateway.Rclone}
+	if gateway.HasMoto() {
+		kinds = append(kinds, gateway.Moto)
 	}
-	defer func() { _ = server.Stop() }()
+	for _, kind := range kinds {
+		s, err := gateway.Start(kind, filepath.Join(dir, string(kind)))
+		if err != nil {
+			return testkit.Fail(err)
+		}
+		defer func() { _ = s.Stop() }()
+		servers = append(servers, s)
+	}
+	server = servers[0]
 	if code := m.Run(); code != 0 {
 		return code
 	}
@@ -45,8 +61,13 @@ func run(m *testing.M) int {
 	return 0
 }
 
-func open(t *testing.T, prefix string) *s3store.Store {
+func open(t *testing.T, prefix string) *s3store.Store { t.Helper(); return openAt(t, server, prefix) }
+
+func openAt(t *testing.T, server *gateway.Server, prefix string) *s3store.Store {
 	t.Helper()
+	if server.Dir != "" {
+		testkit.Must(t, os.MkdirAll(server.Dir, 0o755))
+	}
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	t.Cleanup(transport.CloseIdleConnections)
 	s, err := s3store.Open(t.Context(), s3store.Options{

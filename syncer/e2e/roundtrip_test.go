@@ -7,9 +7,7 @@ import (
 
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/syncer"
-	"github.com/sluice-dev/sluice/syncer/objectstore"
 	"github.com/sluice-dev/sluice/syncer/state"
-	"github.com/sluice-dev/sluice/syncer/storetest"
 	"github.com/sluice-dev/sluice/syncer/treetest"
 )
 
@@ -47,8 +45,4 @@ func TestPullAdoptsObjectsOfOtherTools(t *testing.T) {
 	r := dst.Pull(open(t, "others"), func(c *syncer.Config) { c.Layout = state.Plain })
 	testkit.Equal(t, "downloaded", r.Downloaded, 1)
 	dst.Want("x/y", "put by hand")
-}
-
-func TestStoreConforms(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) objectstore.Store { return open(t, t.Name()) })
 }

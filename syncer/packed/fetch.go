@@ -188,7 +188,7 @@ func (r *request) piece(p *part, data []byte) []byte { return data[p.offset-r.of
 // verify checks every part of what was read.
 func (r *request) verify(data []byte) error {
 	if int64(len(data)) != r.length {
-		return schemas.Errorf(schemas.CodeInternal, "store: object %s returned %d bytes instead of %d", r.object.Key(), len(data), r.length)
+		return schemas.Errorf(schemas.CodeDamaged, "store: object %s returned %d bytes instead of %d", r.object.Key(), len(data), r.length)
 	}
 	var last *part
 	for i := range r.parts {

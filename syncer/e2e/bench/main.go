@@ -61,7 +61,7 @@ func (b *bench) main(ctx context.Context, dir string) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	b.dir = dir
-	if b.server, err = gateway.Start(filepath.Join(dir, "server")); err != nil {
+	if b.server, err = gateway.Start(gateway.Versity, filepath.Join(dir, "server")); err != nil {
 		return err
 	}
 	defer func() { _ = b.server.Stop() }()
