@@ -26,6 +26,7 @@ type Kills struct {
 	Option  Option // for the first push
 	Options []Option
 	Rounds  int
+	Flat    bool // no path is a file at one time and a folder at another
 	// Command returns a process that pushes or pulls a folder.
 	Command func(op, root string) *exec.Cmd
 	// Killed, when set, is called after each process has ended, and After after each round.
@@ -41,10 +42,16 @@ func Fill(w *Tree) {
 }
 
 // Stir changes a few paths of a tree at random: contents, kinds, folders and names.
-func Stir(w *Tree, random *rand.Rand) {
+func Stir(w *Tree, random *rand.Rand) { stir(w, random, false) }
+
+func stir(w *Tree, random *rand.Rand, flat bool) {
 	for range 4 {
 		name := fmt.Sprintf("d%d/f%d", random.IntN(4), random.IntN(8))
-		switch random.IntN(7) {
+		kind := random.IntN(7)
+		if flat && (kind == 2 || kind == 3) {
+			kind = 5
+		}
+		switch kind {
 		case 0:
 			w.Remove(name)
 		case 1:
@@ -108,11 +115,11 @@ func (k *Kills) Pushes(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	Fill(a)
 	a.Push(k.Store, append(k.Options, k.Option)...)
-	Stir(a, random)
+	stir(a, random, k.Flat)
 	took, _ := k.run(t, "push", a.Dir, time.Minute)
 	ended, before := 0, a.List()
 	for i := range k.Rounds {
-		Stir(a, random)
+		stir(a, random, k.Flat)
 		if _, finished := k.run(t, "push", a.Dir, time.Duration(random.Int64N(int64(took)*5/4))); finished {
 			ended++
 		}
@@ -150,12 +157,12 @@ func (k *Kills) Pulls(t *testing.T) {
 	Fill(a)
 	a.Push(k.Store, append(k.Options, k.Option)...)
 	k.run(t, "pull", b.Dir, time.Minute)
-	Stir(a, random)
+	stir(a, random, k.Flat)
 	a.Push(k.Store, k.Options...)
 	took, _ := k.run(t, "pull", b.Dir, time.Minute)
 	ended := 0
 	for i := range k.Rounds {
-		Stir(a, random)
+		stir(a, random, k.Flat)
 		a.Push(k.Store, k.Options...)
 		if i%10 == 9 { // sometimes into an empty folder
 			b.Must(os.RemoveAll(b.Dir))
