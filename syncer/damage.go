@@ -27,7 +27,7 @@ func (o standIn) find(ctx context.Context, cause error) (in *state.State, err er
 	}
 	from := "the files under their own paths stand"
 	switch {
-	case whole && known.Layout == state.Packed && (in == nil || known.ID >= in.ID):
+	case whole && known.ID != "" && known.Layout == state.Packed && (in == nil || known.ID >= in.ID):
 		o.note("the store's state was damaged: version " + known.ID + ", which this folder knows, stands in for it")
 		return known, nil
 	case in == nil:

@@ -195,3 +195,28 @@ func TestStateOfAnotherToolNeedsNoChecksum(t *testing.T) {
 }
 
 const emptyFile = `{"path":"g","checksum":"d41d8cd98f00b204e9800998ecf8427e","size":0,"modified_at":1767323045},`
+
+// TestEmptyFolderStandsInForNothing damages the state, and pushes from a folder that only knows the place as it was before the first
+// push: that would be an empty workspace, for which other folders delete what they have.
+func TestEmptyFolderStandsInForNothing(t *testing.T) {
+	a, b, store := treetest.New(t), treetest.New(t), &storetest.Memory{}
+	b.Pull(store)
+	b.Push(store)
+	a.Write("f", "of a")
+	a.Push(store)
+	data, _, err := store.Get(t.Context(), state.ReservedName, objectstore.Range{}, nil)
+	testkit.Must(t, err)
+	data = bytes.Clone(data)
+	data[len(data)/2] ^= 1
+	treetest.PutState(t, store, data)
+	b.Write("g", "of b")
+	_, err = b.Syncer(store).Push(t.Context())
+	testkit.WantCode(t, err, schemas.CodeDamaged)
+	a.Push(store)
+	a.Want("f", "of a")
+	b.Push(store)
+	b.Pull(store)
+	a.Pull(store)
+	a.Want("f", "of a")
+	treetest.Same(t, a, b)
+}
