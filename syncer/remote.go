@@ -131,7 +131,7 @@ func (o *operation) remote(ctx context.Context) (*snapshot, error) {
 		o.forgetBase(*stored)
 	}
 	if t, err := state.IDTime(r.state.ID); err == nil && t.Sub(o.cfg.Now()) > maxClockSkew {
-		o.note(fmt.Sprintf("the newest version is from %s, by the clock of whoever stored it: versions since are named by later times still, "+
+		o.note(fmt.Sprintf("the newest version is from %s, by the clock of the folder that pushed it: versions since then are named by later times, "+
 			"and restored by their IDs", t.Format(time.DateOnly)))
 	}
 	switch base := &o.index.Base; {
