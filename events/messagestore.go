@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
@@ -31,18 +32,14 @@ func (s *MessageStore) SaveMessage(ctx context.Context, tenant string, m *schema
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	if err := c.needStream(ctx, &c.messages, c.messageConfig()); err != nil {
-		return 0, err
-	}
 	subject := c.subjects.Message(tenant, m.Thread, m.Process, m.Role)
-	ack, err := swap(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
-		return c.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: body}, jetstream.WithExpectLastSequencePerSubject(0))
-	})
+	ack, err := s.store(ctx, &nats.Msg{Subject: subject, Data: body})
+	for errors.Is(err, jetstream.ErrNoStreamResponse) && sleep(ctx, noStreamWait) == nil {
+		c.messages.Store(false) // the stream elects its leader, or was deleted
+		ack, err = s.store(ctx, &nats.Msg{Subject: subject, Data: body})
+	}
 	if err == nil {
 		return ack.Sequence, nil
-	}
-	if errors.Is(err, jetstream.ErrNoStreamResponse) {
-		c.messages.Store(false) // the stream was deleted
 	}
 	cause := wrap(err, "save a message of thread "+m.Thread)
 	if errors.Is(cause, schemas.ErrLimitExceeded) {
@@ -57,6 +54,19 @@ func (s *MessageStore) SaveMessage(ctx context.Context, tenant string, m *schema
 		return 0, errors.Join(cause, err)
 	}
 	return existing, nil
+}
+
+// noStreamWait is how long a save waits for the stream before it tries again: until a message is saved, a killed worker loses it.
+const noStreamWait = 100 * time.Millisecond
+
+func (s *MessageStore) store(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {
+	c := s.conn
+	if err := c.needStream(ctx, &c.messages, c.messageConfig()); err != nil {
+		return nil, err
+	}
+	return swap(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
+		return c.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(0))
+	})
 }
 
 // messageOverhead is room for the subject and the headers of a stored message, in bytes.

@@ -125,3 +125,26 @@ func (l *late) PublishMsg(ctx context.Context, m *nats.Msg, opts ...jetstream.Pu
 	}
 	return ack, err
 }
+
+// leaderless has no leader for the first messages.
+type leaderless struct {
+	jetstream.JetStream
+	tries int
+}
+
+// PublishMsg stores a message.
+func (l *leaderless) PublishMsg(ctx context.Context, m *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	if l.tries++; l.tries <= 2 {
+		return nil, jetstream.ErrNoStreamResponse
+	}
+	return l.JetStream.PublishMsg(ctx, m, opts...)
+}
+
+// Promises 14: MSG elects its leader while a prompt is saved. The save waits for it: what is not saved is lost with a killed worker.
+func TestMessageIsSavedAfterAnElection(t *testing.T) {
+	_, c := connected(t, true)
+	c.js = &leaderless{JetStream: c.js}
+	seq, err := c.Conn.Worker().Messages.SaveMessage(testkit.Context(t), "default", &schemas.Message{Thread: "t", Process: "p", Role: schemas.RoleUser, Text: "hi"})
+	testkit.Must(t, err)
+	testkit.Equal(t, "sequence", seq, uint64(1))
+}
