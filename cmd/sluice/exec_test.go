@@ -208,7 +208,7 @@ func TestReaderThatLeavesEndsProcess(t *testing.T) {
 func TestCommandWaitsForWorker(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	s := c.up()
+	s := c.up("--log-bytes", "67108864") // the server has room for the streams of both cells, also on a small disk
 	// Another cell on the same server.
 	c.env["SLUICE_NATS_TOKEN"] = s.token
 	x := c.spawn("--nats", s.url, "--cell", "other", "exec", "--provider", "local", "--", "true")
