@@ -9,7 +9,7 @@ import (
 
 func (c *Chains) builtins() map[string]any {
 	return map[string]any{
-		schemas.HookPull: pullWorkspace{c}, schemas.HookSave: saveMessage{c, &unsaved{}}, schemas.HookPush: pushWorkspace{c},
+		schemas.HookPull: pullWorkspace{c}, schemas.HookSave: saveMessage{c, &unsaved{dir: c.cfg.Unsaved}}, schemas.HookPush: pushWorkspace{c},
 		schemas.HookAddTokens: addTokens{c}, schemas.HookCleanUp: cleanUp{c},
 	}
 }

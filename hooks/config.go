@@ -67,6 +67,8 @@ type Config struct {
 	Workspaces string
 	// Messages is needed by the hook save-message.
 	Messages Messages
+	// Unsaved is the worker's own folder for messages until they are stored. Default: a worker that ends loses them.
+	Unsaved string
 	// Asker is needed by hooks that send to a subject.
 	Asker Asker
 	// Secret reads a template's secret. It is needed by hooks that sign.

@@ -14,11 +14,12 @@ import (
 // maxRetries is the number of failed hooks that are retried concurrently.
 const maxRetries = 4
 
-// Retry retries failed hooks, each after a growing wait, until ctx ends; also the pushes that an earlier run of the worker owes. It
+// Retry retries failed hooks, each after a growing wait, until ctx ends; also what an earlier run of the worker left: pushes and messages. It
 // then waits for the retries that run. The thread's next occasion pushes what is still owed.
 func (c *Chains) Retry(ctx context.Context) error {
 	var group errgroup.Group
 	group.SetLimit(maxRetries)
+	c.loadUnsaved()
 	loaded := make(chan struct{})
 	go func() {
 		defer close(loaded)

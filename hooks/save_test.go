@@ -1,6 +1,8 @@
 package hooks_test
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -38,4 +40,23 @@ func TestUnsavedMessagesAreRetriedInOrder(t *testing.T) {
 	s.failWith(nil)
 	mustRun(t, c, tpl, message(schemas.PhaseMessage, "p4", schemas.RoleUser, "good"))
 	r.wantLines(t, "save default bad", "save default good")
+}
+
+// Promises 14: messages that could not be stored before the worker was killed are stored when it is back, the prompt before its answer.
+func TestUnsavedMessagesOutliveTheWorker(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "unsaved")
+	c, s, _ := newChainsWithStore(t, hooks.Config{Unsaved: dir, RetryFirst: time.Hour})
+	tpl := &schemas.Template{Name: "tpl", Agent: &schemas.TemplateAgent{}}
+	s.failWith(schemas.Errorf(schemas.CodeUnavailable, "NATS is away"))
+	wantFailed(t, c, tpl, message(schemas.PhaseMessage, "p1", schemas.RoleUser, "hello"), schemas.HookSave)
+	wantFailed(t, c, tpl, message(schemas.PhaseStreamFinish, "p1", schemas.RoleAgent, "hi"), schemas.HookSave)
+	next, s, r := newChainsWithStore(t, hooks.Config{Unsaved: dir, RetryFirst: time.Millisecond})
+	startRetry(t, next)
+	r.wait(t, "two saved messages", func() bool { return len(r.lines) >= 2 })
+	r.wantLines(t, "save default hello", "save default hi")
+	r.wait(t, "the end of the retry", func() bool { return next.Pending() == 0 })
+	testkit.Equal(t, "messages of the session", s.session.Messages, int64(1))
+	left, err := os.ReadDir(dir)
+	testkit.Must(t, err)
+	testkit.Equal(t, "files that are left", len(left), 0)
 }
