@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -35,6 +36,9 @@ const asSluice = "SLUICE_TEST_AS_SLUICE"
 func TestMain(m *testing.M) {
 	if os.Getenv(asSluice) != "" {
 		main()
+	}
+	if signal.Ignored(syscall.SIGHUP) { // below nohup; the programs that tests start must not inherit that
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	testkit.Main(m, testkit.Programs{"supervisor": supervisor.Main})
 }
