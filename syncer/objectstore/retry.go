@@ -87,6 +87,7 @@ func (r *retrying) do(ctx context.Context, request func() error) error {
 			if r.answered.Load() {
 				delays.MaxElapsedTime = p.Patience
 			}
+			delays.MaxInterval = min(p.Longest, delays.MaxElapsedTime/5) // a longer one would end the patience early
 			delays.Reset()
 		}
 		return err
