@@ -52,7 +52,7 @@ func (o *operation) install(ctx context.Context, s *state.State, c *changes, bas
 		return err
 	}
 	o.fetching = false
-	if err := o.leftovers.Remove(); err != nil {
+	if err := o.resumed.leftovers.Remove(); err != nil {
 		return err
 	}
 	if err := in.setStagedModes(folders); err != nil {
@@ -69,7 +69,7 @@ func (o *operation) install(ctx context.Context, s *state.State, c *changes, bas
 		return err
 	}
 	left := base()
-	if err := o.beginInstall(c, in.moves, &left); err != nil {
+	if err := (recovery{o}).begin(c, in.moves, &left); err != nil {
 		return err
 	}
 	o.report.Changed = true
@@ -116,7 +116,7 @@ func (in *installer) prepare() (folders []packed.Target, err error) {
 
 func (o *operation) fetch(ctx context.Context, s *state.State, targets []packed.Target) (err error) {
 	o.report.Downloaded = len(targets)
-	targets, err = o.takeLeftovers(ctx, targets)
+	targets, err = o.resumed.take(ctx, targets)
 	if err != nil {
 		return err
 	}

@@ -159,8 +159,11 @@ func (j *journal) restore(t *worktree.Tree, base *state.State) {
 	}
 }
 
-// beginInstall writes down the base that the folder has after an install, and what that is about to do.
-func (o *operation) beginInstall(c *changes, moves []packed.Target, base *state.State) (err error) {
+// recovery keeps the journal of a pull, and takes up that of an interrupted one.
+type recovery struct{ *operation }
+
+// begin writes down the base that the folder has after an install, and what that is about to do.
+func (o recovery) begin(c *changes, moves []packed.Target, base *state.State) (err error) {
 	if err = o.file.prepare(pullingName, base); err == nil {
 		o.journal, err = newJournal(o.root, base.ID, c, moves)
 	}
@@ -168,7 +171,7 @@ func (o *operation) beginInstall(c *changes, moves []packed.Target, base *state.
 }
 
 // recover takes what an interrupted pull has done into the base and the tree.
-func (o *operation) recover(t *worktree.Tree) error {
+func (o recovery) recover(t *worktree.Tree) error {
 	if o.journal == nil {
 		return nil
 	}
@@ -189,8 +192,8 @@ func (o *operation) recover(t *worktree.Tree) error {
 	return nil
 }
 
-// removeJournal removes what a pull that is complete has written down.
-func (o *operation) removeJournal() error {
+// end removes what a pull that is complete has written down.
+func (o recovery) end() error {
 	if o.journal == nil {
 		return nil
 	}

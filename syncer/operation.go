@@ -39,11 +39,10 @@ type operation struct {
 	scanned    time.Time           // when the last scan began
 	pushName   string              // see [state.Object].Push
 	stored     *packed.ObjectIndex // of the last attempt to push
-	log        *packed.Log
 	pulls      bool
-	leftovers  worktree.Leftovers // of interrupted pulls
-	committing bool               // a state was sent, and whether it was stored is not known
-	fetching   bool               // a pull has not fetched everything yet, and so has not changed the folder
+	resumed    *resumption
+	committing bool // a state was sent, and whether it was stored is not known
+	fetching   bool // a pull has not fetched everything yet, and so has not changed the folder
 	unread     unread
 	later      func(n *state.Node) bool // see [plain.Checksums]
 	report     *Report
@@ -74,6 +73,7 @@ func (s *Syncer) open() (*operation, error) {
 	o := &operation{Syncer: s, root: root, began: s.cfg.Now(), pushName: state.RandomName(), report: &Report{}}
 	o.file = &stateFile{root: root, cfg: &s.cfg}
 	o.intents = &intents{file: o.file}
+	o.resumed = &resumption{operation: o}
 	if o.dir, err = root.Open("."); err != nil {
 		return nil, errors.Join(schemas.Errorf(schemas.CodeInvalidArgument, "sync: %w", err), root.Close())
 	}
@@ -130,7 +130,7 @@ func (o *operation) scan(ctx context.Context) (*worktree.Tree, error) {
 		}
 	}
 	for _, name := range found.Stale {
-		if o.pulls && o.leftovers.Keep(o.root, name) == nil {
+		if o.pulls && o.resumed.leftovers.Keep(o.root, name) == nil {
 			continue
 		}
 		if err := worktree.RemoveTree(o.root, name); err != nil {
@@ -138,7 +138,7 @@ func (o *operation) scan(ctx context.Context) (*worktree.Tree, error) {
 		}
 	}
 	t := found.Compare(o.index.Seen, o.cfg.Verify)
-	if err := o.recover(t); err != nil {
+	if err := (recovery{o}).recover(t); err != nil {
 		return nil, err
 	}
 	o.report.Skipped, o.report.Files = t.Skipped, 0

@@ -33,13 +33,16 @@ func (s *Syncer) preview(ctx context.Context, side plan.Decision, at string) (*P
 	p := &Preview{Changes: []Change{}}
 	r, err := s.run(func(o *operation) error {
 		o.at, o.replaces = at, side == plan.TakeLocal
-		return o.preview(ctx, side, p)
+		return (preview{o}).run(ctx, side, p)
 	})
 	p.Conflicts, p.Skipped, p.Notes, p.RolledBack = r.Conflicts, r.Skipped, r.Notes, r.RolledBack
 	return p, err
 }
 
-func (o *operation) preview(ctx context.Context, side plan.Decision, p *Preview) error {
+// preview finds out what an operation would do, and whether it may.
+type preview struct{ *operation }
+
+func (o preview) run(ctx context.Context, side plan.Decision, p *Preview) error {
 	t, err := o.scan(ctx)
 	if err != nil {
 		return err
@@ -101,7 +104,7 @@ type Deletion struct {
 }
 
 // mayDelete asks whether the plan may delete what it would delete.
-func (o *operation) mayDelete(steps []plan.Step, side plan.Decision) error {
+func (o preview) mayDelete(steps []plan.Step, side plan.Decision) error {
 	d := Deletion{Side: "store"}
 	if side == plan.TakeRemote {
 		d.Side = "folder"

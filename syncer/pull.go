@@ -53,7 +53,7 @@ const fetchTries = 5
 
 func (o *operation) pull(ctx context.Context) (err error) {
 	o.pulls = true
-	defer func() { err = errors.Join(err, o.leftovers.Remove()) }()
+	defer func() { err = errors.Join(err, o.resumed.leftovers.Remove()) }()
 	t, err := o.scan(ctx)
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (o *operation) pullFrom(ctx context.Context, t *worktree.Tree, was *snapsho
 		return err
 	}
 	if !o.restoring {
-		if err := o.mayDelete(steps, plan.TakeRemote); err != nil {
+		if err := (preview{o}).mayDelete(steps, plan.TakeRemote); err != nil {
 			return err
 		}
 	}
@@ -112,7 +112,7 @@ func (o *operation) pullFrom(ctx context.Context, t *worktree.Tree, was *snapsho
 		if err := o.saveBase(t, was.state, was.token, steps, plan.PulledBase); err != nil {
 			return err
 		}
-		return o.removeJournal()
+		return (recovery{o}).end()
 	}
 	base := func() state.State { return baseFunc(plan.PulledBase).of(was.state, steps) }
 	if err := o.install(ctx, was.state, c, base); err != nil {
@@ -129,7 +129,7 @@ func (o *operation) pullFrom(ctx context.Context, t *worktree.Tree, was *snapsho
 	if err := o.dir.Sync(); err != nil { // the renames, before the journal goes
 		return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
 	}
-	return o.removeJournal()
+	return (recovery{o}).end()
 }
 
 // changes is what a pull does to the folder.

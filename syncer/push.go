@@ -57,7 +57,7 @@ func (o *operation) push(ctx context.Context) error {
 	if err != nil && !o.committing && !o.report.Changed {
 		err = errors.Join(err, o.intents.drop())
 	}
-	err = errors.Join(err, o.closeLog(ctx, err))
+	err = errors.Join(err, o.resumed.close(ctx, err))
 	if err == nil && o.cfg.Verify {
 		err = o.verifyStored(ctx)
 	}
@@ -83,7 +83,7 @@ func (o *operation) pushUntilFirst(ctx context.Context, t *worktree.Tree) error 
 		if err := o.reportConflicts(steps); err != nil {
 			return err
 		}
-		if err := o.mayDelete(steps, plan.TakeLocal); err != nil {
+		if err := (preview{o}).mayDelete(steps, plan.TakeLocal); err != nil {
 			return err
 		}
 		done, err := o.pushSteps(ctx, t, was, steps)
@@ -191,7 +191,7 @@ func (o *operation) finishPush(ctx context.Context, t *worktree.Tree, s *state.S
 // layout returns the layout for an attempt. It relies on what an earlier attempt has stored as long as no garbage
 // collection has begun since.
 func (o *operation) layout(ctx context.Context, was *snapshot) (layout, error) {
-	if err := o.openLog(); err != nil {
+	if err := o.resumed.open(); err != nil {
 		return nil, err
 	}
 	name := ""
@@ -200,7 +200,7 @@ func (o *operation) layout(ctx context.Context, was *snapshot) (layout, error) {
 	}
 	index := packed.NewObjectIndex(o.cfg.Store, was.state, name)
 	index.Adopt(o.stored)
-	if err := o.resume(ctx, index, was.state.Generation); err != nil {
+	if err := o.resumed.resume(ctx, index, was.state.Generation); err != nil {
 		return nil, err
 	}
 	o.stored = index

@@ -57,7 +57,7 @@ func (o *operation) restorePath(ctx context.Context, at, path string) error {
 			return err
 		}
 	}
-	return o.removeJournal()
+	return (recovery{o}).end()
 }
 
 // pathRestore plans the restore of one path.

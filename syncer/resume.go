@@ -13,8 +13,15 @@ import (
 // storedName is the log of what a push has stored: see [packed.Log].
 const storedName = state.ReservedName + ".stored"
 
-// openLog opens the log, and gives this push the name of the interrupted one with which it goes on.
-func (o *operation) openLog() (err error) {
+// resumption goes on with what an interrupted operation has stored or fetched.
+type resumption struct {
+	*operation
+	log       *packed.Log
+	leftovers worktree.Leftovers // of interrupted pulls
+}
+
+// open opens the log, and gives this push the name of the interrupted one with which it goes on.
+func (o *resumption) open() (err error) {
 	if o.log != nil {
 		return nil
 	}
@@ -25,7 +32,7 @@ func (o *operation) openLog() (err error) {
 }
 
 // resume makes a push rely on what an interrupted one has stored, and the store still has.
-func (o *operation) resume(ctx context.Context, index *packed.ObjectIndex, generation uint64) error {
+func (o *resumption) resume(ctx context.Context, index *packed.ObjectIndex, generation uint64) error {
 	has := map[string]int64{}
 	if len(o.log.Entries) > 0 {
 		for info, err := range o.cfg.Store.List(ctx, state.GenerationPrefix(generation)) {
@@ -39,9 +46,9 @@ func (o *operation) resume(ctx context.Context, index *packed.ObjectIndex, gener
 	return nil
 }
 
-// closeLog leaves the log to the next push where this one was interrupted, or has found it, and removes it otherwise. What the plain
+// close leaves the log to the next push where this one was interrupted, or has found it, and removes it otherwise. What the plain
 // layout has stored is removed when the push fails.
-func (o *operation) closeLog(ctx context.Context, err error) error {
+func (o *resumption) close(ctx context.Context, err error) error {
 	failed, interrupted := err != nil, ctx.Err() != nil || errors.Is(err, schemas.ErrUnavailable)
 	switch {
 	case o.log == nil && failed:
@@ -54,8 +61,8 @@ func (o *operation) closeLog(ctx context.Context, err error) error {
 	return o.log.Remove()
 }
 
-// takeLeftovers takes files from the stages of interrupted pulls, and returns the targets that are still to fetch, or to complete.
-func (o *operation) takeLeftovers(ctx context.Context, targets []packed.Target) ([]packed.Target, error) {
+// take takes files from the stages of interrupted pulls, and returns the targets that are still to fetch, or to complete.
+func (o *resumption) take(ctx context.Context, targets []packed.Target) ([]packed.Target, error) {
 	w := worktree.NewWriter(o.root)
 	var left []packed.Target
 	for _, t := range targets {
