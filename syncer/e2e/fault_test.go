@@ -193,7 +193,7 @@ func serverFaults(t *testing.T, s *gateway.Server, o treetest.Option, options []
 		a.Push(good, append(options, o)...)
 		before, stored := a.List(), treetest.Objects(t, good)
 		done, failed := 0, 0
-		for round := range treetest.Rounds(1, 60) {
+		for round := range treetest.Rounds(5, 60) {
 			for range 5 {
 				i := random.IntN(50)
 				a.Write(fmt.Sprintf("d%d/f%d", i%5, i), fmt.Sprint(round, random.Int()))

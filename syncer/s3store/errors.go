@@ -137,7 +137,7 @@ func codeOf(status int, name string, err error) schemas.Code {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return schemas.CodeUnavailable
 	}
-	if status >= 400 && status < 500 {
+	if status >= 400 && status < 500 || status == http.StatusNotImplemented {
 		return schemas.CodeInvalidArgument
 	}
 	if _, ok := errors.AsType[*credentialsError](err); ok {

@@ -47,13 +47,9 @@ func (s *Store) putParts(ctx context.Context, key string, c objectstore.Content,
 	if m.repeat == nil {
 		m.repeat = func(_ context.Context, request func() error) error { return request() }
 	}
-	begun, err := s.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{
-		Bucket: &s.bucket, Key: s.key(key), ChecksumAlgorithm: s.checksum,
-	})
-	if err != nil {
-		return "", coded(ctx, err, key)
+	if err := m.begin(ctx); err != nil {
+		return "", err
 	}
-	m.id = begun.UploadId
 	if err = m.upload(ctx); err == nil {
 		token, err = m.complete(ctx, ifMatch, ifNone)
 	}
@@ -66,6 +62,17 @@ func (s *Store) putParts(ctx context.Context, key string, c objectstore.Content,
 	return "", err
 }
 
+func (m *multipart) begin(ctx context.Context) error {
+	begun, err := m.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{
+		Bucket: &m.bucket, Key: m.Store.key(m.key), ChecksumAlgorithm: m.checksum,
+	})
+	if err != nil {
+		return coded(ctx, err, m.key)
+	}
+	m.id = begun.UploadId
+	return nil
+}
+
 // upload stores the parts: copies of other objects where the server can make them, else the content.
 func (m *multipart) upload(ctx context.Context) error {
 	if from := m.content.From; len(from) > 0 && len(from) <= mostParts && !m.noCopies.Load() {
@@ -76,6 +83,13 @@ func (m *multipart) upload(ctx context.Context) error {
 			return err
 		}
 		m.noCopies.Store(true)
+		// The server may have taken a copy for an empty part, which some do not replace.
+		if err := m.abort(ctx); err != nil {
+			return err
+		}
+		if err := m.begin(ctx); err != nil {
+			return err
+		}
 	}
 	size := partSize(m.content.Size)
 	return m.each(ctx, int(max(1, (m.content.Size+size-1)/size)), func(ctx context.Context, i int) (func() error, error) {

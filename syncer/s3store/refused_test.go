@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-dev/sluice/syncer/objectstore"
 )
 
-// TestRefusalsAreNamedAtOnce has servers that refuse every request because of the region or the clock: the error names it after one
-// request. Sync 9.
+// TestRefusalsAreNamedAtOnce has servers that refuse every request because of the region or the clock, or implement none: the error names
+// it after one request. Sync 9.
 func TestRefusalsAreNamedAtOnce(t *testing.T) {
 	for name, test := range map[string]struct {
 		status       int
@@ -24,6 +24,7 @@ func TestRefusalsAreNamedAtOnce(t *testing.T) {
 		"another region signed": {http.StatusBadRequest, "eu-west-1", "AuthorizationHeaderMalformed", schemas.CodeInvalidArgument, `"eu-west-1", set --region`},
 		"redirected":            {http.StatusMovedPermanently, "eu-west-1", "PermanentRedirect", schemas.CodeInvalidArgument, `"eu-west-1", set --region`},
 		"redirected, no name":   {http.StatusMovedPermanently, "", "", schemas.CodeInvalidArgument, "set --region"},
+		"not implemented":       {http.StatusNotImplemented, "", "NotImplemented", schemas.CodeInvalidArgument, "no"},
 		"clock":                 {http.StatusForbidden, "", "RequestTimeTooSkewed", schemas.CodeUnauthenticated, "the clock of this machine"},
 	} {
 		t.Run(name, func(t *testing.T) {
