@@ -43,7 +43,7 @@ func TestWriteThroughMappingIsSeen(t *testing.T) {
 		t.Run(filepath.Base(parent), func(t *testing.T) {
 			dir, err := os.MkdirTemp(parent, "mapping-")
 			if err != nil {
-				t.Skip(err)
+				testkit.Missing(t, "a file system at "+parent, "mount -t tmpfs tmpfs "+parent)
 			}
 			t.Cleanup(func() { testkit.Must(t, os.RemoveAll(dir)) })
 			a, b, store := &treetest.Tree{T: t, Dir: dir}, treetest.New(t), &storetest.Memory{}
@@ -53,7 +53,7 @@ func TestWriteThroughMappingIsSeen(t *testing.T) {
 				testkit.Equal(t, "files sent by the push after the second write", a.Push(store).Uploaded, 1)
 			}
 			if !unseen {
-				t.Skip("each page went to disk between its two writes")
+				t.Log("each page went to disk between its two writes: their times showed them")
 			}
 			b.Pull(store)
 			treetest.Same(t, a, b)

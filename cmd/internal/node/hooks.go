@@ -37,7 +37,8 @@ func (n *Node) makeHooks() (*events.EventBuffer, error) {
 		Worker: n.cfg.Worker, Record: record, Log: n.cfg.Log,
 		Workspace: workspace.New(workspace.Config{Fence: n.fence, Template: n.templates.Template}),
 		Owed:      n.conn.Worker().Owed, Template: n.templates.Template, Workspaces: n.cfg.Workspaces,
-		Messages: n.conn.Worker().Messages, Unsaved: filepath.Join(n.cfg.RunFolder, "unsaved"), Sessions: sessions{n}, Asker: n.conn.Worker(), Secret: secret, Private: n.cfg.PrivateHooks, Hooks: n.cfg.Hooks,
+		Messages: n.conn.Worker().Messages, Unsaved: filepath.Join(n.cfg.RunFolder, "unsaved"),
+		Sessions: sessions{n}, Asker: n.conn.Worker(), Secret: secret, Private: n.cfg.PrivateHooks, Hooks: n.cfg.Hooks,
 		RetryFirst: n.retryFirst,
 	})
 	return buffer, err

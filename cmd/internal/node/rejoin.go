@@ -65,8 +65,8 @@ func (n *Node) serve(ctx context.Context, providers map[string]sandbox.Provider,
 	}
 }
 
-// endWithoutLease ends what runs when the worker shuts down and its lease is lost. If NATS answers, one more incarnation does that, and
-// records the ends.
+// endWithoutLease ends what runs when the worker shuts down and has no lease. If NATS answers, one more incarnation does that, and records
+// the ends.
 func (n *Node) endWithoutLease(ctx context.Context, providers map[string]sandbox.Provider) (err error) {
 	joining, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(n.grace()/2, farewellTimeout))
 	defer cancel()
