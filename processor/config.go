@@ -47,8 +47,8 @@ type (
 	Templates interface {
 		Template(name string) (*schemas.Template, error)
 	}
-	// Unstarted are the accepted commands that an incarnation of a worker had not started when it lost its lease.
-	Unstarted = run.Unstarted
+	// Handover is what only one incarnation of a worker knows when it loses its lease: commands not started, and input not given.
+	Handover = run.Handover
 	// Policy decides which commands run.
 	Policy = run.Policy
 	// Hooks run a template's hooks at certain points of a session.
@@ -65,9 +65,9 @@ type Config struct {
 	Worker string
 	// Incarnation is new at each start.
 	Incarnation string
-	// Unstarted is the same for all incarnations of the worker in this program. Default: a new one, and what an earlier incarnation had not
-	// started is lost.
-	Unstarted *Unstarted
+	// Handover is the same for all incarnations of the worker in this program. Default: a new one, and what an earlier incarnation had not
+	// started, or had not given its whole input, is lost.
+	Handover *Handover
 
 	Records       Records
 	Sessions      Sessions
@@ -164,8 +164,8 @@ func (c Config) withDefaults() Config {
 	if c.KeepWorkspaces == 0 {
 		c.KeepWorkspaces = 24 * time.Hour
 	}
-	if c.Unstarted == nil {
-		c.Unstarted = new(Unstarted)
+	if c.Handover == nil {
+		c.Handover = new(Handover)
 	}
 	if c.Freed == nil {
 		c.Freed = func() {}

@@ -2,6 +2,7 @@ package processor_test
 
 import (
 	"context"
+	"crypto/md5"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -21,7 +22,7 @@ func (r *rig) outage(edit ...func(*processor.Config)) *rig {
 	r.Abandon()
 	r.stop()
 	r.conn.Close()
-	return r.again(append(edit, func(cfg *processor.Config) { cfg.Unstarted = r.Config().Unstarted })...)
+	return r.again(append(edit, func(cfg *processor.Config) { cfg.Handover = r.Config().Handover })...)
 }
 
 // accept gives a command to the worker, which accepts it.
@@ -150,7 +151,7 @@ func TestUnstartedCommandOfAClaimedThreadIsRejected(t *testing.T) {
 	w.stop()
 	other := c.worker("w2")
 	wantFields(t, other.HandlePlace(c.ctx, schemas.DefaultTenant, schemas.PlaceRequest{Thread: "t"}), schemas.PlaceReply{Worker: "w2"})
-	w.again(func(cfg *processor.Config) { cfg.Unstarted = w.Config().Unstarted })
+	w.again(func(cfg *processor.Config) { cfg.Handover = w.Config().Handover })
 	wantFields(t, c.endOf(cmd), schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeUnavailable), Worker: "w1"})
 	other.wantAnswer(cmd, false, 1, schemas.ActionDone, schemas.Result{Stdout: "ran\n", Worker: "w2"})
 }
@@ -220,4 +221,25 @@ func TestNothingRunsTwiceOverOutages(t *testing.T) {
 	}
 	equal(t, "commands that ran", len(ran), len(accepted))
 	t.Logf("%d commands were accepted", len(accepted))
+}
+
+// Promises 15: the lease lapses while a process has got nothing, or a part, of its command's input. The next incarnation gives it the rest.
+func TestInputIsGivenWholeOverAnOutage(t *testing.T) {
+	const window = 256 << 10 // of the input that a process does not read
+	for name, size := range map[string]int{"small": 10, "as large as the window": window, "larger": 500 << 10} {
+		t.Run(name, func(t *testing.T) {
+			c, w := newRig(t, hasty)
+			cmd := command("k", sh("until [ -e go-1 ]; do sleep 0.02; done; md5sum"))
+			cmd.Exec.Stdin = make([]byte, size)
+			for i := range cmd.Exec.Stdin {
+				cmd.Exec.Stdin[i] = byte(i % 251)
+			}
+			c.start(cmd)
+			for range 2 {
+				w = w.outage(hasty)
+			}
+			c.file("go-1")
+			wantFields(t, c.endOf(cmd), schemas.Result{Success: true, Stdout: fmt.Sprintf("%x  -\n", md5.Sum(cmd.Exec.Stdin))})
+		})
+	}
 }

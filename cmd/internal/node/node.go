@@ -83,7 +83,7 @@ type Node struct {
 	hooks     *hooks.Chains
 	worker    atomic.Pointer[processor.Worker] // of the current incarnation
 	pool      atomic.Pointer[pool.Pool]        // of the current providers; nil for none
-	unstarted processor.Unstarted              // of the earlier incarnations
+	handover  processor.Handover               // of the earlier incarnations
 
 	retryFirst time.Duration // hooks.Config's, 0 but in tests
 	joined     bool          // an incarnation has accepted commands
@@ -181,7 +181,7 @@ func (n *Node) incarnation(joining, ctx context.Context, providers map[string]sa
 	n.observer.Reset()
 	secrets := func(t *schemas.Template) (map[string]string, error) { return template.Secrets(t, n.cfg.Getenv) }
 	member, err := membership.Join(joining, n.conn, processor.Config{
-		Worker: n.cfg.Worker, Unstarted: &n.unstarted, Templates: n.templates, Policy: n.observer.Policy(policy.New()), Hooks: n.hooks, Secrets: secrets,
+		Worker: n.cfg.Worker, Handover: &n.handover, Templates: n.templates, Policy: n.observer.Policy(policy.New()), Hooks: n.hooks, Secrets: secrets,
 		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
 		ImageProvider: imageProvider(providers), Image: n.cfg.Image, Limits: n.cfg.Limits, Network: n.cfg.Network,
 		Temporary: n.cfg.Temporary, MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, KeepWorkspaces: n.cfg.KeepWorkspaces, Log: n.cfg.Log,

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -68,7 +69,9 @@ type input struct {
 	pieces  chan piece
 	written int64 // bytes of the pieces; the command's own input does not count
 	eof     bool  // an earlier incarnation closed the input
-	given   bool  // an earlier incarnation wrote the command's own input
+
+	own   []byte      // what the process has not got of the command's own input
+	given atomic.Bool // the process has got it all
 
 	mu     sync.Mutex
 	closed bool
@@ -84,8 +87,11 @@ func newInput(e *schemas.Exec) *input {
 	if !e.StdinOpen && len(e.Stdin) == 0 {
 		return nil
 	}
-	return &input{pieces: make(chan piece, InputDepth)}
+	return &input{pieces: make(chan piece, InputDepth), own: e.Stdin}
 }
+
+// owes reports whether the process may lack a part of the command's own input.
+func (in *input) owes() bool { return in != nil && len(in.own) > 0 && !in.given.Load() }
 
 // serve writes the command's own input, and the pieces that come, until stop is called.
 func (in *input) serve(ctx context.Context, run *Run, proc sandbox.Process) (stop func()) {
@@ -107,8 +113,9 @@ func (in *input) serve(ctx context.Context, run *Run, proc sandbox.Process) (sto
 func (in *input) write(ctx context.Context, run *Run, proc sandbox.Process) {
 	written, closed := in.written, in.eof // closed: by the caller's request
 	var err error
-	if !in.given {
-		err = proc.WriteStdin(ctx, run.exec.Stdin)
+	if len(in.own) > 0 {
+		err = proc.WriteStdin(ctx, in.own)
+		in.given.Store(err == nil)
 	}
 	if !run.exec.StdinOpen && err == nil {
 		err = proc.CloseStdin()

@@ -25,7 +25,7 @@ func (rs *Runs) settleAcceptance(run *Run, after uint64) {
 	if err != nil {
 		if !errors.Is(err, schemas.ErrConflict) {
 			rs.owe(run)
-			rs.cfg.Unstarted.add(run, nil)
+			rs.cfg.Handover.add(run, nil)
 		}
 		rs.leave(run)
 		return

@@ -32,7 +32,7 @@ func (rs *Runs) finish(run *Run, result *schemas.Result, err error) {
 	switch {
 	case end != nil:
 	case rs.publisher.Fenced():
-		rs.cfg.Unstarted.add(run, why)
+		rs.cfg.Handover.add(run, why)
 	default:
 		rs.owe(run)
 	}

@@ -43,11 +43,16 @@ func (rs *Runs) Resume(ctx context.Context, t *session.Thread, sb sandbox.Attach
 	}
 	var record schemas.Accepted
 	f.unknown = err != nil || accepted.Decode(&record) != nil
-	f.partial = !h.Ended && !h.StdinClosed && h.Stdin < record.StdinBytes
+	var owed []byte
+	if !h.Ended && !h.StdinClosed && h.Stdin < record.StdinBytes {
+		owed = rs.cfg.Handover.input(accepted)
+		f.partial = owed == nil
+	}
 	var result schemas.Result
 	switch {
 	case resume(f):
 		run := rs.newResumed(t, accepted, &record, last, h)
+		run.owe(owed, h.Stdin)
 		rs.hold(run)
 		return func() {
 			defer close(run.ended)
@@ -93,7 +98,14 @@ func (rs *Runs) newResumed(t *session.Thread, accepted *schemas.Event, a *schema
 		run.turn = rs.newTurn(run)
 	}
 	if a.StdinOpen || a.StdinBytes > 0 {
-		run.input = &input{pieces: make(chan piece, InputDepth), given: true, written: max(0, h.Stdin-a.StdinBytes), eof: h.StdinClosed}
+		run.input = &input{pieces: make(chan piece, InputDepth), written: max(0, h.Stdin-a.StdinBytes), eof: h.StdinClosed}
 	}
 	return run
+}
+
+// owe lets the run give its process the rest of its own input, of which the process has got these bytes.
+func (run *Run) owe(whole []byte, got int64) {
+	if whole != nil {
+		run.exec.Stdin, run.input.own = whole, whole[got:]
+	}
 }

@@ -87,7 +87,7 @@ type Config struct {
 	History    History
 	OpenOutput func(p schemas.ProcessRef) Opener
 	Replay     func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (Opener, error)
-	Unstarted  *Unstarted
+	Handover   *Handover
 	Policy     Policy // nil: everything is allowed
 	Freed      func() // called each time that there is room for one more process
 

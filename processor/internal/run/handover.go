@@ -10,46 +10,58 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Unstarted are the runs that one incarnation of a worker accepted, and had not started when it lost its lease. The next incarnation in the
-// same program starts them: no record says that they never ran, so no other worker can know. Its zero value is empty.
-type Unstarted struct {
-	mu   sync.Mutex
-	runs map[string]*Run // by key
+// Handover is what one incarnation of a worker alone knows when it loses its lease, for the next one in the same program: the runs that it
+// accepted and had not started, since no record says that they never ran, and the input that it had not given to its processes, since no
+// record holds input. Its zero value is empty.
+type Handover struct {
+	mu     sync.Mutex
+	runs   map[string]*Run   // not started, by key
+	inputs map[string][]byte // the whole input of a command that has started, by key
 }
 
-// add keeps a run that has no end on record, unless its process has run or that is not known. why is how its start failed; nil when only
-// the worker ended.
-func (u *Unstarted) add(run *Run, why error) {
+// add keeps what the next incarnation needs to go on with a run that has no end on record. why is how its start failed; nil when only the
+// worker ended.
+func (ho *Handover) add(run *Run, why error) {
 	next := run.anew()
-	if next == nil {
-		return
-	}
-	if next.why == nil {
+	if next != nil && next.why == nil {
 		next.why = why
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.runs == nil {
-		u.runs = make(map[string]*Run)
+	ho.mu.Lock()
+	defer ho.mu.Unlock()
+	if ho.runs == nil {
+		ho.runs, ho.inputs = make(map[string]*Run), make(map[string][]byte)
 	}
-	u.runs[key(run.thread.Tenant, run.process)] = next
+	switch key := key(run.thread.Tenant, run.process); {
+	case next != nil:
+		ho.runs[key] = next
+	case run.input.owes():
+		ho.inputs[key] = run.exec.Stdin
+	}
+}
+
+// input returns the whole input of a started command, nil when it had all been given or is not known.
+func (ho *Handover) input(accepted *schemas.Event) []byte {
+	ho.mu.Lock()
+	defer ho.mu.Unlock()
+	return ho.inputs[key(accepted.Tenant, accepted.Process)]
 }
 
 // find returns the run of which this is the acceptance, nil for none.
-func (u *Unstarted) find(accepted *schemas.Event) *Run {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if run := u.runs[key(accepted.Tenant, accepted.Process)]; run != nil && run.accepted.ID == accepted.ID {
+func (ho *Handover) find(accepted *schemas.Event) *Run {
+	ho.mu.Lock()
+	defer ho.mu.Unlock()
+	if run := ho.runs[key(accepted.Tenant, accepted.Process)]; run != nil && run.accepted.ID == accepted.ID {
 		return run
 	}
 	return nil
 }
 
 // Clear forgets all.
-func (u *Unstarted) Clear() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	clear(u.runs)
+func (ho *Handover) Clear() {
+	ho.mu.Lock()
+	defer ho.mu.Unlock()
+	clear(ho.runs)
+	clear(ho.inputs)
 }
 
 // ask notes the sandbox that gets the command; empty when the last one has certainly not started it.
@@ -94,7 +106,7 @@ func (run *Run) unasked(ctx context.Context, t *session.Thread) bool {
 // TakeUp prepares to start a process that an earlier incarnation in this program accepted and never started. It counts as running from
 // here on; then starts it. then is nil when the process may have run. Errors: conflict when another worker was first, unavailable.
 func (rs *Runs) TakeUp(ctx context.Context, accepted *schemas.Event) (then func(), err error) {
-	kept := rs.cfg.Unstarted.find(accepted)
+	kept := rs.cfg.Handover.find(accepted)
 	if kept == nil {
 		return nil, nil
 	}
