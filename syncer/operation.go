@@ -91,7 +91,9 @@ func (s *Syncer) open() (*operation, error) {
 	return o, nil
 }
 
-func (o *operation) close() error { return errors.Join(o.dir.Close(), o.root.Close()) }
+func (o *operation) close() error {
+	return errors.Join(worktree.Unlock(o.dir), o.dir.Close(), o.root.Close())
+}
 
 // note adds a warning to the report, once.
 func (o *operation) note(text string) {

@@ -260,10 +260,16 @@ func statOf(st *unix.Stat_t) Stat {
 
 func isSparse(st *unix.Stat_t) bool { return st.Blocks*512 < st.Size && st.Size >= sparseBlock }
 
-// TryLock locks a folder for as long as dir is open, between processes too. It fails with EWOULDBLOCK when the folder is
-// locked. The lock is on the folder itself: it leaves no file behind and ends with the process.
+// TryLock locks a folder until Unlock, or the end of the process, between processes too. It fails with EWOULDBLOCK when the folder is
+// locked. The lock is on the folder itself: it leaves no file behind.
 func TryLock(dir *os.File) error {
 	return unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+}
+
+// Unlock ends the lock of TryLock. Closing dir alone would not: a child process that is being forked at this moment has a copy of it, which
+// would hold the lock until the child's exec.
+func Unlock(dir *os.File) error {
+	return unix.Flock(int(dir.Fd()), unix.LOCK_UN)
 }
 
 // Stater stats paths without following symlinks. It keeps the last folder open, since the next path is most often in
