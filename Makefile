@@ -47,7 +47,7 @@ e2e: ## walk through the README, run sync against real S3 servers (moto too with
 		$(MAKE) --no-print-directory build && cd examples/node && npm ci --no-audit --no-fund && npm test; \
 	fi
 
-flakes: ## run the tests FLAKES_RUNS (20) times in random order on a loaded machine (hours)
+flakes: ## run the tests FLAKES_RUNS (20) times in random order, several runs at once (an hour or two)
 	.ci/flakes $(FLAKES_RUNS)
 
 bench: ## measure against a baseline taken in the same run: BENCH <name> <value> <goal> <ok|short>
