@@ -12,78 +12,96 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// ProcessInfo is the recorded state of a process.
-type ProcessInfo struct {
-	// ID is the process id, Thread its thread.
-	ID     string `json:"process"`
-	Thread string `json:"thread"`
-	// State is accepted, started, or the reason of its end; see [schemas.Reason].
-	State string `json:"state"`
-	// Command and Args are the program and its arguments, cut as in [schemas.Accepted].
-	Command string   `json:"command"`
-	Args    []string `json:"args,omitempty"`
-	// Worker is the worker that runs or ran it.
-	Worker string `json:"worker"`
-	// Accepted is when it was accepted; Ended when it ended, nil while it runs.
-	Accepted time.Time  `json:"accepted"`
-	Ended    *time.Time `json:"ended,omitempty"`
-	// ExitCode is set once it has ended.
-	ExitCode *int `json:"exit_code,omitempty"`
+// ProcessQuery selects processes. Empty fields match all.
+type ProcessQuery struct {
+	// Thread is the thread of the processes.
+	Thread string
+	// All also lists processes that have ended, as far back as events are kept. Default: those that run.
+	All bool
+	// Limit is the most ended processes to return. Default 100.
+	Limit int
+	// Before continues a list of ended processes: the Seq of the last one. Processes that run are not listed then. Default 0: begin with
+	// those that run, and the last one that ended.
+	Before uint64
 }
 
-// Processes lists the processes of a thread, or of all threads when it is empty, oldest first and as far back as events are kept.
-// Errors: invalid_argument, unavailable.
-func (c *Client) Processes(ctx context.Context, thread string) ([]ProcessInfo, error) {
-	if err := checkIDs(thread, ""); err != nil {
+// defaultEnded is the default Limit of a list of processes.
+const defaultEnded = 100
+
+// Processes lists the processes that run, the newest first, and with All those that have ended, the last one first. It reads as much as it
+// returns, however many records there are. A process that ran more than once is listed by its last run, unless its runs are on different
+// pages. Errors: invalid_argument, unavailable, deadline_exceeded.
+func (c *Client) Processes(ctx context.Context, q ProcessQuery) ([]schemas.ProcessInfo, error) {
+	if err := checkIDs(q.Thread, ""); err != nil {
 		return nil, err
 	}
-	byID := make(map[string]*ProcessInfo)
-	err := c.caller.Processes(ctx, events.Filter{Tenant: c.tenant, Thread: thread}, func(ev *schemas.Event) error {
-		p := byID[ev.Process]
-		if p == nil {
-			p = &ProcessInfo{ID: ev.Process, Thread: ev.Thread, Accepted: ev.Time}
-			byID[ev.Process] = p
+	out, filter := []schemas.ProcessInfo{}, events.Filter{Tenant: c.tenant, Thread: q.Thread}
+	if q.Before == 0 {
+		running, err := c.caller.Running(ctx, filter)
+		if err != nil {
+			return nil, err
 		}
-		p.Worker = ev.Source
-		return p.apply(ev)
+		slices.SortFunc(running, func(a, b schemas.ProcessInfo) int {
+			return cmp.Or(b.Started.Compare(a.Started), strings.Compare(a.Process, b.Process))
+		})
+		out = append(out, running...)
+	}
+	if !q.All {
+		return out, nil
+	}
+	return c.appendEnded(ctx, out, filter, q)
+}
+
+// appendEnded appends the processes that have ended to those that run.
+func (c *Client) appendEnded(ctx context.Context, out []schemas.ProcessInfo, filter events.Filter, q ProcessQuery) ([]schemas.ProcessInfo, error) {
+	seen, limit := make(map[string]bool), q.Limit
+	if limit <= 0 {
+		limit = defaultEnded
+	}
+	for _, p := range out {
+		seen[p.Process] = true
+	}
+	limit += len(out)
+	err := c.caller.RecordsBefore(ctx, filter, q.Before, func(ev *schemas.Event) (more bool) {
+		newest := !seen[ev.Process]
+		seen[ev.Process] = true // an earlier record is of an earlier run, or of its begin
+		if newest && ev.Type.Terminal() {
+			if p, err := schemas.EndedProcess(ev); err == nil { // a later version may have written it in another form
+				out = append(out, p)
+			}
+		}
+		return len(out) < limit
 	})
+	return out, err
+}
+
+// ProcessInfo describes a process. thread may be empty: the process is then found by its id. Errors: not_found, invalid_argument,
+// unavailable.
+func (c *Client) ProcessInfo(ctx context.Context, thread, process string) (*schemas.ProcessInfo, error) {
+	_, last, err := c.locate(ctx, thread, process)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]ProcessInfo, 0, len(byID))
-	for _, p := range byID {
-		out = append(out, *p)
+	p := new(schemas.ProcessInfo)
+	if last.Type.Terminal() {
+		*p, err = schemas.EndedProcess(last)
+		return p, err
 	}
-	slices.SortFunc(out, func(a, b ProcessInfo) int {
-		return cmp.Or(a.Accepted.Compare(b.Accepted), strings.Compare(a.ID, b.ID))
-	})
-	return out, nil
-}
-
-func (p *ProcessInfo) apply(ev *schemas.Event) error {
-	switch ev.Type {
-	case schemas.TypeProcessAccepted:
-		var a schemas.Accepted
-		if err := ev.Decode(&a); err != nil {
-			return err
-		}
-		p.State, p.Command, p.Args, p.Ended, p.ExitCode = "accepted", a.Command, a.Args, nil, nil
-	case schemas.TypeProcessStarted:
-		p.State = "started"
-	default:
-		r, err := resultOf(ev)
-		if err != nil {
-			return err
-		}
-		p.State, p.Ended, p.ExitCode = string(r.Reason), &ev.Time, &r.ExitCode
-		if r.Worker != "" {
-			p.Worker = r.Worker // another worker records a lost process
-		}
-		if p.Command == "" {
-			p.Command, p.Args = r.Command, r.Args
-		}
+	running, err := c.caller.Running(ctx, events.Filter{Tenant: c.tenant, Thread: last.Thread})
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	if i := slices.IndexFunc(running, func(p schemas.ProcessInfo) bool { return p.Process == process }); i >= 0 {
+		return &running[i], nil
+	}
+	if _, last, err = c.locate(ctx, last.Thread, process); err != nil { // it has ended meanwhile
+		return nil, err
+	}
+	if last.Type.Terminal() {
+		*p, err = schemas.EndedProcess(last)
+		return p, err
+	}
+	return p, p.Begin(last)
 }
 
 // Result reads the result of a process. thread may be empty: the process is then found by its id. Errors: not_found, unavailable

@@ -57,6 +57,10 @@ func (w *deaf) HandleCancel(context.Context, schemas.Cancel) (bool, error) { ret
 
 func (w *deaf) HandleSession(context.Context, schemas.SessionControl, func(schemas.SessionReply)) {}
 
+func (w *deaf) HandleProcesses(string, schemas.ProcessesRequest) schemas.ProcessesReply {
+	return schemas.ProcessesReply{}
+}
+
 func (w *deaf) HandleWorkspace(context.Context, string, schemas.WorkspaceRemoval) error { return nil }
 
 func (w *deaf) Room() int { return 1 }

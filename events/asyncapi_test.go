@@ -62,6 +62,7 @@ func TestAsyncAPIHasTheAddresses(t *testing.T) {
 		"place":  s.API(tenant, placeVerb),
 
 		"workspace": s.Workspaces(tenant, "{worker}"),
+		"processes": s.Processes(tenant, "{worker}"),
 		"fwd":       s.Forward(tenant, "{worker}", thread, "{forwarded}"),
 		"evt":       s.Event(tenant, thread, process, "{class}.{name}"),
 		"log":       s.Log(tenant, thread, process, "{stream}"),

@@ -29,6 +29,8 @@ type Handler interface {
 	HandlePlace(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply
 	// HandleWorkspace removes a workspace that no session uses.
 	HandleWorkspace(ctx context.Context, tenant string, req schemas.WorkspaceRemoval) error
+	// HandleProcesses lists processes that the worker runs.
+	HandleProcesses(tenant string, req schemas.ProcessesRequest) schemas.ProcessesReply
 	// Room returns how many more commands the worker has room for now. It calls Listener.Freed each time that there is more.
 	Room() int
 }
@@ -112,6 +114,11 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 		return err
 	}
 	defer endWorkspaces()
+	endProcesses, err := l.subscribeProcesses()
+	if err != nil {
+		return err
+	}
+	defer endProcesses()
 	room, err := l.conn.nc.Subscribe(l.conn.subjects.Room("*"), l.handleRoom)
 	if err != nil {
 		return wrap(err, "subscribe to reports of room")

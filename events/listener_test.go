@@ -31,6 +31,8 @@ type fakeWorker struct {
 	onCancel func(schemas.Cancel) (bool, error)
 	// onControl returns the outcome of a control message; nil returns success.
 	onControl func(schemas.Control) error
+	// onProcesses returns the processes of the worker; nil returns none.
+	onProcesses func(schemas.ProcessesRequest) schemas.ProcessesReply
 	// room is what Room returns; nil for 1.
 	room *atomic.Int64
 	// asked receives a value each time Room is called; nil for none.
@@ -76,6 +78,13 @@ func (w *fakeWorker) HandleSession(_ context.Context, _ schemas.SessionControl, 
 
 func (w *fakeWorker) HandleWorkspace(context.Context, string, schemas.WorkspaceRemoval) error {
 	return nil
+}
+
+func (w *fakeWorker) HandleProcesses(_ string, req schemas.ProcessesRequest) schemas.ProcessesReply {
+	if w.onProcesses == nil {
+		return schemas.ProcessesReply{}
+	}
+	return w.onProcesses(req)
 }
 
 func (w *fakeWorker) Room() int {

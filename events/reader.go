@@ -33,11 +33,11 @@ func (r *Reader) ReadEvents(ctx context.Context, f Filter, from uint64, fn func(
 	return readStream(ctx, r.conn, r.conn.names.evt, r.conn.subjects.Events(f.tenant(), f.Thread, f.Process), from, decodeEvent, fn)
 }
 
-// Processes passes the records of all processes that match to fn, oldest first and as far back as EVT reaches. The last record of a
-// process is its current state. Errors: fn's, unavailable, deadline_exceeded.
-func (r *Reader) Processes(ctx context.Context, f Filter, fn func(*schemas.Event) error) error {
+// Records passes the process records that match and are at or after a sequence of EVT to fn, oldest first. The last record of a process is
+// its current state. Errors: fn's, unavailable, deadline_exceeded.
+func (r *Reader) Records(ctx context.Context, f Filter, from uint64, fn func(*schemas.Event) error) error {
 	subject := r.conn.subjects.Record(f.tenant(), orAny(f.Thread), orAny(f.Process))
-	_, err := readStream(ctx, r.conn, r.conn.names.evt, subject, 1, decodeEvent, fn)
+	_, err := readStream(ctx, r.conn, r.conn.names.evt, subject, from, decodeEvent, fn)
 	return err
 }
 

@@ -156,8 +156,13 @@ func (r *Records) Accepted(ctx context.Context, tenant, thread, process string) 
 }
 
 // LastSeq returns the sequence of the newest event in EVT. Errors: unavailable.
-func (r *Records) LastSeq(ctx context.Context) (uint64, error) {
-	s, err := r.conn.js.Stream(ctx, r.conn.names.evt)
+func (r *Records) LastSeq(ctx context.Context) (uint64, error) { return lastEvent(ctx, r.conn) }
+
+// lastEvent asks for the state of EVT: to select the last message of all subjects, the server would look at each of them.
+func lastEvent(ctx context.Context, c *Conn) (uint64, error) {
+	s, err := watched(ctx, c.refusals, c.infoSubject(c.names.evt), func(ctx context.Context) (jetstream.Stream, error) {
+		return c.js.Stream(ctx, c.names.evt)
+	})
 	if err != nil {
 		return 0, wrap(err, "read EVT")
 	}

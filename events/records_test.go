@@ -115,7 +115,7 @@ func TestUnfinishedProcessesAreFound(t *testing.T) {
 	testkit.Equal(t, "last sequence", last, uint64(31))
 }
 
-func TestProcessesReturnsRecordsInOrder(t *testing.T) {
+func TestRecordsAreReadInOrder(t *testing.T) {
 	_, c := connected(t, false)
 	ctx := testkit.Context(t)
 	a := c.append(t, record("t", "a", schemas.TypeProcessAccepted, "1"), 0)
@@ -124,7 +124,7 @@ func TestProcessesReturnsRecordsInOrder(t *testing.T) {
 	c.append(t, record("t", "a", schemas.TypeProcessExited, "3"), a)
 	for thread, want := range map[string]string{"": "123", "t": "13", "none": ""} {
 		got := ""
-		testkit.Must(t, c.Processes(ctx, Filter{Thread: thread}, func(ev *schemas.Event) error { got += ev.ID; return nil }))
+		testkit.Must(t, c.Reader.Records(ctx, Filter{Thread: thread}, 1, func(ev *schemas.Event) error { got += ev.ID; return nil }))
 		testkit.Equal(t, fmt.Sprintf("records of thread %q", thread), got, want)
 	}
 }

@@ -200,6 +200,11 @@ func (s Subjects) Workspaces(tenant, worker string) string {
 	return s.join(tenant, "api", "workspace", worker)
 }
 
+// Processes is the subject of requests for the processes that a worker runs; * for every tenant.
+func (s Subjects) Processes(tenant, worker string) string {
+	return s.join(tenant, "api", "processes", worker)
+}
+
 // AnyAPI is the subscription of all workers for a verb, for every tenant.
 func (s Subjects) AnyAPI(verb string) string { return s.join("*", "api", verb) }
 

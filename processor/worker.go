@@ -227,6 +227,14 @@ func (w *Worker) HandleWorkspace(ctx context.Context, tenant string, req schemas
 	return w.sessions.Workspaces().Remove(ctx, tenant, req)
 }
 
+// HandleProcesses lists processes that this worker runs.
+func (w *Worker) HandleProcesses(tenant string, req schemas.ProcessesRequest) schemas.ProcessesReply {
+	if err := w.publisher.CheckLease(); err != nil {
+		return schemas.ProcessesReply{Error: schemas.AsError(err)}
+	}
+	return w.runs.List(tenant, req)
+}
+
 // CheckLease returns nil while the worker's lease has not lapsed. Errors: lost.
 func (w *Worker) CheckLease() error { return w.publisher.CheckLease() }
 

@@ -28,6 +28,8 @@ func TestDecodeControlRefusesInvalid(t *testing.T) {
 		{"workspace-removal", `{}`, "thread"},
 		{"workspace-removal", `{"thread":"a.b"}`, "thread"},
 		{"workspace-removal", `{"thread":"t","unpushd":true}`, "unpushd"},
+		{"processes-request", `{"thread":"a.b"}`, "thread"},
+		{"processes-request", `{"after":"*"}`, "after"},
 		{"cancel", `{}`, "process"},
 		{"cancel", `{"process":"a.b"}`, "process"},
 		{"cancel", `{"process":"p","fingerprint":"F"}`, "fingerprint"},

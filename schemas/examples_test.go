@@ -45,6 +45,7 @@ func decodeExample(schema string, body []byte) (any, error) {
 		"start":         decoder(schemas.DecodeStartRequest),
 		"renew":         decoder(schemas.DecodeRenewRequest),
 		"place-request": decoder(schemas.DecodePlaceRequest), "workspace-removal": decoder(schemas.DecodeWorkspaceRemoval),
+		"processes-request": decoder(schemas.DecodeProcessesRequest),
 	}
 	if decode, ok := strict[schema]; ok {
 		return decode(body)
@@ -52,7 +53,7 @@ func decodeExample(schema string, body []byte) (any, error) {
 	into, ok := map[string]any{
 		"template": new(schemas.Template), "session-reply": new(schemas.SessionReply), "message": new(schemas.Message),
 		"stream-finish": new(schemas.StreamFinish), "hook-data": new(schemas.HookData), "hook-run": new(schemas.HookRun),
-		"cold-start": new(schemas.ColdStart), "sync-report": new(schemas.SyncReport), "place-reply": new(schemas.PlaceReply),
+		"cold-start": new(schemas.ColdStart), "sync-report": new(schemas.SyncReport), "place-reply": new(schemas.PlaceReply), "processes-reply": new(schemas.ProcessesReply),
 		"accepted": new(schemas.Accepted), "started": new(schemas.Started), "result": new(schemas.Result), "session": new(schemas.Session),
 		"sandbox": new(schemas.SandboxInfo), "log-gap": new(schemas.LogGap), "error": new(schemas.Error),
 	}[schema]
@@ -171,7 +172,7 @@ func TestEventExamples(t *testing.T) {
 func TestUnknownFieldsFromWorkersAreAccepted(t *testing.T) {
 	for name, body := range examples(t) {
 		switch schemaOf(name) {
-		case "command", "signal", "kill", "cancel", "stop", "start", "renew", "place-request", "workspace-removal":
+		case "command", "signal", "kill", "cancel", "stop", "start", "renew", "place-request", "workspace-removal", "processes-request":
 			continue
 		}
 		v, ok := anyOf(t, body).(map[string]any)

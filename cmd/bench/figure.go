@@ -43,6 +43,7 @@ func figures() []figure {
 		{"log.live.inprocess", 0.15, false, live(inProcess)},
 		{"log.live.tcp", 0.09, false, live(overTCP)},
 		{"log.durable", 0.4, false, durable(inProcess)},
+		{"process.list", 1.5, true, processList},
 		{"hook.overhead", 1.1, true, hookOverhead(inProcess)},
 		{"up.ready", 3, true, upReady},
 		{"jail.cold", 30, false, with((*bench).jails, jailCold)},

@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -123,7 +122,7 @@ func TestProcessesAreListedAndKilled(t *testing.T) {
 	x := c.spawn(execArgs("-n", "--", "bash", "-c", "trap 'echo hup' HUP; trap 'echo term; exit 8' TERM; echo ready; while :; do read -r line < "+c.fifo("go")+"; done")...)
 	x.line()
 	id := c.only()
-	c.run("ps").check(t).exits(0).printsMatch(`(?m)^PROCESS +THREAD +STATE +AGE +COMMAND$`).printsMatch("(?m)^" + id + ` +t1 +started +\d+s +bash -c `)
+	c.run("ps").check(t).exits(0).printsMatch(`(?m)^PROCESS +THREAD +STATUS +AGE +COMMAND$`).printsMatch("(?m)^" + id + ` +t1 +running +\d+s +bash -c `)
 	c.run("ps", "--thread", "t2", "--json").check(t).prints("[]\n")
 	c.run("process", "kill", "--signal", "HUP", id).check(t).exits(0)
 	x.wantLine("hup")
@@ -131,14 +130,14 @@ func TestProcessesAreListedAndKilled(t *testing.T) {
 	c.run("process", "kill", id).check(t).exits(0)
 	x.wantEnd(8, "term\n")
 	c.run("process", "kill", id).wantError(t, schemas.CodeNotFound, id)
-	list := decode[[]client.ProcessInfo](t, c.run("process", "list", "--all", "--json").stdout)
+	list := decode[[]schemas.ProcessInfo](t, c.run("process", "list", "--all", "--json").stdout)
 	if len(list) != 1 {
 		t.Fatalf("process list --all has %d processes, want 1", len(list))
 	}
 	p, exit := list[0], 8
-	testkit.Equal(t, "process, thread, command and state", []string{p.ID, p.Thread, p.Command, p.State}, []string{id, "t1", "bash", "exited"})
+	testkit.Equal(t, "process, thread, command and status", []string{p.Process, p.Thread, p.Command, string(p.Status)}, []string{id, "t1", "bash", "failed"})
 	testkit.Equal(t, "exit code", p.ExitCode, &exit)
-	if p.Ended == nil {
+	if p.Ended.IsZero() {
 		t.Error("the process has no end")
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,20 +21,26 @@ func processCommand(g *globals) *cobra.Command {
 }
 
 func processListCommand(g *globals) *cobra.Command {
-	var all bool
-	c := listProcesses(g, &all, &cobra.Command{
+	var q client.ProcessQuery
+	c := listProcesses(g, &q, &cobra.Command{
 		Use:   "list",
 		Short: "List the processes that run, or all on record",
+		Long: `List the processes that run, or with --all also those that have ended, the newest first. A long list
+comes in pages: --before continues it after the last process of the previous page.`,
 		Example: `  sluice process list
-  sluice process list --all --thread t1 --json`,
+  sluice process list --all --thread t1 --json
+  sluice process list --all --limit 20 --before 4711`,
 	})
-	c.Flags().BoolVarP(&all, "all", "a", false, "also list ended processes, as far back as events are kept")
+	f := c.Flags()
+	f.BoolVarP(&q.All, "all", "a", false, "also list ended processes, as far back as events are kept")
+	f.IntVar(&q.Limit, "limit", 100, "most ended processes `N`")
+	f.Uint64Var(&q.Before, "before", 0, "only processes that ended before this `SEQUENCE` of events; --json shows them as seq")
 	return c
 }
 
 // psCommand is `process list` without the ended processes.
 func psCommand(g *globals) *cobra.Command {
-	return listProcesses(g, new(bool), &cobra.Command{
+	return listProcesses(g, new(client.ProcessQuery), &cobra.Command{
 		Use:   "ps",
 		Short: "List the processes that run",
 		Example: `  sluice ps
@@ -43,43 +48,53 @@ func psCommand(g *globals) *cobra.Command {
 	})
 }
 
-// listProcesses makes c list the processes that run, or all processes on record.
-func listProcesses(g *globals, all *bool, c *cobra.Command) *cobra.Command {
-	var thread string
+// listProcesses makes c list the processes of a query.
+func listProcesses(g *globals, q *client.ProcessQuery, c *cobra.Command) *cobra.Command {
 	var asJSON bool
 	c.Args = noArgs
 	c.RunE = g.read(func(ctx context.Context, c *client.Client, _ []string) error {
-		list, err := c.Processes(ctx, thread)
+		if q.All && q.Limit < 1 {
+			return schemas.Errorf(schemas.CodeInvalidArgument, "--limit is %d: it must be at least 1", q.Limit)
+		}
+		if q.Before > 0 && !q.All {
+			return schemas.Errorf(schemas.CodeInvalidArgument, "--before is for ended processes: add --all")
+		}
+		list, err := c.Processes(ctx, *q)
 		if err != nil {
 			return err
 		}
-		if *all {
-			return printResult(g.Main, asJSON, list, printProcesses)
+		if !q.All {
+			return printResult(g.Main, asJSON, list, printRunning)
 		}
-		list = slices.DeleteFunc(list, func(p client.ProcessInfo) bool { return p.Ended != nil })
-		return printResult(g.Main, asJSON, list, printRunning)
+		if err := printResult(g.Main, asJSON, list, printProcesses); err != nil {
+			return err
+		}
+		if n := len(list); n >= q.Limit && list[n-1].Seq > 0 {
+			g.notice(fmt.Sprintf("there may be more: --before %d continues the list", list[n-1].Seq))
+		}
+		return nil
 	})
-	threadFlag(c, &thread, "", "only processes of this `THREAD`")
+	threadFlag(c, &q.Thread, "", "only processes of this `THREAD`")
 	jsonFlag(c, &asJSON, "one JSON array")
 	return c
 }
 
-func printRunning(m *Main, list []client.ProcessInfo) error {
-	t, now := m.list("no process runs: `sluice process list --all` shows those that ended", "PROCESS", "THREAD", "STATE", "AGE", "COMMAND"), time.Now()
+func printRunning(m *Main, list []schemas.ProcessInfo) error {
+	t, now := m.list("no process runs: `sluice process list --all` shows those that ended", "PROCESS", "THREAD", "STATUS", "AGE", "COMMAND"), time.Now()
 	for _, p := range list {
-		t.row(p.ID, p.Thread, p.State, age(p.Accepted, now), commandLine(p.Command, p.Args))
+		t.row(p.Process, p.Thread, string(p.Status), age(p.Started, now), commandLine(p.Command, p.Args))
 	}
 	return t.print()
 }
 
-func printProcesses(m *Main, list []client.ProcessInfo) error {
-	t := m.list("no process is on record: `sluice exec` runs one", "PROCESS", "THREAD", "STATE", "EXIT", "ACCEPTED", "COMMAND")
+func printProcesses(m *Main, list []schemas.ProcessInfo) error {
+	t := m.list("no process is on record: `sluice exec` runs one", "PROCESS", "THREAD", "STATUS", "EXIT", "STARTED", "COMMAND")
 	for _, p := range list {
 		exit := ""
 		if p.ExitCode != nil {
 			exit = fmt.Sprint(*p.ExitCode)
 		}
-		t.row(p.ID, p.Thread, p.State, exit, localTime(p.Accepted), commandLine(p.Command, p.Args))
+		t.row(p.Process, p.Thread, string(p.Status), exit, localTime(p.Started), commandLine(p.Command, p.Args))
 	}
 	return t.print()
 }

@@ -25,7 +25,7 @@ func TestTwoExecsShareADataFolder(t *testing.T) {
 	host.wantEnd(3, "on\n")
 	// Both are on record for a third command.
 	list := c.run("process", "list", "--all")
-	testkit.Equal(t, "exited processes on record", strings.Count(list.stdout, "exited"), 2)
+	testkit.Equal(t, "failed processes on record", strings.Count(list.stdout, "failed"), 2)
 }
 
 // A host whose own command has ended waits for its guests' commands.

@@ -92,7 +92,10 @@ func (rs *Runs) newResumed(t *session.Thread, accepted *schemas.Event, a *schema
 		exec: &schemas.Exec{
 			Command: a.Command, Args: a.Args, TimeoutMS: a.TimeoutMS, Retry: a.Retry, OutputLimit: a.OutputLimit, StdinOpen: a.StdinOpen,
 		},
-		origin: accepted.Origin, accepted: accepted, firstSeq: accepted.Seq, seq: last.Seq, attempt: 1, ended: make(chan struct{}),
+		origin: accepted.Origin, accepted: accepted, entered: accepted.Time, firstSeq: accepted.Seq, seq: last.Seq, attempt: 1, ended: make(chan struct{}),
+	}
+	if last.Type == schemas.TypeProcessStarted {
+		run.begun = last.Time
 	}
 	if a.Op == schemas.OpMessage {
 		run.turn = rs.newTurn(run)

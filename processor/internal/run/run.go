@@ -29,6 +29,7 @@ type Run struct {
 	args          []string // as records show them
 	argsTruncated bool
 	accepted      *schemas.Event // the first record, written before another command of the key is decided
+	entered       time.Time      // when it was accepted
 	firstSeq      uint64         // all its records are at or after this sequence
 	seq           uint64         // of its newest record
 	attempt       int
@@ -46,6 +47,7 @@ type Run struct {
 	notified    bool        // the callers got the end
 	acceptTimer *time.Timer // answers the first caller that the command was accepted
 	proc        sandbox.Process
+	begun       time.Time        // when the process started; zero before
 	signals     []sandbox.Signal // to send as soon as the process runs
 	asked       string           // the sandbox that may have started the process; empty for none
 	unknown     bool             // further sandboxes may have started it
@@ -185,6 +187,9 @@ func (run *Run) starting(cancel context.CancelFunc) bool {
 func (run *Run) started(proc sandbox.Process) {
 	run.mu.Lock()
 	run.proc = proc
+	if run.begun.IsZero() {
+		run.begun = time.Now()
+	}
 	killed, grace, signals := run.killed, run.grace, run.signals
 	run.mu.Unlock()
 	for _, sig := range signals {

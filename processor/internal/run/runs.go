@@ -175,7 +175,7 @@ func (rs *Runs) enter(run *Run) admission {
 	if a != (admission{}) {
 		return a
 	}
-	run.firstSeq = rs.newestSeq + 1
+	run.entered, run.firstSeq = time.Now(), rs.newestSeq+1
 	rs.runs[key(run.thread.Tenant, run.process)] = run
 	rs.ending.Add(1)
 	if run.turn != nil {

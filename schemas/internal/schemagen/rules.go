@@ -46,6 +46,8 @@ func roots() []root {
 		{"place-request", reflect.TypeFor[schemas.PlaceRequest]()},
 		{"workspace-removal", reflect.TypeFor[schemas.WorkspaceRemoval]()},
 		{"place-reply", reflect.TypeFor[schemas.PlaceReply]()},
+		{"processes-request", reflect.TypeFor[schemas.ProcessesRequest]()},
+		{"processes-reply", reflect.TypeFor[schemas.ProcessesReply]()},
 	}
 }
 
@@ -53,6 +55,7 @@ func roots() []root {
 func closed() []string {
 	return []string{
 		"Command", "Exec", "MessageRequest", "SignalRequest", "KillRequest", "CancelRequest", "StopRequest", "StartRequest", "RenewRequest", "PlaceRequest", "WorkspaceRemoval",
+		"ProcessesRequest",
 	}
 }
 
@@ -68,6 +71,8 @@ func leaves() map[reflect.Type]*jsonschema.Schema {
 		reflect.TypeFor[schemas.EventType](): enum(schemas.EventTypes()),
 		reflect.TypeFor[schemas.Stream]():    enum(schemas.Streams()),
 		reflect.TypeFor[schemas.Reason]():    enum(schemas.Reasons()),
+
+		reflect.TypeFor[schemas.ProcessStatus](): enum(schemas.ProcessStatuses()),
 		// Validation accepts an empty string as the default.
 		reflect.TypeFor[schemas.Retry]():    enum(append([]schemas.Retry{""}, schemas.Retries()...)),
 		reflect.TypeFor[schemas.Encoding](): enum(schemas.Encodings()),
@@ -150,7 +155,7 @@ func (f fields) addCaller() {
 	f.add(constant(schemas.Version), "Command.SpecVersion")
 	f.add(id(1), "Command.Thread", "PlaceRequest.Thread", "CancelRequest.Process", "WorkspaceRemoval.Thread")
 	f.add(id(0), "Command.Provider", "Command.Template", "Command.Session", "PlaceRequest.Provider", "PlaceRequest.Template",
-		"StopRequest.Session", "StartRequest.Session", "RenewRequest.Session")
+		"StopRequest.Session", "StartRequest.Session", "RenewRequest.Session", "ProcessesRequest.Thread", "ProcessesRequest.After")
 	f.add(length(1, schemas.MaxKeyBytes), "Command.Key")
 	f.add(image, "Command.Image", "PlaceRequest.Image")
 	f.add(required(schemas.MaxPathBytes), "Exec.Command")
@@ -192,15 +197,15 @@ func (f fields) addWorker() {
 	f.add(constant(schemas.Version), "HookData.SpecVersion")
 	f.add(id(0), "Result.Process")
 	f.add(id(1), "Event.ID", "Event.Source", "Event.Process", "Event.Session", "Event.Template",
-		"Result.Worker", "Session.ID", "Session.Tenant",
+		"Result.Worker", "ProcessInfo.Process", "ProcessInfo.Thread", "ProcessInfo.Worker", "Session.ID", "Session.Tenant",
 		"Session.Thread", "Session.Owner", "Session.Template", "SandboxInfo.ID", "PlaceReply.Worker", "Message.Thread", "Message.Session",
 		"Message.Process", "Message.Template", "StreamFinish.Process", "Conversation.Tenant", "Conversation.Thread",
 		"Conversation.Template", "Conversation.Session", "Conversation.From", "Session.From", "ColdStart.Sandbox")
 	f.add(func(s *jsonschema.Schema) { s.Pattern = schemas.FingerprintPattern }, "CancelRequest.Fingerprint", "Accepted.Fingerprint", "Started.Fingerprint", "Result.Fingerprint")
-	f.add(between(0, 255), "Result.ExitCode", "StreamFinish.ExitCode")
+	f.add(between(0, 255), "Result.ExitCode", "ProcessInfo.ExitCode", "StreamFinish.ExitCode")
 	f.add(between(-1, -1), "LogGap.To")
 	f.add(between(1, -1), "LogRange.Chunks", "HookRun.Attempt")
-	f.add(between(0, -1), "Accepted.TimeoutMS", "Started.PID", "Result.Signal", "Result.StdoutBytes", "Result.StderrBytes",
+	f.add(between(0, -1), "Accepted.TimeoutMS", "Started.PID", "ProcessInfo.PID", "Result.Signal", "Result.StdoutBytes", "Result.StderrBytes",
 		"Result.DurationMS", "Result.UserMS", "Result.SystemMS", "Result.MaxRSSBytes", "Result.Killed", "SandboxInfo.StartMS",
 		"LogGap.From", "Session.Messages", "Usage.InputTokens", "Usage.OutputTokens", "HookRun.DurationMS", "ColdStart.SandboxMS",
 		"ColdStart.HooksMS", "SyncReport.Files", "SyncReport.Bytes", "SyncReport.Deleted", "SyncReport.DurationMS")

@@ -1,0 +1,56 @@
+package run
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// maxListBytes bounds a reply with processes, in bytes of its JSON, below what NATS allows in a message.
+const maxListBytes = 512 << 10
+
+// List lists the processes of a tenant that are on record and have not ended, in the order of their ids.
+func (rs *Runs) List(tenant string, req schemas.ProcessesRequest) schemas.ProcessesReply {
+	runs := slices.DeleteFunc(runsOf(rs), func(run *Run) bool {
+		return run.thread.Tenant != tenant || run.process <= req.After || (req.Thread != "" && run.thread.ID != req.Thread)
+	})
+	slices.SortFunc(runs, func(a, b *Run) int { return strings.Compare(a.process, b.process) })
+	reply, size := schemas.ProcessesReply{Processes: []schemas.ProcessInfo{}}, 0
+	for _, run := range runs {
+		p := run.info(rs.publisher.Worker)
+		size += listSize(&p)
+		if reply.More = size > maxListBytes; reply.More {
+			break
+		}
+		reply.Processes = append(reply.Processes, p)
+	}
+	return reply
+}
+
+// listSize is the most bytes that a process has in a reply: JSON may write a byte of a text as six.
+func listSize(p *schemas.ProcessInfo) int {
+	n := len(p.Command)
+	for _, a := range p.Args {
+		n += 1 + len(a)
+	}
+	return 6*n + 1<<10
+}
+
+// info describes the process. One that is killed while it starts shows as starting, until its end is on record.
+func (run *Run) info(worker string) schemas.ProcessInfo {
+	p := schemas.ProcessInfo{
+		Process: run.process, Thread: run.thread.ID, Status: schemas.StatusStarting, Worker: worker,
+		Command: run.exec.Command, Args: run.args, ArgsTruncated: run.argsTruncated, Started: run.entered,
+	}
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	if !run.begun.IsZero() {
+		p.Status, p.Started = schemas.StatusRunning, run.begun
+	}
+	if run.proc != nil { // nil until its sandbox is reattached
+		p.PID = run.proc.PID()
+	}
+	p.Started = p.Started.UTC()
+	return p
+}
