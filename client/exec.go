@@ -43,6 +43,11 @@ type Request struct {
 	// process is killed, and Exec returns why. A Read that blocks then is not waited for. Default: the process
 	// has an empty standard input.
 	Stdin io.Reader
+	// StdinOpen leaves the standard input of a process in the background open, for [Process.WriteStdin]. Default: it is empty.
+	StdinOpen bool
+	// OnExit is called once with the end of a process in the background, as [Process.Wait] returns it, until [Process.Close]. Default: not
+	// called.
+	OnExit func(*schemas.Result, error)
 	// OutputLimit is the most bytes of each stream in the result. Default [schemas.DefaultOutputLimit]; -1 keeps none.
 	OutputLimit int64
 	// Retry says whether a process that was lost with its worker may run again. Default: never.
@@ -54,7 +59,7 @@ type Request struct {
 func (r *Request) command() *schemas.Command {
 	e := &schemas.Exec{
 		Command: r.Command, Args: r.Args, Env: r.Env, Cwd: r.Dir,
-		TimeoutMS: ceilMillis(r.Timeout), GraceMS: ceilMillis(r.Grace), StdinOpen: r.Stdin != nil, Retry: r.Retry,
+		TimeoutMS: ceilMillis(r.Timeout), GraceMS: ceilMillis(r.Grace), StdinOpen: r.Stdin != nil || r.StdinOpen, Retry: r.Retry,
 		OutputLimit: outputLimit(r.OutputLimit),
 	}
 	return &schemas.Command{
@@ -137,13 +142,18 @@ func resultOf(ev *schemas.Event) (*schemas.Result, error) {
 	return r, ev.Decode(r)
 }
 
+// resultError is that of the result, or why the process lacked its input and was killed.
+func (x *Execution) resultError(r *schemas.Result) error {
+	if input := x.inputFailed.Load(); input != nil && r.Reason == schemas.ReasonKilled {
+		return input
+	}
+	return resultError(r)
+}
+
 // resultError returns the error of a result that Exec reports as an error: the process never ran for a reason of Sluice's, or it was
 // lost. A program that was not found is a result.
-func (x *Execution) resultError(r *schemas.Result) error {
-	input := x.inputFailed.Load()
+func resultError(r *schemas.Result) error {
 	switch {
-	case input != nil && r.Reason == schemas.ReasonKilled:
-		return input
 	case r.Error == nil:
 		return nil
 	case r.Reason == schemas.ReasonLost:

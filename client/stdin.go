@@ -78,23 +78,40 @@ func readInput(ctx context.Context, from io.Reader, to chan<- inputPiece) {
 // inputTry is how long a piece may wait for its answer before it is sent again: a worker that was killed does not answer.
 const inputTry = 5 * time.Second
 
-// writeStdin sends one piece until the process takes it. It does not give up after a time: a process may read late, and its worker may
-// come back. A piece may be sent twice. Errors: errInputClosed, conflict, and others that no repetition mends.
+// writeStdin sends one piece of this command's input; see stdin.write.
 func (x *Execution) writeStdin(ctx context.Context, offset int64, p []byte, end bool) error {
+	to := stdin{caller: x.client.caller, ref: x.call.Ref(), verify: x.call.Verify, hasEnded: x.hasEnded}
+	return to.write(ctx, offset, p, end)
+}
+
+// stdin is the standard input of a process.
+type stdin struct {
+	caller   *events.Caller
+	ref      schemas.ProcessRef
+	verify   func(context.Context) error // that the process is the caller's; nil when it is
+	hasEnded func(context.Context) bool
+}
+
+// write sends one piece until the process takes it. It does not give up after a time: a process may read late, and its worker may
+// come back. A piece may be sent twice. Errors: errInputClosed, conflict, and others that no repetition mends.
+func (s *stdin) write(ctx context.Context, offset int64, p []byte, end bool) error {
 	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(10*time.Millisecond), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(0))
 	return backoff.Retry(func() error {
 		try, cancel := context.WithTimeout(ctx, inputTry)
 		defer cancel()
-		err := x.call.Verify(try)
+		var err error
+		if s.verify != nil {
+			err = s.verify(try)
+		}
 		if err == nil {
-			err = x.client.caller.WriteStdin(try, x.call.Ref(), offset, p, end)
+			err = s.caller.WriteStdin(try, s.ref, offset, p, end)
 		}
 		switch {
 		case err == nil, errors.Is(err, schemas.ErrUnavailable), errors.Is(err, schemas.ErrDeadlineExceeded):
 			return err
 		case !errors.Is(err, schemas.ErrNotFound):
 			return backoff.Permanent(err)
-		case schemas.AsError(err).Details[schemas.DetailInputClosed] != "" || x.hasEnded(try):
+		case schemas.AsError(err).Details[schemas.DetailInputClosed] != "" || s.hasEnded(try):
 			return backoff.Permanent(errInputClosed)
 		default:
 			return err // no worker has accepted it yet, or its worker is away

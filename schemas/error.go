@@ -79,6 +79,9 @@ const DetailDeclined = "declined"
 // DetailInputClosed is the detail of an error that a process reads no more input, now and later.
 const DetailInputClosed = "input_closed"
 
+// DetailWritten is the detail of an error about a piece of standard input that comes too early: how many bytes the process has taken.
+const DetailWritten = "written"
+
 // DeclinedUnserved is the value of DetailDeclined when the worker lacks what the command asks for: a provider or a template.
 const DeclinedUnserved = "unserved"
 

@@ -35,19 +35,18 @@ func (g *globals) detach(ctx context.Context, req client.Request, own hostOption
 }
 
 func (g *globals) sendDetached(ctx context.Context, c *client.Client, req client.Request, asJSON bool) error {
-	x, err := c.ExecStream(ctx, req)
+	p, err := c.StartProcess(ctx, req)
 	if err != nil {
 		return err
 	}
-	defer x.Close()
 	if asJSON {
-		return g.printJSON(detached{x.Process(), req.Thread, x.Queued()})
+		return g.printJSON(detached{p.ID(), p.Thread(), p.Queued()})
 	}
-	fmt.Fprintln(g.Stdout, x.Process())
+	fmt.Fprintln(g.Stdout, p.ID())
 	state := "runs"
-	if x.Queued() {
+	if p.Queued() {
 		state = "is queued and starts when a worker takes it"
 	}
-	g.notice(fmt.Sprintf("process %s %s: `sluice logs -f %[1]s` follows it, `sluice process cancel --thread %[3]s %[1]s` ends it", x.Process(), state, req.Thread))
+	g.notice(fmt.Sprintf("process %s %s: `sluice logs -f %[1]s` follows it, `sluice process cancel --thread %[3]s %[1]s` ends it", p.ID(), state, p.Thread()))
 	return nil
 }

@@ -18,13 +18,10 @@ const defaultThread = "default"
 
 func execCommand(g *globals) *cobra.Command {
 	var (
-		req     client.Request
-		env     []string
-		labels  []string
+		run     commandFlags
 		noStdin bool
 		asJSON  bool
 		detach  bool
-		retry   string
 		limits  sandbox.Limits
 		network string
 	)
@@ -48,18 +45,8 @@ worker's, or the template's, and these flags are refused.`,
   sluice exec --label user=ann -- make test      # sluice events --label user=ann
   tar c . | sluice exec --thread t1 -- tar x`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return schemas.Errorf(schemas.CodeInvalidArgument, "there is no command to run: write it after --, as in `sluice exec -- ls -l`")
-			}
-			req.Command, req.Args, req.Retry = args[0], args[1:], schemas.Retry(retry)
-			var err error
-			if req.Env, err = parseEnv(env, g.Getenv); err != nil {
-				return err
-			}
-			if req.Origin, err = g.origin(labels); err != nil {
-				return err
-			}
-			if err := g.checkProvider(cmd.Context(), &req); err != nil {
+			req, err := run.request(cmd, g, args)
+			if err != nil {
 				return err
 			}
 			if _, err := limits.WithDefaults(); err != nil {
@@ -88,25 +75,54 @@ worker's, or the template's, and these flags are refused.`,
 			return p.run(cmd.Context())
 		},
 	}
-	threadFlag(c, &req.Thread, defaultThread, "`THREAD` whose sandbox and workspace the command uses")
-	sessionFlag(c, &req.Session)
-	c.Flags().StringVar(&req.Template, "template", "", "`TEMPLATE` of the session that the command creates; default: the worker's")
-	providerFlag(c, &req.Provider, g.Getenv("SLUICE_PROVIDER"), "; default: the worker's (SLUICE_PROVIDER)")
-	keyFlag(c, &req.Key)
-	labelFlag(c, &labels, "label `NAME=VALUE` that all events of the command carry; may be repeated")
-	graceFlag(c, &req.Grace, 0, ", at the timeout; default: SIGKILL at once")
+	run.add(c, g)
+	keyFlag(c, &run.Key)
 	jsonFlag(c, &asJSON, "the result as one JSON object instead of the output")
 	g.limitFlags(c, &limits, &network)
 	f := c.Flags()
-	f.SetInterspersed(false)
-	f.StringVar(&req.Image, "image", "", "`IMAGE` of the thread's container, pulled if it is missing; implies --provider "+node.ImageProvider())
-	f.DurationVar(&req.Timeout, "timeout", 0, "kill the command and its children after `DURATION`, such as 30s; default: never")
-	f.StringArrayVarP(&env, "env", "e", nil, "environment variable `K=V`, or K to pass on this process's; may be repeated")
-	f.StringVarP(&req.Dir, "dir", "C", "", "working `FOLDER` in the workspace")
-	f.StringVar(&retry, "retry", "", "`MODE` never or safe: whether a command that is lost with its worker may run again")
 	f.BoolVarP(&detach, "detach", "d", false, "print the process id and exit; the command goes on, without standard input, on a server that stays")
 	f.BoolVarP(&noStdin, "no-stdin", "n", false, "do not pass standard input to the command")
 	return c
+}
+
+// commandFlags are the flags that say which command runs, and where.
+type commandFlags struct {
+	client.Request
+	env, labels []string
+	retry       string
+}
+
+func (r *commandFlags) add(c *cobra.Command, g *globals) {
+	threadFlag(c, &r.Thread, defaultThread, "`THREAD` whose sandbox and workspace the command uses")
+	sessionFlag(c, &r.Session)
+	c.Flags().StringVar(&r.Template, "template", "", "`TEMPLATE` of the session that the command creates; default: the worker's")
+	providerFlag(c, &r.Provider, g.Getenv("SLUICE_PROVIDER"), "; default: the worker's (SLUICE_PROVIDER)")
+	labelFlag(c, &r.labels, "label `NAME=VALUE` that all events of the command carry; may be repeated")
+	graceFlag(c, &r.Grace, 0, ", at the timeout; default: SIGKILL at once")
+	f := c.Flags()
+	f.SetInterspersed(false)
+	f.StringVar(&r.Image, "image", "", "`IMAGE` of the thread's container, pulled if it is missing; implies --provider "+node.ImageProvider())
+	f.DurationVar(&r.Timeout, "timeout", 0, "kill the command and its children after `DURATION`, such as 30s; default: never")
+	f.StringArrayVarP(&r.env, "env", "e", nil, "environment variable `K=V`, or K to pass on this process's; may be repeated")
+	f.StringVarP(&r.Dir, "dir", "C", "", "working `FOLDER` in the workspace")
+	f.StringVar(&r.retry, "retry", "", "`MODE` never or safe: whether a command that is lost with its worker may run again")
+}
+
+// request is the request of the flags and the arguments. Errors: invalid_argument, and those of a provider that this machine cannot run.
+func (r *commandFlags) request(cmd *cobra.Command, g *globals, args []string) (client.Request, error) {
+	req := r.Request
+	if len(args) == 0 {
+		return req, schemas.Errorf(schemas.CodeInvalidArgument, "there is no command to run: write it after --, as in `%s -- ls -l`", cmd.CommandPath())
+	}
+	req.Command, req.Args, req.Retry = args[0], args[1:], schemas.Retry(r.retry)
+	var err error
+	if req.Env, err = parseEnv(r.env, g.Getenv); err != nil {
+		return req, err
+	}
+	if req.Origin, err = g.origin(r.labels); err != nil {
+		return req, err
+	}
+	return req, g.checkProvider(cmd.Context(), &req)
 }
 
 // checkProvider fails before a host is started where no provider that isolates runs on this machine.

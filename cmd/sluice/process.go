@@ -14,10 +14,13 @@ import (
 func processCommand(g *globals) *cobra.Command {
 	return withCommands(&cobra.Command{
 		Use:   "process",
-		Short: "List, kill and cancel processes",
-		Example: `  sluice process list
+		Short: "Start, list, watch and end processes",
+		Example: `  sluice process start --thread t1 --id web -- python3 -m http.server
+  sluice process list
+  sluice process wait --thread t1 web
   sluice process kill p1q2w3…`,
-	}, processListCommand(g), processKillCommand(g), processCancelCommand(g))
+	}, processStartCommand(g), processListCommand(g), processGetCommand(g), processWaitCommand(g), processLogsCommand(g), processFollowCommand(g),
+		processStdinCommand(g), processKillCommand(g), processCancelCommand(g))
 }
 
 func processListCommand(g *globals) *cobra.Command {
@@ -102,22 +105,46 @@ func printProcesses(m *Main, list []schemas.ProcessInfo) error {
 func processKillCommand(g *globals) *cobra.Command {
 	var thread, signal string
 	var grace time.Duration
+	var all bool
 	c := &cobra.Command{
 		Use:   "kill PROCESS",
 		Short: "Kill a process and its children, or send it a signal",
+		Long: `Kill a process and its children, or send it a signal. --all kills all processes of a thread that a
+worker has accepted, and prints how many.`,
 		Example: `  sluice process kill p1q2w3…
-  sluice process kill --signal SIGHUP p1q2w3…`,
-		Args: oneProcess,
-		RunE: g.act(func(ctx context.Context, c *client.Client, args []string) error {
-			if signal != "" {
-				return c.Signal(ctx, thread, args[0], signal)
+  sluice process kill --signal SIGHUP p1q2w3…
+  sluice process kill --all --thread t1`,
+		Args: func(c *cobra.Command, args []string) error {
+			switch {
+			case !all:
+				return oneProcess(c, args)
+			case thread == "":
+				return schemas.Errorf(schemas.CodeInvalidArgument, "--all needs a --thread: only the processes of one thread are killed")
+			case signal != "":
+				return schemas.Errorf(schemas.CodeInvalidArgument, "--all kills: leave out --signal")
+			default:
+				return noArgs(c, args)
 			}
-			return c.Kill(ctx, thread, args[0], grace)
+		},
+		RunE: g.act(func(ctx context.Context, c *client.Client, args []string) error {
+			switch {
+			case all:
+				n, err := c.KillAll(ctx, thread, grace)
+				if err == nil {
+					_, err = fmt.Fprintln(g.Stdout, n)
+				}
+				return err
+			case signal != "":
+				return c.Signal(ctx, thread, named(c, thread, args[0]), signal)
+			default:
+				return c.Kill(ctx, thread, named(c, thread, args[0]), grace)
+			}
 		}),
 	}
 	threadFlag(c, &thread, "", "`THREAD` of the process; default: found by the process id")
 	graceFlag(c, &grace, 10*time.Second, "")
 	c.Flags().StringVarP(&signal, "signal", "s", "", "send this `SIGNAL`, such as SIGINT, to the process group instead")
+	c.Flags().BoolVarP(&all, "all", "a", false, "kill all processes of the thread")
 	return c
 }
 

@@ -137,7 +137,7 @@ func (in *input) write(ctx context.Context, run *Run, proc sandbox.Process) {
 			continue
 		case err != nil:
 		case p.Offset > written:
-			p.done(schemas.Errorf(schemas.CodeInvalidArgument, "offset: %d, but only %d bytes of input came before", p.Offset, written).With("path", "offset"))
+			p.done(schemas.Errorf(schemas.CodeInvalidArgument, "offset: %d, but only %d bytes of input came before", p.Offset, written).With("path", "offset").With(schemas.DetailWritten, strconv.FormatInt(written, 10)))
 			continue
 		case !repeated:
 			fresh := p.Data[written-p.Offset:]

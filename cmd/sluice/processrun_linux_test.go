@@ -1,0 +1,55 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+func TestProcessesInTheBackground(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.run("process", "start", "--thread", "t1", "--", "true").wantError(t, schemas.CodeUnavailable, "sluice up")
+	up := c.spawn("up", "--listen", freeAddress(t), "--provider", "local")
+	upURL(t, up.stdout)
+	feed := func(text string, args ...string) outcome {
+		t.Helper()
+		name := filepath.Join(t.TempDir(), "in")
+		testkit.Must(t, os.WriteFile(name, []byte(text), 0o600))
+		in, err := os.Open(name)
+		testkit.Must(t, err)
+		defer in.Close()
+		return c.runFrom(in, args...)
+	}
+	start := func(args ...string) string {
+		t.Helper()
+		got := c.run(append([]string{"process", "start", "--thread", "t1"}, args...)...)
+		got.check(t).exits(0)
+		return strings.TrimSpace(got.stdout)
+	}
+	shell := []string{"--id", "sh", "--stdin-open", "--", "bash", "-c", "while read -r line; do echo got $line; done; exit 5"}
+	id := start(shell...)
+	testkit.Equal(t, "id of the second start", start(shell...), id)
+	testkit.Equal(t, "id", id, schemas.ProcessID("default", "t1", "sh"))
+	c.run("process", "get", "--thread", "t1", "sh").check(t).exits(0).printsMatch(`(?m)^status +(starting|running)$`)
+	c.run("process", "wait", "--thread", "t1", "--timeout", "50ms", "sh").check(t).exits(schemas.ExitTimedOut)
+	feed("one\ntwo\n", "process", "stdin", "--keep-open", id).check(t).exits(0)
+	feed("three\n", "process", "stdin", "--thread", "t1", "sh").check(t).exits(0)
+	c.run("process", "wait", id).check(t).exits(5).printsMatch(`(?m)^` + id + ` +failed +5$`)
+	c.run("process", "follow", id).check(t).exits(0).prints("got one\ngot two\ngot three\n")
+	c.run("process", "logs", "--tail", "1", id).check(t).exits(0).prints("got three\n")
+	info := decode[schemas.ProcessInfo](t, c.run("process", "get", id, "--json").stdout)
+	testkit.Equal(t, "status and reason", []string{string(info.Status), string(info.Reason)}, []string{"failed", "exited"})
+	feed("late\n", "process", "stdin", id).wantError(t, schemas.CodeNotFound, id)
+
+	first, second := start("--", "sleep", "300"), start("--", "sleep", "300")
+	c.run("process", "kill", "--all").wantError(t, schemas.CodeInvalidArgument, "--thread")
+	c.run("process", "kill", "--all", "--thread", "t1").check(t).exits(0).prints("2\n")
+	c.run("process", "wait", first, second).check(t).exits(1).printsPart("killed")
+	c.run("process", "wait", "p0").wantError(t, schemas.CodeNotFound, "p0")
+	c.run("ps").check(t).exits(0).prints("")
+}
