@@ -222,3 +222,13 @@ func TestNetwork(t *testing.T) {
 		t.Errorf("output %q, want the number of interfaces", out)
 	}
 }
+
+// A container that does not run needs no kill, and its owner no warning.
+func TestKillOfAContainerThatDoesNotRun(t *testing.T) {
+	p := newProvider(t, nil)
+	created, err := p.client.ContainerCreate(t.Context(), &container.Config{Image: dockertest.Image(t), Cmd: []string{"true"}}, nil, nil, nil, "")
+	testkit.Must(t, err)
+	(&Sandbox{provider: p, id: created.ID}).kill()
+	testkit.Must(t, p.client.ContainerRemove(t.Context(), created.ID, container.RemoveOptions{}))
+	(&Sandbox{provider: p, id: created.ID}).kill()
+}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/sluice-dev/sluice/sandbox"
@@ -173,7 +174,8 @@ func (s *Sandbox) examine() {
 func (s *Sandbox) kill() {
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
-	if err := ignoreNotFound(s.provider.client.ContainerKill(ctx, s.id, "KILL")); err != nil {
+	err := ignoreNotFound(s.provider.client.ContainerKill(ctx, s.id, "KILL"))
+	if err != nil && !errdefs.IsConflict(err) { // a conflict: it does not run any more
 		s.provider.config.Warn(engineError(s.provider.client, "kill container "+s.id, err))
 	}
 }

@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,7 +31,7 @@ func localIn(t *testing.T, dir string) sandbox.Provider {
 func dockerIn(t *testing.T, dir string) sandbox.Provider {
 	t.Helper()
 	p, err := docker.New(docker.Config{
-		RunDir: filepath.Join(dir, "run"), Image: dockertest.Image(t), Cell: "test-pool",
+		RunDir: filepath.Join(dir, "run"), Image: dockertest.Image(t), Cell: fmt.Sprint("test-pool-", os.Getpid()), // another run of these tests sweeps its own
 		Worker: strings.NewReplacer("/", ".", "#", ".").Replace(t.Name()),
 		Warn:   func(err error) { t.Error(err) },
 	})
