@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testkit.Main(m, testkit.Programs{childProgram: child, ordinaryProgram: ordinaryChild})
+	testkit.Main(m, testkit.Programs{childProgram: child, ordinaryProgram: ordinaryChild, lossProgram: disturbedChild})
 }
 
 // difficult writes what sync tools are known to lose.
