@@ -182,7 +182,7 @@ func TestUpRecoversAfterKill(t *testing.T) {
 	following.wantEnd(0, "on\n")
 	c.exec("--key", "before", "--", "bash", "-c", "seq 1 1000; echo $RANDOM; exit 4").check(t).exits(4).prints(before.stdout)
 	c.run("logs", schemas.ProcessID("default", "t1", "before")).check(t).prints(before.stdout)
-	c.run("process", "list", "--all").check(t).printsPart("lost").printsPart("exited")
+	c.run("process", "list", "--all").check(t).printsPart("lost").printsPart("failed")
 	c.run("exec", "--provider", "local", "--thread", "t2", "--key", "doomed", "-n", "--", "bash", "-c", "echo $PPID; exec sleep "+arg).wantError(t, schemas.CodeLost)
 	c.good()
 	up.signal(15)

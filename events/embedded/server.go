@@ -85,7 +85,7 @@ func Start(cfg Config) (*Server, error) {
 	opts := &server.Options{
 		ServerName: "sluice", JetStream: true, StoreDir: cfg.Dir, JetStreamMaxStore: s.bytes, JetStreamMaxMemory: 64 << 20,
 		SyncInterval: syncInterval, SyncAlways: cfg.Durability == DurabilityFsync,
-		DontListen: cfg.Listen == "", Authorization: cfg.Token,
+		DontListen: cfg.Listen == "", Authorization: cfg.Token, AuthTimeout: authTimeout.Seconds(),
 		NoSigs: true, NoLog: true, DisableShortFirstPing: true, MaxPayload: 1 << 20,
 	}
 	if cfg.Listen != "" {
@@ -121,6 +121,9 @@ func Start(cfg Config) (*Server, error) {
 	}
 	return s, nil
 }
+
+// authTimeout bounds how long a client may take to send its credentials. NATS's default, 2 s, is too short for a client on a loaded machine.
+const authTimeout = 10 * time.Second
 
 // tlsTimeout bounds the handshake of a connection.
 const tlsTimeout = 5 * time.Second
