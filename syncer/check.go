@@ -25,6 +25,7 @@ type CheckReport struct {
 	Others     []string `json:"others,omitempty"`   // objects of other tools under the prefix, in the plain layout
 	Notes      []string `json:"notes,omitempty"`
 	DurationMS int64    `json:"duration_ms"`
+	Traffic
 }
 
 // Damage is a path that a pull or a restore could not get.
@@ -42,10 +43,10 @@ type Damage struct {
 // Errors: those of [Syncer.Push], and damaged where something is left to repair. The report is never nil.
 func (s *Syncer) Check(ctx context.Context, repair bool) (*CheckReport, error) {
 	c := &CheckReport{}
-	r, err := s.run(func(o *operation) error {
+	r, err := s.run(ctx, func(ctx context.Context, o *operation) error {
 		return (&checker{operation: o, out: c, versions: map[string]map[string]string{}}).run(ctx, repair)
 	})
-	c.Notes, c.DurationMS = r.Notes, r.DurationMS
+	c.Notes, c.DurationMS, c.Traffic = r.Notes, r.DurationMS, r.Traffic
 	return c, err
 }
 
@@ -82,7 +83,7 @@ func (c *checker) run(ctx context.Context, repair bool) (err error) {
 	}
 	c.index.Token = "" // so that the state is read
 	c.was, err = c.remote(ctx)
-	if errors.Is(err, state.ErrCorrupt) {
+	if errors.Is(err, state.ErrCorrupt) || err == nil && c.was.damaged != nil {
 		c.out.Damage = append(c.out.Damage, Damage{Path: state.ReservedName, Problem: packed.Damaged})
 	}
 	if err != nil {
@@ -97,7 +98,7 @@ func (c *checker) run(ctx context.Context, repair bool) (err error) {
 	if err := c.verify(ctx); err != nil {
 		return err
 	}
-	if repair && (len(c.out.Damage) > 0 || c.was.damaged != nil) {
+	if repair && len(c.out.Damage) > 0 {
 		if err := c.repair(ctx); err != nil {
 			return err
 		}
@@ -131,8 +132,9 @@ func (c *checker) verify(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	known := c.was.state
 	for _, id := range slices.Backward(ids) {
-		version, err := c.loadVersion(ctx, id)
+		version, err := c.loadVersion(ctx, id, known)
 		if errors.Is(err, schemas.ErrDamaged) {
 			c.add(id, map[string]string{state.VersionPrefix + id: packed.Damaged})
 			continue
@@ -140,12 +142,13 @@ func (c *checker) verify(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
+		known = version
 		d, err := all.Verify(ctx, c.cfg.Store, version, c.cfg.Downloads)
 		if err != nil {
 			return err
 		}
 		c.add(id, d.Files)
-		if len(d.Files) > 0 {
+		if len(d.Files) > 0 || c.was.damaged != nil {
 			c.versions[id] = d.Files
 		}
 	}
@@ -167,16 +170,15 @@ func (c *checker) repair(ctx context.Context) error {
 	if err := (conditions{c.operation}).probe(ctx); err != nil {
 		return err
 	}
-	next := *c.was.state
-	next.Nodes = slices.Clone(next.Nodes)
-	next.Pending = slices.Clone(next.Pending)
+	next := *copied(c.was.state)
 	name := ""
 	if next.Layout == state.Plain {
 		name = c.pushName
 	}
 	index := packed.NewObjectIndex(c.cfg.Store, c.was.state, name)
 	index.Forget(c.damage.Objects)
-	l := packed.Layout{Store: c.cfg.Store, Root: c.root, Index: index, Parallel: c.cfg.Uploads, Meter: c.meter, Skip: c.unread.add}
+	l := packed.Layout{Store: c.cfg.Store, Root: c.root, Index: index, Parallel: c.cfg.Uploads, Meter: c.meter, Skip: c.unread.add,
+		Sizes: c.cfg.Sizes}
 	lost, local := c.lost(next.Nodes)
 	if _, _, err := l.Upload(ctx, local, make([]*state.Node, len(local))); err != nil {
 		return err
@@ -199,11 +201,12 @@ func (c *checker) repair(ctx context.Context) error {
 		return err
 	}
 	if len(mended)+moved > 0 || c.was.damaged != nil {
-		old := *c.was.state // it becomes a version, which is whole too
-		old.Nodes, old.Objects = slices.Clone(old.Nodes), slices.Clone(old.Objects)
-		l.Relocate(&old, maps.Clone(c.damage.Files))
 		was := *c.was
-		was.state = &old
+		was.state = copied(c.was.state) // it becomes a version, which is whole too
+		l.Relocate(was.state, maps.Clone(c.damage.Files))
+		if err := errors.Join(l.Segment(ctx, was.state, c.was.carried()), l.Segment(ctx, &next, c.was.carried())); err != nil {
+			return err
+		}
 		if err := c.archive(ctx, &was); err != nil {
 			return err
 		}
@@ -214,16 +217,34 @@ func (c *checker) repair(ctx context.Context) error {
 	return c.repairVersions(ctx, &l)
 }
 
-// repairVersions stores again the versions of which the repair has stored content.
+// copied returns a copy of s in which locations can be replaced.
+func copied(s *state.State) *state.State {
+	c := *s
+	c.Nodes, c.Objects, c.Pending = slices.Clone(s.Nodes), slices.Clone(s.Objects), slices.Clone(s.Pending)
+	return &c
+}
+
+// repairVersions stores again the versions of which the repair has stored content, and those that may share segments with a state that
+// was damaged: what it knows of that has their nodes.
 func (c *checker) repairVersions(ctx context.Context, l *packed.Layout) error {
-	for id, problems := range c.versions {
-		version, err := c.loadVersion(ctx, id)
+	known := c.was.state
+	for _, id := range slices.Backward(slices.Sorted(maps.Keys(c.versions))) {
+		version, err := c.loadVersion(ctx, id, known)
 		if err != nil {
 			return err
 		}
-		left := maps.Clone(problems)
-		if l.Relocate(version, left) == 0 {
+		problems := c.versions[id]
+		left, before := maps.Clone(problems), copied(version)
+		known = before
+		shares := c.was.damaged != nil && len(version.Segments.List) > 0
+		if l.Relocate(version, left) == 0 && !shares {
 			continue
+		}
+		if shares {
+			before = nil
+		}
+		if err := l.Segment(ctx, version, before); err != nil {
+			return err
 		}
 		if err := c.archive(ctx, &snapshot{state: version, token: "a version"}); err != nil {
 			return err
@@ -283,7 +304,7 @@ func (c *checker) store(ctx context.Context, next *state.State, mended map[strin
 	for _, p := range after.Pending {
 		delete(mended, p.Path)
 	}
-	c.markRepaired("", func(path string) bool { return mended[path] })
+	c.markRepaired("", func(path string) bool { return mended[path] || path == state.ReservedName })
 	return nil
 }
 

@@ -42,7 +42,8 @@ func TestLargeStateIsReplacedConditionally(t *testing.T) {
 	for i := range 4200 {
 		a.Symlink(long, fmt.Sprint("l", i))
 	}
-	a.Push(store)
+	whole := func(c *syncer.Config) { c.Sizes.Whole = 1 << 30 }
+	a.Push(store, whole)
 	info, err := store.Stat(t.Context(), state.ReservedName)
 	testkit.Must(t, err)
 	if info.Size <= objectstore.PartsFrom {
@@ -50,9 +51,9 @@ func TestLargeStateIsReplacedConditionally(t *testing.T) {
 	}
 	b.Pull(store)
 	b.Write("from-b", "b")
-	b.Push(store, atFirst("commit", func() {
+	b.Push(store, whole, atFirst("commit", func() {
 		a.Write("from-a", "a")
-		a.Push(store)
+		a.Push(store, whole)
 	}))
 	a.Pull(store)
 	a.Want("from-a", "a")

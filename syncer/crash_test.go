@@ -21,25 +21,27 @@ import (
 )
 
 // childProgram is the first argument of a process that a test starts and kills. Its further arguments are the operation, the
-// folder, the folder of the store, the layout, and the phase in which the process kills itself after the first file, "" for none, or,
+// folder, the folder of the store, the form, see [treetest.Form], and the phase in which the process kills itself after the first file, "" for none, or,
 // after a colon, after a number of bytes.
 const childProgram = "sync"
 
 func child(args []string) int {
-	op, root, folder, layout := args[0], args[1], args[2], args[3]
+	op, root, folder, form := args[0], args[1], args[2], args[3]
 	last, after, _ := strings.Cut(args[4], ":")
 	bytes, _ := strconv.ParseInt(after, 10, 64) // 0 for none
 	store, err := dirstore.Open(folder)
 	if err != nil {
 		return testkit.Fail(err)
 	}
-	s, err := syncer.New(syncer.Config{Root: root, Store: store, Remote: "test://store", Layout: state.Layout(layout),
+	cfg := syncer.Config{Root: root, Store: store, Remote: "test://store",
 		Progress: func(p syncer.Progress) {
 			if p.Phase == last && p.Bytes >= bytes {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 				select {}
 			}
-		}})
+		}}
+	treetest.Form(form)(&cfg)
+	s, err := syncer.New(cfg)
 	if err == nil && op == "push" {
 		_, err = s.Push(context.Background())
 	} else if at, ok := strings.CutPrefix(op, "pull@"); err == nil && ok {
@@ -60,14 +62,17 @@ func command(t *testing.T, o treetest.Option, op, root, store, last string) *exe
 }
 
 // kills is the test of killed operations on a folder as the store.
-func kills(t *testing.T, o treetest.Option) *treetest.Kills {
+func kills(t *testing.T, form string) *treetest.Kills {
 	t.Helper()
 	dir := t.TempDir()
 	s := openDir(t, dir)
 	t.Cleanup(func() { closeDir(t, s) })
-	return &treetest.Kills{Store: s, Plain: layoutOf(o) == state.Plain, Option: o, Rounds: treetest.Rounds(5, 200),
-		Command: func(op, root string) *exec.Cmd { return command(t, o, op, root, dir, "") },
-		After:   func() { noTemps(t, dir) }}
+	o := treetest.Form(form)
+	return &treetest.Kills{Store: s, Plain: layoutOf(o) == state.Plain, Options: []treetest.Option{o}, Rounds: treetest.Rounds(5, 200),
+		Command: func(op, root string) *exec.Cmd {
+			return exec.Command(os.Args[0], childProgram, op, root, dir, form, "")
+		},
+		After: func() { noTemps(t, dir) }}
 }
 
 func noTemps(t *testing.T, store string) {
@@ -93,11 +98,11 @@ func openDir(t testing.TB, dir string) *dirstore.Store {
 func closeDir(t testing.TB, s *dirstore.Store) { t.Helper(); testkit.Must(t, s.Close()) }
 
 func TestKilledPushLeavesOldOrNewTree(t *testing.T) {
-	treetest.Layouts(t, func(t *testing.T, o treetest.Option) { kills(t, o).Pushes(t) })
+	treetest.Forms(t, func(t *testing.T, form string) { kills(t, form).Pushes(t) })
 }
 
 func TestPullContinuesKilledPull(t *testing.T) {
-	treetest.Layouts(t, func(t *testing.T, o treetest.Option) { kills(t, o).Pulls(t) })
+	treetest.Forms(t, func(t *testing.T, form string) { kills(t, form).Pulls(t) })
 }
 
 func fill(w *treetest.Tree) { treetest.Fill(w) }

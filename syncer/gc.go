@@ -110,21 +110,23 @@ func (s *Syncer) findGarbage(ctx context.Context, now *state.State) (*garbage, e
 	g.floor = max(g.floor, now.Floor)
 	live := map[string]bool{}
 	mark := func(s *state.State) {
-		for i := range s.Objects {
-			live[s.Objects[i].Key()] = true
+		for _, o := range slices.Concat(s.Objects, s.Segments.Objects) {
+			live[o.Key()] = true
 		}
 	}
 	mark(now)
-	for _, v := range old {
+	known := now
+	for _, v := range slices.Backward(old) { // each shares the most with the next
 		if v.id < g.floor {
 			g.versions = append(g.versions, state.VersionPrefix+v.id)
 			continue
 		}
-		version, err := s.loadVersion(ctx, v.id)
+		version, err := s.loadVersion(ctx, v.id, known)
 		if err != nil {
 			return nil, err
 		}
 		mark(version)
+		known = version
 	}
 	for info, err := range s.cfg.Store.List(ctx, state.ObjectPrefix) {
 		if err != nil {

@@ -50,7 +50,7 @@ const (
 type disturbed struct {
 	Push        bool
 	Root, Store string
-	Layout      state.Layout
+	Form        string // see [treetest.Form]
 	OnConflict  plan.OnConflict
 	What        string
 	At          int64 // the step, or, of a flip, the response
@@ -65,9 +65,10 @@ func (d *disturbed) run(ctx context.Context) (_ *syncer.Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	s, err := syncer.New(syncer.Config{Root: d.Root, Store: &disturbedStore{objectstore.Decorator{Store: dir, Do: d.request}, d},
-		Remote: "test://store", Layout: d.Layout, OnConflict: d.OnConflict, Uploads: 1, Downloads: 1,
-		Progress: func(syncer.Progress) { _ = d.step() }})
+	cfg := syncer.Config{Root: d.Root, Store: &disturbedStore{objectstore.Decorator{Store: dir, Do: d.request}, d},
+		Remote: "test://store", OnConflict: d.OnConflict, Uploads: 1, Downloads: 1, Progress: func(syncer.Progress) { _ = d.step() }}
+	treetest.Form(d.Form)(&cfg)
+	s, err := syncer.New(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +142,7 @@ type losses struct {
 	seed   uint64
 	random *rand.Rand
 	dir    string // of the store
-	layout state.Layout
+	form   string
 	trees  [2]*treetest.Tree
 	texts  map[string]*text // by content
 	stored map[string]*text // what a new folder gets, by path
@@ -213,7 +214,7 @@ func (l *losses) change(who int) func() {
 // sync runs a push or a pull of a folder, and what disturbs it.
 func (l *losses) sync(who int, push bool, settle plan.OnConflict, what string, at int64) {
 	w := l.trees[who]
-	d := &disturbed{Push: push, Root: w.Dir, Store: l.dir, Layout: l.layout, OnConflict: settle, What: what, At: at}
+	d := &disturbed{Push: push, Root: w.Dir, Store: l.dir, Form: l.form, OnConflict: settle, What: what, At: at}
 	switch what {
 	case edit:
 		d.happens = l.change(who)
@@ -262,7 +263,7 @@ func (l *losses) start(d *disturbed) (report *syncer.Report, err error) {
 
 // push is a push that nothing disturbs, while an operation of the other user is running.
 func (l *losses) push(who int) {
-	d := &disturbed{Push: true, Root: l.trees[who].Dir, Store: l.dir, Layout: l.layout}
+	d := &disturbed{Push: true, Root: l.trees[who].Dir, Store: l.dir, Form: l.form}
 	_, err := d.run(l.Context())
 	l.logf("%d pushes meanwhile: %v", who, err)
 	if mine := l.files(l.trees[who]); err == nil {
@@ -395,11 +396,11 @@ func TestNothingIsLostWithoutAWord(t *testing.T) {
 		testkit.Must(t, err)
 		first, last = seed, seed+1
 	}
-	treetest.Layouts(t, func(t *testing.T, o treetest.Option) {
+	treetest.Forms(t, func(t *testing.T, form string) {
 		counts := map[string]int{}
 		for seed := first; seed < last; seed++ {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
-				l := &losses{T: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), dir: t.TempDir(), layout: layoutOf(o),
+				l := &losses{T: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), dir: t.TempDir(), form: form,
 					trees: [2]*treetest.Tree{treetest.New(t), treetest.New(t)}, texts: map[string]*text{}, counts: counts}
 				l.run()
 			})

@@ -48,13 +48,16 @@ type operation struct {
 	report     *Report
 }
 
-func (s *Syncer) run(do func(o *operation) error) (*Report, error) {
+// run runs an operation. The report has what its context asks of the server.
+func (s *Syncer) run(ctx context.Context, do func(ctx context.Context, o *operation) error) (*Report, error) {
 	o, err := s.open()
 	if err != nil {
 		return &Report{}, err
 	}
-	err = errors.Join(do(o), o.close())
+	var traffic objectstore.Traffic
+	err = errors.Join(do(objectstore.WithTraffic(ctx, &traffic), o), o.close())
 	o.report.DurationMS = s.cfg.Now().Sub(o.began).Milliseconds()
+	o.report.Traffic = Traffic{traffic.Requests.Load(), traffic.Sent.Load(), traffic.Received.Load()}
 	return o.report, err
 }
 
@@ -116,9 +119,11 @@ func (o *operation) scan(ctx context.Context) (*worktree.Tree, error) {
 	if o.index == nil {
 		group.Go(o.loadIndex)
 		group.Go(func() error {
-			// Should this fail, the state is read again when it is needed.
-			if info, err := o.cfg.Store.Stat(within, state.ReservedName); err == nil {
-				o.remoteInfo = &info
+			// Without an index the state has to be read anyway, and should this fail, it is read when it is needed.
+			if _, err := o.root.Lstat(indexName); err == nil {
+				if info, err := o.cfg.Store.Stat(within, state.ReservedName); err == nil {
+					o.remoteInfo = &info
+				}
 			}
 			return nil
 		})

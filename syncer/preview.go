@@ -16,6 +16,7 @@ type Preview struct {
 	Skipped    []worktree.Skipped `json:"skipped,omitempty"`
 	Notes      []string           `json:"notes,omitempty"`
 	RolledBack bool               `json:"rolled_back,omitempty"`
+	Traffic
 }
 
 // PreviewPush returns what [Syncer.Push] would do, with its errors, and changes neither side. The preview is never nil.
@@ -31,11 +32,11 @@ func (s *Syncer) PreviewPull(ctx context.Context, at string) (*Preview, error) {
 
 func (s *Syncer) preview(ctx context.Context, side plan.Decision, at string) (*Preview, error) {
 	p := &Preview{Changes: []Change{}}
-	r, err := s.run(func(o *operation) error {
+	r, err := s.run(ctx, func(ctx context.Context, o *operation) error {
 		o.at, o.replaces = at, side == plan.TakeLocal
 		return (preview{o}).run(ctx, side, p)
 	})
-	p.Conflicts, p.Skipped, p.Notes, p.RolledBack = r.Conflicts, r.Skipped, r.Notes, r.RolledBack
+	p.Conflicts, p.Skipped, p.Notes, p.RolledBack, p.Traffic = r.Conflicts, r.Skipped, r.Notes, r.RolledBack, r.Traffic
 	return p, err
 }
 

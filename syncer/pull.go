@@ -18,7 +18,7 @@ import (
 // Errors: those of [Syncer.Push], not_found when content that the state names is gone, and damaged when it or the state is not
 // what was stored. The report is never nil.
 func (s *Syncer) Pull(ctx context.Context) (*Report, error) {
-	return s.run(func(o *operation) error { return o.pull(ctx) })
+	return s.run(ctx, func(ctx context.Context, o *operation) error { return o.pull(ctx) })
 }
 
 // PullAt brings the folder to an earlier version: an ID, or the newest up to a time. Nothing in the store changes, and the next Pull brings
@@ -26,7 +26,7 @@ func (s *Syncer) Pull(ctx context.Context) (*Report, error) {
 //
 // Errors: those of [Syncer.Pull], and not_found when no such version is kept.
 func (s *Syncer) PullAt(ctx context.Context, at string) (*Report, error) {
-	return s.run(func(o *operation) error {
+	return s.run(ctx, func(ctx context.Context, o *operation) error {
 		o.at = at
 		return o.pull(ctx)
 	})

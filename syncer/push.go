@@ -32,7 +32,7 @@ import (
 // the limits; damaged for a state that is damaged and for which nothing stands in; unavailable when the store could not be
 // reached; [ErrPartial] for paths that could not be read. The report is never nil.
 func (s *Syncer) Push(ctx context.Context) (*Report, error) {
-	return s.run(func(o *operation) error { return o.push(ctx) })
+	return s.run(ctx, func(ctx context.Context, o *operation) error { return o.push(ctx) })
 }
 
 // layout is how a push keeps content in the store. [packed.Layout] documents the methods, and [plain.Layout] what it does
@@ -43,6 +43,7 @@ type layout interface {
 	Find(n *state.Node) (state.Location, bool)
 	SetObjects(next *state.State)
 	Prepare(ctx context.Context, next *state.State) error
+	Segment(ctx context.Context, next, was *state.State) error
 }
 
 func (o *operation) push(ctx context.Context) error {
@@ -139,7 +140,10 @@ func (o *operation) pushSteps(ctx context.Context, t *worktree.Tree, was *snapsh
 		if changed = o.nextTree(next, was, steps, l); !changed {
 			return nil
 		}
-		return l.Prepare(side, next)
+		if err := l.Prepare(side, next); err != nil {
+			return err
+		}
+		return l.Segment(side, next, was.carried())
 	})
 	if err := group.Wait(); err != nil {
 		return false, err
@@ -204,7 +208,8 @@ func (o *operation) layout(ctx context.Context, was *snapshot) (layout, error) {
 		return nil, err
 	}
 	o.stored = index
-	p := packed.Layout{Store: o.cfg.Store, Root: o.root, Index: index, Parallel: o.cfg.Uploads, Meter: o.meter, Note: o.note, Skip: o.unread.add}
+	p := packed.Layout{Store: o.cfg.Store, Root: o.root, Index: index, Parallel: o.cfg.Uploads, Meter: o.meter, Note: o.note,
+		Skip: o.unread.add, Sizes: o.cfg.Sizes}
 	if was.state.Layout == state.Plain {
 		return &plain.Layout{Layout: p, Remote: was.state, Token: was.token, Overwrite: o.cfg.OnConflict == plan.ConflictLocal}, nil
 	}

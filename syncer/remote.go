@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer/objectstore"
+	"github.com/sluice-dev/sluice/syncer/packed"
 	"github.com/sluice-dev/sluice/syncer/plain"
 	"github.com/sluice-dev/sluice/syncer/state"
 	"github.com/sluice-dev/sluice/syncer/worktree"
@@ -32,6 +33,14 @@ type snapshot struct {
 	token string
 	// damaged has the bytes of a state that is damaged, for which state stands in.
 	damaged []byte
+}
+
+// carried returns the state whose segments the next one may share: nil where they may be damaged.
+func (s *snapshot) carried() *state.State {
+	if s.damaged != nil {
+		return nil
+	}
+	return s.state
 }
 
 func (s *snapshot) empty() bool { return s.token == "" && len(s.state.Nodes) == 0 }
@@ -60,12 +69,29 @@ func (s *Syncer) loadRemote(ctx context.Context, x *worktree.Index, info *object
 			return &snapshot{state: &x.Base, token: x.Token}, nil
 		}
 	}
+	token := ""
+	for {
+		r, err := s.readRemote(ctx, x)
+		// A state that was replaced while it was read has lost its segments where the collection's grace period is short.
+		if !errors.Is(err, packed.ErrSegmentMissing) || r.token == token {
+			return r, err
+		}
+		token = r.token
+	}
+}
+
+// readRemote reads the remote state, but not the segments that the index has.
+func (s *Syncer) readRemote(ctx context.Context, x *worktree.Index) (*snapshot, error) {
+	var known *state.State
+	if x.Whole && x.Token != "" && x.Remote == s.cfg.Remote {
+		known = &x.Base
+	}
 	var data []byte
 	var read objectstore.Info
 	var r *state.State
 	err := objectstore.Reread(func() (err error) {
 		if data, read, err = s.cfg.Store.Get(ctx, state.ReservedName, objectstore.Range{Max: s.cfg.Limits.StateBytes}, nil); err == nil {
-			r, err = state.Decode(data, s.cfg.Limits)
+			r, err = packed.ReadState(ctx, s.cfg.Store, data, known, s.cfg.Limits, s.cfg.Downloads)
 		}
 		return err
 	})

@@ -26,9 +26,9 @@ func TestRequestsAreFew(t *testing.T) {
 		testkit.Equal(t, "requests of "+what, count.Load(), want)
 	}
 	a.Write("f", "1")
-	requests("a cold push", 9, func() { a.Push(store) })
+	requests("a cold push", 8, func() { a.Push(store) })
 	requests("a push of nothing", 1, func() { a.Push(store) })
-	requests("a cold pull", 3, func() { b.Pull(store) })
+	requests("a cold pull", 2, func() { b.Pull(store) })
 	requests("a pull of nothing", 1, func() { b.Pull(store) })
 	a.Write("f", "2")
 	requests("a push of a change", 4, func() { a.Push(store) })

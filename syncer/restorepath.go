@@ -15,7 +15,7 @@ import (
 //
 // Errors: those of [Syncer.Pull], and not_found when no such version or path is kept.
 func (s *Syncer) RestorePath(ctx context.Context, at, path string) (*Report, error) {
-	return s.run(func(o *operation) error { return o.restorePath(ctx, at, strings.Trim(path, "/")) })
+	return s.run(ctx, func(ctx context.Context, o *operation) error { return o.restorePath(ctx, at, strings.Trim(path, "/")) })
 }
 
 func (o *operation) restorePath(ctx context.Context, at, path string) error {

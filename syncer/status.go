@@ -23,6 +23,7 @@ type Status struct {
 	Notes     []string           `json:"notes,omitempty"`
 	// RolledBack is set where the store has an earlier version than the folder, or another workspace.
 	RolledBack bool `json:"rolled_back,omitempty"`
+	Traffic
 }
 
 // Change is one path that differs.
@@ -36,7 +37,8 @@ type Change struct {
 // Status compares the folder with the store and changes neither. It reads the files whose stat changed.
 func (s *Syncer) Status(ctx context.Context) (*Status, error) {
 	st := &Status{}
-	_, err := s.run(func(o *operation) error { return o.status(ctx, st) })
+	r, err := s.run(ctx, func(ctx context.Context, o *operation) error { return o.status(ctx, st) })
+	st.Traffic = r.Traffic
 	return st, err
 }
 

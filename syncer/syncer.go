@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer/objectstore"
+	"github.com/sluice-dev/sluice/syncer/packed"
 	"github.com/sluice-dev/sluice/syncer/plan"
 	"github.com/sluice-dev/sluice/syncer/state"
 	"github.com/sluice-dev/sluice/syncer/worktree"
@@ -43,6 +44,8 @@ type Config struct {
 	SingleWriter bool
 	// Limits bound what a state may ask for.
 	Limits state.Limits
+	// Sizes decide how much of a long state each push writes.
+	Sizes packed.StateSizes
 	// Uploads and Downloads are the most requests at once; defaults 8 packed and 64 plain, for both.
 	Uploads, Downloads int
 	// Retention selects the versions to keep; the zero value keeps all.
@@ -141,6 +144,14 @@ type Report struct {
 	RolledBack bool               `json:"rolled_back,omitempty"` // the store has an earlier version than the folder, or another workspace
 	Changed    bool               `json:"changed"`               // whether the operation changed anything
 	DurationMS int64              `json:"duration_ms"`
+	Traffic
+}
+
+// Traffic is what an operation has asked of a server. It is 0 for a store that is a folder.
+type Traffic struct {
+	Requests      int64 `json:"requests"`       // with retries and pages of listings
+	RequestBytes  int64 `json:"request_bytes"`  // content, states and versions sent, retries included
+	ResponseBytes int64 `json:"response_bytes"` // what was received
 }
 
 // Conflict is a path that changed on both sides since the last sync.

@@ -3,6 +3,7 @@ package syncer
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"strings"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer/objectstore"
+	"github.com/sluice-dev/sluice/syncer/packed"
 	"github.com/sluice-dev/sluice/syncer/plan"
 	"github.com/sluice-dev/sluice/syncer/state"
 	"github.com/sluice-dev/sluice/syncer/worktree"
@@ -31,7 +33,7 @@ func (o *operation) archive(ctx context.Context, was *snapshot) error {
 	if was.state.Layout != state.Packed || was.token == "" || was.state.ID == "" {
 		return nil
 	}
-	data, err := compress(was.state.Encode())
+	data, err := new(packed.Compressor).Compress(was.state.Encode())
 	if err != nil {
 		return err
 	}
@@ -40,15 +42,6 @@ func (o *operation) archive(ctx context.Context, was *snapshot) error {
 	c.SHA256 = &sum
 	_, err = o.cfg.Store.Put(ctx, state.VersionPrefix+was.state.ID, c, objectstore.Condition{})
 	return err
-}
-
-func compress(data []byte) ([]byte, error) {
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
-	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
-	}
-	out := enc.EncodeAll(data, make([]byte, 0, len(data)/2))
-	return out, enc.Close()
 }
 
 // Versions returns the versions in the store, the newest first. The plain layout has only the current one.
@@ -105,15 +98,16 @@ func (s *Syncer) archived(ctx context.Context, now *state.State) (ids []string, 
 	return ids, err
 }
 
-func (s *Syncer) loadVersion(ctx context.Context, id string) (version *state.State, err error) {
+// loadVersion reads a version. known, which may be nil, is a state that may share segments with it.
+func (s *Syncer) loadVersion(ctx context.Context, id string, known *state.State) (version *state.State, err error) {
 	err = objectstore.Reread(func() error {
-		version, err = s.readVersion(ctx, id)
+		version, err = s.readVersion(ctx, id, known)
 		return err
 	})
 	return version, err
 }
 
-func (s *Syncer) readVersion(ctx context.Context, id string) (*state.State, error) {
+func (s *Syncer) readVersion(ctx context.Context, id string, known *state.State) (*state.State, error) {
 	data, _, err := s.cfg.Store.Get(ctx, state.VersionPrefix+id, objectstore.Range{Max: s.cfg.Limits.StateBytes}, nil)
 	if err != nil {
 		return nil, err
@@ -126,7 +120,13 @@ func (s *Syncer) readVersion(ctx context.Context, id string) (*state.State, erro
 	if data, err = dec.DecodeAll(data, nil); err != nil {
 		return nil, schemas.Errorf(schemas.CodeDamaged, "sync: version %s: %w: %v", id, state.ErrCorrupt, err)
 	}
-	return state.Decode(data, s.cfg.Limits)
+	version, err := packed.ReadState(ctx, s.cfg.Store, data, known, s.cfg.Limits, s.cfg.Downloads)
+	if errors.Is(err, packed.ErrSegmentMissing) {
+		if _, gone := s.cfg.Store.Stat(ctx, state.VersionPrefix+id); errors.Is(gone, schemas.ErrNotFound) {
+			return nil, gone // it was removed meanwhile
+		}
+	}
+	return version, err
 }
 
 // findVersion returns the version with the ID at, or the newest that is not later than the time at (RFC 3339).
@@ -146,7 +146,7 @@ func (s *Syncer) findVersion(ctx context.Context, at string, now *state.State) (
 		if id == now.ID {
 			return now, nil
 		}
-		return s.loadVersion(ctx, id)
+		return s.loadVersion(ctx, id, now)
 	}
 	if timeErr != nil {
 		return nil, schemas.Errorf(schemas.CodeNotFound,
@@ -160,7 +160,7 @@ func (s *Syncer) findVersion(ctx context.Context, at string, now *state.State) (
 //
 // Errors: those of [Syncer.Pull], and not_found when no such version is kept.
 func (s *Syncer) Restore(ctx context.Context, at string) (*Report, error) {
-	return s.run(func(o *operation) error {
+	return s.run(ctx, func(ctx context.Context, o *operation) error {
 		if err := o.restore(ctx, at); err != nil {
 			return err
 		}
@@ -204,6 +204,15 @@ func (o *operation) restore(ctx context.Context, at string) error {
 		next.Generation, next.Floor, next.Count = was.state.Generation, was.state.Floor, was.state.Count+1
 		if err := (conditions{o}).probe(ctx); err != nil {
 			return err
+		}
+		if was.damaged != nil { // also what the version shares with it
+			l, err := o.layout(ctx, was)
+			if err == nil {
+				err = l.Segment(ctx, &next, nil)
+			}
+			if err != nil {
+				return err
+			}
 		}
 		if err := o.archive(ctx, was); err != nil {
 			return err

@@ -50,7 +50,7 @@ func TestStoreConforms(t *testing.T) {
 }
 
 // childProgram is the first argument of a process that a test starts and kills. Its further arguments are the operation, the folder,
-// the endpoint, the prefix, the layout, and "true" for a single writer.
+// the endpoint, the prefix, the form, see [treetest.Form], and "true" for a single writer.
 const childProgram = "sync"
 
 func syncChild(args []string) int {
@@ -58,8 +58,10 @@ func syncChild(args []string) int {
 	if err != nil {
 		return testkit.Fail(err)
 	}
-	s, err := syncer.New(syncer.Config{Root: args[1], Store: objectstore.Retry(store, objectstore.RetryPolicy{}), Remote: "test://store",
-		Layout: state.Layout(args[4]), SingleWriter: args[5] == "true"})
+	cfg := syncer.Config{Root: args[1], Store: objectstore.Retry(store, objectstore.RetryPolicy{}), Remote: "test://store",
+		SingleWriter: args[5] == "true"}
+	treetest.Form(args[4])(&cfg)
+	s, err := syncer.New(cfg)
 	if err == nil && args[0] == "push" {
 		_, err = s.Push(context.Background())
 	} else if err == nil {
@@ -97,14 +99,12 @@ func (u *underWay) end() {
 	u.group.Wait()
 }
 
-// TestKilledOperations kills pushes and pulls on each server, in both layouts.
+// TestKilledOperations kills pushes and pulls on each server, in both layouts and with states in segments.
 func TestKilledOperations(t *testing.T) {
 	onServers(t, func(t *testing.T, s *gateway.Server, options []treetest.Option) {
 		for op, run := range map[string]func(*treetest.Kills, *testing.T){"push": (*treetest.Kills).Pushes, "pull": (*treetest.Kills).Pulls} {
 			t.Run(op, func(t *testing.T) {
-				treetest.Layouts(t, func(t *testing.T, o treetest.Option) {
-					var cfg syncer.Config
-					o(&cfg)
+				treetest.Forms(t, func(t *testing.T, form string) {
 					endpoint, killed := s.Endpoint, func() {}
 					if len(options) > 0 { // without conditions, a request under way may replace what comes after it
 						under := newUnderWay(t, s)
@@ -112,10 +112,10 @@ func TestKilledOperations(t *testing.T) {
 					}
 					store := objectstore.Retry(openAt(t, s, t.Name()), objectstore.RetryPolicy{})
 					// A write that was cut off leaves a file of rclone's in its folder, and then no file can replace that folder.
-					flat := s.Kind == gateway.Rclone && cfg.Layout == state.Plain
-					run(&treetest.Kills{Store: store, Flat: flat, Plain: cfg.Layout == state.Plain, Option: o, Options: options,
+					flat := s.Kind == gateway.Rclone && form == string(state.Plain)
+					run(&treetest.Kills{Store: store, Flat: flat, Plain: form == string(state.Plain), Options: append(options, treetest.Form(form)),
 						Rounds: treetest.Rounds(1, 200), Killed: killed, Command: func(op, root string) *exec.Cmd {
-							return exec.Command(os.Args[0], childProgram, op, root, endpoint, t.Name(), string(cfg.Layout), fmt.Sprint(len(options) > 0))
+							return exec.Command(os.Args[0], childProgram, op, root, endpoint, t.Name(), form, fmt.Sprint(len(options) > 0))
 						}}, t)
 				})
 			})

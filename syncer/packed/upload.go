@@ -32,7 +32,8 @@ type Layout struct {
 	Meter    Meter
 	Note     func(text string) // adds a warning to the report
 	// Skip is called for a file that cannot be read.
-	Skip func(path string, err error)
+	Skip  func(path string, err error)
+	Sizes StateSizes
 }
 
 // Upload stores the content of files and returns what was read of each, in the same order: nil for a file that is gone, or was

@@ -114,6 +114,8 @@ func codeOf(status int, name string, err error) schemas.Code {
 		return schemas.CodePermissionDenied
 	case "EntityTooLarge":
 		return schemas.CodeTooLarge
+	case "InvalidRange": // ranges are those of what was stored
+		return schemas.CodeDamaged
 	case "QuotaExceeded":
 		return schemas.CodeLimitExceeded
 	case "SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling", "BadDigest", "IncompleteBody",

@@ -90,6 +90,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		if o.Client != nil {
 			s.HTTPClient = o.Client
 		}
+		s.HTTPClient = counting{s.HTTPClient}
 		if o.Endpoint != "" {
 			s.BaseEndpoint = aws.String(o.Endpoint)
 		}

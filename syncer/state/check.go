@@ -9,16 +9,16 @@ import (
 
 // Limits bound what a state may ask of the machine that reads it. The zero value has the defaults.
 type Limits struct {
-	StateBytes int64 // size of a state; default 256 MiB
-	Entries    int   // files, folders and symlinks together; default 500,000
+	StateBytes int64 // size of a state; default 512 MiB
+	Entries    int   // files, folders and symlinks together; default 1,500,000
 	FileBytes  int64 // one file; default 64 GiB
 	TotalBytes int64 // all files; default 1 TiB
 }
 
 // WithDefaults returns l with the defaults in place of what is not set.
 func (l Limits) WithDefaults() Limits {
-	l.StateBytes = cmp.Or(max(l.StateBytes, 0), 256<<20)
-	l.Entries = cmp.Or(max(l.Entries, 0), 500_000)
+	l.StateBytes = cmp.Or(max(l.StateBytes, 0), 512<<20)
+	l.Entries = cmp.Or(max(l.Entries, 0), 1_500_000)
 	l.FileBytes = cmp.Or(max(l.FileBytes, 0), 64<<30)
 	l.TotalBytes = cmp.Or(max(l.TotalBytes, 0), 1<<40)
 	return l
@@ -97,6 +97,9 @@ func (s *State) Check(limits Limits) error {
 	if err := s.checkNames(); err != nil {
 		return err
 	}
+	if err := s.Segments.check(s, limits); err != nil {
+		return err
+	}
 	tree := TreeChecker{Limits: limits, entries: len(s.Dropping)}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
@@ -123,12 +126,19 @@ func (s *State) checkNames() error {
 			return schemas.Errorf(schemas.CodeInvalidArgument, "state: %q is not the ID of a version", Clip(id))
 		}
 	}
-	for i := range s.Objects {
-		if size := s.Objects[i].Size; size <= 0 || size > 2*ChunkSize {
+	if err := checkObjects(s.Objects); err != nil {
+		return err
+	}
+	return checkObjects(s.Segments.Objects)
+}
+
+func checkObjects(objects []Object) error {
+	for i := range objects {
+		if size := objects[i].Size; size <= 0 || size > 2*ChunkSize {
 			return schemas.Errorf(schemas.CodeInvalidArgument, "state: object %d: impossible size of %d bytes", i, size)
 		}
-		if !isPushName(s.Objects[i].Push) {
-			return schemas.Errorf(schemas.CodeInvalidArgument, "state: object %d: %q is not the name of a push", i, Clip(s.Objects[i].Push))
+		if !isPushName(objects[i].Push) {
+			return schemas.Errorf(schemas.CodeInvalidArgument, "state: object %d: %q is not the name of a push", i, Clip(objects[i].Push))
 		}
 	}
 	return nil

@@ -16,14 +16,25 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// FormatVersion is the version of the documented state format that is read and written. Any other is refused.
+// FormatVersion is the version of the documented state format that is read and written.
 const FormatVersion = "1.0"
+
+// segmentedVersion is that of a state with segments: a reader of the documented format must not take its list of files for all of
+// them. Any other version is refused.
+const segmentedVersion = "2.0"
+
+// The formats of what Sluice adds.
+const (
+	wholeFormat     = 1
+	segmentedFormat = 2
+)
 
 // ErrCorrupt marks bytes that are not a state as it was written: a torn one, or one with another checksum. It is never taken
 // for a state without files.
 var ErrCorrupt = errors.New("state: corrupt")
 
-func corrupt(format string, args ...any) error {
+// Corrupt returns an error that is [ErrCorrupt].
+func Corrupt(format string, args ...any) error {
 	return schemas.Errorf(schemas.CodeDamaged, "%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
 }
 
@@ -93,6 +104,10 @@ type stateJSON struct {
 		Symlinks   []nodeJSON `json:"symlinks"`
 		Pending    []nodeJSON `json:"pending"`
 		Dropping   []nodeJSON `json:"dropping"`
+
+		Segments       []segmentJSON `json:"segments"`
+		SegmentObjects []objJSON     `json:"segment_objects"`
+		Removed        []nodeJSON    `json:"removed"`
 	} `json:"sluice"`
 }
 
@@ -127,42 +142,48 @@ type fileJSON struct {
 	Chunks     []uint32  `json:"chunks"`
 }
 
-// Decode reads a state and checks everything in it, since its writer may be hostile: no path leaves the root or passes
+// Decode reads a whole state and checks everything in it, since its writer may be hostile: no path leaves the root or passes
 // through a file or a symlink, no path occurs twice, and sizes and locations are consistent. Folders that are not listed are
 // implied, with mode 0755: another tool writes none.
 //
 // Errors: invalid_argument for an unknown version and a broken rule, too_large for what exceeds a limit, and damaged, which is
-// [ErrCorrupt], where the bytes are not a state as it was written.
+// [ErrCorrupt], where the bytes are not a state as it was written, or only its root.
 func Decode(data []byte, limits Limits) (*State, error) {
-	limits = limits.WithDefaults()
-	if err := checkSize(data, limits); err != nil {
+	r, err := DecodeRoot(data, limits)
+	if err != nil {
 		return nil, err
 	}
+	if len(r.state.Segments.List) > 0 {
+		return nil, Corrupt("it is a part of one, whose segments are in the store")
+	}
+	return r.State()
+}
+
+// decodeListed reads what a state lists itself, and which paths it lists as removed from its segments.
+func decodeListed(data []byte, limits Limits) (s *State, removed []string, err error) {
+	if err := checkSize(data, limits); err != nil {
+		return nil, nil, err
+	}
 	if err := checkSum(data); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var raw stateJSON
 	if err := json.Unmarshal(data, &raw); err != nil {
 		if _, torn := errors.AsType[*json.SyntaxError](err); torn {
-			return nil, corrupt("%v", err)
+			return nil, nil, Corrupt("%v", err)
 		}
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "state: %s", Clip(err.Error()))
+		return nil, nil, schemas.Errorf(schemas.CodeInvalidArgument, "state: %s", Clip(err.Error()))
 	}
 	if raw.Version == "" && raw.Files == nil {
-		return nil, corrupt("it has neither version nor files")
+		return nil, nil, Corrupt("it has neither version nor files")
 	}
-	if raw.Version != FormatVersion {
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument,
-			"state: unknown version %q, this program reads %q: update Sluice", Clip(raw.Version), FormatVersion)
+	if err := raw.checkVersion(); err != nil {
+		return nil, nil, err
 	}
-	s := &State{}
+	s = &State{}
 	syncedNS := uint32(0)
 	entries := len(raw.Files)
 	if x := raw.Sluice; x != nil {
-		if x.Format != 1 || (x.Layout != Packed && x.Layout != Plain) {
-			return nil, schemas.Errorf(schemas.CodeInvalidArgument,
-				"state: unknown format %d with layout %q: update Sluice, a newer version may have written it", x.Format, Clip(string(x.Layout)))
-		}
 		entries += len(x.Folders) + len(x.Symlinks) + len(x.Dropping)
 		s.Layout, s.ID, s.Lineage, s.Floor, s.Remote = x.Layout, x.ID, x.Lineage, x.Floor, x.Remote
 		if x.Parent != "" && len(x.Lineage) == 0 {
@@ -171,19 +192,46 @@ func Decode(data []byte, limits Limits) (*State, error) {
 		s.Generation, s.Count, syncedNS = x.Generation, x.Count, x.SyncedNS
 	}
 	if entries > limits.Entries {
-		return nil, schemas.Errorf(schemas.CodeTooLarge, "state: %d entries, the limit is %d", entries, limits.Entries)
+		return nil, nil, schemas.Errorf(schemas.CodeTooLarge, "state: %d entries, the limit is %d", entries, limits.Entries)
 	}
 	if raw.SyncedAt != (timestamp{}) {
 		s.SyncedAt = time.Unix(0, raw.SyncedAt.withNanoseconds(syncedNS).unixNano()).UTC()
 	}
 	s.Nodes = make([]Node, 0, entries)
 	if err := s.fill(&raw); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := s.addParents(limits.Entries); err != nil {
-		return nil, err
+	removed, err = s.fillSegments(&raw)
+	return s, removed, err
+}
+
+// checkVersion refuses the states of later versions, and segments in a state of the documented version.
+func (raw *stateJSON) checkVersion() error {
+	version, format := FormatVersion, wholeFormat
+	x := raw.Sluice
+	if x != nil && len(x.Segments) > 0 {
+		version, format = segmentedVersion, segmentedFormat
 	}
-	return s, s.Check(limits)
+	if raw.Version != version {
+		return schemas.Errorf(schemas.CodeInvalidArgument,
+			"state: unknown version %q, this program reads %q: update Sluice", Clip(raw.Version), version)
+	}
+	if x != nil && (x.Format != format || (x.Layout != Packed && x.Layout != Plain)) {
+		return schemas.Errorf(schemas.CodeInvalidArgument,
+			"state: unknown format %d with layout %q: update Sluice, a newer version may have written it", x.Format, Clip(string(x.Layout)))
+	}
+	return nil
+}
+
+func objectsOf(raw []objJSON) ([]Object, error) {
+	objects := make([]Object, len(raw))
+	for i, o := range raw {
+		objects[i] = Object{Size: o.Size, Generation: o.Generation, Push: o.Push}
+		if !unhex(objects[i].Digest[:], o.SHA256) {
+			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "state: object %d: %q is not a SHA-256", i, Clip(o.SHA256))
+		}
+	}
+	return objects, nil
 }
 
 // checkSum checks the checksum of a state as Sluice writes it. A tool that decodes and encodes a state moves or drops the line,
@@ -194,7 +242,7 @@ func checkSum(data []byte) error {
 		return nil
 	}
 	if want := appendSum(nil, data[:at]); !bytes.Equal(data[at:], want) {
-		return corrupt("its checksum does not match")
+		return Corrupt("its checksum does not match")
 	}
 	return nil
 }
@@ -234,12 +282,9 @@ func (s *State) addParents(limit int) error {
 
 func (s *State) fill(raw *stateJSON) error {
 	if x := raw.Sluice; x != nil {
-		s.Objects = make([]Object, len(x.Objects))
-		for i, o := range x.Objects {
-			s.Objects[i] = Object{Size: o.Size, Generation: o.Generation, Push: o.Push}
-			if !unhex(s.Objects[i].Digest[:], o.SHA256) {
-				return schemas.Errorf(schemas.CodeInvalidArgument, "state: object %d: %q is not a SHA-256", i, Clip(o.SHA256))
-			}
+		var err error
+		if s.Objects, err = objectsOf(x.Objects); err != nil {
+			return err
 		}
 		for _, d := range x.Folders {
 			n := Node{Path: d.Path, Kind: Dir, Hashed: true}

@@ -10,17 +10,28 @@ import (
 )
 
 // Encode returns the state as JSON. Times are Unix seconds; "modified_ns" and "last_synced_ns" hold their nanoseconds where
-// those are not 0. A name that is not UTF-8 is readable in "path" and exact in "path_base64". The last line is a checksum.
+// those are not 0. A name that is not UTF-8 is readable in "path" and exact in "path_base64". The last line is a checksum. Of a state
+// with segments it returns the root, in another version of the format.
 func (s *State) Encode() []byte {
-	b := make([]byte, 0, 512+len(s.Objects)*100+len(s.Nodes)*280)
-	b = append(b, `{"version":"`+FormatVersion+`","last_synced_at":`...)
+	if len(s.Segments.List) == 0 {
+		return s.encode(FormatVersion, wholeFormat, nil)
+	}
+	root, removed := s.root()
+	return root.encode(segmentedVersion, segmentedFormat, removed)
+}
+
+func (s *State) encode(version string, format int64, removed []string) []byte {
+	b := make([]byte, 0, 512+len(s.Objects)*100+len(s.Nodes)*280+len(s.Segments.List)*160)
+	b = append(b, `{"version":"`+version+`","last_synced_at":`...)
 	var syncedAt, syncedNS int64 // 0 where there was no sync
 	if !s.SyncedAt.IsZero() {
 		syncedAt, syncedNS = s.SyncedAt.Unix(), int64(s.SyncedAt.Nanosecond())
 	}
 	b = strconv.AppendInt(b, syncedAt, 10)
 	b = appendList(b, ",\"files\":[", s.Nodes, s.appendFile)
-	b = append(b, ",\n\"sluice\":{\"format\":1,\"layout\":"...)
+	b = append(b, ",\n\"sluice\":{\"format\":"...)
+	b = strconv.AppendInt(b, format, 10)
+	b = append(b, `,"layout":`...)
 	b = appendString(b, string(cmp.Or(s.Layout, Plain))) // a tool that knows no layouts writes plain files
 	b = appendNumber(b, `,"last_synced_ns":`, syncedNS)
 	for _, f := range []struct{ name, value string }{
@@ -47,9 +58,12 @@ func (s *State) Encode() []byte {
 			b = appendString(append(b, `,"over":`...), p.Over)
 			return append(b, '}')
 		})
-		b = appendList(b, ",\n\"dropping\":[", s.Dropping, func(b []byte, path *string) []byte {
-			return append(appendBytes(append(b, '{'), "path", *path), '}')
-		})
+		b = appendList(b, ",\n\"dropping\":[", s.Dropping, appendPath)
+	}
+	if len(s.Segments.List) > 0 {
+		b = appendList(b, ",\n\"removed\":[", removed, appendPath)
+		b = appendList(b, ",\n\"segment_objects\":[", s.Segments.Objects, appendObject)
+		b = appendList(b, ",\n\"segments\":[", s.Segments.List, appendSegment)
 	}
 	return appendSum(b, b)
 }
@@ -99,6 +113,21 @@ func appendObject(b []byte, o *Object) []byte {
 		b = appendString(b, o.Push)
 	}
 	return append(b, '}')
+}
+
+func appendPath(b []byte, path *string) []byte {
+	return append(appendBytes(append(b, '{'), "path", *path), '}')
+}
+
+func appendSegment(b []byte, s *Segment) []byte {
+	b = appendBytes(append(b, '{'), "first", s.First)
+	b = strconv.AppendUint(append(b, `,"at":[`...), uint64(s.Object), 10)
+	b = strconv.AppendInt(append(b, ','), s.Offset, 10)
+	b = strconv.AppendInt(append(b, ','), s.Size, 10)
+	b = strconv.AppendInt(append(b, `],"bytes":`...), s.Bytes, 10)
+	b = strconv.AppendInt(append(b, `,"entries":`...), int64(s.Entries), 10)
+	b = hex.AppendEncode(append(b, `,"sha256":"`...), s.Digest[:])
+	return append(b, `"}`...)
 }
 
 func appendFolder(b []byte, n *Node) []byte {

@@ -36,6 +36,7 @@ type State struct {
 	Count      uint64   // number of states so far, this one included
 	Objects    []Object // what the nodes' locations refer to
 	Remote     string   // in the local state: the place of the last sync
+	Segments   Segments // of a long state in the store
 
 	// ETags has, by path, the tokens of files of the plain layout whose token is not their MD5: objects that were stored in parts.
 	ETags map[string]string
@@ -105,9 +106,9 @@ func (s *State) Search(path string) (int, bool) {
 	return slices.BinarySearchFunc(s.Nodes, path, func(n Node, p string) int { return ComparePaths(n.Path, p) })
 }
 
-// ForgetContent removes the objects and every location in them, which mean nothing on disk.
+// ForgetContent removes the objects, every location in them, and the segments, which mean nothing on disk.
 func (s *State) ForgetContent() {
-	s.Objects = nil
+	s.Objects, s.Segments = nil, Segments{}
 	for i := range s.Nodes {
 		s.Nodes[i].At = Location{}
 	}

@@ -203,14 +203,14 @@ func TestDecodeChecksPending(t *testing.T) {
 // TestDecodeRefusesManyEntriesCheaply decodes a state over the limit: it is refused for the number of its entries, and for
 // less memory than a few times its size.
 func TestDecodeRefusesManyEntriesCheaply(t *testing.T) {
-	data := []byte(statetest.JSON(strings.TrimSuffix(strings.Repeat(statetest.FileJSON(`"f"`)+",", 1_000_000), ","), ""))
+	data := []byte(statetest.JSON(strings.TrimSuffix(strings.Repeat(statetest.FileJSON(`"f"`)+",", 1_600_000), ","), ""))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	_, err := state.Decode(data, state.Limits{})
 	runtime.ReadMemStats(&after)
 	testkit.WantCode(t, err, schemas.CodeTooLarge)
-	if !strings.Contains(err.Error(), "500000") {
-		t.Errorf("error = %q, want the limit of 500000", err)
+	if !strings.Contains(err.Error(), "1500000") {
+		t.Errorf("error = %q, want the limit of 1500000", err)
 	}
 	if used := after.TotalAlloc - before.TotalAlloc; used > 64<<20 {
 		t.Errorf("allocated %d MiB to refuse %d MiB, want at most 64", used>>20, len(data)>>20)

@@ -22,8 +22,7 @@ import (
 // Kills is a test of operations that are killed.
 type Kills struct {
 	Store   objectstore.Store
-	Plain   bool   // the layout
-	Option  Option // for the first push
+	Plain   bool // the layout
 	Options []Option
 	Rounds  int
 	Flat    bool // no path is a file at one time and a folder at another
@@ -114,7 +113,7 @@ func (k *Kills) Pushes(t *testing.T) {
 	a := New(t)
 	random := rand.New(rand.NewPCG(1, 2))
 	Fill(a)
-	a.Push(k.Store, append(k.Options, k.Option)...)
+	a.Push(k.Store, k.Options...)
 	stir(a, random, k.Flat)
 	took, _ := k.run(t, "push", a.Dir, time.Minute)
 	ended, before := 0, a.List()
@@ -155,7 +154,7 @@ func (k *Kills) Pulls(t *testing.T) {
 	a, b := New(t), New(t)
 	random := rand.New(rand.NewPCG(3, 4))
 	Fill(a)
-	a.Push(k.Store, append(k.Options, k.Option)...)
+	a.Push(k.Store, k.Options...)
 	k.run(t, "pull", b.Dir, time.Minute)
 	stir(a, random, k.Flat)
 	a.Push(k.Store, k.Options...)

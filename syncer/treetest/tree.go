@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/syncer"
 	"github.com/sluice-dev/sluice/syncer/objectstore"
+	"github.com/sluice-dev/sluice/syncer/packed"
 	"github.com/sluice-dev/sluice/syncer/plan"
 	"github.com/sluice-dev/sluice/syncer/state"
 )
@@ -214,6 +215,25 @@ func Layout(l state.Layout) Option { return func(cfg *syncer.Config) { cfg.Layou
 func Layouts(t *testing.T, test func(t *testing.T, o Option)) {
 	for _, l := range []state.Layout{state.Packed, state.Plain} {
 		t.Run(string(l), func(t *testing.T) { test(t, Layout(l)) })
+	}
+}
+
+// segments is a form of the packed layout: small trees are stored as long ones are.
+const segments = "segments"
+
+// Form returns the option of a form: a layout, or the packed one with states in segments.
+func Form(name string) Option {
+	return func(cfg *syncer.Config) {
+		if cfg.Layout = state.Layout(name); name == segments {
+			cfg.Layout, cfg.Sizes = state.Packed, packed.StateSizes{Whole: 1, Root: 900, Entries: 3, Object: 900, Objects: 12}
+		}
+	}
+}
+
+// Forms runs a test for each form.
+func Forms(t *testing.T, test func(t *testing.T, form string)) {
+	for _, form := range []string{string(state.Packed), string(state.Plain), segments} {
+		t.Run(form, func(t *testing.T) { test(t, form) })
 	}
 }
 

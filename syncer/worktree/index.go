@@ -37,7 +37,7 @@ type Index struct {
 
 var errIndex = errors.New("index: not readable")
 
-const indexMagic = "sluice-index-4\n\x00"
+const indexMagic = "sluice-index-5\n\x00"
 
 func indexSum(records []byte) uint32 {
 	return crc32.Checksum(records, crc32.MakeTable(crc32.Castagnoli))
@@ -122,13 +122,8 @@ func (x *Index) Encode() []byte {
 	}
 	w.uint(s.Generation)
 	w.uint(s.Count)
-	w.uint(uint64(len(s.Objects)))
-	for i := range s.Objects {
-		o := &s.Objects[i]
-		w.b = append(w.b, o.Digest[:]...)
-		w.int(o.Size)
-		w.uint(o.Generation)
-	}
+	w.objects(s.Objects)
+	w.segments(&s.Segments)
 	w.uint(uint64(len(s.ETags)))
 	for _, path := range slices.Sorted(maps.Keys(s.ETags)) {
 		w.string(path)
@@ -199,11 +194,7 @@ func DecodeIndex(data []byte) (x *Index, err error) {
 		}
 	}
 	s.Generation, s.Count = r.uint(), r.uint()
-	s.Objects = make([]state.Object, r.count(34))
-	for i := range s.Objects {
-		r.copy(s.Objects[i].Digest[:])
-		s.Objects[i].Size, s.Objects[i].Generation = r.int(), r.uint()
-	}
+	s.Objects, s.Segments = r.objects(), r.segments()
 	if n := r.count(2); n > 0 {
 		s.ETags = make(map[string]string, n)
 		for range n {

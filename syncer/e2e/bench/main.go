@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -23,7 +24,7 @@ func main() {
 	gateway.Main()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	b := &bench{pushed: map[string]bool{}}
+	b := &bench{pushed: map[string]bool{}, walls: map[string]time.Duration{}}
 	var dir string
 	flag.StringVar(&b.sluice, "sluice", "", "the sluice binary (required)")
 	flag.StringVar(&b.rclone, "rclone", "rclone", "the rclone binary; \"\" prints only seconds")
@@ -95,12 +96,15 @@ type bench struct {
 	ctx    context.Context
 	now    workload
 	pushed map[string]bool
+	walls  map[string]time.Duration // of Sluice, by workload
 }
 
 type cost struct {
 	wall, cpu time.Duration
 	system    time.Duration // the kernel's part of cpu
 	memory    int64         // bytes
+	sent      int64         // bytes of the bodies of Sluice's requests
+	requests  int64         // of Sluice
 }
 
 func (b *bench) source(t tool) string {
@@ -186,16 +190,26 @@ func (b *bench) command(t tool, pull bool) *exec.Cmd {
 
 func (b *bench) run(t tool, pull bool) (cost, error) {
 	cmd := b.command(t, pull)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	began := time.Now()
 	err := cmd.Run()
 	c := cost{wall: time.Since(began)}
 	if err != nil {
-		return c, fmt.Errorf("%s: %w\n%s", t, err, out.Bytes())
+		return c, fmt.Errorf("%s: %w\n%s", t, err, append(stdout.Bytes(), stderr.Bytes()...))
 	}
 	c.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	c.system = cmd.ProcessState.SystemTime()
+	var report struct {
+		Sent     int64 `json:"request_bytes"`
+		Requests int64 `json:"requests"`
+	}
+	if t == sluice {
+		if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
+			return c, fmt.Errorf("%s: %w\n%s", t, err, stdout.Bytes())
+		}
+		c.sent, c.requests = report.Sent, report.Requests
+	}
 	if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		c.memory = u.Maxrss << 10
 	}
@@ -211,6 +225,9 @@ func (b *bench) measure(ctx context.Context, w workload) error {
 	}
 	if b.s5cmd != "" {
 		tools = append(tools, s5cmd)
+	}
+	if w.wall == 0 {
+		tools = tools[:1] // its goals are for Sluice alone
 	}
 	peers := tools[1:]
 	costs := map[tool][]cost{}
@@ -255,6 +272,8 @@ func (b *bench) measure(ctx context.Context, w workload) error {
 		r.wall, r.cpu, r.memory = min(r.wall, m.wall), min(r.cpu, m.cpu), min(r.memory, m.memory)
 	}
 	fmt.Println()
+	b.walls[w.name] = s.wall
+	b.alone(w, s)
 	if len(peers) == 0 {
 		return nil
 	}
@@ -263,10 +282,23 @@ func (b *bench) measure(ctx context.Context, w workload) error {
 	if w.memory > 0 {
 		line(w.name+"-memory", float64(s.memory)/float64(r.memory), w.memory, false)
 	}
+	return nil
+}
+
+// alone prints the lines of goals that do not depend on peers.
+func (b *bench) alone(w workload, s cost) {
+	if w.sent > 0 {
+		line(w.name+"-sent-kB", float64(s.sent)/1000, w.sent, false)
+	}
+	if w.requests > 0 {
+		line(w.name+"-requests", float64(s.requests), w.requests, false)
+	}
 	if w.peak > 0 {
 		line(w.name+"-peak", float64(s.memory)/1e6, w.peak, false)
 	}
-	return nil
+	if than := b.walls[w.than]; than > 0 {
+		line(w.name+"-times", s.wall.Seconds()/than.Seconds(), w.times, false)
+	}
 }
 
 func (c cost) String() string {
@@ -296,5 +328,8 @@ func median(costs []cost) cost {
 		cpu:    time.Duration(mid(func(c cost) int64 { return int64(c.cpu) })),
 		system: time.Duration(mid(func(c cost) int64 { return int64(c.system) })),
 		memory: mid(func(c cost) int64 { return c.memory }),
+		sent:   mid(func(c cost) int64 { return c.sent }),
+
+		requests: mid(func(c cost) int64 { return c.requests }),
 	}
 }

@@ -21,6 +21,10 @@ type workload struct {
 	// goals: wall is the lowest ratio, cpu and memory are the largest shares; 0 is none.
 	wall, cpu, memory float64
 	peak              float64 // the most memory, in MB; 0 is no goal
+	sent              float64 // the most kB that Sluice sends; 0 is any
+	requests          float64 // the most of Sluice; 0 is any
+	than              string  // a workload before this one, than which it takes at most times as long; "" for none
+	times             float64
 }
 
 // data is a tree of equal files with random content.
@@ -58,12 +62,12 @@ func writeFile(path string, random io.Reader, size int) (err error) {
 	return err
 }
 
-// change writes new content into a hundred files, spread over the tree.
-func (d data) change(dir string, run int) error {
+// change writes new content into count files, spread over the tree.
+func (d data) change(dir string, run, count int) error {
 	random := rand.NewChaCha8([32]byte{7, byte(run)})
 	buf := make([]byte, d.size)
-	for k := range 100 {
-		i := k * (d.files / 100)
+	for k := range count {
+		i := k * (d.files / count)
 		_, _ = random.Read(buf) // never fails
 		path := filepath.Join(dir, fmt.Sprintf("folder-%04d", i/100), fmt.Sprintf("file-%03d.dat", i%100))
 		if err := os.WriteFile(path, buf, 0o644); err != nil {
@@ -75,13 +79,17 @@ func (d data) change(dir string, run int) error {
 
 func workloads() []workload {
 	small, many, large := data{10000, 4 << 10}, data{100000, 1 << 10}, data{4, 256 << 20}
+	most, million := data{300000, 64}, data{1000000, 64}
 	return []workload{
-		{name: "cold-push-10k", data: small, before: emptyRemote, cold: true, wall: 8, cpu: 0.6},
+		{name: "cold-push-10k", data: small, before: emptyRemote, cold: true, wall: 8, cpu: 0.6, requests: 13},
 		{name: "cold-push-10k-plain", data: small, layout: "plain", before: emptyRemote, cold: true, wall: 1.6, cpu: 0.6},
-		{name: "cold-pull-10k", data: small, pull: true, before: emptyCopy, wall: 6, cpu: 0.6},
-		{name: "no-op-10k", data: small, before: nothing, wall: 20, cpu: 0.6, memory: 0.5},
+		{name: "cold-pull-10k", data: small, pull: true, before: emptyCopy, wall: 6, cpu: 0.6, requests: 13},
+		{name: "no-op-10k", data: small, before: nothing, wall: 20, cpu: 0.6, memory: 0.5, requests: 1},
 		{name: "changed-100-of-10k", data: small, before: changed, wall: 8, cpu: 0.6},
+		{name: "changed-1-of-10k", data: small, before: changedOne, sent: 200, requests: 4},
+		{name: "changed-1-of-300k", data: most, before: changedOne, sent: 1000},
 		{name: "no-op-100k", data: many, before: nothing, wall: 20, cpu: 0.6, memory: 0.5},
+		{name: "no-op-1M", data: million, before: nothing, peak: 600, than: "no-op-100k", times: 10},
 		{name: "push-1GiB", data: large, before: emptyRemote, cold: true, wall: 1.7, cpu: 0.6, peak: 140},
 		{name: "push-1GiB-plain", data: large, layout: "plain", before: emptyRemote, cold: true, wall: 1, cpu: 0.6, peak: 140},
 		{name: "pull-1GiB", data: large, pull: true, before: emptyCopy, wall: 1.5, cpu: 0.6, peak: 140},
@@ -101,4 +109,6 @@ func emptyCopy(b *bench, t tool, _ int) error { return os.RemoveAll(b.copyDir(t)
 func nothing(*bench, tool, int) error { return nil }
 
 // changed makes a hundred files differ from the remote.
-func changed(b *bench, t tool, run int) error { return b.now.data.change(b.source(t), run) }
+func changed(b *bench, t tool, run int) error { return b.now.data.change(b.source(t), run, 100) }
+
+func changedOne(b *bench, t tool, run int) error { return b.now.data.change(b.source(t), run, 1) }
