@@ -45,6 +45,8 @@ type Request struct {
 	Stdin io.Reader
 	// StdinOpen leaves the standard input of a process in the background open, for [Process.WriteStdin]. Default: it is empty.
 	StdinOpen bool
+	// AutoCleanup leaves the process out of lists once it has ended; see [Client.CleanProcesses].
+	AutoCleanup bool
 	// OnExit is called once with the end of a process in the background, as [Process.Wait] returns it, until [Process.Close]. Default: not
 	// called.
 	OnExit func(*schemas.Result, error)
@@ -60,7 +62,7 @@ func (r *Request) command() *schemas.Command {
 	e := &schemas.Exec{
 		Command: r.Command, Args: r.Args, Env: r.Env, Cwd: r.Dir,
 		TimeoutMS: ceilMillis(r.Timeout), GraceMS: ceilMillis(r.Grace), StdinOpen: r.Stdin != nil || r.StdinOpen, Retry: r.Retry,
-		OutputLimit: outputLimit(r.OutputLimit),
+		OutputLimit: outputLimit(r.OutputLimit), AutoCleanup: r.AutoCleanup,
 	}
 	return &schemas.Command{
 		SpecVersion: schemas.Version, Op: schemas.OpExec, Thread: r.Thread, Key: cmp.Or(r.Key, ulid.Make().String()),

@@ -54,25 +54,26 @@ func (c *Client) Processes(ctx context.Context, q ProcessQuery) ([]schemas.Proce
 
 // appendEnded appends the processes that have ended to those that run.
 func (c *Client) appendEnded(ctx context.Context, out []schemas.ProcessInfo, filter events.Filter, q ProcessQuery) ([]schemas.ProcessInfo, error) {
-	seen, limit := make(map[string]bool), q.Limit
+	limit := q.Limit
 	if limit <= 0 {
 		limit = defaultEnded
 	}
-	for _, p := range out {
-		seen[p.Process] = true
-	}
 	limit += len(out)
-	err := c.caller.RecordsBefore(ctx, filter, q.Before, func(ev *schemas.Event) (more bool) {
-		newest := !seen[ev.Process]
-		seen[ev.Process] = true // an earlier record is of an earlier run, or of its begin
-		if newest && ev.Type.Terminal() {
-			if p, err := schemas.EndedProcess(ev); err == nil { // a later version may have written it in another form
-				out = append(out, p)
-			}
-		}
+	err := c.caller.Ended(ctx, filter, q.Before, out, func(p schemas.ProcessInfo) bool {
+		out = append(out, p)
 		return len(out) < limit
 	})
 	return out, err
+}
+
+// CleanProcesses cleans up the processes of a thread that have ended, and returns how many: lists leave them out from now on. Their
+// records and output stay, so that a repeated command still gets its result. A process whose request has AutoCleanup needs none of it.
+// Errors: invalid_argument, unavailable without a worker, deadline_exceeded.
+func (c *Client) CleanProcesses(ctx context.Context, thread string) (int, error) {
+	if err := schemas.CheckID("thread", thread); err != nil {
+		return 0, err
+	}
+	return c.caller.Clean(ctx, c.tenant, schemas.CleanRequest{Thread: thread})
 }
 
 // ProcessInfo describes a process. thread may be empty: the process is then found by its id. Errors: not_found, invalid_argument,

@@ -61,6 +61,10 @@ func (w *deaf) HandleProcesses(string, schemas.ProcessesRequest) schemas.Process
 	return schemas.ProcessesReply{}
 }
 
+func (w *deaf) HandleCleaned(context.Context, string, string, schemas.ProcessesCleaned) error {
+	return nil
+}
+
 func (w *deaf) HandleWorkspace(context.Context, string, schemas.WorkspaceRemoval) error { return nil }
 
 func (w *deaf) Room() int { return 1 }

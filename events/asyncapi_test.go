@@ -63,6 +63,7 @@ func TestAsyncAPIHasTheAddresses(t *testing.T) {
 
 		"workspace": s.Workspaces(tenant, "{worker}"),
 		"processes": s.Processes(tenant, "{worker}"),
+		"clean":     s.API(tenant, cleanVerb),
 		"fwd":       s.Forward(tenant, "{worker}", thread, "{forwarded}"),
 		"evt":       s.Event(tenant, thread, process, "{class}.{name}"),
 		"log":       s.Log(tenant, thread, process, "{stream}"),

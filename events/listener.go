@@ -31,6 +31,8 @@ type Handler interface {
 	HandleWorkspace(ctx context.Context, tenant string, req schemas.WorkspaceRemoval) error
 	// HandleProcesses lists processes that the worker runs.
 	HandleProcesses(tenant string, req schemas.ProcessesRequest) schemas.ProcessesReply
+	// HandleCleaned records that ended processes of a thread are cleaned up.
+	HandleCleaned(ctx context.Context, tenant, thread string, done schemas.ProcessesCleaned) error
 	// Room returns how many more commands the worker has room for now. It calls Listener.Freed each time that there is more.
 	Room() int
 }
@@ -119,6 +121,11 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 		return err
 	}
 	defer endProcesses()
+	endCleans, err := l.subscribeCleans()
+	if err != nil {
+		return err
+	}
+	defer endCleans()
 	room, err := l.conn.nc.Subscribe(l.conn.subjects.Room("*"), l.handleRoom)
 	if err != nil {
 		return wrap(err, "subscribe to reports of room")

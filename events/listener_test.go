@@ -87,6 +87,14 @@ func (w *fakeWorker) HandleProcesses(_ string, req schemas.ProcessesRequest) sch
 	return w.onProcesses(req)
 }
 
+func (w *fakeWorker) HandleCleaned(ctx context.Context, _, thread string, done schemas.ProcessesCleaned) error {
+	ev := record(thread, "", schemas.TypeProcessesCleaned, "cleaned")
+	if err := ev.SetData(done); err != nil {
+		return err
+	}
+	return w.conn.Publish(ctx, ev)
+}
+
 func (w *fakeWorker) Room() int {
 	if w.room == nil {
 		return 1

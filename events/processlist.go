@@ -183,7 +183,8 @@ const (
 )
 
 // RecordsBefore passes the process records that match and lie before a sequence of EVT to fn, newest first, until fn reports false; 0 is
-// after the last. It reads as much as fn takes, however many records there are. Errors: unavailable, deadline_exceeded.
+// after the last. Without a thread it also passes the marks of what is cleaned up. It reads as much as fn takes, however many records there
+// are. Errors: unavailable, deadline_exceeded.
 func (r *Reader) RecordsBefore(ctx context.Context, f Filter, before uint64, fn func(*schemas.Event) (more bool)) error {
 	c := r.conn
 	if before == 0 {
@@ -223,10 +224,10 @@ func (r *Reader) RecordsBefore(ctx context.Context, f Filter, before uint64, fn 
 	return nil
 }
 
-// isRecord reports whether a subject is that of a process record that matches.
+// isRecord reports whether a subject is that of a process record that matches, or of a mark that hides records.
 func isRecord(s Subjects, subject string, f Filter) bool {
 	tenant, t, ok := s.tokens(subject)
-	return ok && len(t) == 4 && t[2] == "process" && tenant == f.tenant() &&
+	return ok && len(t) == 4 && (t[2] == "process" || t[2] == "processes") && tenant == f.tenant() &&
 		(f.Thread == "" || t[0] == f.Thread) && (f.Process == "" || t[1] == f.Process)
 }
 

@@ -235,6 +235,14 @@ func (w *Worker) HandleProcesses(tenant string, req schemas.ProcessesRequest) sc
 	return w.runs.List(tenant, req)
 }
 
+// HandleCleaned records that ended processes of a thread are cleaned up: lists leave them out. Errors: lost, unavailable.
+func (w *Worker) HandleCleaned(ctx context.Context, tenant, thread string, done schemas.ProcessesCleaned) error {
+	if err := w.publisher.CheckLease(); err != nil {
+		return err
+	}
+	return w.cfg.Records.Publish(ctx, w.publisher.Event(schemas.TypeProcessesCleaned, publisher.About{Tenant: tenant, Thread: thread}, done))
+}
+
 // CheckLease returns nil while the worker's lease has not lapsed. Errors: lost.
 func (w *Worker) CheckLease() error { return w.publisher.CheckLease() }
 

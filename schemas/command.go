@@ -92,6 +92,8 @@ type Exec struct {
 	OutputLimit *int64 `json:"output_limit,omitempty"`
 	// Retry says whether the command may run again when its worker dies. Default never.
 	Retry Retry `json:"retry,omitempty"`
+	// AutoCleanup leaves the process out of lists once it has ended, unless it was lost with its worker. Its record and output stay.
+	AutoCleanup bool `json:"auto_cleanup,omitempty"`
 }
 
 // MessageRequest is a prompt for the thread's agent: op message. Its process is the agent's run: output, end and cancellation are

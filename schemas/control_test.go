@@ -30,6 +30,8 @@ func TestDecodeControlRefusesInvalid(t *testing.T) {
 		{"workspace-removal", `{"thread":"t","unpushd":true}`, "unpushd"},
 		{"processes-request", `{"thread":"a.b"}`, "thread"},
 		{"processes-request", `{"after":"*"}`, "after"},
+		{"clean-request", `{}`, "thread"},
+		{"clean-request", `{"thread":"a.b"}`, "thread"},
 		{"cancel", `{}`, "process"},
 		{"cancel", `{"process":"a.b"}`, "process"},
 		{"cancel", `{"process":"p","fingerprint":"F"}`, "fingerprint"},

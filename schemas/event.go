@@ -43,6 +43,7 @@ const (
 	TypeLogGap            EventType = "log.gap"            // data: LogGap
 	TypeValidationFailed  EventType = "validation.failed"  // data: Error
 	TypeLimitExceeded     EventType = "limit.exceeded"     // data: Error
+	TypeProcessesCleaned  EventType = "processes.cleaned"  // data: ProcessesCleaned
 	TypeCommandWaiting    EventType = "command.waiting"    // data: Error: what no live worker has. Sent to inboxes alone, not stored
 )
 
@@ -54,7 +55,7 @@ func EventTypes() []EventType {
 		TypeSandboxPending, TypeSandboxCreating, TypeSandboxRunning, TypeSandboxCompleted, TypeSandboxFailed, TypeSandboxTerminated,
 		TypeHookStarted, TypeHookFinished, TypeHookFailed, TypeColdStartFinished, TypeMessageSaved, TypeStreamFinished,
 		TypeSyncPulled, TypeSyncPushed, TypeSyncConflict,
-		TypeLogGap, TypeValidationFailed, TypeLimitExceeded, TypeCommandWaiting,
+		TypeLogGap, TypeValidationFailed, TypeLimitExceeded, TypeProcessesCleaned, TypeCommandWaiting,
 	}
 }
 

@@ -45,7 +45,7 @@ func decodeExample(schema string, body []byte) (any, error) {
 		"start":         decoder(schemas.DecodeStartRequest),
 		"renew":         decoder(schemas.DecodeRenewRequest),
 		"place-request": decoder(schemas.DecodePlaceRequest), "workspace-removal": decoder(schemas.DecodeWorkspaceRemoval),
-		"processes-request": decoder(schemas.DecodeProcessesRequest),
+		"processes-request": decoder(schemas.DecodeProcessesRequest), "clean-request": decoder(schemas.DecodeCleanRequest),
 	}
 	if decode, ok := strict[schema]; ok {
 		return decode(body)
@@ -53,7 +53,7 @@ func decodeExample(schema string, body []byte) (any, error) {
 	into, ok := map[string]any{
 		"template": new(schemas.Template), "session-reply": new(schemas.SessionReply), "message": new(schemas.Message),
 		"stream-finish": new(schemas.StreamFinish), "hook-data": new(schemas.HookData), "hook-run": new(schemas.HookRun),
-		"cold-start": new(schemas.ColdStart), "sync-report": new(schemas.SyncReport), "place-reply": new(schemas.PlaceReply), "processes-reply": new(schemas.ProcessesReply),
+		"cold-start": new(schemas.ColdStart), "sync-report": new(schemas.SyncReport), "place-reply": new(schemas.PlaceReply), "processes-reply": new(schemas.ProcessesReply), "clean-reply": new(schemas.CleanReply), "processes-cleaned": new(schemas.ProcessesCleaned),
 		"accepted": new(schemas.Accepted), "started": new(schemas.Started), "result": new(schemas.Result), "session": new(schemas.Session),
 		"sandbox": new(schemas.SandboxInfo), "log-gap": new(schemas.LogGap), "error": new(schemas.Error),
 	}[schema]
@@ -132,6 +132,8 @@ func dataOf(typ schemas.EventType) any {
 		return new(schemas.SyncReport)
 	case schemas.TypeLogGap:
 		return new(schemas.LogGap)
+	case schemas.TypeProcessesCleaned:
+		return new(schemas.ProcessesCleaned)
 	case schemas.TypeValidationFailed, schemas.TypeLimitExceeded, schemas.TypeCommandWaiting:
 		return new(schemas.Error)
 	default:
@@ -159,7 +161,7 @@ func TestEventExamples(t *testing.T) {
 				t.Error("the data is empty")
 			}
 			// Each type of data has one of these fields, and no type allows the value.
-			wrong := map[string]any{"code": 1, "id": 1, "stream": 1, "fingerprint": 1, "process": 1, "hook": 1, "sandbox": 1, "location": 1}
+			wrong := map[string]any{"code": 1, "id": 1, "stream": 1, "fingerprint": 1, "process": 1, "hook": 1, "sandbox": 1, "location": 1, "through": "1"}
 			ev.Data = mustJSON(t, wrong)
 			if bySchema(t, "event", mustJSON(t, ev)) == nil {
 				t.Error("json/event.json does not check the data")
@@ -172,7 +174,7 @@ func TestEventExamples(t *testing.T) {
 func TestUnknownFieldsFromWorkersAreAccepted(t *testing.T) {
 	for name, body := range examples(t) {
 		switch schemaOf(name) {
-		case "command", "signal", "kill", "cancel", "stop", "start", "renew", "place-request", "workspace-removal", "processes-request":
+		case "command", "signal", "kill", "cancel", "stop", "start", "renew", "place-request", "workspace-removal", "processes-request", "clean-request":
 			continue
 		}
 		v, ok := anyOf(t, body).(map[string]any)

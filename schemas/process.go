@@ -94,8 +94,9 @@ type Accepted struct {
 	StdinBytes  int64  `json:"stdin_bytes,omitempty"`
 	// Epoch is the session's epoch when the command was accepted.
 	Epoch uint64 `json:"epoch"`
-	// Retry is that of the command.
-	Retry Retry `json:"retry,omitempty"`
+	// Retry and AutoCleanup are those of the command.
+	Retry       Retry `json:"retry,omitempty"`
+	AutoCleanup bool  `json:"auto_cleanup,omitempty"`
 	// Op is the operation, unless it is exec. User is the user of a message.
 	Op   Op     `json:"op,omitempty"`
 	User string `json:"user,omitempty"`

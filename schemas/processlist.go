@@ -63,6 +63,8 @@ type ProcessInfo struct {
 	ExitCode *int `json:"exit_code,omitempty"`
 	// Seq is the sequence of its end in EVT; 0 while it has none.
 	Seq uint64 `json:"seq,omitempty"`
+	// AutoCleanup says that lists leave it out once it has ended.
+	AutoCleanup bool `json:"auto_cleanup,omitempty"`
 }
 
 // Begin notes a record of a process that has not ended: that it was accepted, or started.
@@ -83,7 +85,7 @@ func (p *ProcessInfo) Begin(ev *Event) error {
 	if err := ev.Decode(&a); err != nil {
 		return err
 	}
-	p.Status, p.Command, p.Args, p.ArgsTruncated = StatusStarting, a.Command, a.Args, a.ArgsTruncated
+	p.Status, p.Command, p.Args, p.ArgsTruncated, p.AutoCleanup = StatusStarting, a.Command, a.Args, a.ArgsTruncated, a.AutoCleanup
 	return nil
 }
 
@@ -95,7 +97,7 @@ func EndedProcess(ev *Event) (ProcessInfo, error) {
 	}
 	p := ProcessInfo{
 		Process: ev.Process, Thread: ev.Thread, Status: r.Status(), Reason: r.Reason, Command: r.Command, Args: r.Args, ArgsTruncated: r.ArgsTruncated,
-		Worker: r.Worker, Started: r.Timestamp, Ended: ev.Time, ExitCode: &r.ExitCode, Seq: ev.Seq,
+		Worker: r.Worker, Started: r.Timestamp, Ended: ev.Time, ExitCode: &r.ExitCode, Seq: ev.Seq, AutoCleanup: r.AutoCleanup,
 	}
 	if p.Worker == "" { // another worker records a lost process
 		p.Worker = ev.Source
@@ -129,4 +131,31 @@ func DecodeProcessesRequest(body []byte) (*ProcessesRequest, error) {
 		}
 		return checkOptionalID("after", r.After)
 	})
+}
+
+// CleanRequest asks a worker to clean up the processes of a thread that have ended. It is sent on api.clean.
+type CleanRequest struct {
+	// Thread is the thread. Required.
+	Thread string `json:"thread"`
+}
+
+// CleanReply is the answer to a CleanRequest.
+type CleanReply struct {
+	// Cleaned is how many processes lists leave out from now on. Of two requests at once, both may count a process.
+	Cleaned int `json:"cleaned"`
+	// Error is why nothing is cleaned up.
+	Error *Error `json:"error,omitempty"`
+}
+
+// ProcessesCleaned says that lists leave out processes of a thread. Their records and their output stay.
+type ProcessesCleaned struct {
+	// Through is the sequence of EVT up to which an end is left out.
+	Through uint64 `json:"through"`
+	// Count is how many processes that adds.
+	Count int `json:"count"`
+}
+
+// DecodeCleanRequest decodes and validates a request to clean up, as strictly as [DecodeCommand] and with the same errors.
+func DecodeCleanRequest(body []byte) (*CleanRequest, error) {
+	return decodeRequest("request to clean up", body, func(r *CleanRequest) error { return CheckID("thread", r.Thread) })
 }

@@ -67,6 +67,8 @@ type Result struct {
 	// Error is why the process was lost or rejected, or why output could not be stored. With any other reason, its code is
 	// limit_exceeded: the process reached a limit of the workspace, or left more in it than allowed.
 	Error *Error `json:"error,omitempty"`
+	// AutoCleanup is that of the command: lists leave the process out.
+	AutoCleanup bool `json:"auto_cleanup,omitempty"`
 	// Fingerprint is the command's fingerprint. It separates a replay from a conflict.
 	Fingerprint string `json:"fingerprint,omitempty"`
 	// Worker is the worker that ran it, Epoch the session's epoch.

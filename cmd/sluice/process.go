@@ -20,7 +20,7 @@ func processCommand(g *globals) *cobra.Command {
   sluice process wait --thread t1 web
   sluice process kill p1q2w3…`,
 	}, processStartCommand(g), processListCommand(g), processGetCommand(g), processWaitCommand(g), processLogsCommand(g), processFollowCommand(g),
-		processStdinCommand(g), processKillCommand(g), processCancelCommand(g))
+		processStdinCommand(g), processKillCommand(g), processCancelCommand(g), processCleanCommand(g))
 }
 
 func processListCommand(g *globals) *cobra.Command {

@@ -48,6 +48,7 @@ server that stays: start one with "sluice up".`,
 	run.add(c, g)
 	jsonFlag(c, &asJSON, "the process as one JSON object")
 	c.Flags().StringVar(&run.Key, "id", "", "`NAME` of the process in its thread; default: a new process each time")
+	c.Flags().BoolVar(&run.AutoCleanup, "auto-cleanup", false, "leave it out of lists once it has ended")
 	c.Flags().BoolVarP(&run.StdinOpen, "stdin-open", "i", false, "leave its standard input open, for `sluice process stdin`")
 	return c
 }
@@ -218,6 +219,31 @@ func processFollowCommand(g *globals) *cobra.Command {
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		return errors.Join(follow.Value.Set("true"), run(cmd, args))
 	}
+	return c
+}
+
+func processCleanCommand(g *globals) *cobra.Command {
+	var thread string
+	c := &cobra.Command{
+		Use:   "clean --thread THREAD",
+		Short: "Take the ended processes of a thread out of lists",
+		Long: `Take the processes of a thread that have ended out of lists, and print how many. Their records
+and output stay for their age: a process is still found by its id, and a repeated command gets its
+result.`,
+		Example: `  sluice process clean --thread t1`,
+		Args:    noArgs,
+		RunE: g.act(func(ctx context.Context, c *client.Client, _ []string) error {
+			if thread == "" {
+				return schemas.Errorf(schemas.CodeInvalidArgument, "--thread is missing: only the processes of one thread are cleaned up")
+			}
+			n, err := c.CleanProcesses(ctx, thread)
+			if err == nil {
+				_, err = fmt.Fprintln(g.Stdout, n)
+			}
+			return err
+		}),
+	}
+	threadFlag(c, &thread, "", "`THREAD` of the processes")
 	return c
 }
 

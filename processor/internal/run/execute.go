@@ -20,6 +20,7 @@ func (rs *Runs) runToEnd(run *Run, execute func(*schemas.Result) error) {
 	result := &schemas.Result{
 		Process: run.process, Thread: run.thread.ID, Command: run.exec.Command, Args: run.args, ArgsTruncated: run.argsTruncated,
 		Timestamp: time.Now().UTC(), Fingerprint: run.fingerprint, Worker: rs.publisher.Worker, Epoch: run.epoch,
+		AutoCleanup: run.exec.AutoCleanup,
 	}
 	rs.finish(run, result, execute(result))
 	if run.turn != nil {

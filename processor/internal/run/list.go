@@ -41,7 +41,7 @@ func listSize(p *schemas.ProcessInfo) int {
 func (run *Run) info(worker string) schemas.ProcessInfo {
 	p := schemas.ProcessInfo{
 		Process: run.process, Thread: run.thread.ID, Status: schemas.StatusStarting, Worker: worker,
-		Command: run.exec.Command, Args: run.args, ArgsTruncated: run.argsTruncated, Started: run.entered,
+		Command: run.exec.Command, Args: run.args, ArgsTruncated: run.argsTruncated, Started: run.entered, AutoCleanup: run.exec.AutoCleanup,
 	}
 	run.mu.Lock()
 	defer run.mu.Unlock()

@@ -90,7 +90,7 @@ func (rs *Runs) newResumed(t *session.Thread, accepted *schemas.Event, a *schema
 	run := &Run{
 		thread: t, process: h.ID, user: a.User, fingerprint: a.Fingerprint, epoch: a.Epoch, args: a.Args, argsTruncated: a.ArgsTruncated,
 		exec: &schemas.Exec{
-			Command: a.Command, Args: a.Args, TimeoutMS: a.TimeoutMS, Retry: a.Retry, OutputLimit: a.OutputLimit, StdinOpen: a.StdinOpen,
+			Command: a.Command, Args: a.Args, TimeoutMS: a.TimeoutMS, Retry: a.Retry, OutputLimit: a.OutputLimit, StdinOpen: a.StdinOpen, AutoCleanup: a.AutoCleanup,
 		},
 		origin: accepted.Origin, accepted: accepted, entered: accepted.Time, firstSeq: accepted.Seq, seq: last.Seq, attempt: 1, ended: make(chan struct{}),
 	}

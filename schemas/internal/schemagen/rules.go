@@ -48,6 +48,9 @@ func roots() []root {
 		{"place-reply", reflect.TypeFor[schemas.PlaceReply]()},
 		{"processes-request", reflect.TypeFor[schemas.ProcessesRequest]()},
 		{"processes-reply", reflect.TypeFor[schemas.ProcessesReply]()},
+		{"clean-request", reflect.TypeFor[schemas.CleanRequest]()},
+		{"clean-reply", reflect.TypeFor[schemas.CleanReply]()},
+		{"processes-cleaned", reflect.TypeFor[schemas.ProcessesCleaned]()},
 	}
 }
 
@@ -55,7 +58,7 @@ func roots() []root {
 func closed() []string {
 	return []string{
 		"Command", "Exec", "MessageRequest", "SignalRequest", "KillRequest", "CancelRequest", "StopRequest", "StartRequest", "RenewRequest", "PlaceRequest", "WorkspaceRemoval",
-		"ProcessesRequest",
+		"ProcessesRequest", "CleanRequest",
 	}
 }
 
@@ -153,7 +156,7 @@ func image(s *jsonschema.Schema) {
 // addCaller adds the rules of what callers send.
 func (f fields) addCaller() {
 	f.add(constant(schemas.Version), "Command.SpecVersion")
-	f.add(id(1), "Command.Thread", "PlaceRequest.Thread", "CancelRequest.Process", "WorkspaceRemoval.Thread")
+	f.add(id(1), "Command.Thread", "PlaceRequest.Thread", "CancelRequest.Process", "WorkspaceRemoval.Thread", "CleanRequest.Thread")
 	f.add(id(0), "Command.Provider", "Command.Template", "Command.Session", "PlaceRequest.Provider", "PlaceRequest.Template",
 		"StopRequest.Session", "StartRequest.Session", "RenewRequest.Session", "ProcessesRequest.Thread", "ProcessesRequest.After")
 	f.add(length(1, schemas.MaxKeyBytes), "Command.Key")
@@ -204,7 +207,8 @@ func (f fields) addWorker() {
 	f.add(func(s *jsonschema.Schema) { s.Pattern = schemas.FingerprintPattern }, "CancelRequest.Fingerprint", "Accepted.Fingerprint", "Started.Fingerprint", "Result.Fingerprint")
 	f.add(between(0, 255), "Result.ExitCode", "ProcessInfo.ExitCode", "StreamFinish.ExitCode")
 	f.add(between(-1, -1), "LogGap.To")
-	f.add(between(1, -1), "LogRange.Chunks", "HookRun.Attempt")
+	f.add(between(1, -1), "LogRange.Chunks", "HookRun.Attempt", "ProcessesCleaned.Through", "ProcessesCleaned.Count")
+	f.add(between(0, -1), "CleanReply.Cleaned")
 	f.add(between(0, -1), "Accepted.TimeoutMS", "Started.PID", "ProcessInfo.PID", "Result.Signal", "Result.StdoutBytes", "Result.StderrBytes",
 		"Result.DurationMS", "Result.UserMS", "Result.SystemMS", "Result.MaxRSSBytes", "Result.Killed", "SandboxInfo.StartMS",
 		"LogGap.From", "Session.Messages", "Usage.InputTokens", "Usage.OutputTokens", "HookRun.DurationMS", "ColdStart.SandboxMS",
