@@ -110,7 +110,7 @@ func (p *Process) Info(ctx context.Context) (*schemas.ProcessInfo, error) {
 // Wait waits for the end of the process and returns its result. A process that is queued is waited for too. Errors: those of Exec,
 // with the result if there is one.
 func (p *Process) Wait(ctx context.Context) (*schemas.Result, error) {
-	ended, stop := p.client.watchEnd(ctx, p.ref, func() {})
+	ended, stop := p.client.caller.WatchEnd(ctx, p.ref, func() {})
 	defer stop()
 	select {
 	case r := <-ended:
@@ -226,7 +226,7 @@ func (c *Client) Wait(ctx context.Context, n int, processes ...*Process) (done, 
 	var group errgroup.Group
 	for _, p := range processes {
 		group.Go(func() error {
-			ends, stop := c.watchEnd(waits, p.ref, func() {})
+			ends, stop := c.caller.WatchEnd(waits, p.ref, func() {})
 			defer stop()
 			select {
 			case <-ends:

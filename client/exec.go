@@ -45,6 +45,10 @@ type Request struct {
 	Stdin io.Reader
 	// StdinOpen leaves the standard input of a process in the background open, for [Process.WriteStdin]. Default: it is empty.
 	StdinOpen bool
+	// StdinFrom is the id of another process of the thread, which was accepted before and whose Retry is not safe: its standard output is
+	// the standard input. It goes through the log, so that it survives a kill of the worker. When a part is missing there, such as of a
+	// process that printed more than the log holds, the process is killed, and its result has the error. It excludes Stdin and StdinOpen.
+	StdinFrom string
 	// AutoCleanup leaves the process out of lists once it has ended; see [Client.CleanProcesses].
 	AutoCleanup bool
 	// OnExit is called once with the end of a process in the background, as [Process.Wait] returns it, until [Process.Close]. Default: not
@@ -62,7 +66,7 @@ func (r *Request) command() *schemas.Command {
 	e := &schemas.Exec{
 		Command: r.Command, Args: r.Args, Env: r.Env, Cwd: r.Dir,
 		TimeoutMS: ceilMillis(r.Timeout), GraceMS: ceilMillis(r.Grace), StdinOpen: r.Stdin != nil || r.StdinOpen, Retry: r.Retry,
-		OutputLimit: outputLimit(r.OutputLimit), AutoCleanup: r.AutoCleanup,
+		OutputLimit: outputLimit(r.OutputLimit), AutoCleanup: r.AutoCleanup, StdinFrom: r.StdinFrom,
 	}
 	return &schemas.Command{
 		SpecVersion: schemas.Version, Op: schemas.OpExec, Thread: r.Thread, Key: cmp.Or(r.Key, ulid.Make().String()),

@@ -98,104 +98,16 @@ func (c *Client) Logs(ctx context.Context, q LogQuery, fn func(schemas.Chunk) er
 	}
 	g := newGaps(q)
 	fn = g.before(fn)
-	if last.Type.Terminal() {
-		var r schemas.Result
-		if err := last.Decode(&r); err != nil {
-			return err
-		}
-		if r.Log != nil {
-			if _, err := c.caller.ReadLog(ctx, ref, "", q.From, r.Log.LastSeq, fn); err != nil {
-				return err
-			}
-		}
-		return g.after(&r)
-	}
-	if !q.Follow {
+	if !q.Follow && !last.Type.Terminal() {
 		_, err := c.caller.ReadLog(ctx, ref, "", q.From, 0, fn)
 		return err
 	}
-	f, err := c.caller.FollowLog(ref, q.From)
+	r, err := c.caller.FollowOutput(ctx, ref, last, q.From, fn)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	// The server must have the subscription before the history is read, or a chunk between the two is missed.
-	if err := f.Flush(ctx); err != nil {
-		return err
-	}
-	if err := f.CatchUp(ctx, fn); err != nil {
-		return err
-	}
-	// The end of the process cancels the wait for live output; Finish then reads the rest.
-	live, stopLive := context.WithCancel(ctx)
-	defer stopLive()
-	ended, stop := c.watchEnd(ctx, ref, stopLive)
-	defer stop()
-	var failed error
-	for {
-		err := f.Next(live, func(k schemas.Chunk) error {
-			failed = fn(k)
-			return failed
-		})
-		switch {
-		case err == nil:
-		case failed != nil:
-			return failed
-		case ctx.Err() != nil:
-			return ctx.Err()
-		default:
-			select {
-			case r := <-ended:
-				if err := f.Finish(ctx, r, fn); err != nil {
-					return err
-				}
-				return g.after(r)
-			default:
-				return err
-			}
-		}
-	}
+	return g.after(r)
 }
-
-// watchEnd follows the events of a process until its end, and reads its record each endCheck in case one was missed. It sends the
-// result, and then calls found.
-func (c *Client) watchEnd(ctx context.Context, ref schemas.ProcessRef, found func()) (<-chan *schemas.Result, func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan *schemas.Result, 1)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		feed, err := c.caller.FollowEvents(events.Filter{Tenant: ref.Tenant, Thread: ref.Thread, Process: ref.Process}, 0)
-		if err != nil {
-			feed = nil // the connection is down: read only the record
-		} else {
-			defer feed.Close()
-			_ = c.conn.Flush(ctx) // an earlier end is in the record
-		}
-		for ctx.Err() == nil {
-			last, err := c.caller.Last(ctx, ref.Tenant, ref.Thread, ref.Process)
-			if err == nil && last.Type.Terminal() {
-				if r, err := resultOf(last); err == nil {
-					ended <- r
-					found()
-					return
-				}
-			}
-			wait, stop := context.WithTimeout(ctx, endCheck)
-			if feed == nil || feed.Next(wait, func(*schemas.Event) error { return nil }) != nil {
-				<-wait.Done()
-			}
-			stop()
-		}
-	}()
-	return ended, func() {
-		cancel()
-		<-done
-	}
-}
-
-// endCheck is how often a follower without events checks whether the process has ended.
-const endCheck = time.Second
 
 // EventQuery selects events. Empty fields match all.
 type EventQuery struct {

@@ -78,6 +78,8 @@ type Config struct {
 	OpenOutput func(p schemas.ProcessRef) Opener
 	// Replay reads what is stored of a process's output, each stream in order, and returns the Opener for what follows.
 	Replay func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (Opener, error)
+	// FollowLog reads the output of a process until its end, for a process that has it as its input.
+	FollowLog run.FollowLog
 	// Answer sends an event to a caller's inbox.
 	Answer func(inbox string, ev *schemas.Event) error
 	// Locate returns the streams and subjects of a message's answer in the history and in the log, without sequences.
@@ -185,8 +187,8 @@ func (c Config) Validate() error {
 	switch {
 	case c.Incarnation == "":
 		return schemas.Errorf(schemas.CodeInvalidArgument, "incarnation: missing")
-	case c.Records == nil, c.Sessions == nil, c.Subscriptions == nil, c.Roster == nil, c.History == nil, c.OpenOutput == nil, c.Replay == nil, c.Answer == nil, c.Locate == nil:
-		return schemas.Errorf(schemas.CodeInvalidArgument, "a required part of the worker's configuration is missing: set Records, Sessions, Subscriptions, Roster, History, OpenOutput, Replay, Answer and Locate")
+	case c.Records == nil, c.Sessions == nil, c.Subscriptions == nil, c.Roster == nil, c.History == nil, c.OpenOutput == nil, c.Replay == nil, c.FollowLog == nil, c.Answer == nil, c.Locate == nil:
+		return schemas.Errorf(schemas.CodeInvalidArgument, "a required part of the worker's configuration is missing: set Records, Sessions, Subscriptions, Roster, History, OpenOutput, Replay, FollowLog, Answer and Locate")
 	case !filepath.IsAbs(c.Workspaces):
 		return schemas.Errorf(schemas.CodeInvalidArgument, "workspaces: %q is not an absolute path", c.Workspaces)
 	}

@@ -46,7 +46,7 @@ func New(cfg Config) (*Worker, error) {
 	runs := run.Config{
 		Publisher: w.publisher, Background: w.background, Timeouts: cfg.timeouts, Sessions: w.sessions,
 		NewTurn: conversations.NewMessage,
-		Records: cfg.Records, History: cfg.History, OpenOutput: cfg.OpenOutput, Replay: cfg.Replay, Handover: cfg.Handover, Policy: cfg.Policy,
+		Records: cfg.Records, History: cfg.History, OpenOutput: cfg.OpenOutput, Replay: cfg.Replay, FollowLog: cfg.FollowLog, Handover: cfg.Handover, Policy: cfg.Policy,
 		MaxProcesses: cfg.MaxProcesses, MaxAttempts: cfg.MaxAttempts, Freed: cfg.Freed, Temporary: cfg.Temporary,
 	}
 	w.runs, w.canceler = run.New(runs), run.NewCanceler(runs)

@@ -86,6 +86,10 @@ type Exec struct {
 	Stdin []byte `json:"stdin,omitempty"`
 	// StdinOpen keeps the standard input open for more input on ctl.<thread>.<process>.stdin.
 	StdinOpen bool `json:"stdin_open,omitempty"`
+	// StdinFrom is the id of another process of the thread, accepted before and without retry safe: its standard output is the standard
+	// input, also when the worker is killed and comes back. When a part is missing in the log, the process is killed. It excludes Stdin and
+	// StdinOpen.
+	StdinFrom string `json:"stdin_from,omitempty"`
 	// OutputLimit is the number of bytes of each stream, from its start, that the result keeps. Default 1 MiB; 0 keeps none. The
 	// result may keep less, and says so, to fit into a NATS message; the Go client completes it from the log, which keeps all
 	// output.
@@ -108,6 +112,9 @@ type MessageRequest struct {
 	// OutputLimit is the number of bytes of each stream, from its start, that the result keeps. Default 1 MiB; 0 keeps none.
 	OutputLimit *int64 `json:"output_limit,omitempty"`
 }
+
+// HasStdin reports whether the process has a standard input that is not empty from the start.
+func (e *Exec) HasStdin() bool { return e.StdinOpen || e.StdinFrom != "" || len(e.Stdin) > 0 }
 
 // Limit returns the number of bytes of each stream that the result keeps.
 func (e *Exec) Limit() int64 { return outputLimit(e.OutputLimit) }
@@ -252,9 +259,12 @@ func (e *Exec) validate(path string) error {
 	}
 	if err := first(
 		checkPath(path+".cwd", e.Cwd), checkMillis(path+".timeout_ms", e.TimeoutMS), checkMillis(path+".grace_ms", e.GraceMS),
-		checkOutputLimit(path+".output_limit", e.Limit()),
+		checkOutputLimit(path+".output_limit", e.Limit()), checkOptionalID(path+".stdin_from", e.StdinFrom),
 	); err != nil {
 		return err
+	}
+	if e.StdinFrom != "" && (e.StdinOpen || len(e.Stdin) > 0) {
+		return invalid(path+".stdin_from", "it excludes stdin and stdin_open")
 	}
 	return oneOf(path+".retry", e.Retry, Retries())
 }

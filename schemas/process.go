@@ -87,11 +87,12 @@ type Accepted struct {
 	ArgsTruncated bool `json:"args_truncated,omitempty"`
 	// TimeoutMS is the command's timeout, in milliseconds.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
-	// OutputLimit and StdinOpen are those of the command, StdinBytes is the size of its stdin. A worker needs them to go on with
+	// OutputLimit, StdinOpen and StdinFrom are those of the command, StdinBytes is the size of its stdin. A worker needs them to go on with
 	// the process after a restart.
 	OutputLimit *int64 `json:"output_limit,omitempty"`
 	StdinOpen   bool   `json:"stdin_open,omitempty"`
 	StdinBytes  int64  `json:"stdin_bytes,omitempty"`
+	StdinFrom   string `json:"stdin_from,omitempty"`
 	// Epoch is the session's epoch when the command was accepted.
 	Epoch uint64 `json:"epoch"`
 	// Retry and AutoCleanup are those of the command.

@@ -35,6 +35,9 @@ func (g *globals) detach(ctx context.Context, req client.Request, own hostOption
 }
 
 func (g *globals) sendDetached(ctx context.Context, c *client.Client, req client.Request, asJSON bool) error {
+	if req.StdinFrom != "" {
+		req.StdinFrom = named(c, req.Thread, req.StdinFrom)
+	}
 	p, err := c.StartProcess(ctx, req)
 	if err != nil {
 		return err

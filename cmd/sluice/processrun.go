@@ -48,6 +48,7 @@ server that stays: start one with "sluice up".`,
 	run.add(c, g)
 	jsonFlag(c, &asJSON, "the process as one JSON object")
 	c.Flags().StringVar(&run.Key, "id", "", "`NAME` of the process in its thread; default: a new process each time")
+	c.Flags().StringVar(&run.StdinFrom, "stdin-from", "", "`PROCESS` of the thread whose output is the standard input; an id, or a name of --id")
 	c.Flags().BoolVar(&run.AutoCleanup, "auto-cleanup", false, "leave it out of lists once it has ended")
 	c.Flags().BoolVarP(&run.StdinOpen, "stdin-open", "i", false, "leave its standard input open, for `sluice process stdin`")
 	return c

@@ -53,10 +53,15 @@ func TestProcessesInTheBackground(t *testing.T) {
 	c.run("process", "wait", "p0").wantError(t, schemas.CodeNotFound, "p0")
 	c.run("ps").check(t).exits(0).prints("")
 
+	start("--id", "source", "--", "echo", "piped")
+	piped := start("--stdin-from", "source", "--", "cat")
+	c.run("process", "wait", piped).check(t).exits(0)
+	c.run("process", "logs", piped).check(t).exits(0).prints("piped\n")
+
 	gone := start("--auto-cleanup", "--", "true")
 	c.run("process", "wait", gone).check(t).exits(0)
 	c.run("process", "clean").wantError(t, schemas.CodeInvalidArgument, "--thread")
-	c.run("process", "clean", "--thread", "t1").check(t).exits(0).prints("3\n")
+	c.run("process", "clean", "--thread", "t1").check(t).exits(0).prints("5\n")
 	c.run("process", "list", "--all", "--json").check(t).exits(0).prints("[]\n")
 	c.run("process", "get", gone).check(t).exits(0).printsMatch(`(?m)^status +completed$`)
 }

@@ -55,6 +55,14 @@ func Join(ctx context.Context, conn *events.Conn, cfg processor.Config, begin fu
 		})
 		return opener(p, after), err
 	}
+	reader := conn.Caller()
+	cfg.FollowLog = func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Chunk) error) (*schemas.Result, error) {
+		last, err := reader.Last(ctx, p.Tenant, p.Thread, p.Process)
+		if err != nil {
+			return nil, err
+		}
+		return reader.FollowOutput(ctx, p, last, 0, fn)
+	}
 	if wrap != nil {
 		wrap(&cfg)
 	}

@@ -70,6 +70,7 @@ type input struct {
 	written int64 // bytes of the pieces; the command's own input does not count
 	eof     bool  // an earlier incarnation closed the input
 
+	from  *pipe       // gives the process its input instead; nil for none
 	own   []byte      // what the process has not got of the command's own input
 	given atomic.Bool // the process has got it all
 
@@ -84,7 +85,7 @@ type piece struct {
 
 // newInput returns nil for a command without input. It takes pieces before the process runs.
 func newInput(e *schemas.Exec) *input {
-	if !e.StdinOpen && len(e.Stdin) == 0 {
+	if !e.HasStdin() {
 		return nil
 	}
 	return &input{pieces: make(chan piece, InputDepth), own: e.Stdin}
@@ -102,7 +103,11 @@ func (in *input) serve(ctx context.Context, run *Run, proc sandbox.Process) (sto
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		in.write(ctx, run, proc)
+		if in.from != nil {
+			in.from.copy(ctx, proc, in.written, in.eof)
+		} else {
+			in.write(ctx, run, proc)
+		}
 	}()
 	return func() {
 		cancel()

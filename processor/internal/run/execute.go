@@ -59,6 +59,9 @@ func (rs *Runs) execute(run *Run, result *schemas.Result) error {
 			return err
 		}
 	}
+	if err := rs.follower.checkSource(run); err != nil {
+		return err
+	}
 	open, err := rs.follower.open(run)
 	if err != nil {
 		return session.StartError(err)
@@ -97,7 +100,7 @@ func (rs *Runs) start(run *Run) (sandbox.Process, sandbox.Sandbox, error) {
 		run.ask(sb.ID())
 		proc, err := sb.Start(ctx, sandbox.Command{
 			ID: run.process, Path: run.exec.Command, Args: run.exec.Args, Env: run.origin.Environ(run.exec.Env), Dir: run.exec.Cwd,
-			Stdin:   run.exec.StdinOpen || len(run.exec.Stdin) > 0,
+			Stdin:   run.exec.HasStdin(),
 			Timeout: time.Duration(run.exec.TimeoutMS) * time.Millisecond, Grace: time.Duration(run.exec.GraceMS) * time.Millisecond,
 		})
 		switch {

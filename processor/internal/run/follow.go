@@ -19,6 +19,8 @@ import (
 type follower struct {
 	openOutput func(p schemas.ProcessRef) Opener
 	replayLog  func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (Opener, error)
+	history    History
+	followLog  FollowLog
 	publisher  *publisher.Publisher
 	background *work.Background
 	recorder   *recorder
@@ -28,6 +30,9 @@ type follower struct {
 // goes on after it.
 func (f *follower) follow(run *Run, proc sandbox.Process, recorded recording, out *capture, open Opener, result *schemas.Result) error {
 	ctx := f.background.Context()
+	if run.exec.StdinFrom != "" {
+		run.input.from = &pipe{run: run, source: run.source(), follow: f.followLog}
+	}
 	stopInput := run.input.serve(ctx, run, proc)
 	outputErr := f.pump(run, proc, out, open, result)
 	// Only the exit record, or the loss of the sandbox, ends a process: neither the end of its output nor of the worker does.
@@ -52,6 +57,9 @@ func (f *follower) follow(run *Run, proc sandbox.Process, recorded recording, ou
 		f.recorder.reportGap(run, result, schemas.Stdout, out.stdout.stored.Load(), exit.Stdout, outputErr.Error())
 		f.recorder.reportGap(run, result, schemas.Stderr, out.stderr.stored.Load(), exit.Stderr, outputErr.Error())
 		result.Error = schemas.Errorf(schemas.CodeOf(outputErr), "output of process %s could not be stored, and it was killed: %w", run.process, outputErr)
+	}
+	if err := run.input.failure(); err != nil && result.Error == nil {
+		result.Error, result.Success = err, false
 	}
 	if outputErr != nil || len(result.Gaps) > 0 {
 		result.Success = false // whatever the process made of it

@@ -91,6 +91,7 @@ func (rs *Runs) newResumed(t *session.Thread, accepted *schemas.Event, a *schema
 		thread: t, process: h.ID, user: a.User, fingerprint: a.Fingerprint, epoch: a.Epoch, args: a.Args, argsTruncated: a.ArgsTruncated,
 		exec: &schemas.Exec{
 			Command: a.Command, Args: a.Args, TimeoutMS: a.TimeoutMS, Retry: a.Retry, OutputLimit: a.OutputLimit, StdinOpen: a.StdinOpen, AutoCleanup: a.AutoCleanup,
+			StdinFrom: a.StdinFrom,
 		},
 		origin: accepted.Origin, accepted: accepted, entered: accepted.Time, firstSeq: accepted.Seq, seq: last.Seq, attempt: 1, ended: make(chan struct{}),
 	}
@@ -100,7 +101,7 @@ func (rs *Runs) newResumed(t *session.Thread, accepted *schemas.Event, a *schema
 	if a.Op == schemas.OpMessage {
 		run.turn = rs.newTurn(run)
 	}
-	if a.StdinOpen || a.StdinBytes > 0 {
+	if a.StdinOpen || a.StdinFrom != "" || a.StdinBytes > 0 {
 		run.input = &input{pieces: make(chan piece, InputDepth), written: max(0, h.Stdin-a.StdinBytes), eof: h.StdinClosed}
 	}
 	return run

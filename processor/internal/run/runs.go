@@ -87,6 +87,7 @@ type Config struct {
 	History    History
 	OpenOutput func(p schemas.ProcessRef) Opener
 	Replay     func(ctx context.Context, p schemas.ProcessRef, fn func(schemas.Stream, int64, []byte)) (Opener, error)
+	FollowLog  FollowLog
 	Handover   *Handover
 	Policy     Policy // nil: everything is allowed
 	Freed      func() // called each time that there is room for one more process
@@ -127,7 +128,7 @@ func New(cfg Config) *Runs {
 		publisher: cfg.Publisher, background: cfg.Background, sawSeq: rs.SawSeq,
 	}
 	rs.follower = &follower{
-		openOutput: cfg.OpenOutput, replayLog: cfg.Replay,
+		openOutput: cfg.OpenOutput, replayLog: cfg.Replay, history: cfg.History, followLog: cfg.FollowLog,
 		publisher: cfg.Publisher, background: cfg.Background, recorder: rs.recorder,
 	}
 	return rs
