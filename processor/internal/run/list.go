@@ -3,6 +3,7 @@ package run
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -17,7 +18,12 @@ func (rs *Runs) List(tenant string, req schemas.ProcessesRequest) schemas.Proces
 	})
 	slices.SortFunc(runs, func(a, b *Run) int { return strings.Compare(a.process, b.process) })
 	reply, size := schemas.ProcessesReply{Processes: []schemas.ProcessInfo{}}, 0
+	late := make(chan struct{})
+	defer time.AfterFunc(maxRecording, func() { close(late) }).Stop()
 	for _, run := range runs {
+		if run.leaves(late) {
+			continue
+		}
 		p := run.info(rs.publisher.Worker)
 		size += listSize(&p)
 		if reply.More = size > maxListBytes; reply.More {
@@ -26,6 +32,26 @@ func (rs *Runs) List(tenant string, req schemas.ProcessesRequest) schemas.Proces
 		reply.Processes = append(reply.Processes, p)
 	}
 	return reply
+}
+
+// maxRecording is how long a list waits for ends that are being recorded.
+const maxRecording = time.Second
+
+// leaves reports whether the end of the run is on record, or is so before late: a caller that has seen the record must not find the process
+// in a list.
+func (run *Run) leaves(late <-chan struct{}) bool {
+	run.mu.Lock()
+	left := run.left
+	run.mu.Unlock()
+	if left == nil {
+		return false
+	}
+	select {
+	case <-left:
+		return true
+	case <-late:
+		return false
+	}
 }
 
 // listSize is the most bytes that a process has in a reply: JSON may write a byte of a text as six.

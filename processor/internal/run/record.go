@@ -23,6 +23,9 @@ func (rs *Runs) finish(run *Run, result *schemas.Result, err error) {
 	if result.Error != nil && result.Error.Code == schemas.CodeLimitExceeded {
 		rs.publisher.Publish(rs.background.Context(), rs.recorder.event(run, schemas.TypeLimitExceeded, result.Error))
 	}
+	run.mu.Lock()
+	run.left = make(chan struct{})
+	run.mu.Unlock()
 	ev := rs.recorder.event(run, typ, result)
 	why := err
 	if rs.publisher.Fenced() {

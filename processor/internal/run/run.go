@@ -49,6 +49,7 @@ type Run struct {
 	proc        sandbox.Process
 	begun       time.Time        // when the process started; zero before
 	signals     []sandbox.Signal // to send as soon as the process runs
+	left        chan struct{}    // closed when the run is none any more; nil until its end is being recorded
 	asked       string           // the sandbox that may have started the process; empty for none
 	unknown     bool             // further sandboxes may have started it
 	killed      bool             // by request or by the worker's end, whether it runs yet or not

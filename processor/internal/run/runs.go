@@ -189,6 +189,11 @@ func (rs *Runs) leave(run *Run) {
 	rs.mu.Lock()
 	delete(rs.runs, key(run.thread.Tenant, run.process))
 	rs.mu.Unlock()
+	run.mu.Lock()
+	if run.left != nil {
+		close(run.left)
+	}
+	run.mu.Unlock()
 	run.thread.Leave(run)
 	rs.cfg.Freed()
 }
