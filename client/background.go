@@ -258,7 +258,7 @@ func (c *Client) KillAll(ctx context.Context, thread string, grace time.Duration
 	if err := schemas.CheckID("thread", thread); err != nil {
 		return 0, err
 	}
-	running, err := c.caller.Running(ctx, events.Filter{Tenant: c.tenant, Thread: thread})
+	running, err := c.caller.Running(ctx, events.Filter{Tenant: c.tenant, Thread: thread}, false)
 	if err != nil {
 		return 0, err
 	}

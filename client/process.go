@@ -18,6 +18,8 @@ type ProcessQuery struct {
 	Thread string
 	// All also lists processes that have ended, as far back as events are kept. Default: those that run.
 	All bool
+	// Usage measures what the processes that run use: see [schemas.ProcessInfo].
+	Usage bool
 	// Limit is the most ended processes to return. Default 100.
 	Limit int
 	// Before continues a list of ended processes: the Seq of the last one. Processes that run are not listed then. Default 0: begin with
@@ -37,7 +39,7 @@ func (c *Client) Processes(ctx context.Context, q ProcessQuery) ([]schemas.Proce
 	}
 	out, filter := []schemas.ProcessInfo{}, events.Filter{Tenant: c.tenant, Thread: q.Thread}
 	if q.Before == 0 {
-		running, err := c.caller.Running(ctx, filter)
+		running, err := c.caller.Running(ctx, filter, q.Usage)
 		if err != nil {
 			return nil, err
 		}
@@ -88,7 +90,7 @@ func (c *Client) ProcessInfo(ctx context.Context, thread, process string) (*sche
 		*p, err = schemas.EndedProcess(last)
 		return p, err
 	}
-	running, err := c.caller.Running(ctx, events.Filter{Tenant: c.tenant, Thread: last.Thread})
+	running, err := c.caller.Running(ctx, events.Filter{Tenant: c.tenant, Thread: last.Thread}, true)
 	if err != nil {
 		return nil, err
 	}

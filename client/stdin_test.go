@@ -57,7 +57,7 @@ func (w *deaf) HandleCancel(context.Context, schemas.Cancel) (bool, error) { ret
 
 func (w *deaf) HandleSession(context.Context, schemas.SessionControl, func(schemas.SessionReply)) {}
 
-func (w *deaf) HandleProcesses(string, schemas.ProcessesRequest) schemas.ProcessesReply {
+func (w *deaf) HandleProcesses(context.Context, string, schemas.ProcessesRequest) schemas.ProcessesReply {
 	return schemas.ProcessesReply{}
 }
 

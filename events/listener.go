@@ -30,7 +30,7 @@ type Handler interface {
 	// HandleWorkspace removes a workspace that no session uses.
 	HandleWorkspace(ctx context.Context, tenant string, req schemas.WorkspaceRemoval) error
 	// HandleProcesses lists processes that the worker runs.
-	HandleProcesses(tenant string, req schemas.ProcessesRequest) schemas.ProcessesReply
+	HandleProcesses(ctx context.Context, tenant string, req schemas.ProcessesRequest) schemas.ProcessesReply
 	// HandleCleaned records that ended processes of a thread are cleaned up.
 	HandleCleaned(ctx context.Context, tenant, thread string, done schemas.ProcessesCleaned) error
 	// Room returns how many more commands the worker has room for now. It calls Listener.Freed each time that there is more.

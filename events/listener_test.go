@@ -80,7 +80,7 @@ func (w *fakeWorker) HandleWorkspace(context.Context, string, schemas.WorkspaceR
 	return nil
 }
 
-func (w *fakeWorker) HandleProcesses(_ string, req schemas.ProcessesRequest) schemas.ProcessesReply {
+func (w *fakeWorker) HandleProcesses(_ context.Context, _ string, req schemas.ProcessesRequest) schemas.ProcessesReply {
 	if w.onProcesses == nil {
 		return schemas.ProcessesReply{}
 	}

@@ -47,13 +47,13 @@ func (l *Listener) handleProcesses(m *nats.Msg) schemas.ProcessesReply {
 	if err := errors.Join(err, schemas.CheckID("tenant", tenant), l.conn.leased()); err != nil {
 		return schemas.ProcessesReply{Error: schemas.AsError(err)}
 	}
-	handler, _ := l.target()
-	return handler.HandleProcesses(tenant, *req)
+	handler, ctx := l.target()
+	return handler.HandleProcesses(ctx, tenant, *req)
 }
 
 // Running lists the processes that have not ended. A worker that answers knows its own. What another one left is on record, at or after
-// the sequence in its entry, and is read from there. Errors: unavailable, deadline_exceeded, permission_denied.
-func (r *Reader) Running(ctx context.Context, f Filter) ([]schemas.ProcessInfo, error) {
+// the sequence in its entry, and is read from there, without what it uses. Errors: unavailable, deadline_exceeded, permission_denied.
+func (r *Reader) Running(ctx context.Context, f Filter, usage bool) ([]schemas.ProcessInfo, error) {
 	workers, err := r.Workers(ctx)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (r *Reader) Running(ctx context.Context, f Filter) ([]schemas.ProcessInfo, 
 	group, groupCtx := errgroup.WithContext(ctx)
 	for i, w := range workers {
 		group.Go(func() (err error) {
-			lists[i], err = r.runningOn(groupCtx, w.ID, f)
+			lists[i], err = r.runningOn(groupCtx, w.ID, f, usage)
 			if away[i] = isAway(err); away[i] {
 				err = nil
 			}
@@ -108,8 +108,8 @@ func isAway(err error) bool {
 }
 
 // runningOn asks a worker for its processes. Errors: unavailable when it does not run or is shutting down, deadline_exceeded.
-func (r *Reader) runningOn(ctx context.Context, worker string, f Filter) (out []schemas.ProcessInfo, err error) {
-	for req := (schemas.ProcessesRequest{Thread: f.Thread}); ; {
+func (r *Reader) runningOn(ctx context.Context, worker string, f Filter, usage bool) (out []schemas.ProcessInfo, err error) {
+	for req := (schemas.ProcessesRequest{Thread: f.Thread, Usage: usage}); ; {
 		reply, err := r.askProcesses(ctx, f.tenant(), worker, req)
 		if err != nil {
 			return nil, err

@@ -56,7 +56,7 @@ func TestRecordsAreReadFromTheNewest(t *testing.T) {
 // running returns the processes that run, as WORKER:PROCESS:STATUS.
 func running(t *testing.T, c *peer, f Filter) string {
 	t.Helper()
-	list, err := c.Reader.Running(testkit.Context(t), f)
+	list, err := c.Reader.Running(testkit.Context(t), f, false)
 	testkit.Must(t, err)
 	var out []string
 	for _, p := range list {
@@ -119,6 +119,6 @@ func TestRunningIsCompleteWithoutItsWorkers(t *testing.T) {
 		}
 	})
 	testkit.Must(t, c.Register(ctx, schemas.WorkerInfo{ID: "old", Incarnation: "i", LowSeq: 1}))
-	_, err := c.Reader.Running(ctx, Filter{})
+	_, err := c.Reader.Running(ctx, Filter{}, false)
 	testkit.WantCode(t, err, schemas.CodeInternal)
 }

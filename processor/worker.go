@@ -228,11 +228,11 @@ func (w *Worker) HandleWorkspace(ctx context.Context, tenant string, req schemas
 }
 
 // HandleProcesses lists processes that this worker runs.
-func (w *Worker) HandleProcesses(tenant string, req schemas.ProcessesRequest) schemas.ProcessesReply {
+func (w *Worker) HandleProcesses(ctx context.Context, tenant string, req schemas.ProcessesRequest) schemas.ProcessesReply {
 	if err := w.publisher.CheckLease(); err != nil {
 		return schemas.ProcessesReply{Error: schemas.AsError(err)}
 	}
-	return w.runs.List(tenant, req)
+	return w.runs.List(ctx, tenant, req)
 }
 
 // HandleCleaned records that ended processes of a thread are cleaned up: lists leave them out. Errors: lost, unavailable.

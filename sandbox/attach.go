@@ -53,3 +53,20 @@ type ProcessState struct {
 	// Started is the start time by the supervisor's clock.
 	Started time.Time
 }
+
+// Meter is a sandbox that measures its processes.
+type Meter interface {
+	// Usage returns what the tree of each running process uses now, by the process's id. A process that the sandbox cannot measure is
+	// missing. Errors: unavailable, ctx's.
+	Usage(ctx context.Context) (map[string]Usage, error)
+}
+
+// Usage is what the tree of one process uses.
+type Usage struct {
+	// CPU is the CPU time of the processes that run and of their children that were waited for.
+	CPU time.Duration
+	// Memory is the sum of their resident sets, in bytes: pages that they share count several times.
+	Memory int64
+	// Processes is how many they are.
+	Processes int
+}

@@ -63,8 +63,20 @@ type ProcessInfo struct {
 	ExitCode *int `json:"exit_code,omitempty"`
 	// Seq is the sequence of its end in EVT; 0 while it has none.
 	Seq uint64 `json:"seq,omitempty"`
+	// Usage is what it uses now, if the request asks for it and its sandbox measures it.
+	Usage *ProcessUsage `json:"usage,omitempty"`
 	// AutoCleanup says that lists leave it out once it has ended.
 	AutoCleanup bool `json:"auto_cleanup,omitempty"`
+}
+
+// ProcessUsage is what a process and its descendants use.
+type ProcessUsage struct {
+	// CPUMS is the CPU time of those that run and of their children that have ended, in milliseconds.
+	CPUMS float64 `json:"cpu_ms"`
+	// MemoryBytes is the sum of their resident sets: pages that they share count several times.
+	MemoryBytes int64 `json:"memory_bytes"`
+	// Processes is how many they are.
+	Processes int `json:"processes"`
 }
 
 // Begin notes a record of a process that has not ended: that it was accepted, or started.
@@ -111,6 +123,8 @@ type ProcessesRequest struct {
 	Thread string `json:"thread,omitempty"`
 	// After is the last process of the previous reply. Default: begin with the first.
 	After string `json:"after,omitempty"`
+	// Usage asks what each process uses now. Default: it is not measured.
+	Usage bool `json:"usage,omitempty"`
 }
 
 // ProcessesReply is the answer of a worker: the processes that it runs, in the order of their ids.

@@ -35,6 +35,7 @@ comes in pages: --before continues it after the last process of the previous pag
   sluice process list --all --limit 20 --before 4711`,
 	})
 	f := c.Flags()
+	f.BoolVar(&q.Usage, "stats", false, "also show the CPU time, the memory and the number of processes of each that runs")
 	f.BoolVarP(&q.All, "all", "a", false, "also list ended processes, as far back as events are kept")
 	f.IntVar(&q.Limit, "limit", 100, "most ended processes `N`")
 	f.Uint64Var(&q.Before, "before", 0, "only processes that ended before this `SEQUENCE` of events; --json shows them as seq")
@@ -59,6 +60,9 @@ func listProcesses(g *globals, q *client.ProcessQuery, c *cobra.Command) *cobra.
 		if q.All && q.Limit < 1 {
 			return schemas.Errorf(schemas.CodeInvalidArgument, "--limit is %d: it must be at least 1", q.Limit)
 		}
+		if q.Usage && q.All && !asJSON {
+			return schemas.Errorf(schemas.CodeInvalidArgument, "--stats is for what runs: leave out --all, or add --json")
+		}
 		if q.Before > 0 && !q.All {
 			return schemas.Errorf(schemas.CodeInvalidArgument, "--before is for ended processes: add --all")
 		}
@@ -66,7 +70,11 @@ func listProcesses(g *globals, q *client.ProcessQuery, c *cobra.Command) *cobra.
 		if err != nil {
 			return err
 		}
-		if !q.All {
+		switch {
+		case q.All:
+		case q.Usage:
+			return printResult(g.Main, asJSON, list, printStats)
+		default:
 			return printResult(g.Main, asJSON, list, printRunning)
 		}
 		if err := printResult(g.Main, asJSON, list, printProcesses); err != nil {

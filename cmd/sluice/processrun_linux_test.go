@@ -47,6 +47,13 @@ func TestProcessesInTheBackground(t *testing.T) {
 	feed("late\n", "process", "stdin", id).wantError(t, schemas.CodeNotFound, id)
 
 	first, second := start("--", "sleep", "300"), start("--", "sleep", "300")
+	list := decode[[]schemas.ProcessInfo](t, c.run("process", "list", "--stats", "--json").stdout)
+	if u := list[0].Usage; len(list) != 2 || u == nil || u.Processes != 1 || u.MemoryBytes <= 0 {
+		t.Errorf("processes with their usage: %+v", list)
+	}
+	c.run("process", "list", "--stats").check(t).exits(0).printsMatch(`(?m)^` + first + ` +t1 +running +[0-9a-z.]+ +[0-9.]+ [KM]iB +1 +sleep 300$`)
+	c.run("top", "--count", "1", "--interval", "100ms", "t1").check(t).exits(0).printsMatch(`(?m)^` + second + ` +[0-9.]+% +[0-9.]+ [KM]iB +1 `)
+	c.run("top", "--interval", "1ms", "t1").wantError(t, schemas.CodeInvalidArgument, "--interval")
 	c.run("process", "kill", "--all").wantError(t, schemas.CodeInvalidArgument, "--thread")
 	c.run("process", "kill", "--all", "--thread", "t1").check(t).exits(0).prints("2\n")
 	c.run("process", "wait", first, second).check(t).exits(1).printsPart("killed")

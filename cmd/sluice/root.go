@@ -82,7 +82,7 @@ a server it starts what it needs in its own process.`,
 		root.AddCommand(commands...)
 	}
 	add(groupRun, "Run:", execCommand(g), messageCommand(g))
-	add(groupObserve, "Observe:", psCommand(g), logsCommand(g), eventsCommand(g), messagesCommand(g), statusCommand(g), limitsCommand(g))
+	add(groupObserve, "Observe:", psCommand(g), topCommand(g), logsCommand(g), eventsCommand(g), messagesCommand(g), statusCommand(g), limitsCommand(g))
 	add(groupSessions, "Sessions, sandboxes and processes:", sessionCommand(g), sandboxCommand(g), workspaceCommand(g), processCommand(g), templateCommand(g))
 	add(groupData, "Data:", syncCommand(m))
 	add(groupOperate, "Operate:", upCommand(g), workerCommand(g), reloadCommand(g), doctorCommand(g), versionCommand(m))
@@ -134,7 +134,7 @@ func otherNames(command string) []string {
 	case "list":
 		return []string{"ls", "ps"}
 	case "status":
-		return []string{"top", "info", "health"}
+		return []string{"info", "health"}
 	case "sync":
 		return []string{"cp", "copy", "upload", "download"}
 	case "process":

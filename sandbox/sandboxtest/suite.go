@@ -42,6 +42,7 @@ func Run(t *testing.T, factory Factory) {
 		{"Many", manyTests},
 		{"Sandbox", sandboxTests},
 		{"Limits", limitTests},
+		{"Usage", usageTests},
 		{"Attach", attachTests},
 	} {
 		if len(factory.Parts) > 0 && !slices.Contains(factory.Parts, part.name) {

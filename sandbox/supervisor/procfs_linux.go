@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"strconv"
 	"syscall"
+	"time"
+
+	"github.com/sluice-dev/sluice/sandbox/supervisor/wire"
 )
 
 // processTable reads /proc. Only this process reaps its children and only its main thread has any, so that the list of them,
@@ -110,6 +113,7 @@ func scan(roots map[int]bool) (found []int) {
 type stat struct {
 	state           byte
 	parent, session int
+	rest            []byte // the fields after the session
 }
 
 func readStat(pid int) (stat, bool) {
@@ -124,7 +128,35 @@ func readStat(pid int) (stat, bool) {
 	}
 	parent, err := strconv.Atoi(string(fields[2]))
 	session, sessionErr := strconv.Atoi(string(fields[4]))
-	return stat{state: fields[1][0], parent: parent, session: session}, err == nil && sessionErr == nil
+	return stat{state: fields[1][0], parent: parent, session: session, rest: fields[5]}, err == nil && sessionErr == nil
+}
+
+// tick is a clock tick of /proc/PID/stat: the kernel has 100 of them a second for programs, on every architecture that Go knows.
+const tick = int64(10 * time.Millisecond)
+
+// Places in stat.rest, from field 7 of proc(5) on: the user and system time of the process and of the children that it waited for, and its
+// resident pages.
+const (
+	firstTime, lastTime = 14 - 7, 17 - 7
+	residentPages       = 24 - 7
+)
+
+// usage is what these processes and their descendants use now.
+func (t *processTable) usage(roots []int) (u wire.Usage, ok bool) {
+	page := int64(syscall.Getpagesize())
+	t.walk(roots, func(pid int) {
+		st, found := readStat(pid)
+		fields := numbers(st.rest)
+		if !found || st.state == 'Z' || len(fields) <= residentPages {
+			return
+		}
+		for _, ticks := range fields[firstTime : lastTime+1] {
+			u.CPU += int64(ticks) * tick
+		}
+		u.Memory += int64(fields[residentPages]) * page
+		u.Processes++
+	})
+	return u, u.Processes > 0
 }
 
 // session is the process's session; false when it has ended.

@@ -73,7 +73,7 @@ func (s *supervisor) handle(c *conn, m wire.Message) error {
 			s.mu.Unlock()
 		}
 	case *wire.List:
-		c.send(s.list())
+		c.send(s.list(m.Usage))
 	case *wire.Resume:
 		if p := s.find(m.Handle); p != nil {
 			p.resume(c, m.Stdout, m.Stderr)
@@ -127,12 +127,18 @@ func (s *supervisor) signal(m *wire.Signal) wire.SignalResult {
 	}
 }
 
-func (s *supervisor) list() *wire.Listed {
+func (s *supervisor) list(usage bool) *wire.Listed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := &wire.Listed{Processes: make([]wire.ProcessState, 0, len(s.procs))}
 	for _, p := range s.procs {
 		m.Processes = append(m.Processes, p.state())
+		if usage && !p.treeGone {
+			if u, ok := s.table.usage(s.roots(p)); ok {
+				u.Handle = p.handle
+				m.Usages = append(m.Usages, u)
+			}
+		}
 	}
 	return m
 }

@@ -5,6 +5,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-dev/sluice/sandbox/supervisor/wire"
 )
 
 // rssUnit turns rusage's maxrss into bytes.
@@ -82,6 +84,9 @@ func (t *processTable) walk(pids []int, visit func(pid int)) {
 		queue = append(queue, below[queue[i]]...)
 	}
 }
+
+// usage is not measured here.
+func (t *processTable) usage([]int) (wire.Usage, bool) { return wire.Usage{}, false }
 
 // session is unknown here: orphans records the owners.
 func (t *processTable) session(int) (int, bool) { return 0, false }

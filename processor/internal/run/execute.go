@@ -70,7 +70,7 @@ func (rs *Runs) execute(run *Run, result *schemas.Result) error {
 	if err != nil {
 		return err
 	}
-	run.started(proc)
+	run.started(proc, sb)
 	return rs.follower.follow(run, proc, rs.recorder.recordStart(run, proc, sb.ID()), rs.follower.newCapture(run), open, result)
 }
 

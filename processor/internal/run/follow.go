@@ -177,7 +177,7 @@ func (f *follower) resume(run *Run, sb sandbox.Attached, started bool, result *s
 	if err != nil {
 		return schemas.Errorf(schemas.CodeLost, "process %s ran on while its worker was away, and then its sandbox ended: %w", run.process, err)
 	}
-	run.started(proc)
+	run.started(proc, sb)
 	recorded := recording(func(context.Context) (uint64, error) { return run.seq, nil })
 	if !started {
 		recorded = f.recorder.recordStart(run, proc, sb.ID())

@@ -75,7 +75,7 @@ func TestFencedWorkerStoresNoOutput(t *testing.T) {
 	}).follower
 	open := func(func(schemas.Stream, int64), func(schemas.Stream, int64, int64)) Output { return &log }
 	proc, run := &printer{}, &Run{thread: &session.Thread{}, exec: &schemas.Exec{}}
-	run.started(proc)
+	run.started(proc, nil)
 	err := f.pump(run, proc, f.newCapture(run), open, &schemas.Result{})
 	if !errors.Is(err, schemas.ErrLost) {
 		t.Errorf("pump: %v, want lost", err)

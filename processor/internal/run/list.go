@@ -1,10 +1,13 @@
 package run
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/sluice-dev/sluice/processor/internal/work"
+	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -12,7 +15,7 @@ import (
 const maxListBytes = 512 << 10
 
 // List lists the processes of a tenant that are on record and have not ended, in the order of their ids.
-func (rs *Runs) List(tenant string, req schemas.ProcessesRequest) schemas.ProcessesReply {
+func (rs *Runs) List(ctx context.Context, tenant string, req schemas.ProcessesRequest) schemas.ProcessesReply {
 	runs := slices.DeleteFunc(runsOf(rs), func(run *Run) bool {
 		return run.thread.Tenant != tenant || run.process <= req.After || (req.Thread != "" && run.thread.ID != req.Thread)
 	})
@@ -20,11 +23,18 @@ func (rs *Runs) List(tenant string, req schemas.ProcessesRequest) schemas.Proces
 	reply, size := schemas.ProcessesReply{Processes: []schemas.ProcessInfo{}}, 0
 	late := make(chan struct{})
 	defer time.AfterFunc(maxRecording, func() { close(late) }).Stop()
+	usages := map[string]sandbox.Usage{}
+	if req.Usage {
+		usages = measure(ctx, runs)
+	}
 	for _, run := range runs {
 		if run.leaves(late) {
 			continue
 		}
 		p := run.info(rs.publisher.Worker)
+		if u, ok := usages[run.process]; ok {
+			p.Usage = &schemas.ProcessUsage{CPUMS: work.Millis(u.CPU), MemoryBytes: u.Memory, Processes: u.Processes}
+		}
 		size += listSize(&p)
 		if reply.More = size > maxListBytes; reply.More {
 			break

@@ -47,6 +47,7 @@ type Run struct {
 	notified    bool        // the callers got the end
 	acceptTimer *time.Timer // answers the first caller that the command was accepted
 	proc        sandbox.Process
+	sandbox     sandbox.Sandbox  // of proc
 	begun       time.Time        // when the process started; zero before
 	signals     []sandbox.Signal // to send as soon as the process runs
 	left        chan struct{}    // closed when the run is none any more; nil until its end is being recorded
@@ -185,9 +186,9 @@ func (run *Run) starting(cancel context.CancelFunc) bool {
 }
 
 // started opens the process to signals and kills, and delivers those that came before.
-func (run *Run) started(proc sandbox.Process) {
+func (run *Run) started(proc sandbox.Process, sb sandbox.Sandbox) {
 	run.mu.Lock()
-	run.proc = proc
+	run.proc, run.sandbox = proc, sb
 	if run.begun.IsZero() {
 		run.begun = time.Now()
 	}

@@ -43,19 +43,28 @@ func (l *Link) Start(ctx context.Context, m *wire.Spawn) (*Process, error) {
 
 // List returns every process of the supervisor, running, or ended and not released. Errors: unavailable.
 func (l *Link) List(ctx context.Context) ([]wire.ProcessState, error) {
+	m, err := l.list(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	return m.Processes, nil
+}
+
+// list asks for every process, and what it uses if usage is set: an older supervisor does not measure.
+func (l *Link) list(ctx context.Context, usage bool) (*wire.Listed, error) {
 	answer := make(chan *wire.Listed, 1)
 	l.writing.Lock()
 	l.mu.Lock()
 	l.lists = append(l.lists, answer)
 	l.mu.Unlock()
-	err := l.write(wire.Append(nil, &wire.List{}))
+	err := l.write(wire.Append(nil, &wire.List{Usage: usage}))
 	l.writing.Unlock()
 	if err != nil {
 		return nil, err
 	}
 	select {
 	case m := <-answer:
-		return m.Processes, nil
+		return m, nil
 	case <-l.done:
 		return nil, supervisorGone(l.err)
 	case <-ctx.Done():

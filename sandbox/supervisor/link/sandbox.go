@@ -51,7 +51,10 @@ type Sandbox struct {
 	changing sync.Mutex // one change of spec at a time
 }
 
-var _ sandbox.Attached = (*Sandbox)(nil)
+var (
+	_ sandbox.Attached = (*Sandbox)(nil)
+	_ sandbox.Meter    = (*Sandbox)(nil)
+)
 
 // NewSandbox takes a Link over. When config.Exited is closed, the sandbox ends and closes the Link.
 func NewSandbox(l *Link, config Config) *Sandbox {
@@ -162,6 +165,23 @@ func (s *Sandbox) Processes(ctx context.Context) ([]sandbox.ProcessState, error)
 		}
 	}
 	return states, nil
+}
+
+// Usage measures what the processes use; see sandbox.Meter.
+func (s *Sandbox) Usage(ctx context.Context) (map[string]sandbox.Usage, error) {
+	m, err := s.link.list(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	byHandle := make(map[uint64]string, len(m.Processes))
+	for _, p := range m.Processes {
+		byHandle[p.Handle] = p.ID
+	}
+	usages := make(map[string]sandbox.Usage, len(m.Usages))
+	for _, u := range m.Usages {
+		usages[byHandle[u.Handle]] = sandbox.Usage{CPU: time.Duration(u.CPU), Memory: u.Memory, Processes: int(u.Processes)}
+	}
+	return usages, nil
 }
 
 // Resume takes over a process; see sandbox.Attached.

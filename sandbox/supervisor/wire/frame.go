@@ -7,7 +7,7 @@ import (
 
 const (
 	// Version is this package's version of the protocol. Each end sends it in Hello.
-	Version = 2
+	Version = 3
 	// MinVersion is the oldest version that each end accepts in Hello. See the package's documentation for the rules. A version 1
 	// message cannot be read: version 2 put a field inside the members of Listed.
 	MinVersion = 2

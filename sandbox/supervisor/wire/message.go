@@ -146,10 +146,13 @@ func (*Terminate) kind() Type        { return TypeTerminate }
 func (m *Terminate) fields(c *codec) { c.positive(&m.Grace) }
 
 // List asks for Listed.
-type List struct{}
+type List struct {
+	// Usage asks for Listed.Usages too.
+	Usage bool
+}
 
-func (*List) kind() Type    { return TypeList }
-func (*List) fields(*codec) {}
+func (*List) kind() Type        { return TypeList }
+func (m *List) fields(c *codec) { c.flag(&m.Usage) }
 
 // Spawned reports that a process runs.
 type Spawned struct {
@@ -318,44 +321,6 @@ func (m *Exit) fields(c *codec) {
 	c.u32(&m.Killed)
 	c.i64(&m.Started)
 	c.i64(&m.Ended)
-}
-
-// ProcessState is one process in Listed.
-type ProcessState struct {
-	Handle uint64
-	ID     string
-	PID    uint32
-	// Ended reports that the exit record exists.
-	Ended bool
-	// Stdout and Stderr are the last acked offsets. The supervisor holds the output after them.
-	Stdout, Stderr int64
-	// StdinTaken is as in StdinTaken. StdinQueued counts the bytes after it that are not written to the pipe yet. StdinClosed
-	// reports that no more will come or be taken; it is true for a process without standard input.
-	StdinTaken, StdinQueued int64
-	StdinClosed             bool
-	// Started is the supervisor's clock, in nanoseconds since 1970.
-	Started int64
-}
-
-func (m *ProcessState) fields(c *codec) {
-	c.u64(&m.Handle)
-	c.str(&m.ID)
-	c.u32(&m.PID)
-	c.flag(&m.Ended)
-	c.positive(&m.Stdout, &m.Stderr, &m.StdinTaken, &m.StdinQueued)
-	c.flag(&m.StdinClosed)
-	c.i64(&m.Started)
-}
-
-// Listed answers List: every process, running, or ended and not released.
-type Listed struct{ Processes []ProcessState }
-
-func (*Listed) kind() Type { return TypeListed }
-
-func (m *Listed) fields(c *codec) {
-	smallest := codec{mode: measuring}
-	new(ProcessState).fields(&smallest)
-	list(c, &m.Processes, smallest.size, func(c *codec, p *ProcessState) { p.fields(c) })
 }
 
 // newMessage makes an empty message of each type; nil for Output and for the numbers between.

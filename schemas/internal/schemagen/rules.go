@@ -209,7 +209,7 @@ func (f fields) addWorker() {
 	f.add(between(-1, -1), "LogGap.To")
 	f.add(between(1, -1), "LogRange.Chunks", "HookRun.Attempt", "ProcessesCleaned.Through", "ProcessesCleaned.Count")
 	f.add(between(0, -1), "CleanReply.Cleaned")
-	f.add(between(0, -1), "Accepted.TimeoutMS", "Started.PID", "ProcessInfo.PID", "Result.Signal", "Result.StdoutBytes", "Result.StderrBytes",
+	f.add(between(0, -1), "Accepted.TimeoutMS", "Started.PID", "ProcessInfo.PID", "ProcessUsage.CPUMS", "ProcessUsage.MemoryBytes", "ProcessUsage.Processes", "Result.Signal", "Result.StdoutBytes", "Result.StderrBytes",
 		"Result.DurationMS", "Result.UserMS", "Result.SystemMS", "Result.MaxRSSBytes", "Result.Killed", "SandboxInfo.StartMS",
 		"LogGap.From", "Session.Messages", "Usage.InputTokens", "Usage.OutputTokens", "HookRun.DurationMS", "ColdStart.SandboxMS",
 		"ColdStart.HooksMS", "SyncReport.Files", "SyncReport.Bytes", "SyncReport.Deleted", "SyncReport.DurationMS")
