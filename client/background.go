@@ -31,7 +31,7 @@ func (c *Client) StartProcess(ctx context.Context, req Request) (*Process, error
 	if req.Stdin != nil {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "a process in the background has no reader of its input: set StdinOpen, and use WriteStdin")
 	}
-	x, err := c.newExecution(req.command())
+	x, err := c.newExecution(req.command(), EncodingAuto)
 	if err != nil {
 		return nil, err
 	}

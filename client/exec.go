@@ -56,6 +56,13 @@ type Request struct {
 	OnExit func(*schemas.Result, error)
 	// OutputLimit is the most bytes of each stream in the result. Default [schemas.DefaultOutputLimit]; -1 keeps none.
 	OutputLimit int64
+	// Encoding is how the result of Exec and ExecStream holds output. Default: text, or base64 of what is not UTF-8.
+	Encoding Encoding
+	// OnOutput is called with each piece of output, in order, while Exec waits. OnComplete is called with the result, and OnError with the
+	// error, before Exec returns the same. They change nothing else. Only Exec calls them. Default: not called.
+	OnOutput   func(schemas.Chunk)
+	OnComplete func(*schemas.Result)
+	OnError    func(error)
 	// Retry says whether a process that was lost with its worker may run again. Default: never.
 	Retry schemas.Retry
 	// Origin has labels and a trace context, which all events of the command repeat. Default: none.
@@ -102,17 +109,39 @@ const abandonTimeout = 5 * time.Second
 // invalid_argument, conflict (the key belongs to another command), too_large, pool_exhausted, unavailable, permission_denied, lost,
 // canceled.
 func (c *Client) Exec(ctx context.Context, req Request) (*schemas.Result, error) {
-	return c.exec(ctx, req.command(), req.Stdin)
+	r, err := c.exec(ctx, req.command(), &req)
+	if err != nil && req.OnError != nil {
+		req.OnError(err)
+	}
+	if err == nil && req.OnComplete != nil {
+		req.OnComplete(r)
+	}
+	return r, err
 }
 
 // exec sends a command, waits for its end, and cancels it when ctx ends first.
-func (c *Client) exec(ctx context.Context, cmd *schemas.Command, stdin io.Reader) (*schemas.Result, error) {
-	x, err := c.newExecution(cmd)
+func (c *Client) exec(ctx context.Context, cmd *schemas.Command, req *Request) (*schemas.Result, error) {
+	x, err := c.newExecution(cmd, req.Encoding)
 	if err != nil {
 		return nil, err
 	}
+	if req.OnOutput != nil {
+		x.follower, err = c.caller.FollowLog(x.call.Ref(), 0)
+	}
+	if err == nil {
+		err = x.send(ctx, req.Stdin)
+	}
 	var result *schemas.Result
-	if err = x.send(ctx, stdin); err == nil {
+	switch {
+	case err != nil:
+	case req.OnOutput != nil:
+		result, err = x.run(ctx, func(e ExecEvent) bool {
+			if e.Chunk != nil {
+				req.OnOutput(*e.Chunk)
+			}
+			return true
+		})
+	default:
 		result, err = x.end(ctx, func(*schemas.Error) {})
 	}
 	x.Close()
@@ -122,8 +151,13 @@ func (c *Client) exec(ctx context.Context, cmd *schemas.Command, stdin io.Reader
 		}
 		return nil, err
 	}
-	if err := c.complete(ctx, x.call.Ref(), result, x.limit); err != nil {
-		return nil, err
+	if req.OnOutput == nil {
+		if err := c.complete(ctx, x.call.Ref(), result, x.limit); err != nil {
+			return nil, err
+		}
+		if err := req.Encoding.apply(result); err != nil {
+			return nil, err
+		}
 	}
 	return result, x.resultError(result)
 }

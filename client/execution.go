@@ -31,6 +31,7 @@ type Execution struct {
 	call     *events.Call
 	follower *events.Follower
 	limit    int64
+	encoding Encoding
 	queued   atomic.Bool
 
 	stop        context.CancelFunc // ends the copy of standard input
@@ -41,16 +42,16 @@ type Execution struct {
 // ExecStream sends a command and returns once it is accepted or queued. [Execution.Events] yields its output. The process continues
 // when ctx ends; Kill ends it. Errors are those of Exec.
 func (c *Client) ExecStream(ctx context.Context, req Request) (*Execution, error) {
-	return c.stream(ctx, req.command(), req.Stdin)
+	return c.stream(ctx, req.command(), &req)
 }
 
-func (c *Client) stream(ctx context.Context, cmd *schemas.Command, stdin io.Reader) (*Execution, error) {
-	x, err := c.newExecution(cmd)
+func (c *Client) stream(ctx context.Context, cmd *schemas.Command, req *Request) (*Execution, error) {
+	x, err := c.newExecution(cmd, req.Encoding)
 	if err != nil {
 		return nil, err
 	}
 	if x.follower, err = c.caller.FollowLog(x.call.Ref(), 0); err == nil {
-		err = x.send(ctx, stdin)
+		err = x.send(ctx, req.Stdin)
 	}
 	if err != nil {
 		x.Close()
@@ -59,12 +60,15 @@ func (c *Client) stream(ctx context.Context, cmd *schemas.Command, stdin io.Read
 	return x, nil
 }
 
-func (c *Client) newExecution(cmd *schemas.Command) (*Execution, error) {
+func (c *Client) newExecution(cmd *schemas.Command, encoding Encoding) (*Execution, error) {
+	if err := encoding.check(); err != nil {
+		return nil, err
+	}
 	call, err := c.caller.NewCall(c.tenant, cmd)
 	if err != nil {
 		return nil, err
 	}
-	return &Execution{client: c, call: call, limit: cmd.Limit(), stop: func() {}}, nil
+	return &Execution{client: c, call: call, limit: cmd.Limit(), encoding: encoding, stop: func() {}}, nil
 }
 
 // send sends the command and starts to copy its standard input.
@@ -145,7 +149,14 @@ func (x *Execution) end(ctx context.Context, waiting func(*schemas.Error)) (*sch
 // result's own as in Exec. Call it once; after an early exit, continue with Logs after the last chunk's Seq.
 func (x *Execution) Events(ctx context.Context) iter.Seq2[ExecEvent, error] {
 	return func(yield func(ExecEvent, error) bool) {
-		if err := x.yieldAll(ctx, func(e ExecEvent) bool { return yield(e, nil) }); err != nil && !errors.Is(err, errBreak) {
+		r, err := x.run(ctx, func(e ExecEvent) bool { return yield(e, nil) })
+		if err == nil {
+			err = x.resultError(r)
+		}
+		switch {
+		case err == nil:
+			yield(ExecEvent{Result: r}, nil)
+		case !errors.Is(err, errBreak):
 			yield(ExecEvent{}, err)
 		}
 	}
@@ -157,7 +168,8 @@ var errBreak = errors.New("loop left")
 // liveDepth is how many chunks may wait between the connection and the caller.
 const liveDepth = 16
 
-func (x *Execution) yieldAll(ctx context.Context, yield func(ExecEvent) bool) error {
+// run yields the output, and returns the result, which is complete.
+func (x *Execution) run(ctx context.Context, yield func(ExecEvent) bool) (*schemas.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	followCtx, stopFollowing := context.WithCancel(ctx)
 	chunks, ended, waits := make(chan schemas.Chunk, liveDepth), make(chan struct{}), make(chan *schemas.Error)
@@ -201,39 +213,33 @@ func (x *Execution) yieldAll(ctx context.Context, yield func(ExecEvent) bool) er
 		select {
 		case why := <-waits:
 			if !yield(ExecEvent{Waiting: why}) {
-				return errBreak
+				return nil, errBreak
 			}
 		case k, ok := <-chunks:
 			if !ok {
-				return followErr
+				return nil, followErr
 			}
 			if err := emit(k); err != nil {
-				return err
+				return nil, err
 			}
 		case <-ended:
 			if endErr != nil {
-				return endErr
+				return nil, endErr
 			}
 			// Only one goroutine may use the follower: drain its chunks first, then read the rest here.
 			stopFollowing()
 			for k := range chunks {
 				if err := emit(k); err != nil {
-					return err
+					return nil, err
 				}
 			}
 			if err := x.follower.Finish(ctx, result, emit); err != nil {
-				return err
+				return nil, err
 			}
 			if err := composed.finish(result, schemas.Streams()...); err != nil {
-				return err
+				return nil, err
 			}
-			if err := x.resultError(result); err != nil {
-				return err
-			}
-			if !yield(ExecEvent{Result: result}) {
-				return errBreak
-			}
-			return nil
+			return result, x.encoding.apply(result)
 		}
 	}
 }

@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"errors"
+	"iter"
 	"time"
 
 	"github.com/sluice-dev/sluice/events"
@@ -107,6 +109,21 @@ func (c *Client) Logs(ctx context.Context, q LogQuery, fn func(schemas.Chunk) er
 		return err
 	}
 	return g.after(r)
+}
+
+// LogChunks is Logs as an iterator. It ends with an error, or after the last chunk. The data of a chunk is valid until the next one.
+func (c *Client) LogChunks(ctx context.Context, q LogQuery) iter.Seq2[schemas.Chunk, error] {
+	return func(yield func(schemas.Chunk, error) bool) {
+		err := c.Logs(ctx, q, func(k schemas.Chunk) error {
+			if !yield(k, nil) {
+				return errBreak
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errBreak) {
+			yield(schemas.Chunk{}, err)
+		}
+	}
 }
 
 // EventQuery selects events. Empty fields match all.

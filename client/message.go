@@ -44,12 +44,12 @@ func (p *Prompt) command() *schemas.Command {
 // of a thread are answered one after another. When ctx ends first, the agent is killed. Errors: those of Exec, invalid_argument when
 // the template has no agent.
 func (c *Client) Message(ctx context.Context, p Prompt) (*schemas.Result, error) {
-	return c.exec(ctx, p.command(), nil)
+	return c.exec(ctx, p.command(), &Request{})
 }
 
 // MessageStream sends a message and returns once it is accepted or queued, like [Client.ExecStream].
 func (c *Client) MessageStream(ctx context.Context, p Prompt) (*Execution, error) {
-	return c.stream(ctx, p.command(), nil)
+	return c.stream(ctx, p.command(), &Request{})
 }
 
 // MessageQuery selects messages.

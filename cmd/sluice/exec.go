@@ -49,6 +49,13 @@ worker's, or the template's, and these flags are refused.`,
 			if err != nil {
 				return err
 			}
+			switch {
+			case req.Encoding == client.EncodingAuto:
+			case !asJSON || detach:
+				return schemas.Errorf(schemas.CodeInvalidArgument, "--encoding is for the result: add --json, without --detach")
+			case req.Encoding == client.EncodingRaw:
+				return schemas.Errorf(schemas.CodeInvalidArgument, "--encoding raw: JSON cannot hold every byte; leave out --json to get the output as it is")
+			}
 			if _, err := limits.WithDefaults(); err != nil {
 				return err
 			}
@@ -80,6 +87,7 @@ worker's, or the template's, and these flags are refused.`,
 	jsonFlag(c, &asJSON, "the result as one JSON object instead of the output")
 	g.limitFlags(c, &limits, &network)
 	f := c.Flags()
+	f.StringVar((*string)(&run.Encoding), "encoding", "", "`ENCODING` of output with --json: utf-8, with what is none replaced, or base64; default: base64 for what is no UTF-8")
 	f.BoolVarP(&detach, "detach", "d", false, "print the process id and exit; the command goes on, without standard input, on a server that stays")
 	f.BoolVarP(&noStdin, "no-stdin", "n", false, "do not pass standard input to the command")
 	return c
