@@ -60,6 +60,10 @@ func TestProcessesInTheBackground(t *testing.T) {
 	c.run("process", "wait", "p0").wantError(t, schemas.CodeNotFound, "p0")
 	c.run("ps").check(t).exits(0).prints("")
 
+	other := strings.TrimSpace(c.run("process", "start", "--thread", "t2", "--", "sleep", "300").stdout)
+	c.run("session", "stop", "--grace", "0s", "t2").check(t).exits(0)
+	c.run("process", "wait", other).check(t).exits(schemas.ExitSignalBase + 9).printsPart("killed") // it ends with its sandbox
+
 	start("--id", "source", "--", "echo", "piped")
 	piped := start("--stdin-from", "source", "--", "cat")
 	c.run("process", "wait", piped).check(t).exits(0)
@@ -69,6 +73,6 @@ func TestProcessesInTheBackground(t *testing.T) {
 	c.run("process", "wait", gone).check(t).exits(0)
 	c.run("process", "clean").wantError(t, schemas.CodeInvalidArgument, "--thread")
 	c.run("process", "clean", "--thread", "t1").check(t).exits(0).prints("5\n")
-	c.run("process", "list", "--all", "--json").check(t).exits(0).prints("[]\n")
+	c.run("process", "list", "--all", "--thread", "t1", "--json").check(t).exits(0).prints("[]\n")
 	c.run("process", "get", gone).check(t).exits(0).printsMatch(`(?m)^status +completed$`)
 }
