@@ -99,6 +99,9 @@ func (s *Syncer) readRemote(ctx context.Context, x *worktree.Index) (*snapshot, 
 		return s.firstRemote(ctx, &x.Base)
 	}
 	if errors.Is(err, state.ErrCorrupt) {
+		if data == nil {
+			data = []byte{} // one without a byte is damaged, too
+		}
 		return &snapshot{token: read.Token, damaged: data}, schemas.Errorf(schemas.CodeDamaged,
 			"sync: the state at %s is damaged: push from a folder that was synced with it, or restore a version: %w", s.cfg.Remote, err)
 	}
