@@ -4,7 +4,7 @@
 //	local state ───► base ──┼─► plan ──► apply: content ──► commit: remote state by compare-and-swap ──► local state
 //	store ─────────► remote ┘    (pure)     packs, chunks        (lost: again from the read)               and index
 //
-//	state ◄── plan ◄─────────────── packed ◄── plain ◄── syncer      objectstore ◄── s3store, dirstore, storetest
+//	state ◄── plan ◄─────────────── packed ◄── plain ◄── syncer      objectstore ◄── s3store, dirstore, storetest, cryptstore
 //	  └────── worktree (folder) ◄──────┘                                 └──────── packed, plain, syncer
 //
 // The remote state object, .sandbox-state, is the commit point: everything that it names has been stored before it, and
@@ -25,5 +25,5 @@
 // paths, for other tools, afterwards. The next operation finishes what a killed push has left.
 //
 // [objectstore.Store] is the package's only connection to the outside: syncer/s3store and syncer/dirstore implement it, and
-// syncer/storetest is the conformance suite of both.
+// syncer/storetest is the conformance suite of both. syncer/cryptstore encrypts what goes into one.
 package syncer

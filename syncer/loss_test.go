@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer"
+	"github.com/sluice-dev/sluice/syncer/cryptstore"
 	"github.com/sluice-dev/sluice/syncer/dirstore"
 	"github.com/sluice-dev/sluice/syncer/objectstore"
 	"github.com/sluice-dev/sluice/syncer/plan"
@@ -52,6 +53,7 @@ type disturbed struct {
 	Root, Store string
 	Form        string // see [treetest.Form]
 	OnConflict  plan.OnConflict
+	Key         string // "" for none
 	What        string
 	At          int64 // the step, or, of a flip, the response
 
@@ -68,6 +70,7 @@ func (d *disturbed) run(ctx context.Context) (_ *syncer.Report, err error) {
 	cfg := syncer.Config{Root: d.Root, Store: &disturbedStore{objectstore.Decorator{Store: dir, Do: d.request}, d},
 		Remote: "test://store", OnConflict: d.OnConflict, Uploads: 1, Downloads: 1, Progress: func(syncer.Progress) { _ = d.step() }}
 	treetest.Form(d.Form)(&cfg)
+	encrypted(d.Key)(&cfg)
 	s, err := syncer.New(cfg)
 	if err != nil {
 		return nil, err
@@ -76,6 +79,15 @@ func (d *disturbed) run(ctx context.Context) (_ *syncer.Report, err error) {
 		return s.Push(ctx)
 	}
 	return s.Pull(ctx)
+}
+
+// encrypted encrypts with a key, "" for none.
+func encrypted(key string) treetest.Option {
+	return func(c *syncer.Config) {
+		if key != "" {
+			c.Key, _ = cryptstore.ParseKey(key) // one that was just made
+		}
+	}
 }
 
 func (d *disturbed) request(_ context.Context, request func() error) error {
@@ -143,6 +155,7 @@ type losses struct {
 	random *rand.Rand
 	dir    string // of the store
 	form   string
+	key    string
 	trees  [2]*treetest.Tree
 	texts  map[string]*text // by content
 	stored map[string]*text // what a new folder gets, by path
@@ -214,7 +227,7 @@ func (l *losses) change(who int) func() {
 // sync runs a push or a pull of a folder, and what disturbs it.
 func (l *losses) sync(who int, push bool, settle plan.OnConflict, what string, at int64) {
 	w := l.trees[who]
-	d := &disturbed{Push: push, Root: w.Dir, Store: l.dir, Form: l.form, OnConflict: settle, What: what, At: at}
+	d := &disturbed{Push: push, Root: w.Dir, Store: l.dir, Form: l.form, Key: l.key, OnConflict: settle, What: what, At: at}
 	switch what {
 	case edit:
 		d.happens = l.change(who)
@@ -263,7 +276,7 @@ func (l *losses) start(d *disturbed) (report *syncer.Report, err error) {
 
 // push is a push that nothing disturbs, while an operation of the other user is running.
 func (l *losses) push(who int) {
-	d := &disturbed{Push: true, Root: l.trees[who].Dir, Store: l.dir, Form: l.form}
+	d := &disturbed{Push: true, Root: l.trees[who].Dir, Store: l.dir, Form: l.form, Key: l.key}
 	_, err := d.run(l.Context())
 	l.logf("%d pushes meanwhile: %v", who, err)
 	if mine := l.files(l.trees[who]); err == nil {
@@ -289,7 +302,7 @@ func (l *losses) acknowledge(before, after map[string]*text) {
 // pull returns what a new folder gets.
 func (l *losses) pull() (map[string]*text, error) {
 	w := treetest.New(l)
-	_, err := (&disturbed{Root: w.Dir, Store: l.dir}).run(l.Context())
+	_, err := (&disturbed{Root: w.Dir, Store: l.dir, Key: l.key}).run(l.Context())
 	return l.files(w), err
 }
 
@@ -353,7 +366,7 @@ func (l *losses) damage() {
 	}
 	store := openDir(l, l.dir)
 	defer closeDir(l, store)
-	c, err := l.trees[0].Syncer(store).Check(l.Context(), true)
+	c, err := l.trees[0].Syncer(store, encrypted(l.key)).Check(l.Context(), true)
 	l.logf("check --repair: %v %+v", err, c)
 	if got, again := l.pull(); err == nil && (again != nil || !maps.Equal(got, l.stored)) {
 		l.fail("after a repair a new folder gets %v, want %v: %v", got, l.stored, again)
@@ -402,6 +415,9 @@ func TestNothingIsLostWithoutAWord(t *testing.T) {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
 				l := &losses{T: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), dir: t.TempDir(), form: form,
 					trees: [2]*treetest.Tree{treetest.New(t), treetest.New(t)}, texts: map[string]*text{}, counts: counts}
+				if seed%2 == 1 && form != string(state.Plain) {
+					l.key = cryptstore.NewKey()
+				}
 				l.run()
 			})
 		}

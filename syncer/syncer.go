@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
+	"github.com/sluice-dev/sluice/syncer/cryptstore"
 	"github.com/sluice-dev/sluice/syncer/objectstore"
 	"github.com/sluice-dev/sluice/syncer/packed"
 	"github.com/sluice-dev/sluice/syncer/plan"
@@ -24,6 +25,9 @@ type Config struct {
 	// Remote names the store and the place in it, such as s3://bucket/prefix. A folder that was last synced with
 	// another place has nothing in common with this one. It is written to the local state: no secrets in it.
 	Remote string
+	// Key encrypts content, its names in the store, and states, in the packed layout; nil for none. The store says whether a workspace is
+	// encrypted: an operation with another key, or one too many or missing, fails with [cryptstore.ErrKey] and changes nothing.
+	Key *cryptstore.Key
 	// StoreDir is the folder of a store in the file system, else "". It must be apart from Root.
 	StoreDir string
 	// Layout is how content is kept when the workspace is stored for the first time; default [state.Packed]. It is an error
@@ -88,10 +92,14 @@ func New(cfg Config) (*Syncer, error) {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "sync: the store has no name")
 	case cfg.Layout != "" && cfg.Layout != state.Packed && cfg.Layout != state.Plain:
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "sync: unknown --layout %q: use packed or plain", cfg.Layout)
+	case cfg.Key != nil && cfg.Layout == state.Plain:
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument,
+			"sync: the plain layout cannot be encrypted, because other tools read it: omit --layout, or the key")
 	case !slices.Contains(settings, cfg.OnConflict):
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument,
 			"sync: unknown --on-conflict %q: use fail, local, remote or both", cfg.OnConflict)
 	}
+	cfg.Store = cryptstore.New(cfg.Store, cfg.Key)
 	if cfg.SingleWriter {
 		cfg.Store = unconditional{cfg.Store}
 	}

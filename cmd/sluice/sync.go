@@ -25,6 +25,7 @@ const syncName = "sync"
 type syncFlags struct {
 	*Main
 	endpoint, region, profile string
+	keyFile                   string
 	layout, onConflict        string
 	ignore, include           []string
 	transfers                 int
@@ -48,16 +49,19 @@ func syncCommand(m *Main) *cobra.Command {
 
 Files are compared by content, never by time alone. A path that changed on both sides since the last
 sync is a conflict: nothing is changed until you choose a side. Credentials and profiles are those
-of the AWS SDK: AWS_ACCESS_KEY_ID, AWS_PROFILE, ~/.aws and so on. No Sluice server is needed.
+of the AWS SDK: AWS_ACCESS_KEY_ID, AWS_PROFILE, ~/.aws and so on. No Sluice server is needed. With a
+key, content and names are encrypted before they leave the machine.
 
 ` + syncExitHelp,
 		Example: `  sluice sync push ./work s3://bucket/work
-  sluice sync pull ./copy s3://bucket/work`,
+  sluice sync pull ./copy s3://bucket/work
+  sluice sync keygen work.key && sluice sync push ./work s3://bucket/secret --key-file work.key`,
 	}
 	flags := c.PersistentFlags()
 	flags.StringVar(&f.endpoint, "endpoint", "", "`URL` of an S3 server other than AWS")
 	flags.StringVar(&f.region, "region", "", "bucket `REGION`; default: the environment's, or us-east-1")
 	flags.StringVar(&f.profile, "profile", "", "`PROFILE` of the AWS configuration files")
+	flags.StringVar(&f.keyFile, "key-file", "", "`FILE` with the key of an encrypted workspace; default: the key in SLUICE_SYNC_KEY, else none")
 	flags.StringVar(&f.layout, "layout", "", "store `LAYOUT` of the first push: packed, or plain for other tools to read; default: packed")
 	flags.StringVar(&f.onConflict, "on-conflict", "fail", "`SIDE` to keep in a conflict: fail, local, remote or both")
 	flags.StringArrayVar(&f.ignore, "ignore", nil, "`PATTERN` of paths to leave out, besides those of .sandboxignore; may be repeated")
@@ -71,7 +75,7 @@ of the AWS SDK: AWS_ACCESS_KEY_ID, AWS_PROFILE, ~/.aws and so on. No Sluice serv
 	flags.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no progress")
 	return withCommands(c, syncPushCommand(f), syncPullCommand(f), syncStatusCommand(f), syncVersionsCommand(f), syncRestoreCommand(f),
-		syncCheckCommand(f), syncListCommand(f), syncDiffCommand(f), syncCatCommand(f))
+		syncCheckCommand(f), syncListCommand(f), syncDiffCommand(f), syncCatCommand(f), syncKeygenCommand(f))
 }
 
 func syncPushCommand(f *syncFlags) *cobra.Command {
@@ -231,6 +235,10 @@ func (f *syncFlags) withSyncer(ctx context.Context, dir, url string, fn func(con
 	if f.reads {
 		open = new(workspace.Locations).OpenExisting
 	}
+	key, err := f.key()
+	if err != nil {
+		return err
+	}
 	location, err := open(ctx, url, workspace.Options{Endpoint: f.endpoint, Region: f.region, Profile: f.profile})
 	if err != nil {
 		return err
@@ -239,7 +247,7 @@ func (f *syncFlags) withSyncer(ctx context.Context, dir, url string, fn func(con
 	progress := newSyncProgress(f.Main, f.quiet || f.asJSON)
 	s, err := syncer.New(syncer.Config{
 		Root: dir, Store: objectstore.Retry(objectstore.Limit(location.Store, f.limitUp, f.limitDown), objectstore.RetryPolicy{}), Remote: location.Name, StoreDir: location.Dir,
-		Layout: state.Layout(f.layout), OnConflict: plan.OnConflict(f.onConflict), Verify: f.verify, Ignore: f.ignore, Include: f.include,
+		Key: key, Layout: state.Layout(f.layout), OnConflict: plan.OnConflict(f.onConflict), Verify: f.verify, Ignore: f.ignore, Include: f.include,
 		Uploads: f.transfers, Downloads: f.transfers,
 		OutsideLinks: f.outsideLinks, SingleWriter: f.single, Progress: progress.show, MayDelete: mayDelete,
 		Retention:  syncer.Retention{Keep: f.keep, Age: f.keepFor, Grace: f.keepReplaced},
