@@ -31,11 +31,11 @@ func (c *Client) StartProcess(ctx context.Context, req Request) (*Process, error
 	if req.Stdin != nil {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "a process in the background has no reader of its input: set StdinOpen, and use WriteStdin")
 	}
-	x, err := c.newExecution(req.command(), EncodingAuto)
+	x, err := newExecution(c, req.command(), EncodingAuto)
 	if err != nil {
 		return nil, err
 	}
-	p := c.process(x.call.Ref())
+	p := newProcess(c, x.call.Ref())
 	if err = x.send(ctx, nil); err == nil && !x.Queued() {
 		err = x.started(ctx)
 	}
@@ -76,7 +76,7 @@ func (x *Execution) started(ctx context.Context) error {
 	return x.resultError(r)
 }
 
-func (c *Client) process(ref schemas.ProcessRef) *Process {
+func newProcess(c *Client, ref schemas.ProcessRef) *Process {
 	return &Process{client: c, ref: ref, stop: func() {}, sent: -1}
 }
 
@@ -87,7 +87,7 @@ func (c *Client) Process(ctx context.Context, thread, process string) (*Process,
 	if err != nil {
 		return nil, err
 	}
-	return c.process(ref), nil
+	return newProcess(c, ref), nil
 }
 
 // ID returns the id of the process.
@@ -140,7 +140,7 @@ func (p *Process) Signal(ctx context.Context, signal string) error {
 }
 
 // WriteStdin appends to the standard input of a process that was started with [Request.StdinOpen], and waits until the process has taken
-// it. Its worker may be away meanwhile. Only one program may write at a time: what two send at once is taken for a repetition. Errors: ctx's;
+// it. Its worker may be away meanwhile. Only one program may write at a time: what two send at once counts as a repetition. Errors: ctx's;
 // not_found when the process has ended or reads no more input, invalid_argument when its standard input is not open.
 func (p *Process) WriteStdin(ctx context.Context, data []byte) error {
 	p.input.Lock()
@@ -276,7 +276,7 @@ func (c *Client) KillAll(ctx context.Context, thread string, grace time.Duration
 		switch {
 		case e == nil:
 			killed++
-		case errors.Is(e, schemas.ErrNotFound) && c.process(schemas.ProcessRef{Tenant: c.tenant, Thread: thread, Process: running[i].Process}).hasEnded(ctx):
+		case errors.Is(e, schemas.ErrNotFound) && newProcess(c, schemas.ProcessRef{Tenant: c.tenant, Thread: thread, Process: running[i].Process}).hasEnded(ctx):
 			errs[i] = nil // it has ended meanwhile
 		}
 	}

@@ -121,7 +121,7 @@ func (c *Client) Exec(ctx context.Context, req Request) (*schemas.Result, error)
 
 // exec sends a command, waits for its end, and cancels it when ctx ends first.
 func (c *Client) exec(ctx context.Context, cmd *schemas.Command, req *Request) (*schemas.Result, error) {
-	x, err := c.newExecution(cmd, req.Encoding)
+	x, err := newExecution(c, cmd, req.Encoding)
 	if err != nil {
 		return nil, err
 	}

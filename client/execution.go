@@ -46,7 +46,7 @@ func (c *Client) ExecStream(ctx context.Context, req Request) (*Execution, error
 }
 
 func (c *Client) stream(ctx context.Context, cmd *schemas.Command, req *Request) (*Execution, error) {
-	x, err := c.newExecution(cmd, req.Encoding)
+	x, err := newExecution(c, cmd, req.Encoding)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (c *Client) stream(ctx context.Context, cmd *schemas.Command, req *Request)
 	return x, nil
 }
 
-func (c *Client) newExecution(cmd *schemas.Command, encoding Encoding) (*Execution, error) {
+func newExecution(c *Client, cmd *schemas.Command, encoding Encoding) (*Execution, error) {
 	if err := encoding.check(); err != nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ func (g *gaps) after(r *schemas.Result) error {
 func (c *Client) Logs(ctx context.Context, q LogQuery, fn func(schemas.Chunk) error) error {
 	if q.Tail > 0 {
 		var err error
-		if q, err = c.tailOf(ctx, q); err != nil {
+		if q, err = tailOf(ctx, c, q); err != nil {
 			return err
 		}
 	}

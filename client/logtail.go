@@ -25,7 +25,7 @@ type tail struct {
 }
 
 // tailOf returns a query for the last lines of what a query selects now.
-func (c *Client) tailOf(ctx context.Context, q LogQuery) (LogQuery, error) {
+func tailOf(ctx context.Context, c *Client, q LogQuery) (LogQuery, error) {
 	all := q
 	all.Tail, all.Follow, all.Gap = 0, false, nil
 	t := newTail(q.Tail)

@@ -51,11 +51,11 @@ func (c *Client) Processes(ctx context.Context, q ProcessQuery) ([]schemas.Proce
 	if !q.All {
 		return out, nil
 	}
-	return c.appendEnded(ctx, out, filter, q)
+	return appendEnded(ctx, c, out, filter, q)
 }
 
 // appendEnded appends the processes that have ended to those that run.
-func (c *Client) appendEnded(ctx context.Context, out []schemas.ProcessInfo, filter events.Filter, q ProcessQuery) ([]schemas.ProcessInfo, error) {
+func appendEnded(ctx context.Context, c *Client, out []schemas.ProcessInfo, filter events.Filter, q ProcessQuery) ([]schemas.ProcessInfo, error) {
 	limit := q.Limit
 	if limit <= 0 {
 		limit = defaultEnded

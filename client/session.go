@@ -44,10 +44,10 @@ func (c *Client) CreateSession(ctx context.Context, req SessionRequest) (s *Sess
 	if err != nil {
 		return nil, created, err
 	}
-	return c.handle(info), created, nil
+	return newSession(c, info), created, nil
 }
 
-func (c *Client) handle(info *schemas.Session) *Session {
+func newSession(c *Client, info *schemas.Session) *Session {
 	return &Session{client: c, id: info.ID, thread: info.Thread}
 }
 
@@ -80,7 +80,7 @@ func (c *Client) Session(ctx context.Context, thread string) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.handle(info), nil
+	return newSession(c, info), nil
 }
 
 // SessionInfo reads the stored session of a thread. LastActivity and Expires may be 30 s, or a quarter of the idle timeout, behind.

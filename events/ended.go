@@ -76,25 +76,15 @@ const cleanVerb = "clean"
 const maxCleans = 4
 
 // subscribeCleans receives requests to clean up processes until end is called.
-func (l *Listener) subscribeCleans() (end func(), err error) {
-	cleans := make(gate, maxCleans)
-	reply := func(m *nats.Msg, r schemas.CleanReply) {
-		body, _ := json.Marshal(r) // it holds only strings and numbers
-		tenant, _, _ := l.conn.subjects.tokens(m.Subject)
-		l.respond(tenant, m, nil, body)
-	}
-	sub, err := l.conn.nc.QueueSubscribe(l.conn.subjects.AnyAPI(cleanVerb), "workers", func(m *nats.Msg) {
-		if !cleans.enter(func() { reply(m, l.handleClean(m)) }) {
-			reply(m, schemas.CleanReply{Error: schemas.Errorf(schemas.CodePoolExhausted, "worker %s cleans up %d threads already: try again", l.worker, maxCleans)})
+func subscribeCleans(l *Listener) (end func(), err error) {
+	return answerRequests(l, l.conn.subjects.AnyAPI(cleanVerb), "workers", maxCleans, func(m *nats.Msg, refused error) []byte {
+		reply := schemas.CleanReply{Error: schemas.AsError(refused)}
+		if refused == nil {
+			reply = l.handleClean(m)
 		}
+		body, _ := json.Marshal(reply) // it holds only strings and numbers
+		return body
 	})
-	if err != nil {
-		return nil, wrap(err, "subscribe to requests to clean up")
-	}
-	return func() {
-		_ = sub.Unsubscribe() // on failure it ends with the connection
-		cleans.close()
-	}, nil
 }
 
 func (l *Listener) handleClean(m *nats.Msg) schemas.CleanReply {

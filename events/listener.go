@@ -111,17 +111,17 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 	}
 	defer forwards.close()
 	defer func() { l.end(forward) }()
-	endWorkspaces, err := l.subscribeWorkspaces()
+	endWorkspaces, err := subscribeWorkspaces(l)
 	if err != nil {
 		return err
 	}
 	defer endWorkspaces()
-	endProcesses, err := l.subscribeProcesses()
+	endProcesses, err := subscribeProcesses(l)
 	if err != nil {
 		return err
 	}
 	defer endProcesses()
-	endCleans, err := l.subscribeCleans()
+	endCleans, err := subscribeCleans(l)
 	if err != nil {
 		return err
 	}

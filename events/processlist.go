@@ -20,24 +20,36 @@ const (
 )
 
 // subscribeProcesses receives requests for the processes of this worker until end is called.
-func (l *Listener) subscribeProcesses() (end func(), err error) {
-	lists := make(gate, maxLists)
-	reply := func(m *nats.Msg, r schemas.ProcessesReply) {
-		body, _ := json.Marshal(r) // it holds only strings, numbers and times
+func subscribeProcesses(l *Listener) (end func(), err error) {
+	return answerRequests(l, l.conn.subjects.Processes("*", l.worker), "", maxLists, func(m *nats.Msg, refused error) []byte {
+		reply := schemas.ProcessesReply{Error: schemas.AsError(refused)}
+		if refused == nil {
+			reply = l.handleProcesses(m)
+		}
+		body, _ := json.Marshal(reply) // it holds only strings, numbers and times
+		return body
+	})
+}
+
+// answerRequests answers the requests on a subject until end is called, some at a time: one more is refused. Workers with the same queue
+// share them. answer gets why a request is refused, nil when it is not.
+func answerRequests(l *Listener, subject, queue string, most int, answer func(m *nats.Msg, refused error) []byte) (end func(), err error) {
+	going := make(gate, most)
+	reply := func(m *nats.Msg, refused error) {
 		tenant, _, _ := l.conn.subjects.tokens(m.Subject)
-		l.respond(tenant, m, nil, body)
+		l.respond(tenant, m, nil, answer(m, refused))
 	}
-	sub, err := l.conn.nc.Subscribe(l.conn.subjects.Processes("*", l.worker), func(m *nats.Msg) {
-		if !lists.enter(func() { reply(m, l.handleProcesses(m)) }) {
-			reply(m, schemas.ProcessesReply{Error: schemas.Errorf(schemas.CodePoolExhausted, "worker %s answers %d such requests already: try again", l.worker, maxLists)})
+	sub, err := l.conn.nc.QueueSubscribe(subject, queue, func(m *nats.Msg) {
+		if !going.enter(func() { reply(m, nil) }) {
+			reply(m, schemas.Errorf(schemas.CodePoolExhausted, "worker %s carries out %d such requests already: try again", l.worker, most))
 		}
 	})
 	if err != nil {
-		return nil, wrap(err, "subscribe to requests for processes")
+		return nil, wrap(err, "subscribe to "+subject)
 	}
 	return func() {
 		_ = sub.Unsubscribe() // on failure it ends with the connection
-		lists.close()
+		going.close()
 	}, nil
 }
 

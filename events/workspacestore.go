@@ -76,28 +76,17 @@ func keptWorkspaces(ctx context.Context, c *Conn, keys string) ([]schemas.Worksp
 const maxRemovals = 16
 
 // subscribeWorkspaces receives requests about the workspaces on this worker's disk until end is called.
-func (l *Listener) subscribeWorkspaces() (end func(), err error) {
-	removals := make(gate, maxRemovals)
-	reply := func(m *nats.Msg, err error) {
-		var body []byte
-		if err != nil {
-			body, _ = json.Marshal(schemas.AsError(err)) // an Error holds only strings
+func subscribeWorkspaces(l *Listener) (end func(), err error) {
+	return answerRequests(l, l.conn.subjects.Workspaces("*", l.worker), "", maxRemovals, func(m *nats.Msg, err error) []byte {
+		if err == nil {
+			err = l.handleWorkspace(m)
 		}
-		tenant, _, _ := l.conn.subjects.tokens(m.Subject)
-		l.respond(tenant, m, nil, body)
-	}
-	sub, err := l.conn.nc.Subscribe(l.conn.subjects.Workspaces("*", l.worker), func(m *nats.Msg) {
-		if !removals.enter(func() { reply(m, l.handleWorkspace(m)) }) {
-			reply(m, schemas.Errorf(schemas.CodePoolExhausted, "worker %s removes %d workspaces already: try again", l.worker, maxRemovals))
+		if err == nil {
+			return nil
 		}
+		body, _ := json.Marshal(schemas.AsError(err)) // an Error holds only strings
+		return body
 	})
-	if err != nil {
-		return nil, wrap(err, "subscribe to requests about workspaces")
-	}
-	return func() {
-		_ = sub.Unsubscribe() // on failure it ends with the connection
-		removals.close()
-	}, nil
 }
 
 func (l *Listener) handleWorkspace(m *nats.Msg) error {
