@@ -134,7 +134,7 @@ func (c *checker) verify(ctx context.Context) (err error) {
 	}
 	known := c.was.state
 	for _, id := range slices.Backward(ids) {
-		version, err := c.loadVersion(ctx, id, known)
+		version, err := c.loadVersion(ctx, id, known, c.was.state)
 		if errors.Is(err, schemas.ErrDamaged) {
 			c.add(id, map[string]string{state.VersionPrefix + id: packed.Damaged})
 			continue
@@ -229,7 +229,7 @@ func copied(s *state.State) *state.State {
 func (c *checker) repairVersions(ctx context.Context, l *packed.Layout) error {
 	known := c.was.state
 	for _, id := range slices.Backward(slices.Sorted(maps.Keys(c.versions))) {
-		version, err := c.loadVersion(ctx, id, known)
+		version, err := c.loadVersion(ctx, id, known, c.was.state)
 		if err != nil {
 			return err
 		}

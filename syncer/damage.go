@@ -54,7 +54,7 @@ func (o standIn) find(ctx context.Context, cause error) (in *state.State, err er
 func (o standIn) newestVersion(ctx context.Context) (*state.State, error) {
 	all, err := o.storedVersions(ctx)
 	for _, v := range slices.Backward(all) {
-		version, err := o.loadVersion(ctx, v.id, nil)
+		version, err := o.loadVersion(ctx, v.id)
 		if !errors.Is(err, schemas.ErrDamaged) {
 			return version, err
 		}

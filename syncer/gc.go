@@ -121,7 +121,7 @@ func (s *Syncer) findGarbage(ctx context.Context, now *state.State) (*garbage, e
 			g.versions = append(g.versions, state.VersionPrefix+v.id)
 			continue
 		}
-		version, err := s.loadVersion(ctx, v.id, known)
+		version, err := s.loadVersion(ctx, v.id, known, now)
 		if err != nil {
 			return nil, err
 		}

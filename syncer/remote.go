@@ -91,7 +91,7 @@ func (s *Syncer) readRemote(ctx context.Context, x *worktree.Index) (*snapshot, 
 	var r *state.State
 	err := objectstore.Reread(func() (err error) {
 		if data, read, err = s.cfg.Store.Get(ctx, state.ReservedName, objectstore.Range{Max: s.cfg.Limits.StateBytes}, nil); err == nil {
-			r, err = packed.ReadState(ctx, s.cfg.Store, data, known, s.cfg.Limits, s.cfg.Downloads)
+			r, err = packed.ReadState(ctx, s.cfg.Store, data, []*state.State{known}, s.cfg.Limits, s.cfg.Downloads)
 		}
 		return err
 	})

@@ -99,7 +99,7 @@ func (s *Syncer) archived(ctx context.Context, now *state.State) (ids []string, 
 }
 
 // loadVersion reads a version. known, which may be nil, is a state that may share segments with it.
-func (s *Syncer) loadVersion(ctx context.Context, id string, known *state.State) (version *state.State, err error) {
+func (s *Syncer) loadVersion(ctx context.Context, id string, known ...*state.State) (version *state.State, err error) {
 	err = objectstore.Reread(func() error {
 		version, err = s.readVersion(ctx, id, known)
 		return err
@@ -107,7 +107,7 @@ func (s *Syncer) loadVersion(ctx context.Context, id string, known *state.State)
 	return version, err
 }
 
-func (s *Syncer) readVersion(ctx context.Context, id string, known *state.State) (*state.State, error) {
+func (s *Syncer) readVersion(ctx context.Context, id string, known []*state.State) (*state.State, error) {
 	data, _, err := s.cfg.Store.Get(ctx, state.VersionPrefix+id, objectstore.Range{Max: s.cfg.Limits.StateBytes}, nil)
 	if err != nil {
 		return nil, err

@@ -80,7 +80,7 @@ func (c *counting) Put(ctx context.Context, key string, body objectstore.Content
 
 func (s *stater) read(stored, known *state.State) *state.State {
 	s.t.Helper()
-	got, err := packed.ReadState(context.Background(), s.store, stored.Encode(), known, state.Limits{}, 0)
+	got, err := packed.ReadState(context.Background(), s.store, stored.Encode(), []*state.State{known}, state.Limits{}, 0)
 	s.must(err)
 	return got
 }

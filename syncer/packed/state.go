@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -19,11 +20,11 @@ import (
 // ErrSegmentMissing is a corrupt state of which a segment is not in the store. A state that was replaced meanwhile has others.
 var ErrSegmentMissing = fmt.Errorf("%w: a segment is missing", state.ErrCorrupt)
 
-// ReadState returns the state of which data is the root. It takes segments from known, which may be nil, where that has them, and
+// ReadState returns the state of which data is the root. It takes segments from known, which may have nil, where one has them, and
 // fetches the others, an object in one request.
 //
 // Errors: those of [state.Decode]; a segment that is missing or damaged is damage of the state.
-func ReadState(ctx context.Context, store objectstore.Store, data []byte, known *state.State, limits state.Limits,
+func ReadState(ctx context.Context, store objectstore.Store, data []byte, known []*state.State, limits state.Limits,
 	requests int) (*state.State, error) {
 	root, err := state.DecodeRoot(data, limits)
 	if err != nil {
@@ -31,8 +32,11 @@ func ReadState(ctx context.Context, store objectstore.Store, data []byte, known 
 	}
 	g := root.Segments()
 	spans := make([]span, len(g.Objects))
+	from := make([]*state.State, len(g.List)) // nil for what is to be fetched
 	for i := range g.List {
-		if !root.Has(i, known) {
+		if k := slices.IndexFunc(known, func(s *state.State) bool { return root.Has(i, s) }); k >= 0 {
+			from[i] = known[k]
+		} else {
 			spans[g.List[i].Object].add(&g.List[i])
 		}
 	}
@@ -46,8 +50,8 @@ func ReadState(ctx context.Context, store objectstore.Store, data []byte, known 
 	defer dec.Close()
 	var buf []byte
 	for i := range g.List {
-		if root.Has(i, known) {
-			root.Reuse(known)
+		if from[i] != nil {
+			root.Reuse(from[i])
 			continue
 		}
 		p := &g.List[i]
