@@ -193,6 +193,10 @@ func (in *input) refuse(run *Run) {
 // stdin queues a piece of standard input.
 func (run *Run) stdin(p schemas.StdinPiece, done func(error)) {
 	in := run.input
+	if run.isEnding() {
+		done(inputError(run, io.ErrClosedPipe)) // its end may be on record already
+		return
+	}
 	if in == nil || !run.exec.StdinOpen {
 		done(schemas.Errorf(schemas.CodeInvalidArgument, "process %s was started without an open standard input: set stdin_open", run.process))
 		return

@@ -239,3 +239,10 @@ func endsProcess(sig sandbox.Signal) bool {
 		return false
 	}
 }
+
+// isEnding reports whether the end of the process is being recorded, or is on record.
+func (run *Run) isEnding() bool {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	return run.left != nil
+}
