@@ -210,11 +210,11 @@ func (s *stdin) taken(ctx context.Context) (int64, error) {
 	return 0, err
 }
 
-// maxWaits is how many processes are waited for or killed at a time.
-const maxWaits = 64
+// maxKills is how many processes are killed at a time.
+const maxKills = 64
 
 // Wait waits until n of these processes have ended, or all when n is 0, or until ctx ends. It returns those that have ended and those that
-// have not, in their order. Errors: unavailable. The end of ctx is none.
+// have not, in their order. It waits on while NATS is away. The error is nil: the end of ctx is none.
 func (c *Client) Wait(ctx context.Context, n int, processes ...*Process) (done, pending []*Process, err error) {
 	if n <= 0 || n > len(processes) {
 		n = len(processes)
@@ -263,7 +263,7 @@ func (c *Client) KillAll(ctx context.Context, thread string, grace time.Duration
 		return 0, err
 	}
 	errs, group := make([]error, len(running)), errgroup.Group{}
-	group.SetLimit(maxWaits)
+	group.SetLimit(maxKills)
 	for i, p := range running {
 		group.Go(func() error {
 			ref := schemas.ProcessRef{Tenant: c.tenant, Thread: thread, Process: p.Process}

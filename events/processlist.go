@@ -31,28 +31,6 @@ func subscribeProcesses(l *Listener) (end func(), err error) {
 	})
 }
 
-// answerRequests answers the requests on a subject until end is called, some at a time: one more is refused. Workers with the same queue
-// share them. answer gets why a request is refused, nil when it is not.
-func answerRequests(l *Listener, subject, queue string, most int, answer func(m *nats.Msg, refused error) []byte) (end func(), err error) {
-	going := make(gate, most)
-	reply := func(m *nats.Msg, refused error) {
-		tenant, _, _ := l.conn.subjects.tokens(m.Subject)
-		l.respond(tenant, m, nil, answer(m, refused))
-	}
-	sub, err := l.conn.nc.QueueSubscribe(subject, queue, func(m *nats.Msg) {
-		if !going.enter(func() { reply(m, nil) }) {
-			reply(m, schemas.Errorf(schemas.CodePoolExhausted, "worker %s carries out %d such requests already: try again", l.worker, most))
-		}
-	})
-	if err != nil {
-		return nil, wrap(err, "subscribe to "+subject)
-	}
-	return func() {
-		_ = sub.Unsubscribe() // on failure it ends with the connection
-		going.close()
-	}, nil
-}
-
 func (l *Listener) handleProcesses(m *nats.Msg) schemas.ProcessesReply {
 	tenant, _, _ := l.conn.subjects.tokens(m.Subject)
 	req, err := schemas.DecodeProcessesRequest(m.Data)
