@@ -144,6 +144,30 @@ func TestSegmentedStateRoundTrips(t *testing.T) {
 	})
 }
 
+// TestFirstSegmentOfAnotherStateHasMoreBeforeIt reads a state with what is known of one in which a path before the shared segment has no
+// segment of its own: the path is not taken twice.
+func TestFirstSegmentOfAnotherStateHasMoreBeforeIt(t *testing.T) {
+	s := &stater{t: t, store: &storetest.Memory{}, sizes: packed.StateSizes{Whole: 1, Entries: 1}}
+	objects := someObjects(1)
+	a, b, c := statetest.File("a", "1"), statetest.File("b", "1"), statetest.File("c", "1")
+	for _, n := range []*state.Node{&a, &b, &c} {
+		n.At.Objects = []uint32{0}
+	}
+	push := func(root int64, nodes ...state.Node) *state.State {
+		s.sizes.Root = root
+		s.push(nodes, objects)
+		return s.now
+	}
+	const keep, rewrite = 64 << 10, 1
+	push(keep, a, b, c)
+	want := push(keep, changed(a, 2), b, c)
+	push(rewrite, c)
+	known := push(keep, changed(a, 3), c)
+	if diff := cmp.Diff(lines(want), lines(s.read(want, known))); diff != "" {
+		t.Errorf("state differs (-want +got):\n%s", diff)
+	}
+}
+
 // files makes a tree of files as pushes leave it: a hundred in a folder, 2,000 in an object.
 func files(n int) (nodes []state.Node, objects []state.Object) {
 	objects = someObjects(n/2000 + 1)

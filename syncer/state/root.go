@@ -96,8 +96,8 @@ func (r *Root) Add(data []byte) error {
 	return nil
 }
 
-// Has reports whether known, which may be nil, has the nodes of segment i: it shares the segment, and every path in its range that is
-// changed in known is changed in this state too.
+// Has reports whether known, which may be nil, has the nodes of segment i: it shares the segment, and every path from its first to its
+// end that is changed in known is changed in this state too.
 func (r *Root) Has(i int, known *State) bool {
 	if known == nil || len(known.Segments.List) == 0 {
 		return false
@@ -106,7 +106,9 @@ func (r *Root) Has(i int, known *State) bool {
 	if !r.state.Segments.shares(i, &known.Segments, k) || r.state.Segments.end(i) != known.Segments.end(k) {
 		return false
 	}
-	for _, path := range known.Segments.changedIn(k) {
+	changed := known.Segments.changedIn(k)
+	first, _ := slices.BinarySearchFunc(changed, r.state.Segments.List[i].First, ComparePaths) // known may have more before it
+	for _, path := range changed[first:] {
 		if _, ok := slices.BinarySearchFunc(r.state.Segments.Changed, path, ComparePaths); !ok {
 			return false
 		}
@@ -116,7 +118,10 @@ func (r *Root) Has(i int, known *State) bool {
 
 // Reuse takes the nodes of the next segment from a state that has them.
 func (r *Root) Reuse(known *State) {
-	nodes := slices.Clone(known.NodesIn(known.Segments.Find(r.state.Segments.List[r.read].First)))
+	path := r.state.Segments.List[r.read].First
+	nodes := known.NodesIn(known.Segments.Find(path))
+	first, _ := slices.BinarySearchFunc(nodes, path, func(n Node, p string) int { return ComparePaths(n.Path, p) })
+	nodes = slices.Clone(nodes[first:]) // what known has before it is in another segment of this state
 	for n := range nodes {
 		at := &nodes[n].At
 		at.Objects = slices.Clone(at.Objects)
