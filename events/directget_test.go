@@ -27,7 +27,9 @@ func TestBatchWithoutAPartFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, conn := connected(t, false)
 			// Nothing but a server's answer can be cut at an exact place, so this answers in its place.
+			answered := make(chan struct{})
 			answers, err := conn.bulk.Subscribe(conn.directSubject("CUT"), func(m *nats.Msg) {
+				defer close(answered)
 				for _, seq := range c.arrive {
 					h := nats.Header{headerLastSequence: {"9", strconv.Itoa(seq - 1)}, headerPending: {"0"}}
 					if seq == 6 {
@@ -39,7 +41,10 @@ func TestBatchWithoutAPartFails(t *testing.T) {
 				}
 			})
 			testkit.Must(t, err)
-			defer func() { testkit.Must(t, answers.Unsubscribe()) }()
+			defer func() {
+				<-answered // what comes after a lost part is answered too
+				testkit.Must(t, answers.Unsubscribe())
+			}()
 			msgs, _, err := conn.directGet(testkit.Context(t), "CUT", directRequest{Seq: 1, Batch: 5})
 			testkit.Equal(t, "messages", len(msgs), c.read)
 			for i, m := range msgs {

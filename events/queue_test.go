@@ -234,8 +234,8 @@ func TestFreedSlotIsFilledAtOnce(t *testing.T) {
 	for range threads {
 		w.next(t)
 	}
-	for range threads {
-		<-w.asked // a command that was refused now waits, and asks for room that came meanwhile
+	for range threads + 1 {
+		<-w.asked // the listener asks as it starts, and for each command that was refused once that waits
 	}
 	for i := range threads {
 		w.room.Store(1)

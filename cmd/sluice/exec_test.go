@@ -115,7 +115,7 @@ func TestSignalIsForwardedOnce(t *testing.T) {
 		signal     syscall.Signal
 	}{{"SIGINT", "INT", syscall.SIGINT}, {"SIGTERM", "TERM", syscall.SIGTERM}, {"SIGQUIT", "QUIT", syscall.SIGQUIT}} {
 		t.Run(tt.name, func(t *testing.T) {
-			x := c.spawn(execArgs("--", "bash", "-c", "n=0; trap 'n=$((n+1)); echo caught $n' "+tt.trap+"; echo ready; read -r line; echo $line; exit 7")...)
+			x := c.spawn(execArgs("--", "bash", "-c", "n=0; trap 'n=$((n+1)); echo caught $n' "+tt.trap+"; echo ready; while [ $n = 0 ]; do sleep 0.02; done; read -r line; echo $line; exit 7")...)
 			x.line()
 			// To the whole group, as a terminal does: the process must not get it twice.
 			testkit.Must(t, syscall.Kill(-x.cmd.Process.Pid, tt.signal))

@@ -156,9 +156,10 @@ func keepsStdin(t *testing.T, f *fixture) {
 	testkit.Must(t, r.WriteStdin(f.ctx, []byte("two\n")))
 	r.readUntil(t, "got two\n")
 	testkit.Must(t, r.Signal(10))
-	r.readUntil(t, "usr1\n")
+	// A shell that gets a signal just before it reads runs the trap after the read. It may also take the interruption of its read for the
+	// end of its input.
 	testkit.Must(t, r.CloseStdin())
-	// A shell may treat the interruption of its read by a signal as the end of its input.
+	r.readUntil(t, "usr1\n")
 	r.wantExit(t, schemas.ReasonExited, 4)
 	q := f.resume(t, s, stubborn)
 	testkit.Must(t, q.Kill(10*time.Millisecond))
