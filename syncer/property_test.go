@@ -61,6 +61,19 @@ func must(t *rapid.T, err error) {
 	}
 }
 
+// readRegular returns a file and what it has. A path that is no regular file is an error.
+func readRegular(path string) (fs.FileInfo, []byte, error) {
+	info, err := os.Lstat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fs.ErrInvalid
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	data, err := os.ReadFile(path)
+	return info, data, err
+}
+
 // keepTimes gives each file of dir that is as it was in earlier its time there: a new time alone is no change, and no push sends it.
 func keepTimes(t *rapid.T, dir, earlier string) {
 	must(t, filepath.WalkDir(earlier, func(path string, e fs.DirEntry, err error) error {
@@ -71,23 +84,15 @@ func keepTimes(t *rapid.T, dir, earlier string) {
 		if err != nil || strings.HasPrefix(name, state.ReservedName) {
 			return err
 		}
-		was, err := os.Lstat(path)
+		was, data, err := readRegular(path)
 		if err != nil {
 			return err
 		}
-		is, err := os.Lstat(filepath.Join(dir, name))
-		if err != nil || is.Mode() != was.Mode() || is.Size() != was.Size() {
-			return nil
+		now := filepath.Join(dir, name)
+		if is, same, err := readRegular(now); err != nil || is.Mode() != was.Mode() || !bytes.Equal(data, same) {
+			return nil //nolint:nilerr // it is no such file any more
 		}
-		a, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil || !bytes.Equal(a, b) {
-			return err
-		}
-		return os.Chtimes(filepath.Join(dir, name), was.ModTime(), was.ModTime())
+		return os.Chtimes(now, was.ModTime(), was.ModTime())
 	}))
 }
 
