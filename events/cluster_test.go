@@ -97,10 +97,7 @@ func newCluster(t *testing.T) *cluster {
 	c := &cluster{t: t, roads: make(map[[2]int]*road)}
 	var ports []int
 	for range size {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		testkit.Must(t, err)
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-		testkit.Must(t, l.Close())
+		ports = append(ports, testkit.FreePort(t))
 	}
 	for i := range size {
 		o := &server.Options{

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ func newNode(t testing.TB, listen bool) *node {
 	t.Helper()
 	cfg := embedded.Config{Dir: t.TempDir(), StoreBytes: 16 << 30}
 	if listen {
-		cfg.Listen, cfg.Token = "127.0.0.1:0", "token-of-the-test"
+		cfg.Listen, cfg.Token = fmt.Sprint("127.0.0.1:", testkit.FreePort(t)), "token-of-the-test" // it listens there again after a restart
 	}
 	return startNode(t, cfg)
 }
@@ -52,9 +53,6 @@ func (n *node) start() {
 	s, err := embedded.Start(n.cfg)
 	testkit.Must(n.t, err)
 	n.server = s
-	if n.cfg.Listen != "" {
-		n.cfg.Listen = s.URL()[len("nats://"):]
-	}
 }
 
 func (n *node) restart() {

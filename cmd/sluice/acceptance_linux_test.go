@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -131,13 +130,9 @@ func TestProcessSurvivesItsClient(t *testing.T) {
 	testkit.Equal(t, "stdout", r.Stdout, want.String())
 }
 
-// freeAddress is an address with a free port. Another program could take the port before it is used; the kernel offers others first.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	return fmt.Sprint("127.0.0.1:", testkit.FreePort(t))
 }
 
 // `sluice up` is killed with SIGKILL and started again. Streams, records and results are there. A process that ran continues, for

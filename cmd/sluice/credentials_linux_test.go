@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,9 +20,7 @@ import (
 func TestCredentialsInURLsAreNotPrinted(t *testing.T) {
 	t.Parallel()
 	const token = "tok/en-hunter2"
-	closed, err := net.Listen("tcp", "127.0.0.1:0") // a port that refuses connections
-	testkit.Must(t, err)
-	testkit.Must(t, closed.Close())
+	closed := freeAddress(t) // it refuses connections
 	server, err := embedded.Start(embedded.Config{Dir: filepath.Join(t.TempDir(), "nats"), Listen: "127.0.0.1:0", Token: fleetToken, StoreBytes: 16 << 30})
 	testkit.Must(t, err)
 	t.Cleanup(server.Close)
@@ -40,7 +37,7 @@ func TestCredentialsInURLsAreNotPrinted(t *testing.T) {
 		}
 	}
 	for _, url := range []string{
-		"nats://" + token + "@" + closed.Addr().String(), "nats://user:" + token + "@" + strings.TrimPrefix(server.URL(), "nats://"), "nats://" + token + "@[::bad", "tls://" + token + "@h:port",
+		"nats://" + token + "@" + closed, "nats://user:" + token + "@" + strings.TrimPrefix(server.URL(), "nats://"), "nats://" + token + "@[::bad", "tls://" + token + "@h:port",
 		token + "@127.0.0.1:1",
 	} {
 		for _, args := range commands {
@@ -51,7 +48,7 @@ func TestCredentialsInURLsAreNotPrinted(t *testing.T) {
 		}
 	}
 	c := newCLI(t)
-	c.env["SLUICE_NATS_URL"] = "nats://" + token + "@" + closed.Addr().String()
+	c.env["SLUICE_NATS_URL"] = "nats://" + token + "@" + closed
 	w := c.spawn("worker", "--provider", "local", "--log-level", "debug")
 	w.awaitStderr("waiting for NATS")
 	w.signal(syscall.SIGTERM)

@@ -4,8 +4,8 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"fmt"
 	"io"
-	"net"
 	"net/url"
 	"testing"
 
@@ -72,14 +72,11 @@ func TestWorkerSaysWhatItTook(t *testing.T) {
 func TestWorkerBehindALeafNode(t *testing.T) {
 	for name, leafStreams := range map[string]bool{"leaf without JetStream": false, "leaf with a domain of its own": true} {
 		t.Run(name, func(t *testing.T) {
-			free, err := net.Listen("tcp", "127.0.0.1:0")
-			testkit.Must(t, err)
-			address := free.Addr().(*net.TCPAddr)
-			testkit.Must(t, free.Close())
+			port := testkit.FreePort(t)
 			hub := natsServer(t, &nats.Options{
-				JetStream: true, JetStreamDomain: "hub", LeafNode: nats.LeafNodeOpts{Host: "127.0.0.1", Port: address.Port},
+				JetStream: true, JetStreamDomain: "hub", LeafNode: nats.LeafNodeOpts{Host: "127.0.0.1", Port: port},
 			})
-			at := &url.URL{Scheme: "nats-leaf", Host: address.String()}
+			at := &url.URL{Scheme: "nats-leaf", Host: fmt.Sprint("127.0.0.1:", port)}
 			o := &nats.Options{LeafNode: nats.LeafNodeOpts{Remotes: []*nats.RemoteLeafOpts{{URLs: []*url.URL{at}}}}}
 			if leafStreams {
 				o.JetStream, o.JetStreamDomain = true, "leaf"

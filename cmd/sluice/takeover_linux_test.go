@@ -43,7 +43,7 @@ func newFleet(t *testing.T, env map[string]string, names ...string) *fleet {
 	t.Cleanup(cancel)
 	f := &fleet{t: t, ctx: ctx, dir: filepath.Join(t.TempDir(), "nats"), homes: map[string]*cli{}, workers: map[string]*spawned{}}
 	var err error
-	f.server, err = embedded.Start(embedded.Config{Dir: f.dir, Listen: "127.0.0.1:0", Token: fleetToken, StoreBytes: 16 << 30})
+	f.server, err = embedded.Start(embedded.Config{Dir: f.dir, Listen: freeAddress(t), Token: fleetToken, StoreBytes: 16 << 30})
 	f.must(err)
 	t.Cleanup(f.server.Close)
 	for _, name := range names {
