@@ -81,14 +81,14 @@ func workloads() []workload {
 	small, many, large := data{10000, 4 << 10}, data{100000, 1 << 10}, data{4, 256 << 20}
 	most, million := data{300000, 64}, data{1000000, 64}
 	return []workload{
-		{name: "cold-push-10k", data: small, before: emptyRemote, cold: true, wall: 8, cpu: 0.6, requests: 13},
+		{name: "cold-push-10k", data: small, before: emptyRemote, cold: true, wall: 20, cpu: 0.6, requests: 13},
 		{name: "cold-push-10k-plain", data: small, layout: "plain", before: emptyRemote, cold: true, wall: 1.6, cpu: 0.6},
 		{name: "cold-pull-10k", data: small, pull: true, before: emptyCopy, wall: 6, cpu: 0.6, requests: 13},
-		{name: "no-op-10k", data: small, before: nothing, wall: 20, cpu: 0.6, memory: 0.5, requests: 1},
-		{name: "changed-100-of-10k", data: small, before: changed, wall: 8, cpu: 0.6},
+		{name: "no-op-10k", data: small, before: nothing, wall: 35, cpu: 0.6, memory: 0.5, requests: 1},
+		{name: "changed-100-of-10k", data: small, before: changed, wall: 9, cpu: 0.6},
 		{name: "changed-1-of-10k", data: small, before: changedOne, sent: 200, requests: 4},
 		{name: "changed-1-of-300k", data: most, before: changedOne, sent: 1000},
-		{name: "no-op-100k", data: many, before: nothing, wall: 20, cpu: 0.6, memory: 0.5},
+		{name: "no-op-100k", data: many, before: nothing, wall: 35, cpu: 0.6, memory: 0.5},
 		{name: "no-op-1M", data: million, before: nothing, peak: 600, than: "no-op-100k", times: 10},
 		{name: "push-1GiB", data: large, before: emptyRemote, cold: true, wall: 1.7, cpu: 0.6, peak: 140},
 		{name: "push-1GiB-plain", data: large, layout: "plain", before: emptyRemote, cold: true, wall: 1, cpu: 0.6, peak: 140},
