@@ -98,7 +98,7 @@ func (s *Syncer) archived(ctx context.Context, now *state.State) (ids []string, 
 	return ids, err
 }
 
-// loadVersion reads a version. known, which may be nil, is a state that may share segments with it.
+// loadVersion reads a version. known are states that may share segments with it; nil is none.
 func (s *Syncer) loadVersion(ctx context.Context, id string, known ...*state.State) (version *state.State, err error) {
 	err = objectstore.Reread(func() error {
 		version, err = s.readVersion(ctx, id, known)

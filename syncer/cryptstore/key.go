@@ -19,7 +19,7 @@ const (
 	keyPrefix  = "sluice-key-1:"
 )
 
-// Key encrypts a workspace.
+// Key encrypts a workspace. ParseKey makes one. It is safe for concurrent use.
 type Key struct {
 	secret  []byte // of which the keys of objects are derived
 	id      [idSize]byte

@@ -119,9 +119,9 @@ func (r *Root) Has(i int, known *State) bool {
 // Reuse takes the nodes of the next segment from a state that has them.
 func (r *Root) Reuse(known *State) {
 	path := r.state.Segments.List[r.read].First
-	nodes := known.NodesIn(known.Segments.Find(path))
-	first, _ := slices.BinarySearchFunc(nodes, path, func(n Node, p string) int { return ComparePaths(n.Path, p) })
-	nodes = slices.Clone(nodes[first:]) // what known has before it is in another segment of this state
+	_, to := known.Segments.within(known.Segments.Find(path), len(known.Nodes), known.Search)
+	from, _ := known.Search(path) // what known has before it is in another segment of this state
+	nodes := slices.Clone(known.Nodes[from:to])
 	for n := range nodes {
 		at := &nodes[n].At
 		at.Objects = slices.Clone(at.Objects)
