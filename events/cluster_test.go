@@ -183,8 +183,8 @@ func (c *cluster) leader(stream string) int {
 	c.t.Helper()
 	ctx := testkit.Context(c.t)
 	for ctx.Err() == nil {
-		for i, s := range c.servers {
-			if s.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream) {
+		for i := range c.servers {
+			if c.leads(i, stream) {
 				return i
 			}
 		}
@@ -192,6 +192,11 @@ func (c *cluster) leader(stream string) int {
 	}
 	c.t.Fatalf("stream %s has no leader", stream)
 	return 0
+}
+
+// leads reports whether a server takes itself for the leader of a stream.
+func (c *cluster) leads(i int, stream string) bool {
+	return c.servers[i].JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream)
 }
 
 // renewOften renews a lease with the majority until stop, from tries that do not last long: a cluster takes a while to choose a leader.
