@@ -132,6 +132,11 @@ func (s *Syncer) findGarbage(ctx context.Context, now *state.State) (*garbage, e
 		if err != nil {
 			return nil, err
 		}
+		// Another collection may have replaced now by the same bytes as this one will, and then neither fails: pushes of the next generation
+		// are not to be touched.
+		if generation, ok := state.KeyGeneration(info.Key); !ok || generation > now.Generation {
+			continue
+		}
 		if !live[info.Key] && s.cfg.Now().Sub(info.Modified) >= s.cfg.Retention.Grace {
 			g.objects = append(g.objects, info.Key)
 			g.bytes += info.Size

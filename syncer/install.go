@@ -229,7 +229,9 @@ func (in *installer) unchanged(at string) func(worktree.Stat) bool {
 			target, err := in.root.Readlink(at)
 			return err == nil && target == was.node.Target
 		}
-		c, err := worktree.HashFile(in.root, at, make([]byte, worktree.SmallFile+1), &worktree.Hasher{})
+		folders := worktree.NewFolders(in.root)
+		defer func() { _ = folders.Close() }() // the read has reported any error
+		c, err := worktree.HashFile(folders, at, make([]byte, worktree.SmallFile+1), &worktree.Hasher{})
 		read := c.Node(was.node)
 		return err == nil && now.Mode == was.Mode && state.SameContent(&read, was.node)
 	}
@@ -256,13 +258,13 @@ func (in *installer) check() (err error) {
 			return err
 		}
 	}
-	stater := worktree.NewStater(in.root)
-	defer func() { err = errors.Join(err, stater.Close()) }()
+	folders := worktree.NewFolders(in.root)
+	defer func() { err = errors.Join(err, folders.Close()) }()
 	for _, m := range in.moves {
 		if _, known := in.was[m.Node.Path]; known {
 			continue
 		}
-		switch _, err := stater.Stat(m.Node.Path); {
+		switch _, err := folders.Stat(m.Node.Path); {
 		case err == nil:
 			return schemas.Errorf(schemas.CodeConflict, "sync: %q appeared while it was being pulled: sync again", state.Clip(m.Node.Path))
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):

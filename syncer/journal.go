@@ -34,7 +34,7 @@ type move struct {
 }
 
 // done reports whether the rename has taken place: the path has what was staged, or the stage no longer does.
-func (m *move) done(in *worktree.Stater) bool {
+func (m *move) done(in *worktree.Folders) bool {
 	if m.Staged == "" {
 		return true
 	}
@@ -57,10 +57,10 @@ func newJournal(root *os.Root, version string, c *changes, moves []packed.Target
 	for _, n := range c.chmod {
 		j.Modes = append(j.Modes, []byte(n.Path))
 	}
-	stater := worktree.NewStater(root)
-	defer func() { err = errors.Join(err, stater.Close()) }()
+	folders := worktree.NewFolders(root)
+	defer func() { err = errors.Join(err, folders.Close()) }()
 	for _, m := range moves {
-		st, err := stater.Stat(m.Path)
+		st, err := folders.Stat(m.Path)
 		if err != nil {
 			return nil, schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
 		}
@@ -99,12 +99,12 @@ func (j *journal) keepDone(root *os.Root) error {
 	if !slices.ContainsFunc(j.Moves, func(m move) bool { return m.Staged != "" }) {
 		return nil
 	}
-	stater := worktree.NewStater(root)
-	j.Moves = slices.DeleteFunc(j.Moves, func(m move) bool { return !m.done(stater) })
+	folders := worktree.NewFolders(root)
+	j.Moves = slices.DeleteFunc(j.Moves, func(m move) bool { return !m.done(folders) })
 	for i := range j.Moves {
 		j.Moves[i] = move{At: j.Moves[i].At}
 	}
-	return errors.Join(stater.Close(), j.write(root))
+	return errors.Join(folders.Close(), j.write(root))
 }
 
 // installed returns the test whether a path was renamed out of the stage, by itself or with a folder above it.

@@ -210,8 +210,8 @@ func (o *operation) refresh(t *worktree.Tree, c *changes) (err error) {
 	for _, n := range c.chmod {
 		attributes[n.Path] = n
 	}
-	stater := worktree.NewStater(o.root)
-	defer func() { err = errors.Join(err, stater.Close()) }()
+	folders := worktree.NewFolders(o.root)
+	defer func() { err = errors.Join(err, folders.Close()) }()
 	nodes := make([]*state.Node, 0, len(t.Nodes)+len(c.write))
 	stats := make([]worktree.Stat, 0, cap(nodes))
 	o.report.Files = 0
@@ -222,7 +222,7 @@ func (o *operation) refresh(t *worktree.Tree, c *changes) (err error) {
 		}
 	}
 	statAndAdd := func(n *state.Node) error {
-		st, err := stater.Stat(n.Path)
+		st, err := folders.Stat(n.Path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // removed since
 		}

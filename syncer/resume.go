@@ -77,7 +77,7 @@ func (o *resumption) take(ctx context.Context, targets []packed.Target) ([]packe
 			left = append(left, t)
 			continue
 		}
-		c, err := worktree.HashFile(o.root, t.Path, make([]byte, worktree.SmallFile+1), &worktree.Hasher{})
+		c, err := worktree.HashFile(w.Folders, t.Path, make([]byte, worktree.SmallFile+1), &worktree.Hasher{})
 		if read := c.Node(n); err == nil && state.SameContent(&read, n) {
 			err = w.Adopt(t.Path, n)
 		} else {

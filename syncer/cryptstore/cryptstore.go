@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/cipher"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
@@ -47,7 +48,8 @@ func errNoKey() error {
 
 // New returns s encrypted by a key. Without a key, nil, it is s that refuses encrypted workspaces.
 //
-// A Put holds the content in memory. Tokens are those of s with the key's ID: what was read with one key is read again with another.
+// A Put reads the content several times, and fails when that changes meanwhile. Tokens are those of s with the key's ID: what was read with
+// one key is read again with another.
 // Errors, beside those of s: permission_denied, which is [ErrKey], and damaged for what no Put of the same object with this key has
 // stored. Get then returns the chunks that are whole, and zeros for the others.
 func New(s objectstore.Store, key *Key) objectstore.Store {
@@ -80,20 +82,12 @@ func near(a, b []byte) bool {
 }
 
 type sealed struct {
-	store   objectstore.Store
-	key     *Key
-	suffix  string // of tokens
-	buffers sync.Pool
+	store  objectstore.Store
+	key    *Key
+	suffix string // of tokens
 }
 
 var _ objectstore.Store = (*sealed)(nil)
-
-func (s *sealed) buffer() *[]byte {
-	if b, ok := s.buffers.Get().(*[]byte); ok {
-		return b
-	}
-	return new([]byte)
-}
 
 // name returns the key under which an object is stored. The names of content are digests, which would show what it is.
 func (s *sealed) name(key string) string {
@@ -137,14 +131,11 @@ func (s *sealed) Get(ctx context.Context, key string, r objectstore.Range, dst [
 	} else if r.Max > 0 {
 		in.Max = sealSize(r.Offset%openChunk + r.Max)
 	}
-	buf := s.buffer()
-	defer s.buffers.Put(buf)
-	data, info, err := s.store.Get(ctx, s.name(key), in, (*buf)[:0])
+	data, info, err := s.store.Get(ctx, s.name(key), in, dst)
 	if err != nil {
 		return nil, s.open(key, info), err
 	}
-	*buf = data
-	dst, err = s.decrypt(key, data, first, (info.Size-1)/sealChunk, r, dst[:0])
+	dst, err = s.decrypt(key, data, first, (info.Size-1)/sealChunk, r)
 	info = s.open(key, info)
 	if r.Length == 0 && r.Max > 0 && int64(len(dst)) > r.Max {
 		return nil, info, schemas.Errorf(schemas.CodeTooLarge, "store: %q has more than %d bytes", key, r.Max)
@@ -152,8 +143,8 @@ func (s *sealed) Get(ctx context.Context, key string, r objectstore.Range, dst [
 	return dst, info, err
 }
 
-// decrypt appends to dst the range r of an object of which data has the chunks from first on.
-func (s *sealed) decrypt(key string, data []byte, first, last int64, r objectstore.Range, dst []byte) ([]byte, error) {
+// decrypt returns the range r of an object of which data has the chunks from first on. It is in the memory of data.
+func (s *sealed) decrypt(key string, data []byte, first, last int64, r objectstore.Range) ([]byte, error) {
 	damage := schemas.Errorf(schemas.CodeDamaged, "store: %q is damaged: %w", key, state.ErrCorrupt)
 	if err := s.checkHead(key, data); err != nil {
 		return nil, err
@@ -170,7 +161,7 @@ func (s *sealed) decrypt(key string, data []byte, first, last int64, r objectsto
 	if r.Length > 0 {
 		most = min(most, r.Length)
 	}
-	dst = slices.Grow(dst, int(most))
+	dst := data[:0] // what is shorter than the chunks does not reach the next one
 	for n := first; len(data) > 0; n++ {
 		chunk := data[:min(sealChunk, int64(len(data)))]
 		data = data[len(chunk):]
@@ -213,16 +204,16 @@ func (s *sealed) Stat(ctx context.Context, key string) (objectstore.Info, error)
 
 // Put implements [objectstore.Store].
 func (s *sealed) Put(ctx context.Context, key string, c objectstore.Content, cond objectstore.Condition) (string, error) {
-	buf := s.buffer()
-	defer s.buffers.Put(buf)
-	data, err := s.encrypt(key, c, (*buf)[:0])
+	body, err := s.seal(key, c)
 	if err != nil {
 		return "", err
 	}
-	*buf = data
-	sum := sha256.Sum256(data)
-	out := objectstore.Bytes(data)
-	out.SHA256, out.Send, out.Repeat = &sum, c.Send, c.Repeat
+	out := objectstore.Content{Reader: body, Size: sealSize(c.Size), Send: c.Send, Repeat: c.Repeat}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, out.Open()); err != nil {
+		return "", err
+	}
+	out.SHA256 = (*[sha256.Size]byte)(sum.Sum(nil))
 	cond.Match = strings.TrimSuffix(cond.Match, s.suffix)
 	token, err := s.store.Put(ctx, s.name(key), out, cond)
 	if err != nil {
@@ -231,29 +222,66 @@ func (s *sealed) Put(ctx context.Context, key string, c objectstore.Content, con
 	return token + s.suffix, nil
 }
 
-// encrypt appends content to out.
-func (s *sealed) encrypt(key string, c objectstore.Content, out []byte) ([]byte, error) {
+// sealing is content as it is stored. It seals a chunk whenever that is read: all of them would take as much memory as the content.
+type sealing struct {
+	key     string
+	content objectstore.Content
+	head    []byte
+	aead    cipher.AEAD
+
+	mu    sync.Mutex
+	now   int64 // the chunk in chunk
+	chunk []byte
+	buf   []byte          // its memory
+	tags  [][tagSize]byte // of the chunks that have been read
+}
+
+func (s *sealed) seal(key string, c objectstore.Content) (*sealing, error) {
 	head := make([]byte, headSize)
 	copy(head, magic)
 	copy(head[len(magic):], s.key.id[:])
 	_, _ = rand.Read(head[len(magic)+idSize:]) // it never fails
 	aead, err := s.key.object(key, head[len(magic)+idSize:])
-	if err != nil {
-		return nil, err
-	}
-	out = slices.Grow(out, int(sealSize(c.Size)))
-	content := c.Open()
-	for n, left := int64(0), c.Size; n == 0 || left > 0; n++ {
-		size := min(left, openChunk)
-		left -= size
-		out = append(out, head...)
-		open := out[len(out) : len(out)+int(size)]
-		if _, err := io.ReadFull(content, open); err != nil {
-			return nil, schemas.Errorf(schemas.CodeInternal, "store: reading what to store as %q: %w", key, err)
+	return &sealing{key: key, content: c, head: head, aead: aead, now: -1, buf: make([]byte, sealChunk)}, err
+}
+
+// ReadAt implements [io.ReaderAt].
+func (s *sealing) ReadAt(p []byte, at int64) (count int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for count < len(p) && at < sealSize(s.content.Size) {
+		if err := s.load(at / sealChunk); err != nil {
+			return count, err
 		}
-		out = append(out, aead.Seal(open[:0], nonce(n, left == 0), open, head)...) // in its own memory
+		n := copy(p[count:], s.chunk[at%sealChunk:])
+		count, at = count+n, at+int64(n)
 	}
-	return out, nil
+	if count < len(p) {
+		return count, io.EOF
+	}
+	return count, nil
+}
+
+// load seals chunk n. One that is not what it was at its first read is refused: two contents under one nonce would tell the store of both.
+func (s *sealing) load(n int64) error {
+	if s.now == n {
+		return nil
+	}
+	s.now = -1
+	from := n * openChunk
+	open := s.buf[copy(s.buf, s.head):][:min(s.content.Size-from, openChunk)]
+	if k, err := s.content.Reader.ReadAt(open, from); k < len(open) {
+		return schemas.Errorf(schemas.CodeInternal, "store: reading what to store as %q: %w", s.key, err)
+	}
+	closed := s.aead.Seal(open[:0], nonce(n, from+openChunk >= s.content.Size), open, s.head) // in its own memory
+	switch tag := [tagSize]byte(closed[len(closed)-tagSize:]); {
+	case n == int64(len(s.tags)): // Put reads all of it in order first
+		s.tags = append(s.tags, tag)
+	case s.tags[n] != tag:
+		return schemas.Errorf(schemas.CodeInternal, "store: the content of %q changed while it was stored", s.key)
+	}
+	s.now, s.chunk = n, s.buf[:headSize+len(closed)]
+	return nil
 }
 
 // List implements [objectstore.Store].

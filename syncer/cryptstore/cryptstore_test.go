@@ -2,9 +2,11 @@ package cryptstore_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 
@@ -196,4 +198,48 @@ func readPlain(t *testing.T, s objectstore.Store, memory *storetest.Memory) erro
 	defer put(t, memory, state.ReservedName, was)
 	put(t, memory, state.ReservedName, []byte(`{"version":"1.0","files":[]}`))
 	return readState(t, s, state.ReservedName)
+}
+
+// TestWhatIsStoredIsTheSameAtEachRead reads what a Put stores whole, and in pieces from any place, as a retry and a store do.
+func TestWhatIsStoredIsTheSameAtEachRead(t *testing.T) {
+	memory := &storetest.Memory{}
+	for _, size := range []int{0, 1, chunk - 1, chunk, 2*chunk + 7} {
+		content, read := bytes.Repeat([]byte("content"), size/7+1)[:size], 0
+		s := cryptstore.New(&reread{Store: memory, read: func(c objectstore.Content) {
+			whole, err := io.ReadAll(c.Open())
+			testkit.Must(t, err)
+			testkit.Equal(t, "digest", sha256.Sum256(whole), *c.SHA256)
+			for at := len(whole); at >= 0; at -= 1000 {
+				piece := make([]byte, 1500)
+				n, err := c.Reader.ReadAt(piece, int64(at))
+				if want := whole[at:min(at+1500, len(whole))]; !bytes.Equal(piece[:n], want) || (err == nil) != (n == len(piece)) {
+					t.Fatalf("size %d: reading at %d: %d bytes (error: %v), want %d", size, at, n, err, len(want))
+				}
+				read++
+			}
+		}}, newKey(t))
+		put(t, s, "k", content)
+		if got, _, err := s.Get(t.Context(), "k", objectstore.Range{}, nil); err != nil || !bytes.Equal(got, content) || read == 0 {
+			t.Errorf("size %d: %d bytes came back (error: %v)", size, len(got), err)
+		}
+	}
+}
+
+// TestContentThatChangesIsRefused changes content between the read for its digest and that which stores it.
+func TestContentThatChangesIsRefused(t *testing.T) {
+	content := bytes.Repeat([]byte("content"), chunk)
+	s := cryptstore.New(&reread{Store: &storetest.Memory{}, read: func(objectstore.Content) { content[chunk+1]++ }}, newKey(t))
+	_, err := s.Put(t.Context(), "k", objectstore.Bytes(content), objectstore.Condition{})
+	testkit.WantCode(t, err, schemas.CodeInternal)
+}
+
+// reread is a store that calls read for each content before it stores that.
+type reread struct {
+	objectstore.Store
+	read func(objectstore.Content)
+}
+
+func (s *reread) Put(ctx context.Context, key string, c objectstore.Content, cond objectstore.Condition) (string, error) {
+	s.read(c)
+	return s.Store.Put(ctx, key, c, cond)
 }

@@ -105,7 +105,7 @@ func (c *child) awaitAll(want ...string) {
 func (p *pipeline) up() *child {
 	p.t.Helper()
 	data := testkit.ShortDir(p.t)
-	c := p.start("sluice", "--data", data, "up", "--provider", "local", "--listen", "127.0.0.1:0", "--templates", p.templates, "--log-level", "warn")
+	c := p.start("sluice", "--data", data, "up", "--provider", "local", "--listen", "127.0.0.1:0", "--http", "off", "--templates", p.templates, "--log-level", "warn")
 	url, _, _ := strings.Cut(c.await("sluice is up: "), ",")
 	token, err := os.ReadFile(filepath.Join(data, "token"))
 	testkit.Must(p.t, err)

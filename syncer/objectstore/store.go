@@ -21,7 +21,7 @@ import (
 // unavailable for faults that a later attempt may not meet. [Retry] repeats the last kind.
 type Store interface {
 	// Get reads an object, or the range r of it, into dst's spare capacity, which grows where needed, and returns the
-	// bytes read.
+	// bytes read. A store that encrypts needs more than it returns.
 	Get(ctx context.Context, key string, r Range, dst []byte) ([]byte, Info, error)
 	// Stat returns an object's description without its content.
 	Stat(ctx context.Context, key string) (Info, error)

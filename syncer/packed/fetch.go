@@ -166,6 +166,7 @@ func (f *Fetcher) run(ctx context.Context, all []request) (int64, error) {
 			if err != nil {
 				return err
 			}
+			buf = data // a store may have made a larger one
 			if err := f.write(w, r, data); err != nil {
 				return err
 			}

@@ -115,13 +115,15 @@ type uploader struct {
 
 // readAll reads the files with several goroutines, then sends the last pack.
 func (u *uploader) readAll(files, remote []*state.Node, results []*worktree.Content, readers int) error {
-	err := parallel.Run(u.ctx, readers, len(files), func(_ context.Context, indexes iter.Seq[int]) error {
+	err := parallel.Run(u.ctx, readers, len(files), func(_ context.Context, indexes iter.Seq[int]) (err error) {
+		in := worktree.NewFolders(u.root)
+		defer func() { err = errors.Join(err, in.Close()) }()
 		scratch := make([]byte, 64<<10)
 		for i := range indexes {
 			if files[i].Size >= int64(len(scratch)) && len(scratch) <= worktree.SmallFile {
 				scratch = make([]byte, worktree.SmallFile+1)
 			}
-			c, err := u.read(files[i], remote[i], scratch)
+			c, err := u.read(in, files[i], remote[i], scratch)
 			if err != nil && u.skip(files[i].Path, err) {
 				continue
 			}
@@ -146,8 +148,8 @@ func (u *uploader) readAll(files, remote []*state.Node, results []*worktree.Cont
 	return nil
 }
 
-func (u *uploader) read(n, remote *state.Node, scratch []byte) (*worktree.Content, error) {
-	data, c, fits, err := worktree.ReadSmall(u.root, n.Path, scratch)
+func (u *uploader) read(in *worktree.Folders, n, remote *state.Node, scratch []byte) (*worktree.Content, error) {
+	data, c, fits, err := worktree.ReadSmall(in, n.Path, scratch)
 	if err != nil {
 		return nil, err
 	}
@@ -157,13 +159,13 @@ func (u *uploader) read(n, remote *state.Node, scratch []byte) (*worktree.Conten
 		}
 		return &c, u.addToPack(c.Digest, data)
 	}
-	in := &chunks{uploader: u}
-	c, err = worktree.ReadChunks(u.root, n.Path, in)
-	in.wait.Wait()
-	if err = errors.Join(err, in.failed); err != nil {
+	sink := &chunks{uploader: u}
+	c, err = worktree.ReadChunks(u.root, n.Path, sink)
+	sink.wait.Wait()
+	if err = errors.Join(err, sink.failed); err != nil {
 		return nil, err
 	}
-	c.Digest = u.index.addChunked(in.objects)
+	c.Digest = u.index.addChunked(sink.objects)
 	return &c, nil
 }
 

@@ -51,13 +51,14 @@ func (l *Layout) Upload(ctx context.Context, files, remote []*state.Node) (resul
 	results = make([]*worktree.Content, len(files))
 	var index []int
 	var changed, before []*state.Node
-	large := &worktree.Hasher{}
+	large, in := &worktree.Hasher{}, worktree.NewFolders(l.Root)
+	defer func() { err = errors.Join(err, in.Close()) }()
 	for i, n := range files {
 		if r := remote[i]; r != nil && r.Kind == state.File && n.Size > worktree.SmallFile && n.Size == r.Size {
 			if err := ctx.Err(); err != nil {
 				return nil, 0, err
 			}
-			c, err := worktree.HashFile(l.Root, n.Path, nil, large)
+			c, err := worktree.HashFile(in, n.Path, nil, large)
 			if err != nil && l.Unread(n.Path, err) {
 				continue
 			}

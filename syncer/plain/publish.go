@@ -105,14 +105,15 @@ func (p *Publisher) drop(ctx context.Context) error {
 func (p *Publisher) round(ctx context.Context, todo []state.Pending) (left []state.Pending, foreign int, last error) {
 	errs := make([]error, len(todo))
 	put := func(_ context.Context, indexes iter.Seq[int]) error {
+		in := worktree.NewFolders(p.Root)
 		var scratch []byte
 		for i := range indexes {
 			n := p.node(&todo[i])
-			if scratch, errs[i] = p.put(ctx, n, todo[i].Over, scratch); errs[i] == nil {
+			if scratch, errs[i] = p.put(ctx, in, n, todo[i].Over, scratch); errs[i] == nil {
 				p.done(1, n.Size)
 			}
 		}
-		return nil
+		return in.Close()
 	}
 	// Once ctx ends each put fails at once, so that every file that is not written is counted.
 	_ = parallel.Run(context.WithoutCancel(ctx), cmp.Or(p.Uploads, 64), len(todo), put)
@@ -132,12 +133,12 @@ var errForeign = errors.New("another tool has written there; choose the folder's
 
 // put writes one file over the object found before the commit. The content comes from the folder where it is still the
 // same there, and else from the packs.
-func (p *Publisher) put(ctx context.Context, n *state.Node, over string, scratch []byte) (_ []byte, err error) {
+func (p *Publisher) put(ctx context.Context, in *worktree.Folders, n *state.Node, over string, scratch []byte) (_ []byte, err error) {
 	if err := ctx.Err(); err != nil {
 		return scratch, err
 	}
 	key, cond := Key(n.Path), objectstore.Condition{Match: over, Absent: over == ""}
-	body, steady, scratch := p.fromFolder(ctx, n, scratch)
+	body, steady, scratch := p.fromFolder(ctx, in, n, scratch)
 	body.From = p.objects(n)
 	token, err := p.Store.Put(ctx, key, body, cond)
 	if !steady() && err == nil {
@@ -179,7 +180,7 @@ func (p *Publisher) put(ctx context.Context, n *state.Node, over string, scratch
 
 // fromFolder returns a file's content from the folder, or from the packs when the folder has other content. The caller
 // calls steady after sending: it reports whether the file stayed the same.
-func (p *Publisher) fromFolder(ctx context.Context, n *state.Node, scratch []byte) (
+func (p *Publisher) fromFolder(ctx context.Context, in *worktree.Folders, n *state.Node, scratch []byte) (
 	body objectstore.Content, steady func() bool, _ []byte) {
 	always := func() bool { return true }
 	fallback := func() (objectstore.Content, func() bool, []byte) { return p.fromPacks(ctx, n), always, scratch }
@@ -195,7 +196,7 @@ func (p *Publisher) fromFolder(ctx context.Context, n *state.Node, scratch []byt
 		if int64(len(scratch)) <= n.Size {
 			scratch = make([]byte, min(worktree.SmallFile+1, 2*n.Size+1))
 		}
-		data, c, fits, err := worktree.ReadSmall(p.Root, n.Path, scratch)
+		data, c, fits, err := worktree.ReadSmall(in, n.Path, scratch)
 		if err != nil || !fits || c.Digest != n.Digest {
 			return fallback()
 		}

@@ -160,6 +160,13 @@ func GenerationPrefix(generation uint64) string {
 	return ObjectPrefix + strconv.FormatUint(generation, 36) + "/"
 }
 
+// KeyGeneration returns the generation of the object at a key; ok is false for a key that is none of an object.
+func KeyGeneration(key string) (generation uint64, ok bool) {
+	digits, _, ok := strings.Cut(strings.TrimPrefix(key, ObjectPrefix), "/")
+	generation, err := strconv.ParseUint(digits, 36, 64)
+	return generation, ok && err == nil
+}
+
 // Key returns the key of the stored object.
 func (o *Object) Key() string {
 	key := GenerationPrefix(o.Generation) + hex.EncodeToString(o.Digest[:])

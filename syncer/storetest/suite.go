@@ -69,7 +69,7 @@ func testRanges(t *testing.T, s objectstore.Store) {
 		offset, length int64
 		want           string
 	}{{0, 3, "012"}, {3, 4, "3456"}, {8, 2, "89"}, {4, 0, "456789"}} {
-		buffer := make([]byte, 0, 16)
+		buffer := make([]byte, 0, 1<<10)
 		got, info, err := s.Get(t.Context(), "k", objectstore.Range{Offset: c.offset, Length: c.length, Match: token}, buffer)
 		if err != nil || string(got) != c.want {
 			t.Errorf("range %d+%d: got %q (error: %v), want %q", c.offset, c.length, got, err, c.want)

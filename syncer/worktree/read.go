@@ -1,7 +1,6 @@
 package worktree
 
 import (
-	"cmp"
 	"crypto/md5"
 	"crypto/sha256"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -33,7 +31,9 @@ const pieceSize = 256 << 10
 var errNotRegular = errors.New("no longer a regular file")
 
 // IsGone reports whether an error means that a file was removed or replaced since it was listed.
-func IsGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotRegular) }
+func IsGone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, errNotRegular)
+}
 
 // UnreadableError is the error of a path that exists and cannot be read, which says nothing about other paths.
 type UnreadableError struct{ error }
@@ -57,15 +57,20 @@ func Open(root *os.Root, path string) (f *os.File, st Stat, sparse bool, err err
 	if f, err = root.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0); err != nil {
 		return nil, Stat{}, false, readError(err)
 	}
+	if st, sparse, err = statRegular(int(f.Fd()), path); err != nil {
+		return nil, Stat{}, false, errors.Join(err, f.Close())
+	}
+	return f, st, sparse, nil
+}
+
+// statRegular stats an open file, which must be a regular one.
+func statRegular(fd int, path string) (st Stat, sparse bool, err error) {
 	var raw unix.Stat_t
-	err = unix.Fstat(int(f.Fd()), &raw)
+	err = unix.Fstat(fd, &raw)
 	if err == nil && raw.Mode&unix.S_IFMT != unix.S_IFREG {
 		err = &fs.PathError{Op: "open", Path: path, Err: errNotRegular}
 	}
-	if err != nil {
-		return nil, Stat{}, false, errors.Join(err, f.Close())
-	}
-	return f, statOf(&raw), isSparse(&raw), nil
+	return statOf(&raw), isSparse(&raw), err
 }
 
 // StatFile stats an open file.
@@ -123,7 +128,7 @@ func readOnce(root *os.Root, path string, sink ChunkSink) (c Content, steady boo
 		return c, false, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	c.Open = openForWriting(f)
+	c.Open = openForWriting(int(f.Fd()))
 	sum := md5.New()
 	var size int64
 	for i := 0; ; i++ {
@@ -164,28 +169,17 @@ func readHashed(f io.Reader, buf []byte, sum hash.Hash) (n int, err error) {
 }
 
 // ReadSmall reads a file that should fit scratch, and reports whether it did.
-func ReadSmall(root *os.Root, path string, scratch []byte) (data []byte, c Content, fits bool, err error) {
+func ReadSmall(in *Folders, path string, scratch []byte) (data []byte, c Content, fits bool, err error) {
 	for try := 1; ; try++ {
-		f, before, sparse, err := Open(root, path)
-		if err != nil {
+		n, c, steady, err := in.read(path, scratch)
+		if err != nil || n == len(scratch) {
 			return nil, c, false, err
 		}
-		open := openForWriting(f)
-		n, err := io.ReadFull(f, scratch)
-		after, statErr := StatFile(f)
-		if err = errors.Join(statErr, f.Close(), ignoreEOF(err)); err != nil {
-			return nil, c, false, schemas.Errorf(schemas.CodeInternal, "reading %q: %w", state.Clip(path), readError(err))
-		}
-		if n == len(scratch) {
-			return nil, c, false, nil
-		}
-		steady := before == after && int64(n) == before.Size
 		if !steady && try < steadyReads {
 			continue
 		}
 		data = scratch[:n]
-		c = Content{Stat: before, Sparse: sparse, MD5: md5.Sum(data), Digest: sha256.Sum256(data), Unsteady: !steady, Open: open}
-		c.Stat.Size = int64(n)
+		c.MD5, c.Digest, c.Unsteady, c.Stat.Size = md5.Sum(data), sha256.Sum256(data), !steady, int64(n)
 		return data, c, true, nil
 	}
 }
@@ -233,13 +227,13 @@ func (h *Hasher) Take(i int, chunk []byte) { h.chunks = append(h.chunks[:i], sha
 func (h *Hasher) Release([]byte) {}
 
 // HashFile reads a file only to know its content. scratch has room for a small one.
-func HashFile(root *os.Root, path string, scratch []byte, large *Hasher) (Content, error) {
-	_, c, fits, err := ReadSmall(root, path, scratch)
+func HashFile(in *Folders, path string, scratch []byte, large *Hasher) (Content, error) {
+	_, c, fits, err := ReadSmall(in, path, scratch)
 	if err != nil || fits {
 		return c, err
 	}
 	large.chunks = large.chunks[:0]
-	if c, err = ReadChunks(root, path, large); err == nil {
+	if c, err = ReadChunks(in.root, path, large); err == nil {
 		c.Digest = state.FileDigest(large.chunks)
 	}
 	return c, err
@@ -272,58 +266,9 @@ func Unlock(dir *os.File) error {
 	return unix.Flock(int(dir.Fd()), unix.LOCK_UN)
 }
 
-// Stater stats paths without following symlinks. It keeps the last folder open, since the next path is most often in
-// the same one.
-type Stater struct {
-	root *os.Root
-	dir  *os.File
-	path string
-}
-
-// NewStater returns a Stater for paths under root. The caller closes it.
-func NewStater(root *os.Root) *Stater { return &Stater{root: root} }
-
-// Close closes the open folder.
-func (s *Stater) Close() error {
-	if s.dir == nil {
-		return nil
-	}
-	err := s.dir.Close()
-	s.dir = nil
-	return err
-}
-
-// Stat stats one path.
-func (s *Stater) Stat(path string) (Stat, error) {
-	if err := s.open(state.Parent(path)); err != nil {
-		return Stat{}, err
-	}
-	var st unix.Stat_t
-	if err := unix.Fstatat(int(s.dir.Fd()), path[strings.LastIndexByte(path, '/')+1:], &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return Stat{}, err
-	}
-	return statOf(&st), nil
-}
-
-// open makes dir the open folder.
-func (s *Stater) open(dir string) (err error) {
-	if s.dir != nil && s.path == dir {
-		return nil
-	}
-	if err := s.Close(); err != nil {
-		return err
-	}
-	if s.dir, err = s.root.OpenFile(cmp.Or(dir, "."), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0); err != nil {
-		s.dir = nil // a nil *os.File
-		return err
-	}
-	s.path = dir
-	return nil
-}
-
 // StatPath stats one path under root without following symlinks.
 func StatPath(root *os.Root, path string) (st Stat, err error) {
-	s := NewStater(root)
-	defer func() { err = errors.Join(err, s.Close()) }()
-	return s.Stat(path)
+	d := NewFolders(root)
+	defer func() { err = errors.Join(err, d.Close()) }()
+	return d.Stat(path)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 	"runtime"
 	"slices"
@@ -14,10 +15,10 @@ import (
 
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/schemas"
+	"github.com/sluice-dev/sluice/syncer/parallel"
 	"github.com/sluice-dev/sluice/syncer/state"
 )
 
@@ -69,58 +70,65 @@ type entry struct {
 }
 
 type folder struct {
+	path    string // "." for the root
 	entries []entry
 	memory  bool // its file system is in memory: see inMemory
 }
 
-// walker lists a tree with a few goroutines.
+// walker lists a tree.
 type walker struct {
 	Options
-	root  *os.Root
-	group *errgroup.Group
+	root *os.Root
 
 	mu      sync.Mutex
 	listing Listing
 }
 
-// Walk lists everything under root, each folder in name order, and follows no symlink.
+// Walk lists everything under root, each folder in name order, and follows no symlink. It lists one level of folders after another,
+// each with a few goroutines.
 func Walk(ctx context.Context, root *os.Root, o Options) (*Listing, error) {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(min(4, max(2, runtime.GOMAXPROCS(0))))
-	w := &walker{root: root, Options: o, group: group}
-	group.Go(func() error { return w.walk(ctx, ".", &w.listing.top) })
-	if err := group.Wait(); err != nil {
-		return nil, err
+	w := &walker{root: root, Options: o}
+	w.listing.top.path = "."
+	for level := []*folder{&w.listing.top}; len(level) > 0; level = below(level) {
+		err := parallel.Run(ctx, min(4, max(2, runtime.GOMAXPROCS(0))), len(level), func(_ context.Context, indexes iter.Seq[int]) error {
+			for i := range indexes {
+				if err := w.walk(level[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
 	slices.SortFunc(w.listing.Skipped, func(a, b Skipped) int { return state.ComparePaths(a.Path, b.Path) })
 	return &w.listing, nil
 }
 
-// walk lists a folder and everything below it: each folder in it on another goroutine, where one is free.
-func (w *walker) walk(ctx context.Context, dir string, out *folder) error {
-	if err := ctx.Err(); err != nil {
-		return err
+// below returns the folders in those of a level.
+func below(level []*folder) (next []*folder) {
+	for _, f := range level {
+		for i := range f.entries {
+			if f.entries[i].below != nil {
+				next = append(next, f.entries[i].below)
+			}
+		}
 	}
-	skipped, err := w.list(dir, out)
+	return next
+}
+
+// walk lists a folder and counts what it has.
+func (w *walker) walk(f *folder) error {
+	skipped, err := w.list(f.path, f)
 	if err != nil {
 		return err
 	}
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.listing.Skipped = append(w.listing.Skipped, skipped...)
-	w.listing.count += len(out.entries)
-	count := w.listing.count
-	w.mu.Unlock()
-	if count > w.Limit {
+	if w.listing.count += len(f.entries); w.listing.count > w.Limit {
 		return schemas.Errorf(schemas.CodeTooLarge, "folder: more than %d entries", w.Limit)
-	}
-	for i := range out.entries {
-		e := &out.entries[i]
-		if e.below == nil || w.group.TryGo(func() error { return w.walk(ctx, e.path, e.below) }) {
-			continue
-		}
-		if err := w.walk(ctx, e.path, e.below); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -198,7 +206,7 @@ func (w *walker) stat(dir int, name string, e *entry) (why string, ok bool, err 
 			why = "its setuid and setgid bits are not kept"
 		}
 	case unix.S_IFDIR:
-		e.kind, e.below, e.Size, e.hidden = state.Dir, &folder{}, 0, ignored
+		e.kind, e.below, e.Size, e.hidden = state.Dir, &folder{path: e.path}, 0, ignored
 	case unix.S_IFLNK:
 		buf := make([]byte, state.MaxPath+1)
 		n, err := unix.Readlinkat(dir, name, buf)

@@ -114,9 +114,9 @@ func (l *Leftovers) Remove() error {
 
 // Adopt gives a staged file that has n's content already n's mode and time.
 func (w *Writer) Adopt(path string, n *state.Node) error {
-	dir, name, err := w.folder(path)
+	err := w.root.Chmod(path, fs.FileMode(n.Mode))
 	if err == nil {
-		err = errors.Join(dir.Chmod(name, fs.FileMode(n.Mode)), dir.Chtimes(name, time.Time{}, n.ModTime()))
+		err = w.setTime(path, n.ModTime())
 	}
 	return writeError(n.Path, err)
 }
@@ -187,68 +187,30 @@ func ReplaceFile(root *os.Root, name string, data []byte, durable bool) (skew in
 	return skew, nil
 }
 
-// Writer writes files of the stage. It keeps the last folder open, since the next file is most often in the same one.
-type Writer struct {
-	root *os.Root
-	path string
-	open *os.Root
-}
+// Writer writes files of the stage.
+type Writer struct{ *Folders }
 
 // NewWriter returns a writer for paths under root. The caller closes it.
-func NewWriter(root *os.Root) *Writer { return &Writer{root: root} }
-
-// folder opens the folder of a path, and returns it with the path's last name.
-func (w *Writer) folder(path string) (*os.Root, string, error) {
-	dir := state.Parent(path)
-	if w.open == nil || w.path != dir {
-		if err := w.Close(); err != nil {
-			return nil, "", err
-		}
-		open, err := w.root.OpenRoot(dir)
-		if err != nil {
-			return nil, "", schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
-		}
-		w.open, w.path = open, dir
-	}
-	return w.open, path[len(dir)+1:], nil
-}
+func NewWriter(root *os.Root) *Writer { return &Writer{NewFolders(root)} }
 
 func (w *Writer) create(path string, kept bool) (*os.File, error) {
-	dir, name, err := w.folder(path)
-	if err != nil {
-		return nil, err
-	}
 	flags := os.O_RDWR | os.O_CREATE | os.O_EXCL
 	if kept {
-		flags = os.O_RDWR | unix.O_NOFOLLOW
+		flags = os.O_RDWR
 	}
-	f, err := dir.OpenFile(name, flags, 0o600)
+	fd, err := w.openFile(path, flags, 0o600)
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
 	}
-	return f, nil
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // finish closes a file that was written up to err, with n's mode and time.
 func (w *Writer) finish(f *os.File, path string, n *state.Node, err error) error {
-	if err = errors.Join(err, f.Chmod(fs.FileMode(n.Mode)), f.Close()); err != nil {
-		return writeError(n.Path, err)
-	}
-	dir, name, err := w.folder(path)
-	if err == nil {
-		err = dir.Chtimes(name, time.Time{}, n.ModTime())
+	if err = errors.Join(err, f.Chmod(fs.FileMode(n.Mode)), f.Close()); err == nil {
+		err = w.setTime(path, n.ModTime())
 	}
 	return writeError(n.Path, err)
-}
-
-// Close closes the open folder.
-func (w *Writer) Close() error {
-	if w.open == nil {
-		return nil
-	}
-	err := w.open.Close()
-	w.open = nil
-	return err
 }
 
 // writeError returns the error for a file that could not be written: limit_exceeded when the disk is full, and nil for nil.

@@ -20,8 +20,8 @@ var ErrChanged = errors.New("changed since the scan")
 // had it open. A file system without exchanges gets a check right before a plain rename.
 type Swapper struct {
 	root  *os.Root
-	at    *Stater // of the paths
-	in    *Stater // of the stage
+	at    *Folders // of the paths
+	in    *Folders // of the stage
 	stage *Stage
 	out   []swapped
 }
@@ -35,7 +35,7 @@ type swapped struct {
 
 // NewSwapper returns a swapper of paths under root for those of its stage. The caller closes it, before it removes the stage.
 func NewSwapper(root *os.Root, stage *Stage) *Swapper {
-	return &Swapper{root: root, stage: stage, at: NewStater(root), in: NewStater(root)}
+	return &Swapper{root: root, stage: stage, at: NewFolders(root), in: NewFolders(root)}
 }
 
 // Close closes the open folders.

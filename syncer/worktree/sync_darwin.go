@@ -15,4 +15,4 @@ func SyncFilesystem(f *os.File) error { return errors.Join(unix.Sync(), f.Sync()
 func inMemory(*os.File) bool { return false }
 
 // openForWriting is false: darwin has no call for it.
-func openForWriting(*os.File) bool { return false }
+func openForWriting(int) bool { return false }

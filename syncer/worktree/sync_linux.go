@@ -17,12 +17,12 @@ func inMemory(dir *os.File) bool {
 	return unix.Fstatfs(int(dir.Fd()), &fs) == nil && (fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC)
 }
 
-// openForWriting reports whether another process has f open for writing, or maps it: its next write to a page that is mapped and not
-// on disk yet changes no time. The kernel refuses a read lease then, and only then. Where f is another user's, it is not known.
-func openForWriting(f *os.File) bool {
-	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
+// openForWriting reports whether another process has a file open for writing, or maps it: its next write to a page that is mapped and not
+// on disk yet changes no time. The kernel refuses a read lease then, and only then. Where the file is another user's, it is not known.
+func openForWriting(fd int) bool {
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK)
 	if err == nil {
-		_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_UNLCK)
 	}
 	return errors.Is(err, unix.EAGAIN)
 }

@@ -132,11 +132,13 @@ func (t *Tree) Hash(ctx context.Context, root *os.Root, which []int) error {
 		return nil
 	}
 	read, errs := make([]Content, len(which)), make([]error, len(which))
-	err := parallel.Run(ctx, max(2, runtime.GOMAXPROCS(0)), len(which), func(_ context.Context, indexes iter.Seq[int]) error {
+	err := parallel.Run(ctx, max(2, runtime.GOMAXPROCS(0)), len(which), func(_ context.Context, indexes iter.Seq[int]) (err error) {
+		in := NewFolders(root)
+		defer func() { err = errors.Join(err, in.Close()) }()
 		scratch := make([]byte, SmallFile+1)
 		large := &Hasher{}
 		for k := range indexes {
-			read[k], errs[k] = HashFile(root, t.Nodes[which[k]].Path, scratch, large)
+			read[k], errs[k] = HashFile(in, t.Nodes[which[k]].Path, scratch, large)
 			if _, one := errors.AsType[*UnreadableError](errs[k]); errs[k] != nil && !one && !IsGone(errs[k]) {
 				return errs[k]
 			}

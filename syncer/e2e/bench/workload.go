@@ -101,10 +101,10 @@ func emptyRemote(b *bench, t tool, _ int) error {
 	if err := b.forget(t); err != nil {
 		return err
 	}
-	return os.RemoveAll(b.remoteDir(t))
+	return b.clear(b.remoteDir(t))
 }
 
-func emptyCopy(b *bench, t tool, _ int) error { return os.RemoveAll(b.copyDir(t)) }
+func emptyCopy(b *bench, t tool, _ int) error { return b.clear(b.copyDir(t)) }
 
 func nothing(*bench, tool, int) error { return nil }
 
