@@ -2,6 +2,8 @@
 
 GO       ?= go
 FUZZTIME ?= 20s
+# How many packages are tested at a time: most of their tests wait most of the time.
+PACKAGES ?= 4
 FLAKES_RUNS ?= 20
 # Each seed of `make chaos` runs this long, on one server and on three: CHAOS_SECONDS=600 CHAOS_SEEDS="1 2 3" make chaos
 CHAOS_SECONDS ?= 60
@@ -30,10 +32,10 @@ static: ## build bin/sluice without cgo and local paths, to copy to other machin
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/sluice
 
 test: ## run the tests; needs Go alone
-	$(GO) test ./...
+	$(GO) test -p $(PACKAGES) ./...
 
 race: ## run the tests under the race detector, in random order (needs a C compiler)
-	$(GO) test -race -shuffle=on ./...
+	$(GO) test -race -shuffle=on -p $(PACKAGES) ./...
 
 attack: ## attack jails and containers from inside, load attacks included (jails run as the calling user)
 	SLUICE_ATTACK=1 $(GO) test -count=1 -timeout 20m -run '^TestAttack$$' ./sandbox/...
@@ -59,7 +61,7 @@ bench-sync: ## measure sync against rclone, and against s5cmd with S5CMD=path, i
 	cd syncer/e2e && $(GO) run ./bench -sluice $(CURDIR)/bin/sluice -rclone $(CURDIR)/.tools/bin/rclone -s5cmd "$(S5CMD)"
 
 chaos: ## the long tests: kills at random moments, many writers, faulty stores; then cells under attack, by seed (Linux)
-	SLUICE_LONG=1 $(GO) test -count=1 -timeout 60m -run '^(TestEveryProcessSurvivesItsWorker|TestAKilledWorkers.*|TestAFrozenWorker.*|TestAConversationGoesOnElsewhere|TestAFullDiskUnder.*|TestConformance|TestMany.*)$$' ./cmd/sluice ./sandbox/pool ./processor
+	SLUICE_LONG=1 $(GO) test -count=1 -timeout 60m -run '^(TestEveryProcessSurvivesItsWorker|TestAKilledWorkers.*|TestAFrozenWorker.*|TestAConversationGoesOnElsewhere|TestAFullDiskUnder.*|TestConformance|TestMany.*)$$' ./client ./cmd/sluice ./sandbox/pool ./processor
 	SLUICE_CHAOS=1 $(GO) test -count=1 -timeout 60m ./syncer
 	cd syncer/e2e && SLUICE_CHAOS=1 $(GO) test -count=1 -timeout 180m ./...
 	$(GO) build -o bin/ ./cmd/sluice ./cmd/chaos
@@ -98,11 +100,12 @@ check: ## everything that CI runs: tidy, generate, lint, vet, cross, supervisor,
 		echo "== $$step: ok, $$(( $$(date +%s) - start )) s"; \
 	done
 
-cross: ## build without cgo for linux/amd64, linux/arm64 and darwin/arm64
+cross: ## build without cgo for linux/amd64, linux/arm64 and darwin/arm64, and the Go SDK for windows
 	@for target in $(TARGETS); do \
 		echo "build $$target"; \
 		CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) build -o /dev/null ./... || exit 1; \
 	done
+	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 $(GO) build ./client
 
 clean: ## remove what was built
 	rm -rf bin dist coverage.out

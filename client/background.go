@@ -102,11 +102,6 @@ func (p *Process) Thread() string { return p.ref.Thread }
 // Close ends the wait for OnExit. The process goes on. OnExit must not call it.
 func (p *Process) Close() { p.stop() }
 
-// Info is [Client.ProcessInfo].
-func (p *Process) Info(ctx context.Context) (*schemas.ProcessInfo, error) {
-	return p.client.ProcessInfo(ctx, p.ref.Thread, p.ref.Process)
-}
-
 // Wait waits for the end of the process and returns its result. A process that is queued is waited for too. Errors: those of Exec,
 // with the result if there is one.
 func (p *Process) Wait(ctx context.Context) (*schemas.Result, error) {
@@ -114,7 +109,7 @@ func (p *Process) Wait(ctx context.Context) (*schemas.Result, error) {
 	defer stop()
 	select {
 	case r := <-ended:
-		if err := p.client.complete(ctx, p.ref, r, schemas.DefaultOutputLimit); err != nil {
+		if err := complete(ctx, p.client.caller, p.ref, r, schemas.DefaultOutputLimit); err != nil {
 			return nil, err
 		}
 		return r, resultError(r)
@@ -127,16 +122,6 @@ func (p *Process) Wait(ctx context.Context) (*schemas.Result, error) {
 func (p *Process) Logs(ctx context.Context, q LogQuery, fn func(schemas.Chunk) error) error {
 	q.Thread, q.Process = p.ref.Thread, p.ref.Process
 	return p.client.Logs(ctx, q, fn)
-}
-
-// Kill is [Client.Kill].
-func (p *Process) Kill(ctx context.Context, grace time.Duration) error {
-	return p.client.Kill(ctx, p.ref.Thread, p.ref.Process, grace)
-}
-
-// Signal is [Client.Signal].
-func (p *Process) Signal(ctx context.Context, signal string) error {
-	return p.client.Signal(ctx, p.ref.Thread, p.ref.Process, signal)
 }
 
 // WriteStdin appends to the standard input of a process that was started with [Request.StdinOpen], and waits until the process has taken
@@ -177,7 +162,7 @@ func (p *Process) writeStdin(ctx context.Context, data []byte, end bool) error {
 		}
 		p.sent = sent
 	}
-	if err := to.write(ctx, p.sent, data, end); err != nil {
+	if err := to.write(ctx, schemas.StdinPiece{Offset: p.sent, Data: data, End: end}); err != nil {
 		if errors.Is(err, errInputClosed) {
 			return schemas.Errorf(schemas.CodeNotFound, "process %s: %w", p.ref.Process, err)
 		}
@@ -187,70 +172,26 @@ func (p *Process) writeStdin(ctx context.Context, data []byte, end bool) error {
 	return nil
 }
 
-func (p *Process) hasEnded(ctx context.Context) bool {
-	last, err := p.client.caller.Last(ctx, p.ref.Tenant, p.ref.Thread, p.ref.Process)
-	return err == nil && last.Type.Terminal()
-}
-
 // probeOffset is an offset that no process has come to.
 const probeOffset = 1 << 62
 
 // taken asks for the number of bytes that the process has taken: a piece after a gap is refused with it.
-func (s *stdin) taken(ctx context.Context) (int64, error) {
-	err := s.write(ctx, probeOffset, nil, false)
+func (in *stdin) taken(ctx context.Context) (int64, error) {
+	err := in.write(ctx, schemas.StdinPiece{Offset: probeOffset})
 	if errors.Is(err, errInputClosed) {
-		return 0, schemas.Errorf(schemas.CodeNotFound, "process %s: %w", s.ref.Process, err)
+		return 0, schemas.Errorf(schemas.CodeNotFound, "process %s: %w", in.ref.Process, err)
 	}
 	if text := schemas.AsError(err).Details[schemas.DetailWritten]; err != nil && text != "" {
 		return strconv.ParseInt(text, 10, 64)
 	}
 	if err == nil {
-		err = schemas.Errorf(schemas.CodeInternal, "process %s takes input after a gap", s.ref.Process)
+		err = schemas.Errorf(schemas.CodeInternal, "process %s takes input after a gap", in.ref.Process)
 	}
 	return 0, err
 }
 
 // maxKills is how many processes are killed at a time.
 const maxKills = 64
-
-// Wait waits until n of these processes have ended, or all when n is 0, or until ctx ends. It returns those that have ended and those that
-// have not, in their order. It waits on while NATS is away. The error is nil: the end of ctx is none.
-func (c *Client) Wait(ctx context.Context, n int, processes ...*Process) (done, pending []*Process, err error) {
-	if n <= 0 || n > len(processes) {
-		n = len(processes)
-	}
-	waits, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var mu sync.Mutex
-	ended, left := make(map[*Process]bool), n
-	var group errgroup.Group
-	for _, p := range processes {
-		group.Go(func() error {
-			ends, stop := c.caller.WatchEnd(waits, p.ref, func() {})
-			defer stop()
-			select {
-			case <-ends:
-				mu.Lock()
-				defer mu.Unlock()
-				ended[p] = true
-				if left--; left == 0 {
-					cancel()
-				}
-			case <-waits.Done():
-			}
-			return nil
-		})
-	}
-	err = group.Wait()
-	for _, p := range processes {
-		if ended[p] {
-			done = append(done, p)
-		} else {
-			pending = append(pending, p)
-		}
-	}
-	return done, pending, err
-}
 
 // KillAll kills every process of a thread that a worker has accepted, and returns how many. It does not wait for their ends. Queued commands
 // are not killed; see Cancel. Errors: invalid_argument, unavailable; the others are killed all the same.

@@ -45,8 +45,7 @@ func TestProcessesRunInTheBackground(t *testing.T) {
 
 	short, cancel := context.WithTimeout(d.ctx, 50*time.Millisecond)
 	defer cancel()
-	done, pending, err := d.Wait(short, 0, p)
-	d.must(err)
+	done, pending := client.Wait(short, 0, p)
 	d.equal("ended and pending processes", []int{len(done), len(pending)}, []int{0, 1})
 
 	// Two handles write one after the other: each goes on where the input is.
@@ -101,8 +100,7 @@ func TestAllProcessesOfAThreadAreKilled(t *testing.T) {
 	n, err := d.KillAll(d.ctx, "t", 0)
 	d.must(err)
 	d.equal("killed processes", n, 3)
-	done, pending, err := d.Wait(d.ctx, 0, processes...)
-	d.must(err)
+	done, pending := client.Wait(d.ctx, 0, processes...)
 	d.equal("ended and pending processes", []int{len(done), len(pending)}, []int{3, 0})
 	for _, p := range processes {
 		info, err := p.Info(d.ctx)
@@ -114,8 +112,7 @@ func TestAllProcessesOfAThreadAreKilled(t *testing.T) {
 	d.equal("killed processes of a thread without any", n, 0)
 	// One of several.
 	list := []*client.Process{spared, processes[0]}
-	done, pending, err = d.Wait(d.ctx, 1, list...)
-	d.must(err)
+	done, pending = client.Wait(d.ctx, 1, list...)
 	d.equal("ended process", ids(done), ids(list[1:]))
 	d.equal("pending process", ids(pending), ids(list[:1]))
 	d.must(spared.Kill(d.ctx, 0))

@@ -126,6 +126,7 @@ func example() (*client.Client, func()) {
 // caller is a client in a test.
 type caller struct {
 	*client.Client
+	conn *events.Conn
 	t    *testing.T
 	ctx  context.Context
 	cell *cell
@@ -150,7 +151,7 @@ func callerOf(t *testing.T, cell *cell) *caller {
 	testkit.Must(t, err)
 	cl, err := client.New(conn)
 	testkit.Must(t, err)
-	return &caller{Client: cl, t: t, ctx: testkit.Context(t), cell: cell}
+	return &caller{Client: cl, conn: conn, t: t, ctx: testkit.Context(t), cell: cell}
 }
 
 func (d *caller) must(err error) {
@@ -198,9 +199,17 @@ func (d *caller) stream(req client.Request) *client.Execution {
 func (d *caller) waitForEnd(process string) *schemas.Result {
 	d.t.Helper()
 	d.waitForEvent(process, schemas.TypeProcessExited)
-	r, err := d.Result(d.ctx, "", process)
+	r, err := d.process(process).Result(d.ctx)
 	d.must(err)
 	return r
+}
+
+// process returns a handle on a process, found by its id.
+func (d *caller) process(id string) *client.Process {
+	d.t.Helper()
+	p, err := d.Process(d.ctx, "", id)
+	d.must(err)
+	return p
 }
 
 // errorOf returns the error of a call with two results.

@@ -60,7 +60,7 @@ func TestEndedProcessesAreCleanedUp(t *testing.T) {
 	d.equal("the second page when its thread is cleaned up", d.listed(page), other)
 
 	// Records stay: the process is found by its id, and its key still has its result.
-	info, err := d.ProcessInfo(d.ctx, "", cleaned[0])
+	info, err := d.process(cleaned[0]).Info(d.ctx)
 	d.must(err)
 	d.equal("status of a process that is cleaned up", info.Status, schemas.StatusFailed)
 	d.must(runs.Kill(d.ctx, 0))

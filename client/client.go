@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"sync"
 
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/internal/discover"
@@ -13,7 +14,7 @@ type Client struct {
 	conn   *events.Conn
 	caller *events.Caller
 	tenant string
-	owned  bool
+	close  func()
 }
 
 // Option changes a default of [Connect] and [New].
@@ -22,6 +23,7 @@ type Option func(*settings)
 type settings struct {
 	nats   events.Options
 	tenant string
+	close  func()
 }
 
 // WithCreds authenticates with a NATS credentials file.
@@ -34,6 +36,9 @@ func WithToken(token string) Option {
 
 // WithTenant sets the tenant. Default [schemas.DefaultTenant].
 func WithTenant(tenant string) Option { return func(s *settings) { s.tenant = tenant } }
+
+// WithClose has Close of a client of [New] call close once, such as to close the connection. Default: it does nothing.
+func WithClose(close func()) Option { return func(s *settings) { s.close = close } }
 
 // WithCell sets the cell. Default [schemas.DefaultCell].
 func WithCell(cell string) Option { return func(s *settings) { s.nats.Cell = cell } }
@@ -63,7 +68,7 @@ func Connect(url string, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{conn: conn, caller: conn.Caller(), tenant: s.tenant, owned: true}, nil
+	return &Client{conn: conn, caller: conn.Caller(), tenant: s.tenant, close: conn.Close}, nil
 }
 
 // findServer returns the option that connects to the server of the environment, or to that of the data folder.
@@ -74,17 +79,17 @@ func findServer(getenv func(string) string) (Option, error) {
 }
 
 // New returns a client on an open connection, which it does not close; programs of the SDK use [Connect]. Of the options, only
-// WithTenant has an effect. Errors: invalid_argument for a tenant that is not a valid id.
+// WithTenant and WithClose have an effect. Errors: invalid_argument for a tenant that is not a valid id.
 func New(conn *events.Conn, opts ...Option) (*Client, error) {
 	s, err := newSettings("", opts)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{conn: conn, caller: conn.Caller(), tenant: s.tenant}, nil
+	return &Client{conn: conn, caller: conn.Caller(), tenant: s.tenant, close: sync.OnceFunc(s.close)}, nil
 }
 
 func newSettings(url string, opts []Option) (*settings, error) {
-	s := &settings{nats: events.Options{URL: url}, tenant: schemas.DefaultTenant}
+	s := &settings{nats: events.Options{URL: url}, tenant: schemas.DefaultTenant, close: func() {}}
 	for _, o := range opts {
 		o(s)
 	}
@@ -92,11 +97,7 @@ func newSettings(url string, opts []Option) (*settings, error) {
 }
 
 // Close closes the connection that Connect opened. Processes continue.
-func (c *Client) Close() {
-	if c.owned {
-		c.conn.Close()
-	}
-}
+func (c *Client) Close() { c.close() }
 
 // locate reads the last record of a process, and finds its thread when it is empty. Errors: not_found, invalid_argument.
 func (c *Client) locate(ctx context.Context, thread, process string) (schemas.ProcessRef, *schemas.Event, error) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -108,7 +109,7 @@ func (c *composer) finish(r *schemas.Result, read ...schemas.Stream) error {
 }
 
 // complete reads from the log the output that the record does not have, up to the limit.
-func (c *Client) complete(ctx context.Context, ref schemas.ProcessRef, r *schemas.Result, limit int64) error {
+func complete(ctx context.Context, c *events.Caller, ref schemas.ProcessRef, r *schemas.Result, limit int64) error {
 	all, read := newComposer(limit), []schemas.Stream(nil)
 	for _, s := range schemas.Streams() {
 		recorded, err := r.Output(s)
@@ -121,7 +122,7 @@ func (c *Client) complete(ctx context.Context, ref schemas.ProcessRef, r *schema
 		}
 		all.kept[s], *all.of(s) = recorded, covered{int64(len(recorded)), r.Epoch}
 		if r.Log != nil {
-			_, err = c.caller.ReadLog(ctx, ref, s, r.Log.FirstSeq, r.Log.LastSeq, func(k schemas.Chunk) error {
+			_, err = c.ReadLog(ctx, ref, s, r.Log.FirstSeq, r.Log.LastSeq, func(k schemas.Chunk) error {
 				all.add(&k)
 				if all.of(s).end >= want {
 					return io.EOF // enough, or a gap

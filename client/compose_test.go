@@ -32,7 +32,7 @@ func TestResultIsComposedFromTheLog(t *testing.T) {
 	again, err := d.Exec(d.ctx, req)
 	d.must(err)
 	whole("Exec with the same key", again)
-	read, err := d.Result(d.ctx, "t", first.Process)
+	read, err := d.process(first.Process).Result(d.ctx)
 	d.must(err)
 	whole("Result", read)
 	for _, key := range []string{"k", "fresh"} {
@@ -59,7 +59,7 @@ func TestResultReportsWhatTheLogHasNoMore(t *testing.T) {
 	d.must(conn.Ensure(d.ctx, events.Topology{Partitions: 1, LogBytes: 1 << 10}))
 	for what, get := range map[string]func() (*schemas.Result, error){
 		"Exec":       func() (*schemas.Result, error) { return d.Exec(d.ctx, req) },
-		"Result":     func() (*schemas.Result, error) { return d.Result(d.ctx, "t", r.Process) },
+		"Result":     func() (*schemas.Result, error) { return d.process(r.Process).Result(d.ctx) },
 		"ExecStream": func() (*schemas.Result, error) { return stream(d, req), nil },
 	} {
 		got, err := get()

@@ -6,10 +6,15 @@
 //	Client.Logs ───────► Chunk, Chunk, …        from any sequence, live or later
 //	Client.Events ─────► Event, Event, …
 //	Client.Messages ───► Message, Message, …
-//	Client.Signal, Client.Kill, Client.Result, Client.Processes
+//	Client.StartProcess, Client.Process ─► Process.Wait, Info, Result, WriteStdin, Signal, Kill, …
+//	Client.Files ──────► WriteFile, ReadFile, List, CopyIn, CopyOut, Upload, Download, Watch, …
+//	Client.Services ───► Start, Stop, Get, List, Logs
+//	Client.ForwardAll, Client.AttachProcess, Client.Processes
 //	Client.CreateSession, Client.Session, Client.Sessions, Client.StopSession, Client.RenewSession
+//	Run, Attach, Client.Sandboxes ─► Sandbox: Start, Wait, Exec, Files, Stop, Close
+//	Wait ──────────────► those of several processes or sandboxes that are done
 //
-// Discover finds the server as the command line does; Connect takes its URL.
+// Discover finds the server as the command line does; Connect takes its URL. Package local opens one in the program itself.
 //
 // Errors carry a code: test them with errors.Is(err, schemas.ErrConflict) and the like.
 package client

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/processor/answer"
@@ -42,6 +43,21 @@ func ExampleClient_MessageStream() {
 	// (1) hello there
 	// exit code 0
 	// 2 tokens in, 3 out
+}
+
+// The agent of the thread's template answers a message. Its answer is a result, as a command's is.
+func ExampleClient_Message() {
+	c, done := example()
+	defer done()
+
+	result, err := c.Message(context.Background(), client.Prompt{Thread: "conversation-1", Template: "echo-agent", Text: "hello there"})
+	if err != nil {
+		fmt.Println("Sluice failed:", err)
+		return
+	}
+	fmt.Println(strings.SplitN(result.Stdout, "\n", 2)[0])
+	// Output:
+	// (1) hello there
 }
 
 // The history of a conversation is stored in order and can be followed. An answer is stored shortly after its result.

@@ -49,7 +49,7 @@ func ExampleClient_ExecStream() {
 			fmt.Println("Sluice failed:", err)
 		case event.Result != nil:
 			fmt.Println("exit code", event.Result.ExitCode)
-		default:
+		case event.Chunk != nil:
 			fmt.Print(string(event.Chunk.Data))
 		}
 	}

@@ -51,9 +51,15 @@ type Request struct {
 	StdinFrom string
 	// AutoCleanup leaves the process out of lists once it has ended; see [Client.CleanProcesses].
 	AutoCleanup bool
+	// Main ends the session with the process, as completed and with its exit code; see [WithMain].
+	Main bool
 	// OnExit is called once with the end of a process in the background, as [Process.Wait] returns it, until [Process.Close]. Default: not
 	// called.
 	OnExit func(*schemas.Result, error)
+	// Terminal gives the process a terminal of this size as its standard input, output and error; its output is stdout. The input stays
+	// open when there is no Stdin: Input and [Client.AttachProcess] write to it. Name the type of the terminal as TERM in Env. Default
+	// nil: pipes.
+	Terminal *schemas.TerminalSize
 	// OutputLimit is the most bytes of each stream in the result. Default [schemas.DefaultOutputLimit]; -1 keeps none.
 	OutputLimit int64
 	// Encoding is how the result of Exec and ExecStream holds output. Default: text, or base64 of what is not UTF-8.
@@ -73,7 +79,10 @@ func (r *Request) command() *schemas.Command {
 	e := &schemas.Exec{
 		Command: r.Command, Args: r.Args, Env: r.Env, Cwd: r.Dir,
 		TimeoutMS: ceilMillis(r.Timeout), GraceMS: ceilMillis(r.Grace), StdinOpen: r.Stdin != nil || r.StdinOpen, Retry: r.Retry,
-		OutputLimit: outputLimit(r.OutputLimit), AutoCleanup: r.AutoCleanup, StdinFrom: r.StdinFrom,
+		OutputLimit: outputLimit(r.OutputLimit), AutoCleanup: r.AutoCleanup, StdinFrom: r.StdinFrom, Main: r.Main,
+	}
+	if size := r.Terminal; size != nil {
+		e.TTY, e.StdinOpen, e.Rows, e.Cols = true, true, size.Rows, size.Cols
 	}
 	return &schemas.Command{
 		SpecVersion: schemas.Version, Op: schemas.OpExec, Thread: r.Thread, Key: cmp.Or(r.Key, ulid.Make().String()),
@@ -110,13 +119,18 @@ const abandonTimeout = 5 * time.Second
 // canceled.
 func (c *Client) Exec(ctx context.Context, req Request) (*schemas.Result, error) {
 	r, err := c.exec(ctx, req.command(), &req)
-	if err != nil && req.OnError != nil {
-		req.OnError(err)
-	}
-	if err == nil && req.OnComplete != nil {
-		req.OnComplete(r)
-	}
+	req.report(r, err)
 	return r, err
+}
+
+// report calls OnComplete or OnError.
+func (r *Request) report(result *schemas.Result, err error) {
+	if err != nil && r.OnError != nil {
+		r.OnError(err)
+	}
+	if err == nil && r.OnComplete != nil {
+		r.OnComplete(result)
+	}
 }
 
 // exec sends a command, waits for its end, and cancels it when ctx ends first.
@@ -142,7 +156,7 @@ func (c *Client) exec(ctx context.Context, cmd *schemas.Command, req *Request) (
 			return true
 		})
 	default:
-		result, err = x.end(ctx, func(*schemas.Error) {})
+		result, err = x.end(ctx, func(ExecEvent) {})
 	}
 	x.Close()
 	if err != nil {
@@ -152,7 +166,7 @@ func (c *Client) exec(ctx context.Context, cmd *schemas.Command, req *Request) (
 		return nil, err
 	}
 	if req.OnOutput == nil {
-		if err := c.complete(ctx, x.call.Ref(), result, x.limit); err != nil {
+		if err := complete(ctx, c.caller, x.call.Ref(), result, x.limit); err != nil {
 			return nil, err
 		}
 		if err := req.Encoding.apply(result); err != nil {

@@ -184,7 +184,7 @@ func TestProcessContinuesAfterItsStreamIsLeft(t *testing.T) {
 			cancel()
 		}
 		cancel()
-		d.wantCode("result of a running process", errorOf(d.Result(d.ctx, "t", x.Process())), schemas.CodeUnavailable)
+		d.wantCode("result of a running process", errorOf(d.process(x.Process()).Result(d.ctx)), schemas.CodeUnavailable)
 		// Only Close ends the copy of standard input.
 		_, err = input.Write([]byte("still here\n"))
 		d.must(err)

@@ -15,11 +15,13 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// ExecEvent is output of a command, its end, or what it waits for.
+// ExecEvent is output of a command, its end, what it waits for, or that it waits no more.
 type ExecEvent struct {
+	// Accepted reports that a worker has accepted a command that was queued.
+	Accepted bool
 	// Waiting is what no live worker has, for a command that waits in the queue; nil in all other events.
 	Waiting *schemas.Error
-	// Chunk is a piece of output; nil in the last event. Logs continues after its Seq.
+	// Chunk is a piece of output; nil in all other events. Logs continues after its Seq.
 	Chunk *schemas.Chunk
 	// Result is set in the last event.
 	Result *schemas.Result
@@ -34,6 +36,7 @@ type Execution struct {
 	encoding Encoding
 	queued   atomic.Bool
 
+	writer      string             // of its standard input; empty for the only one
 	stop        context.CancelFunc // ends the copy of standard input
 	input       sync.WaitGroup
 	inputFailed atomic.Pointer[schemas.Error]
@@ -68,7 +71,11 @@ func newExecution(c *Client, cmd *schemas.Command, encoding Encoding) (*Executio
 	if err != nil {
 		return nil, err
 	}
-	return &Execution{client: c, call: call, limit: cmd.Limit(), encoding: encoding, stop: func() {}}, nil
+	x := &Execution{client: c, call: call, limit: cmd.Limit(), encoding: encoding, stop: func() {}}
+	if cmd.Exec != nil && cmd.Exec.TTY {
+		x.writer = newWriter()
+	}
+	return x, nil
 }
 
 // send sends the command and starts to copy its standard input.
@@ -76,13 +83,31 @@ func (x *Execution) send(ctx context.Context, stdin io.Reader) error {
 	if err := x.call.Send(ctx); err != nil {
 		return err
 	}
+	if why := x.call.Refused(); errors.Is(why, schemas.ErrSessionExpired) {
+		return why // before any input is read
+	}
 	x.queued.Store(x.call.Queued())
 	if stdin != nil {
-		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		x.stop = cancel
-		x.input.Go(func() { x.feed(ctx, stdin) })
+		x.Input(ctx, stdin)
 	}
 	return nil
+}
+
+// Input copies a reader to the standard input of a process that has a terminal, as [Request.Stdin] is copied. Call it at most once,
+// before Close, and not together with Stdin: a program that must first know that its process runs calls it later.
+func (x *Execution) Input(ctx context.Context, from io.Reader) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	x.stop = cancel
+	x.input.Go(func() { x.feed(ctx, from) })
+}
+
+// Resize changes the size of the process's terminal. Errors: those of Signal; invalid_argument for an invalid size, and for a process
+// without a terminal.
+func (x *Execution) Resize(ctx context.Context, size schemas.TerminalSize) error {
+	if err := x.call.Verify(ctx); err != nil {
+		return err
+	}
+	return x.client.caller.Resize(ctx, x.call.Ref(), size)
 }
 
 // Process returns the id of the process.
@@ -123,8 +148,9 @@ func (x *Execution) Close() {
 	x.call.Close()
 }
 
-// end waits for the end of the process. It calls waiting with what no live worker has.
-func (x *Execution) end(ctx context.Context, waiting func(*schemas.Error)) (*schemas.Result, error) {
+// end waits for the end of the process. Until a worker has accepted the command, it calls notify with what no live worker has, and then
+// with the acceptance.
+func (x *Execution) end(ctx context.Context, notify func(ExecEvent)) (*schemas.Result, error) {
 	for {
 		ev, err := x.call.Next(ctx)
 		if err != nil {
@@ -135,12 +161,15 @@ func (x *Execution) end(ctx context.Context, waiting func(*schemas.Error)) (*sch
 			if err := ev.Decode(&why); err != nil {
 				return nil, err
 			}
-			waiting(&why)
+			notify(ExecEvent{Waiting: &why})
 			continue
 		}
-		x.queued.Store(false)
+		queued := x.queued.Swap(false)
 		if ev.Type.Terminal() {
 			return resultOf(ev)
+		}
+		if queued {
+			notify(ExecEvent{Accepted: true})
 		}
 	}
 }
@@ -172,7 +201,7 @@ const liveDepth = 16
 func (x *Execution) run(ctx context.Context, yield func(ExecEvent) bool) (*schemas.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	followCtx, stopFollowing := context.WithCancel(ctx)
-	chunks, ended, waits := make(chan schemas.Chunk, liveDepth), make(chan struct{}), make(chan *schemas.Error)
+	chunks, ended, notes := make(chan schemas.Chunk, liveDepth), make(chan struct{}), make(chan ExecEvent)
 	var result *schemas.Result
 	var followErr, endErr error // set before chunks and ended are closed
 	go func() {
@@ -181,9 +210,9 @@ func (x *Execution) run(ctx context.Context, yield func(ExecEvent) bool) (*schem
 	}()
 	go func() {
 		defer close(ended)
-		result, endErr = x.end(ctx, func(why *schemas.Error) {
+		result, endErr = x.end(ctx, func(e ExecEvent) {
 			select {
-			case waits <- why:
+			case notes <- e:
 			case <-ctx.Done():
 			}
 		})
@@ -211,8 +240,8 @@ func (x *Execution) run(ctx context.Context, yield func(ExecEvent) bool) (*schem
 	}
 	for {
 		select {
-		case why := <-waits:
-			if !yield(ExecEvent{Waiting: why}) {
+		case e := <-notes:
+			if !yield(e) {
 				return nil, errBreak
 			}
 		case k, ok := <-chunks:

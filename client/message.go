@@ -81,6 +81,7 @@ func (c *Client) Messages(ctx context.Context, q MessageQuery, fn func(*schemas.
 
 // feed follows the messages of a stream.
 type feed[T any] interface {
+	Flush(ctx context.Context) error
 	CatchUp(ctx context.Context, fn func(T) error) error
 	Next(ctx context.Context, fn func(T) error) error
 	Close()
@@ -90,7 +91,7 @@ type feed[T any] interface {
 func follow[T any](ctx context.Context, c *Client, f feed[T], fn func(T) error) error {
 	defer f.Close()
 	// The server must have the subscription before the history is read, or a message between the two is missed.
-	if err := c.conn.Flush(ctx); err != nil {
+	if err := f.Flush(ctx); err != nil {
 		return err
 	}
 	if err := f.CatchUp(ctx, fn); err != nil {

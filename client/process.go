@@ -78,60 +78,73 @@ func (c *Client) CleanProcesses(ctx context.Context, thread string) (int, error)
 	return c.caller.Clean(ctx, c.tenant, schemas.CleanRequest{Thread: thread})
 }
 
-// ProcessInfo describes a process. thread may be empty: the process is then found by its id. Errors: not_found, invalid_argument,
-// unavailable.
-func (c *Client) ProcessInfo(ctx context.Context, thread, process string) (*schemas.ProcessInfo, error) {
-	_, last, err := c.locate(ctx, thread, process)
+// Info describes the process. Errors: not_found, unavailable.
+func (p *Process) Info(ctx context.Context) (*schemas.ProcessInfo, error) {
+	info := new(schemas.ProcessInfo)
+	last, err := p.last(ctx)
+	if err == nil && last.Type.Terminal() {
+		*info, err = schemas.EndedProcess(last)
+		return info, err
+	}
 	if err != nil {
 		return nil, err
 	}
-	p := new(schemas.ProcessInfo)
-	if last.Type.Terminal() {
-		*p, err = schemas.EndedProcess(last)
-		return p, err
-	}
-	running, err := c.caller.Running(ctx, events.Filter{Tenant: c.tenant, Thread: last.Thread}, true)
+	running, err := p.client.caller.Running(ctx, events.Filter{Tenant: p.ref.Tenant, Thread: p.ref.Thread}, true)
 	if err != nil {
 		return nil, err
 	}
-	if i := slices.IndexFunc(running, func(p schemas.ProcessInfo) bool { return p.Process == process }); i >= 0 {
+	if i := slices.IndexFunc(running, func(r schemas.ProcessInfo) bool { return r.Process == p.ref.Process }); i >= 0 {
 		return &running[i], nil
 	}
-	if _, last, err = c.locate(ctx, last.Thread, process); err != nil { // it has ended meanwhile
+	if last, err = p.last(ctx); err != nil { // it has ended meanwhile
 		return nil, err
 	}
 	if last.Type.Terminal() {
-		*p, err = schemas.EndedProcess(last)
-		return p, err
+		*info, err = schemas.EndedProcess(last)
+		return info, err
 	}
-	return p, p.Begin(last)
+	return info, info.Begin(last)
 }
 
-// Result reads the result of a process. thread may be empty: the process is then found by its id. Errors: not_found, unavailable
-// while the process runs, invalid_argument.
-func (c *Client) Result(ctx context.Context, thread, process string) (*schemas.Result, error) {
-	ref, last, err := c.locate(ctx, thread, process)
+// Result reads the result of the process. Errors: not_found, unavailable while the process runs.
+func (p *Process) Result(ctx context.Context) (*schemas.Result, error) {
+	last, err := p.last(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if !last.Type.Terminal() {
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "process %s is still running: follow it with `sluice logs -f %s`", process, process)
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "process %s is still running: follow it with `sluice logs -f %[1]s`", p.ref.Process)
 	}
 	r, err := resultOf(last)
 	if err != nil {
 		return nil, err
 	}
-	return r, c.complete(ctx, ref, r, schemas.DefaultOutputLimit)
+	return r, complete(ctx, p.client.caller, p.ref, r, schemas.DefaultOutputLimit)
 }
 
-// Kill ends the whole tree of a process: SIGTERM, the grace, SIGKILL. thread may be empty. Errors: not_found when the process does
-// not exist or has ended, deadline_exceeded when its worker does not answer within 10 s.
-func (c *Client) Kill(ctx context.Context, thread, process string, grace time.Duration) error {
-	ref, _, err := c.locate(ctx, thread, process)
-	if err != nil {
-		return err
-	}
-	return c.caller.Kill(ctx, ref, schemas.KillRequest{GraceMS: ceilMillis(grace)})
+// LogBytes returns how many bytes of its output LOG holds. Errors: unavailable.
+func (p *Process) LogBytes(ctx context.Context) (int64, error) {
+	return p.client.caller.LogBytes(ctx, p.ref)
+}
+
+// Kill ends the whole tree of the process: SIGTERM, the grace, SIGKILL. Errors: not_found when no worker has accepted the process, or it has
+// ended; deadline_exceeded when its worker does not answer within 10 s.
+func (p *Process) Kill(ctx context.Context, grace time.Duration) error {
+	return p.client.caller.Kill(ctx, p.ref, schemas.KillRequest{GraceMS: ceilMillis(grace)})
+}
+
+// Signal sends a signal, such as "SIGINT", to the group of the process. Errors: those of Kill, invalid_argument for an unknown signal.
+func (p *Process) Signal(ctx context.Context, signal string) error {
+	return p.client.caller.Signal(ctx, p.ref, schemas.SignalRequest{Signal: signal})
+}
+
+func (p *Process) last(ctx context.Context) (*schemas.Event, error) {
+	return p.client.caller.Last(ctx, p.ref.Tenant, p.ref.Thread, p.ref.Process)
+}
+
+func (p *Process) hasEnded(ctx context.Context) bool {
+	last, err := p.last(ctx)
+	return err == nil && last.Type.Terminal()
 }
 
 // Cancel keeps a command that is queued from running, also when no worker lives now, and kills its process if it runs. thread may be
@@ -146,14 +159,4 @@ func (c *Client) Cancel(ctx context.Context, thread, process string) error {
 		return err
 	}
 	return c.caller.Cancel(ctx, ref, "")
-}
-
-// Signal sends a signal, such as "SIGINT", to the group of a process. thread may be empty. Errors: those of Kill, invalid_argument
-// for an unknown signal.
-func (c *Client) Signal(ctx context.Context, thread, process, signal string) error {
-	ref, _, err := c.locate(ctx, thread, process)
-	if err != nil {
-		return err
-	}
-	return c.caller.Signal(ctx, ref, schemas.SignalRequest{Signal: signal})
 }

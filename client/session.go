@@ -16,6 +16,8 @@ type SessionRequest struct {
 	// Template is the template and Provider the kind of sandbox. Default: the worker's. An existing session with another one is a
 	// conflict.
 	Template, Provider string
+	// Image is the image of the sandbox, for a provider that uses images. Default: the template's, else the worker's.
+	Image string
 	// User is the owner, and Tags are labels to find the session by.
 	User string
 	Tags map[string]string
@@ -34,13 +36,14 @@ type Session struct {
 	client *Client
 	id     string
 	thread string
+	like   SessionRequest // for a session like this one
 }
 
 // CreateSession returns the session of a thread, and creates it when there is none; created reports which. Of several concurrent
 // callers one creates it. Errors: conflict when the session has another template or provider, not_found for a template that no worker
 // has, permission_denied, invalid_argument, unavailable, and with Start those of the sandbox's start.
 func (c *Client) CreateSession(ctx context.Context, req SessionRequest) (s *Session, created bool, err error) {
-	info, created, err := c.create(ctx, req)
+	info, created, err := createSession(ctx, c, req)
 	if err != nil {
 		return nil, created, err
 	}
@@ -48,12 +51,12 @@ func (c *Client) CreateSession(ctx context.Context, req SessionRequest) (s *Sess
 }
 
 func newSession(c *Client, info *schemas.Session) *Session {
-	return &Session{client: c, id: info.ID, thread: info.Thread}
+	return &Session{client: c, id: info.ID, thread: info.Thread, like: requestLike(info)}
 }
 
-func (c *Client) create(ctx context.Context, req SessionRequest) (*schemas.Session, bool, error) {
+func createSession(ctx context.Context, c *Client, req SessionRequest) (*schemas.Session, bool, error) {
 	place := schemas.PlaceRequest{
-		Thread: req.Thread, Template: req.Template, Provider: req.Provider, User: req.User, Tags: req.Tags,
+		Thread: req.Thread, Template: req.Template, Provider: req.Provider, Image: req.Image, User: req.User, Tags: req.Tags,
 		IdleTimeoutMS: ceilMillis(req.IdleTimeout), MaxLifetimeMS: ceilMillis(req.MaxLifetime), Start: req.Start, Origin: req.Origin,
 	}
 	if err := schemas.CheckID("thread", req.Thread); err != nil {
@@ -174,22 +177,22 @@ func StopGrace(d time.Duration) StopOption {
 // StopSnapshot pushes the workspace before the end. When the push fails, the session stays and its error is returned.
 func StopSnapshot() StopOption { return func(s *stopSettings) { s.req.Snapshot = true } }
 
-// StopMissingOK ignores that the thread has no session.
+// StopMissingOK ignores that the thread has no session, or not this one.
 func StopMissingOK() StopOption { return func(s *stopSettings) { s.missingOK = true } }
 
 // StopSession ends the session of a thread and returns its last state. Running processes get SIGTERM, the grace and SIGKILL; a
 // sandbox that is starting is waited for. Concurrent calls stop it once. The folder of the workspace stays on the worker. Errors:
 // not_found, unavailable, and with a snapshot those of the push.
 func (c *Client) StopSession(ctx context.Context, thread string, opts ...StopOption) (*schemas.Session, error) {
-	return c.stopSession(ctx, thread, "", opts)
+	return stopSession(ctx, c, thread, "", opts)
 }
 
 // DeleteSession is StopSession, and deletes the folder of the workspace on the worker. Pushed versions stay.
 func (c *Client) DeleteSession(ctx context.Context, thread string, opts ...StopOption) (*schemas.Session, error) {
-	return c.stopSession(ctx, thread, "", append(opts, func(s *stopSettings) { s.req.Delete = true }))
+	return stopSession(ctx, c, thread, "", append(opts, func(s *stopSettings) { s.req.Delete = true }))
 }
 
-func (c *Client) stopSession(ctx context.Context, thread, id string, opts []StopOption) (*schemas.Session, error) {
+func stopSession(ctx context.Context, c *Client, thread, id string, opts []StopOption) (*schemas.Session, error) {
 	s := stopSettings{req: schemas.StopRequest{Session: id}}
 	for _, o := range opts {
 		o(&s)
@@ -212,7 +215,7 @@ func (c *Client) stopSession(ctx context.Context, thread, id string, opts []Stop
 			return ended, nil
 		}
 	}
-	if s.missingOK && errors.Is(err, schemas.ErrNotFound) {
+	if s.missingOK && (errors.Is(err, schemas.ErrNotFound) || errors.Is(err, schemas.ErrSessionExpired)) {
 		return nil, nil
 	}
 	return last, err
@@ -262,12 +265,12 @@ func (s *Session) Renew(ctx context.Context, idleTimeout time.Duration) (*schema
 
 // Stop is [Client.StopSession] for this session alone. A session that has ended is not an error.
 func (s *Session) Stop(ctx context.Context, opts ...StopOption) (*schemas.Session, error) {
-	return s.client.stopSession(ctx, s.thread, s.id, opts)
+	return stopSession(ctx, s.client, s.thread, s.id, opts)
 }
 
 // Delete is Stop, and deletes the folder of the workspace on the worker.
 func (s *Session) Delete(ctx context.Context, opts ...StopOption) (*schemas.Session, error) {
-	return s.client.stopSession(ctx, s.thread, s.id, append(opts, func(s *stopSettings) { s.req.Delete = true }))
+	return stopSession(ctx, s.client, s.thread, s.id, append(opts, func(s *stopSettings) { s.req.Delete = true }))
 }
 
 // expired turns not_found into session_expired.

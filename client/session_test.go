@@ -1,7 +1,6 @@
 package client_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -9,34 +8,6 @@ import (
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/schemas"
 )
-
-func ExampleClient_CreateSession() {
-	c, done := example()
-	defer done()
-	ctx := context.Background()
-	s, created, err := c.CreateSession(ctx, client.SessionRequest{Thread: "t1", User: "ann", Tags: map[string]string{"team": "blue"}})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println("created:", created)
-	r, err := s.Exec(ctx, client.Request{Command: "echo", Args: []string{"hello"}})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Print(r.Stdout)
-	if _, err := s.Stop(ctx); err != nil {
-		fmt.Println(err)
-		return
-	}
-	_, err = s.Exec(ctx, client.Request{Command: "true"})
-	fmt.Println("afterwards:", schemas.CodeOf(err))
-	// Output:
-	// created: true
-	// hello
-	// afterwards: session_expired
-}
 
 func TestSessionsAreFilteredByTheQuery(t *testing.T) {
 	d := newCaller(t, "w1", "w2")

@@ -41,13 +41,3 @@ func (c *Client) Status(ctx context.Context) (*schemas.Status, error) {
 	}
 	return s, nil
 }
-
-// LogBytes returns how many bytes of a process's output LOG holds. thread may be empty: the process is then found by its id. Errors:
-// not_found, invalid_argument, unavailable.
-func (c *Client) LogBytes(ctx context.Context, thread, process string) (int64, error) {
-	ref, _, err := c.locate(ctx, thread, process)
-	if err != nil {
-		return 0, err
-	}
-	return c.caller.LogBytes(ctx, ref)
-}

@@ -18,7 +18,7 @@ var errInputClosed = errors.New("the process reads no more input")
 // feed copies a reader to the process's standard input. It kills the process when a part of the input cannot arrive: the process would
 // wait for it, or take the rest for all.
 func (x *Execution) feed(ctx context.Context, from io.Reader) {
-	err := x.copyInput(ctx, from)
+	err := x.stdin().copy(ctx, from)
 	if err == nil || ctx.Err() != nil || errors.Is(err, errInputClosed) || errors.Is(err, schemas.ErrConflict) {
 		return
 	}
@@ -28,18 +28,36 @@ func (x *Execution) feed(ctx context.Context, from io.Reader) {
 	_ = x.Kill(ctx, 0) // it may have ended
 }
 
-// copyInput copies a reader to the process's standard input, until the reader ends or the process no longer reads. A Read that blocks
+func (x *Execution) stdin() *stdin {
+	return &stdin{caller: x.client.caller, ref: x.call.Ref(), writer: x.writer, verify: x.call.Verify, hasEnded: x.hasEnded}
+}
+
+// stdin is the standard input of a process, for one writer.
+type stdin struct {
+	caller *events.Caller
+	ref    schemas.ProcessRef
+	writer string
+	// verify reports whether the process is the writer's; nil when it is.
+	verify   func(context.Context) error
+	hasEnded func(context.Context) bool
+	keepOpen bool // at the end of a reader
+}
+
+// copy copies a reader to the process's standard input, until the reader ends or the process no longer reads. A Read that blocks
 // then cannot be ended and continues in its goroutine.
-func (x *Execution) copyInput(ctx context.Context, from io.Reader) error {
+func (in *stdin) copy(ctx context.Context, from io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if in.writer != "" {
+		return in.copyKeys(ctx, from)
+	}
 	pieces := make(chan inputPiece)
 	go readInput(ctx, from, pieces)
 	var offset int64
 	for {
 		select {
 		case p := <-pieces:
-			if err := x.writeStdin(ctx, offset, p.data, p.end); err != nil || p.end {
+			if err := in.write(ctx, schemas.StdinPiece{Writer: in.writer, Offset: offset, Data: p.data, End: p.end}); err != nil || p.end {
 				return err
 			}
 			offset += int64(len(p.data))
@@ -48,6 +66,38 @@ func (x *Execution) copyInput(ctx context.Context, from io.Reader) error {
 		}
 	}
 }
+
+// copyKeys is copy for a terminal. The goroutine that reads sends: a key waits for no other one. With keepOpen, the end of the reader is
+// not that of the input.
+func (in *stdin) copyKeys(ctx context.Context, from io.Reader) error {
+	ended := make(chan error, 1)
+	go func() {
+		p := schemas.StdinPiece{Writer: in.writer}
+		keys := make([]byte, maxKeys)
+		for {
+			n, err := from.Read(keys)
+			last := err != nil
+			p.Data, p.End, err = keys[:n], last && !in.keepOpen, nil
+			if n > 0 || p.End {
+				err = in.write(ctx, p)
+			}
+			if err != nil || last {
+				ended <- err
+				return
+			}
+			p.Offset += int64(n)
+		}
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// maxKeys is how many bytes of keys are sent together: what a terminal reads at once.
+const maxKeys = 4 << 10
 
 type inputPiece struct {
 	data []byte
@@ -78,40 +128,26 @@ func readInput(ctx context.Context, from io.Reader, to chan<- inputPiece) {
 // inputTry is how long a piece may wait for its answer before it is sent again: a worker that was killed does not answer.
 const inputTry = 5 * time.Second
 
-// writeStdin sends one piece of this command's input; see stdin.write.
-func (x *Execution) writeStdin(ctx context.Context, offset int64, p []byte, end bool) error {
-	to := stdin{caller: x.client.caller, ref: x.call.Ref(), verify: x.call.Verify, hasEnded: x.hasEnded}
-	return to.write(ctx, offset, p, end)
-}
-
-// stdin is the standard input of a process.
-type stdin struct {
-	caller   *events.Caller
-	ref      schemas.ProcessRef
-	verify   func(context.Context) error // that the process is the caller's; nil when it is
-	hasEnded func(context.Context) bool
-}
-
 // write sends one piece until the process takes it. It does not give up after a time: a process may read late, and its worker may
 // come back. A piece may be sent twice. Errors: errInputClosed, conflict, and others that no repetition mends.
-func (s *stdin) write(ctx context.Context, offset int64, p []byte, end bool) error {
+func (in *stdin) write(ctx context.Context, p schemas.StdinPiece) error {
 	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(10*time.Millisecond), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(0))
 	return backoff.Retry(func() error {
 		try, cancel := context.WithTimeout(ctx, inputTry)
 		defer cancel()
 		var err error
-		if s.verify != nil {
-			err = s.verify(try)
+		if in.verify != nil {
+			err = in.verify(try)
 		}
 		if err == nil {
-			err = s.caller.WriteStdin(try, s.ref, offset, p, end)
+			err = in.caller.WriteStdin(try, in.ref, p)
 		}
 		switch {
 		case err == nil, errors.Is(err, schemas.ErrUnavailable), errors.Is(err, schemas.ErrDeadlineExceeded):
 			return err
 		case !errors.Is(err, schemas.ErrNotFound):
 			return backoff.Permanent(err)
-		case schemas.AsError(err).Details[schemas.DetailInputClosed] != "" || s.hasEnded(try):
+		case schemas.AsError(err).Details[schemas.DetailInputClosed] != "" || in.hasEnded(try):
 			return backoff.Permanent(errInputClosed)
 		default:
 			return err // no worker has accepted it yet, or its worker is away

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"net"
 	"strings"
 	"testing"
 
@@ -55,6 +56,12 @@ func (w *deaf) HandleControl(_ context.Context, ctl schemas.Control, done func(e
 
 func (w *deaf) HandleCancel(context.Context, schemas.Cancel) (bool, error) { return true, nil }
 
+func (w *deaf) HandleConnect(context.Context, string, string, schemas.ConnectRequest) (net.Conn, error) {
+	return nil, schemas.ErrUnavailable
+}
+
+func (w *deaf) HandleService(context.Context, schemas.ServiceControl, func(schemas.ServiceReply)) {}
+
 func (w *deaf) HandleSession(context.Context, schemas.SessionControl, func(schemas.SessionReply)) {}
 
 func (w *deaf) HandleProcesses(context.Context, string, schemas.ProcessesRequest) schemas.ProcessesReply {
@@ -65,12 +72,14 @@ func (w *deaf) HandleCleaned(context.Context, string, string, schemas.ProcessesC
 	return nil
 }
 
+func (w *deaf) HandleFile(schemas.FileMessage, func(schemas.FileAnswer)) {}
+
 func (w *deaf) HandleWorkspace(context.Context, string, schemas.WorkspaceRemoval) error { return nil }
 
 func (w *deaf) Room() int { return 1 }
 
 func (w *deaf) HandlePlace(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply {
-	if err := w.listener.Subscribe(ctx, tenant, req.Thread); err != nil {
+	if err := w.listener.Threads.Subscribe(ctx, tenant, req.Thread); err != nil {
 		panic(err)
 	}
 	return schemas.PlaceReply{Worker: "w1"}

@@ -50,16 +50,23 @@ func TestAsyncAPIHasTheAddresses(t *testing.T) {
 	s := NewSubjects("{cell}")
 	const tenant, thread, process = "{tenant}", "{thread}", "{process}"
 	want := map[string]string{
-		"cmd":    s.Command(tenant, thread, "{op}"),
-		"cancel": s.Command(tenant, thread, schemas.OpCancel),
-		"rpc":    s.RPC(tenant, thread, "{op}"),
-		"signal": s.Control(tenant, thread, process, VerbSignal),
-		"kill":   s.Control(tenant, thread, process, VerbKill),
-		"stdin":  s.Control(tenant, thread, process, VerbStdin),
-		"stop":   s.Control(tenant, thread, noProcess, VerbStop),
-		"start":  s.Control(tenant, thread, noProcess, VerbStart),
-		"renew":  s.Control(tenant, thread, noProcess, VerbRenew),
-		"place":  s.API(tenant, placeVerb),
+		"cmd":        s.Command(tenant, thread, "{op}"),
+		"cancel":     s.Command(tenant, thread, schemas.OpCancel),
+		"rpc":        s.RPC(tenant, thread, "{op}"),
+		"signal":     s.Control(tenant, thread, process, VerbSignal),
+		"kill":       s.Control(tenant, thread, process, VerbKill),
+		"stdin":      s.Control(tenant, thread, process, VerbStdin),
+		"resize":     s.Control(tenant, thread, process, VerbResize),
+		"file":       s.Control(tenant, thread, "{transfer}", VerbFile),
+		"stop":       s.Control(tenant, thread, noProcess, VerbStop),
+		"start":      s.Control(tenant, thread, noProcess, VerbStart),
+		"renew":      s.Control(tenant, thread, noProcess, VerbRenew),
+		"sync":       s.Control(tenant, thread, noProcess, VerbSync),
+		"service":    s.Control(tenant, thread, noProcess, VerbService),
+		"connect":    s.Control(tenant, thread, noProcess, VerbConnect),
+		"tunnelUp":   s.Tunnel(tenant, thread, "{connection}", tunnelUp),
+		"tunnelDown": s.Tunnel(tenant, thread, "{connection}", tunnelDown),
+		"place":      s.API(tenant, placeVerb),
 
 		"workspace": s.Workspaces(tenant, "{worker}"),
 		"processes": s.Processes(tenant, "{worker}"),
@@ -102,7 +109,7 @@ func TestAsyncAPIHasTheAddresses(t *testing.T) {
 	}
 }
 
-// Every subject that Subjects builds is on a plane of the file.
+// Every subject that Subjects and StreamSubjects build is on a plane of the file.
 func TestAsyncAPIHasEveryPlane(t *testing.T) {
 	doc, _ := readAsyncAPI(t)
 	planes := map[string]bool{}
@@ -111,18 +118,20 @@ func TestAsyncAPIHasEveryPlane(t *testing.T) {
 			planes[strings.Split(c.Address, ".")[4]] = true
 		}
 	}
-	v := reflect.ValueOf(NewSubjects("c"))
-	for m := range v.Type().Methods() {
-		if m.Type.NumOut() != 1 || m.Type.Out(0).Kind() != reflect.String || m.Name == "PartitionCommands" || m.Name == "PartitionCancels" {
-			continue // parsers, and the partitions inside CMD, which no client uses
-		}
-		args := []reflect.Value{v}
-		for i := range m.Type.NumIn() - 1 {
-			args = append(args, reflect.ValueOf("x").Convert(m.Type.In(i+1)))
-		}
-		subject := m.Func.Call(args)[0].String()
-		if plane := strings.Split(subject, ".")[4]; !planes[plane] {
-			t.Errorf("%s builds %s: the plane %s is not in %s", m.Name, subject, plane, asyncAPIFile)
+	for _, subjects := range []any{NewSubjects("c"), NewSubjects("c").Streams()} {
+		v := reflect.ValueOf(subjects)
+		for m := range v.Type().Methods() {
+			if m.Type.NumOut() != 1 || m.Type.Out(0).Kind() != reflect.String || m.Name == "PartitionCommands" || m.Name == "PartitionCancels" {
+				continue // parsers, and the partitions inside CMD, which no client uses
+			}
+			args := []reflect.Value{v}
+			for i := range m.Type.NumIn() - 1 {
+				args = append(args, reflect.ValueOf("x").Convert(m.Type.In(i+1)))
+			}
+			subject := m.Func.Call(args)[0].String()
+			if plane := strings.Split(subject, ".")[4]; !planes[plane] {
+				t.Errorf("%s builds %s: the plane %s is not in %s", m.Name, subject, plane, asyncAPIFile)
+			}
 		}
 	}
 }
@@ -194,7 +203,7 @@ func TestAsyncAPIReferencesExist(t *testing.T) {
 			t.Errorf("reference %s does not exist", ref)
 		}
 	}
-	for _, name := range []string{"command", "event", "error", "signal", "kill", "cancel", "stop", "start", "renew", "session-reply", "place-request", "place-reply", "message", "template"} {
+	for _, name := range []string{"command", "event", "error", "signal", "kill", "cancel", "stop", "start", "renew", "sync", "session-reply", "place-request", "place-reply", "message", "template"} {
 		if !refs["./json/"+name+".json"] {
 			t.Errorf("json/%s.json is not referenced", name)
 		}

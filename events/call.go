@@ -219,6 +219,17 @@ func (k *Call) answer(ctx context.Context, timeout time.Duration) (*schemas.Even
 	}
 }
 
+// Refused returns why the owner of the thread refused the command when it was sent; nil when it did not. Call it before Next.
+func (k *Call) Refused() error {
+	if k.first == nil {
+		return nil
+	}
+	if r := rejection(k.first); r != nil {
+		return r.Error
+	}
+	return nil
+}
+
 // Ref names the process.
 func (k *Call) Ref() schemas.ProcessRef { return k.ref }
 

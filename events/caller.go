@@ -98,17 +98,26 @@ func (c *Caller) controlJSON(ctx context.Context, ref schemas.ProcessRef, verb V
 }
 
 // WriteStdin sends a process at most [MaxStdinPiece] bytes of standard input, and waits until the process has taken them or ctx
-// ends: a process may read slowly. offset is the number of bytes sent before. A piece may be sent again. end closes the standard
-// input after this piece. Errors: not_found when the process has ended or no longer reads, too_large, deadline_exceeded.
-func (c *Caller) WriteStdin(ctx context.Context, ref schemas.ProcessRef, offset int64, p []byte, end bool) error {
-	if len(p) > MaxStdinPiece {
-		return schemas.Errorf(schemas.CodeTooLarge, "a piece of standard input has %d bytes: the limit is %d", len(p), MaxStdinPiece)
+// ends: a process may read slowly. The offset is the number of bytes that the writer sent before. A piece may be sent again. End closes
+// the standard input after this piece. Errors: not_found when the process has ended or no longer reads, too_large, deadline_exceeded.
+func (c *Caller) WriteStdin(ctx context.Context, ref schemas.ProcessRef, p schemas.StdinPiece) error {
+	if len(p.Data) > MaxStdinPiece {
+		return schemas.Errorf(schemas.CodeTooLarge, "a piece of standard input has %d bytes: the limit is %d", len(p.Data), MaxStdinPiece)
 	}
-	h := nats.Header{headerOffset: {strconv.FormatInt(offset, 10)}}
-	if end {
+	h := nats.Header{headerOffset: {strconv.FormatInt(p.Offset, 10)}}
+	if p.Writer != "" {
+		h.Set(headerWriter, p.Writer)
+	}
+	if p.End {
 		h.Set(headerStdinEnd, "true")
 	}
-	return c.control(ctx, ref, VerbStdin, h, p)
+	return c.control(ctx, ref, VerbStdin, h, p.Data)
+}
+
+// Resize changes the size of the terminal of a running process. Errors: not_found, invalid_argument also for a process without a
+// terminal, deadline_exceeded.
+func (c *Caller) Resize(ctx context.Context, ref schemas.ProcessRef, size schemas.TerminalSize) error {
+	return c.controlJSON(ctx, ref, VerbResize, size)
 }
 
 // control sends a control message and waits for the owner's answer. Errors: not_found when the thread has no owner, the owner's
@@ -144,46 +153,73 @@ func (c *Caller) RenewSession(ctx context.Context, tenant, thread string, req sc
 	return c.requestSession(ctx, tenant, thread, VerbRenew, req)
 }
 
-// StartSession creates the sandbox of a session that has none. Errors are those of StopSession, and those of the sandbox's start.
+// StartSession creates the sandbox of a session that has none, or requests it. Errors are those of StopSession, and those of the sandbox's start.
 func (c *Caller) StartSession(ctx context.Context, tenant, thread string, req schemas.StartRequest) (*schemas.Session, error) {
 	return c.requestSession(ctx, tenant, thread, VerbStart, req)
 }
 
-// requestSession sends a request about a session to the owner of the thread. It places a thread without an owner first, and asks an
-// owner that does not answer again until ctx ends or the thread has another owner.
-func (c *Caller) requestSession(ctx context.Context, tenant, thread string, verb Verb, req any) (*schemas.Session, error) {
-	body, err := json.Marshal(req)
-	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeInternal, "encode %s: %w", verb, err)
+// SyncWorkspace stores, restores or lists versions of the workspace of a session. The reply has what was done, also with an error. Errors are
+// those of StartSession, and the operation's.
+func (c *Caller) SyncWorkspace(ctx context.Context, tenant, thread string, req schemas.SyncRequest) (*schemas.SessionReply, error) {
+	reply, err := requestOwner(ctx, c, ownerRequest{tenant, thread, VerbSync, string(req.Op) + " the workspace of thread " + thread, req}, isReleasing)
+	if err == nil && reply.Error != nil {
+		return reply, reply.Error
 	}
+	return reply, err
+}
+
+// requestSession sends a request about a session to the owner of the thread; see requestOwner.
+func (c *Caller) requestSession(ctx context.Context, tenant, thread string, verb Verb, req any) (*schemas.Session, error) {
 	operation := string(verb) + " the session of thread " + thread
+	answer, err := requestOwner(ctx, c, ownerRequest{tenant, thread, verb, operation, req}, isReleasing)
+	switch {
+	case err != nil:
+		return nil, err
+	case answer.Error != nil:
+		return answer.Session, answer.Error
+	}
+	return answer.Session, nil
+}
+
+// ownerRequest is a request to the owner of a thread. operation names it in errors.
+type ownerRequest struct {
+	tenant, thread string
+	verb           Verb
+	operation      string
+	body           any
+}
+
+// requestOwner sends a request to the owner of a thread. It places a thread without an owner first, and asks an owner that does not answer
+// again until ctx ends or the thread has another owner. releasing says that the owner which answered is giving the thread up.
+func requestOwner[R any](ctx context.Context, c *Caller, q ownerRequest, releasing func(*R) bool) (*R, error) {
+	body, err := json.Marshal(q.body)
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeInternal, "encode %s: %w", q.verb, err)
+	}
 	for {
-		answer, err := c.askOwner(ctx, tenant, thread, verb, body)
+		answer, err := askOwner[R](ctx, c, q, body)
 		switch {
-		case err == nil && !isReleasing(answer):
-			if answer.Error != nil {
-				return answer.Session, answer.Error
-			}
-			return answer.Session, nil
+		case err == nil && !releasing(answer):
+			return answer, nil
 		case ctx.Err() != nil:
-			return nil, wrap(ctx.Err(), operation)
+			return nil, wrap(ctx.Err(), q.operation)
 		case err != nil && !errors.Is(err, errNoResponder) && !errors.Is(err, errNoAnswer):
-			return nil, wrap(err, operation)
+			return nil, wrap(err, q.operation)
 		}
-		placed, err := c.Place(ctx, tenant, schemas.PlaceRequest{Thread: thread, Existing: true})
+		placed, err := c.Place(ctx, q.tenant, schemas.PlaceRequest{Thread: q.thread, Existing: true})
 		switch {
 		case ctx.Err() != nil:
-			return nil, wrap(ctx.Err(), operation)
+			return nil, wrap(ctx.Err(), q.operation)
 		case errors.Is(err, errNoResponder):
-			return nil, schemas.Errorf(schemas.CodeUnavailable, "%s: %w: start one with `sluice up` or `sluice worker`", operation, errNoResponder)
+			return nil, schemas.Errorf(schemas.CodeUnavailable, "%s: %w: start one with `sluice up` or `sluice worker`", q.operation, errNoResponder)
 		case isDeclined(err), isTransient(err):
 		case err != nil:
-			return nil, wrap(err, operation)
+			return nil, wrap(err, q.operation)
 		case placed.Worker != "" && answer == nil && placed.Session == nil:
-			return nil, schemas.Errorf(schemas.CodeInternal, "%s: worker %s returned no session", operation, placed.Worker)
+			return nil, schemas.Errorf(schemas.CodeInternal, "%s: worker %s returned no session", q.operation, placed.Worker)
 		}
 		if err := sleep(ctx, sessionRetry); err != nil {
-			return nil, wrap(err, operation)
+			return nil, wrap(err, q.operation)
 		}
 	}
 }
@@ -194,10 +230,10 @@ func isReleasing(r *schemas.SessionReply) bool {
 }
 
 // askOwner sends one request to the owner of a thread. Errors: errNoResponder, errNoAnswer, those of nats.go.
-func (c *Caller) askOwner(ctx context.Context, tenant, thread string, verb Verb, body []byte) (*schemas.SessionReply, error) {
+func askOwner[R any](ctx context.Context, c *Caller, q ownerRequest, body []byte) (*R, error) {
 	wait, cancel := context.WithTimeout(ctx, sessionTimeout)
 	defer cancel()
-	m, err := c.conn.request(wait, &nats.Msg{Subject: c.conn.subjects.Control(tenant, thread, noProcess, verb), Data: body})
+	m, err := c.conn.request(wait, &nats.Msg{Subject: c.conn.subjects.Control(q.tenant, q.thread, noProcess, q.verb), Data: body})
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, errNoResponder
@@ -206,9 +242,9 @@ func (c *Caller) askOwner(ctx context.Context, tenant, thread string, verb Verb,
 	case err != nil:
 		return nil, err
 	}
-	var r schemas.SessionReply
-	if err := json.Unmarshal(m.Data, &r); err != nil {
+	r := new(R)
+	if err := json.Unmarshal(m.Data, r); err != nil {
 		return nil, schemas.Errorf(schemas.CodeInternal, "decode the answer: %w", err)
 	}
-	return &r, nil
+	return r, nil
 }

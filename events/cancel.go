@@ -83,7 +83,8 @@ func (p *partition) applyCancels(ctx context.Context, process string) (canceled 
 	defer c.mu.Unlock()
 	for time.Since(c.read) >= cancelsTime {
 		began := time.Now()
-		m, err := conn.leaderGet(ctx, conn.names.cmd, directRequest{Seq: max(c.next, 1), NextBy: conn.subjects.PartitionCancels(p.number)})
+		next := directRequest{Seq: max(c.next, 1), NextBy: conn.subjects.Streams().PartitionCancels(p.number)}
+		m, err := conn.leaderGet(ctx, conn.names.cmd, next)
 		if err != nil {
 			return false, err
 		}
@@ -91,7 +92,7 @@ func (p *partition) applyCancels(ctx context.Context, process string) (canceled 
 			c.read = began
 			break
 		}
-		req, err := p.listener.decodeCancel(m.subject, m.data)
+		req, err := decodeCancel(conn.subjects, m.subject, m.data)
 		switch {
 		case err != nil: // its delivery ends as a dead letter
 		case req.Fingerprint == "":
@@ -108,8 +109,8 @@ func (p *partition) applyCancels(ctx context.Context, process string) (canceled 
 }
 
 // decodeCancel decodes and validates a cancel. Errors: invalid_argument, too_large.
-func (l *Listener) decodeCancel(subject string, body []byte) (schemas.Cancel, error) {
-	tenant, thread, _, _ := l.conn.subjects.ParseCommand(subject)
+func decodeCancel(s Subjects, subject string, body []byte) (schemas.Cancel, error) {
+	tenant, thread, _, _ := s.ParseCommand(subject)
 	req, err := schemas.DecodeCancelRequest(body)
 	if err == nil {
 		err = errors.Join(schemas.CheckID("tenant", tenant), schemas.CheckID("thread", thread))
@@ -139,7 +140,7 @@ func (d *dispatcher) decide(ctx context.Context, h *unacked, c schemas.Delivery,
 
 // decideCancel is decide for a cancel. While its process runs, the process is killed, and the cancel comes again.
 func (d *dispatcher) decideCancel(ctx context.Context, h *unacked, m *stored) schemas.Verdict {
-	req, err := d.listener.decodeCancel(m.subject, m.body)
+	req, err := decodeCancel(d.listener.conn.subjects, m.subject, m.body)
 	if err != nil {
 		return schemas.Verdict{Action: schemas.ActionDead, Reason: schemas.AsError(err)}
 	}

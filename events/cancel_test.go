@@ -146,7 +146,7 @@ func TestCancelOfARunningProcessKillsIt(t *testing.T) {
 			return nil
 		}
 	})
-	testkit.Must(t, w.listener.Subscribe(testkit.Context(t), "default", "t"))
+	testkit.Must(t, w.listener.Threads.Subscribe(testkit.Context(t), "default", "t"))
 	queue(t, c, command("t", "waits"))
 	w.next(t)
 	ref, _ := cancelOf(command("t", "runs"))

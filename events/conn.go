@@ -72,6 +72,7 @@ type Conn struct {
 
 	room     *eventRoom                  // in EVT
 	budget   *logBudget                  // of LOG
+	ends     endWatches                  // of processes
 	messages atomic.Bool                 // the stream MSG exists
 	dlq      atomic.Bool                 // the stream DLQ exists
 	lease    atomic.Pointer[Lease]       // nil on a connection of a caller
@@ -90,7 +91,7 @@ func (c *Conn) Caller() *Caller { return &Caller{Reader{c}} }
 func (c *Conn) Worker() *Worker {
 	return &Worker{
 		conn: c, Records: &Records{c}, Logs: &Logs{c}, Sessions: &SessionStore{c}, Roster: &Roster{c}, Messages: &MessageStore{c},
-		Owed: &OwedStore{c}, Workspaces: &WorkspaceStore{c},
+		Owed: &OwedStore{c}, Workspaces: &WorkspaceStore{c}, Services: &ServiceStore{c},
 	}
 }
 
@@ -106,6 +107,7 @@ func Connect(o Options) (*Conn, error) {
 	}
 	c := &Conn{
 		layout: layout{NewSubjects(o.Cell), namesOf(o.Cell), Topology{}.withDefaults()}, room: newEventRoom(), budget: newLogBudget(),
+		ends:    endWatches{shared: make(map[Filter]*endWatch)},
 		buckets: make(map[string]jetstream.KeyValue), dispatchers: make(map[int]jetstream.Consumer),
 	}
 	var err error
@@ -151,12 +153,17 @@ func (o Options) jetStream(nc *nats.Conn, opts ...jetstream.JetStreamOpt) (jetst
 	return jetstream.NewWithDomain(nc, o.Domain, opts...)
 }
 
+// queueLen is how many messages a subscription holds for its reader, more than any batch has. Each place takes 8 bytes from the start: with
+// the client's default, 65,536, it is half a megabyte for each follower.
+const queueLen = 1024
+
 func (o Options) dial(name string, extra ...nats.Option) (*nats.Conn, error) {
 	opts := []nats.Option{
 		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(100*time.Millisecond, time.Second), nats.Timeout(5 * time.Second),
 		// The third ping finds that two have no answer. A write ends in time, too: while it waits for the server, nothing is checked.
 		nats.PingInterval(o.silence() / 3), nats.MaxPingsOutstanding(2), nats.FlusherTimeout(o.silence()),
+		nats.SyncQueueLen(queueLen),
 	}
 	if o.CredsFile != "" {
 		opts = append(opts, nats.UserCredentials(o.CredsFile))
@@ -242,6 +249,9 @@ func (c *Conn) MaxPayload() int64 {
 	}
 	return 1 << 20 // the default of NATS, used until the server has sent its limit
 }
+
+// Subscriptions returns how many subscriptions are open: those of followers, reads and calls, and the few of the connection itself.
+func (c *Conn) Subscriptions() int { return c.nc.NumSubscriptions() + c.bulk.NumSubscriptions() }
 
 // Closed reports whether the connection is closed for good: by Close, or because the server refuses the credentials.
 func (c *Conn) Closed() bool { return c.nc.IsClosed() }

@@ -18,7 +18,8 @@ type Verb string
 const (
 	VerbSignal Verb = "signal" // body: schemas.SignalRequest
 	VerbKill   Verb = "kill"   // body: schemas.KillRequest
-	VerbStdin  Verb = "stdin"  // body: raw bytes; headers: the offset, and whether it is the end
+	VerbStdin  Verb = "stdin"  // body: raw bytes; headers: the writer, its offset, and whether it is the end
+	VerbResize Verb = "resize" // body: schemas.TerminalSize
 )
 
 // Verbs for a session. Their subject has no process. The answer is a schemas.SessionReply.
@@ -26,7 +27,21 @@ const (
 	VerbStop  Verb = "stop"  // body: schemas.StopRequest
 	VerbRenew Verb = "renew" // body: schemas.RenewRequest
 	VerbStart Verb = "start" // body: schemas.StartRequest
+	VerbSync  Verb = "sync"  // body: schemas.SyncRequest
 )
+
+// VerbService is for the services of a thread. Its subject has no process. The body is a schemas.ServiceRequest, the answer a
+// schemas.ServiceReply.
+const VerbService Verb = "service"
+
+// VerbConnect is for connections to ports in a thread's sandbox. Its subject has no process. The body is a schemas.ConnectRequest, the answer
+// a schemas.ConnectReply.
+const VerbConnect Verb = "connect"
+
+// VerbFile is the verb for the files of the thread's workspace. In place of the process its subject has the transfer. The body is a
+// schemas.FileRequest or, with the header of an offset, a piece of content. The answer is a piece of content with that header, or else a
+// schemas.FileReply.
+const VerbFile Verb = "file"
 
 // MaxStdinPiece is the most bytes of standard input in one message.
 const MaxStdinPiece = 256 << 10
@@ -36,8 +51,14 @@ func (l *Listener) handleControl(m *nats.Msg) {
 	tenant, thread, process, verb, ok := l.conn.subjects.parseControl(m.Subject)
 	switch {
 	case !ok:
-	case process == noProcess && (verb == VerbStop || verb == VerbRenew || verb == VerbStart):
+	case verb == VerbFile:
+		l.handleFile(m, tenant, thread, process)
+	case process == noProcess && (verb == VerbStop || verb == VerbRenew || verb == VerbStart || verb == VerbSync):
 		l.handleSession(m, tenant, thread, verb)
+	case process == noProcess && verb == VerbService:
+		l.handleService(m, tenant, thread)
+	case process == noProcess && verb == VerbConnect:
+		l.handleConnect(m, tenant, thread)
 	default:
 		l.handleProcess(m, tenant, thread, process, verb)
 	}
@@ -50,7 +71,7 @@ func (l *Listener) handleProcess(m *nats.Msg, tenant, thread, process string, ve
 		if err != nil {
 			body, _ = json.Marshal(schemas.AsError(err)) // an Error holds only strings
 		}
-		l.respond(tenant, m, nil, body)
+		l.inboxes.respond(tenant, m, nil, body)
 	}
 	if err := schemas.CheckID("process", process); err != nil {
 		reply(err)
@@ -70,6 +91,11 @@ func (l *Listener) handleProcess(m *nats.Msg, tenant, thread, process string, ve
 		if err == nil && (ctl.Stdin.Offset < 0 || ctl.Stdin.Offset > math.MaxInt64-int64(len(m.Data))) {
 			err = fmt.Errorf("offset %d is out of range", ctl.Stdin.Offset)
 		}
+		if ctl.Stdin.Writer = m.Header.Get(headerWriter); err == nil && ctl.Stdin.Writer != "" {
+			err = schemas.CheckID("writer", ctl.Stdin.Writer)
+		}
+	case VerbResize:
+		ctl.Resize, err = schemas.DecodeTerminalSize(m.Data)
 	default:
 		reply(schemas.Errorf(schemas.CodeInvalidArgument, "unknown control verb %q", string(verb)))
 		return
@@ -89,7 +115,7 @@ func (l *Listener) handleSession(m *nats.Msg, tenant, thread string, verb Verb) 
 		if err != nil {
 			return // cannot happen: it holds only strings and numbers
 		}
-		l.respond(tenant, m, nil, body)
+		l.inboxes.respond(tenant, m, nil, body)
 	}
 	req := schemas.SessionControl{Tenant: tenant, Thread: thread}
 	body := m.Data
@@ -104,6 +130,8 @@ func (l *Listener) handleSession(m *nats.Msg, tenant, thread string, verb Verb) 
 		req.Renew, err = schemas.DecodeRenewRequest(body)
 	case VerbStart:
 		req.Start, err = schemas.DecodeStartRequest(body)
+	case VerbSync:
+		req.Sync, err = schemas.DecodeSyncRequest(body)
 	}
 	if err != nil {
 		reply(schemas.SessionReply{Error: schemas.AsError(err)})

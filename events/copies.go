@@ -8,9 +8,17 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// followBuffer is how much live output waits in memory for a slow reader, in bytes. The subscription drops what exceeds it, and the
-// reader reads it from the stream later.
-const followBuffer = 32 << 20
+// How much live output waits in memory for a slow reader, in bytes: one alone has the most, and each further one of its connection less,
+// down to the least. The subscription drops what exceeds it, and the reader reads it from the stream later.
+const (
+	followMost  = 32 << 20
+	followLeast = 1 << 20
+)
+
+// followShare is the share of one reader.
+func (r *streamReader) followShare() int {
+	return max(followMost/max(int(r.following.Load()), 1), followLeast)
+}
 
 // reconnectCheck is how often a follower without live copies checks whether its connection was down.
 const reconnectCheck = time.Second
@@ -35,14 +43,29 @@ type copies struct {
 // open subscribes to the copies, which arrive on live. Errors: unavailable.
 func (c *copies) open(live string) (err error) {
 	if c.sub, err = c.nc.SubscribeSync(live); err == nil {
-		err = c.sub.SetPendingLimits(-1, followBuffer)
+		c.reader.following.Add(1)
+		err = c.sub.SetPendingLimits(-1, c.reader.followShare())
 	}
 	c.reconnects = c.nc.Stats().Reconnects
 	return wrap(err, c.operation)
 }
 
-// Close ends the subscription.
-func (c *copies) Close() { _ = c.sub.Unsubscribe() } // on failure it ends with the connection
+// Flush returns once the server has the subscription, also when the connection breaks meanwhile. Errors: unavailable, deadline_exceeded.
+func (c *copies) Flush(ctx context.Context) error {
+	for {
+		err := flush(ctx, c.nc)
+		if !errors.Is(err, nats.ErrConnectionClosed) || c.nc.IsClosed() { // nats.go reports so for a connection that it restores
+			return wrap(err, c.operation)
+		}
+	}
+}
+
+// Close ends the subscription. On failure it ends with the connection.
+func (c *copies) Close() {
+	if c.sub.Unsubscribe() == nil { // not a second time
+		c.reader.following.Add(-1)
+	}
+}
 
 // wait waits for a copy for at most a reconnectCheck, and returns nil when none came. from is the next sequence of the stream to
 // deliver, 0 when it is not known. Errors: ctx's, unavailable once the connection is closed.

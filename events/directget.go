@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -65,6 +66,8 @@ type streamReader struct {
 	nc, bulk *nats.Conn
 	refusals *refusals
 	api      string // see Options.apiPrefix
+
+	following atomic.Int64 // live readers
 }
 
 // request sends a request and waits for its answer. Errors: those of nats.go, permission_denied.

@@ -2,7 +2,6 @@ package events
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strings"
 
@@ -17,7 +16,7 @@ func (l *Listener) decode(subject string, body []byte, header nats.Header) schem
 	var d schemas.Delivery
 	var ok bool
 	d.Tenant, d.Thread, d.Op, ok = l.conn.subjects.ParseCommand(subject)
-	d.Inbox = l.eventInbox(d.Tenant, subject, header)
+	d.Inbox = l.inboxes.ofEvents(d.Tenant, subject, header)
 	if !ok || !schemas.ValidID(d.Tenant) || !schemas.ValidID(d.Thread) {
 		d.Invalid = schemas.Errorf(schemas.CodeInvalidArgument, "thread: the thread of the subject is not a valid id: use 1 to %d of the characters A-Z a-z 0-9 _ -", schemas.MaxIDLength).With("path", "thread")
 		return d
@@ -77,8 +76,8 @@ func shorten(e *schemas.Error) *schemas.Error {
 }
 
 // deadLetter stores a command that can never be accepted, with the reason, before it is removed from CMD.
-func (l *Listener) deadLetter(ctx context.Context, d schemas.Delivery, body []byte, reason *schemas.Error) error {
-	c, thread, tenant := l.conn, d.Thread, d.Tenant
+func (d *dispatcher) deadLetter(ctx context.Context, of schemas.Delivery, body []byte, reason *schemas.Error) error {
+	c, thread, tenant := d.listener.conn, of.Thread, of.Tenant
 	if !schemas.ValidID(thread) {
 		thread = noProcess
 	}
@@ -90,9 +89,9 @@ func (l *Listener) deadLetter(ctx context.Context, d schemas.Delivery, body []by
 	if err := c.needStream(ctx, &c.dlq, c.deadLetterConfig()); err != nil {
 		return err
 	}
-	header := nats.Header{headerReason: {reason.Message}, headerInbox: {d.Inbox}}
-	if d.Command != nil {
-		header = addTrace(header, d.Command.Origin)
+	header := nats.Header{headerReason: {reason.Message}, headerInbox: {of.Inbox}}
+	if of.Command != nil {
+		header = addTrace(header, of.Command.Origin)
 	}
 	_, err := c.js.PublishMsg(ctx, &nats.Msg{Subject: c.subjects.DeadLetter(tenant, thread), Data: body, Header: header})
 	if errors.Is(err, jetstream.ErrNoStreamResponse) {
@@ -105,52 +104,9 @@ func (l *Listener) deadLetter(ctx context.Context, d schemas.Delivery, body []by
 func (l *Listener) handleRPC(m *nats.Msg) {
 	d := l.decode(m.Subject, m.Data, m.Header)
 	if d.Inbox == "" {
-		d.Inbox = l.replyInbox(d.Tenant, m)
+		d.Inbox = l.inboxes.ofReply(d.Tenant, m)
 	}
 	d.Attempt = 1
 	handler, ctx := l.target()
 	handler.HandleCommand(ctx, d)
-}
-
-// handlePlace handles a request to take a thread. The owner of a thread answers for it: one that has restarted takes the thread up
-// again by that.
-func (l *Listener) handlePlace(m *nats.Msg) {
-	tenant, _, _ := l.conn.subjects.tokens(m.Subject)
-	req, err := schemas.DecodePlaceRequest(m.Data)
-	if err == nil {
-		req.Origin = withTrace(req.Origin, m.Header)
-		err = schemas.CheckID("tenant", tenant)
-	}
-	if err != nil {
-		l.replyPlace(m, schemas.PlaceReply{Error: schemas.AsError(err)})
-		return
-	}
-	reply := l.place(tenant, *req)
-	if reply.Error != nil && isDeclined(reply.Error) && m.Header.Get(headerRoom) == "" {
-		req.WithoutRoom = true // a session without a process is of use, too
-		reply = l.place(tenant, *req)
-	}
-	l.replyPlace(m, reply)
-}
-
-func (l *Listener) place(tenant string, req schemas.PlaceRequest) schemas.PlaceReply {
-	handler, ctx := l.target()
-	reply := handler.HandlePlace(ctx, tenant, req)
-	switch {
-	case reply.Error == nil && reply.Worker != l.worker:
-		return l.forwardPlace(ctx, tenant, req, reply)
-	case reply.Error != nil && isDeclined(reply.Error):
-		return l.offerPlace(ctx, tenant, req, reply)
-	default:
-		return reply
-	}
-}
-
-func (l *Listener) replyPlace(m *nats.Msg, r schemas.PlaceReply) {
-	body, err := json.Marshal(r)
-	if err != nil {
-		return // cannot happen: it holds only strings
-	}
-	tenant, _, _ := l.conn.subjects.tokens(m.Subject)
-	l.respond(tenant, m, nil, body)
 }

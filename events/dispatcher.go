@@ -182,11 +182,11 @@ func (d *dispatcher) dispatch(h *unacked) outcome {
 	}
 	if out.Action == schemas.ActionDead {
 		out.Reason = shorten(cmp.Or(out.Reason, schemas.Errorf(schemas.CodeInternal, "the worker gave no reason")))
-		if d.listener.deadLetter(ctx, delivery, m.body, out.Reason) != nil {
+		if d.deadLetter(ctx, delivery, m.body, out.Reason) != nil {
 			return outcome{Verdict: schemas.Verdict{Action: schemas.ActionRetry}}
 		}
 	}
-	d.listener.reportWaiting(h, delivery, out)
+	d.reportWaiting(h, delivery, out)
 	return out
 }
 

@@ -13,6 +13,10 @@
 //	Reader ◄────────────── KV state, leases ◄──────────────────── SessionStore, Roster, Lease
 //	MessageFeed ◄──said.…── MSG ◄──msg.…──────────────────────── MessageStore
 //
+// A Listener decodes what arrives and passes it to its Handler. What it receives has owners: Threads the subscriptions to threads, a
+// dispatcher the queues of CMD, ownRoom the reports of room, placements the requests to take a thread, tunnels the forwarded connections,
+// inboxes the answers.
+//
 // The records of a process are write-once. Each is published with the sequence of the record before it, and the server rejects
 // the second writer. This compare-and-swap gives idempotency, fencing and the durable result.
 package events

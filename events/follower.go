@@ -32,11 +32,6 @@ func (r *Reader) FollowLog(ref schemas.ProcessRef, from uint64) (*Follower, erro
 	return f, nil
 }
 
-// Flush returns once the server has the subscription. Errors: unavailable, deadline_exceeded.
-func (f *Follower) Flush(ctx context.Context) error {
-	return wrap(flush(ctx, f.nc), f.operation)
-}
-
 // CatchUp delivers what LOG has now, up to a chunk that is missing and may still be stored. It tries again while LOG does not answer.
 // Errors: fn's, ctx's, unavailable without a stream LOG or once the connection is closed.
 func (f *Follower) CatchUp(ctx context.Context, fn func(schemas.Chunk) error) error {
@@ -97,7 +92,7 @@ func (f *Follower) deliver(m *nats.Msg, fn func(schemas.Chunk) error) error {
 // finishTimeout is how long Finish waits for live chunks before it reads LOG: they usually have arrived.
 const finishTimeout = 100 * time.Millisecond
 
-// Finish delivers the rest of the output of a process that has ended. Errors are those of Next.
+// Finish delivers the rest of the output of a process that has ended. It tries again while LOG does not answer. Errors are those of Next.
 func (f *Follower) Finish(ctx context.Context, r *schemas.Result, fn func(schemas.Chunk) error) error {
 	for !f.complete(r) {
 		wait, cancel := context.WithTimeout(ctx, finishTimeout)
@@ -108,7 +103,9 @@ func (f *Follower) Finish(ctx context.Context, r *schemas.Result, fn func(schema
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, context.DeadlineExceeded):
-			return f.catchUp(func() error { return f.readTo(ctx, r.Log.LastSeq, fn) })
+			return retryRead(ctx, f.nc.IsClosed, func(ctx context.Context, fn func(schemas.Chunk) error) error {
+				return f.catchUp(func() error { return f.readTo(ctx, r.Log.LastSeq, fn) })
+			}, fn)
 		default:
 			return err
 		}

@@ -2,7 +2,6 @@ package events
 
 import (
 	"context"
-	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -55,46 +54,5 @@ func (r *Reader) FollowOutput(ctx context.Context, ref schemas.ProcessRef, last 
 				return nil, err
 			}
 		}
-	}
-}
-
-// endCheck is how often a follower without events checks whether the process has ended.
-const endCheck = time.Second
-
-// WatchEnd follows the events of a process until its end, and reads its record each endCheck in case one was missed. It sends the
-// result, and then calls found, until stop is called.
-func (r *Reader) WatchEnd(ctx context.Context, ref schemas.ProcessRef, found func()) (end <-chan *schemas.Result, stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan *schemas.Result, 1)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		feed, err := r.FollowEvents(Filter{Tenant: ref.Tenant, Thread: ref.Thread, Process: ref.Process}, 0)
-		if err != nil {
-			feed = nil // the connection is down: read only the record
-		} else {
-			defer feed.Close()
-			_ = r.conn.Flush(ctx) // an earlier end is in the record
-		}
-		for ctx.Err() == nil {
-			last, err := r.Last(ctx, ref.Tenant, ref.Thread, ref.Process)
-			if err == nil && last.Type.Terminal() {
-				result := new(schemas.Result)
-				if last.Decode(result) == nil {
-					ended <- result
-					found()
-					return
-				}
-			}
-			wait, stop := context.WithTimeout(ctx, endCheck)
-			if feed == nil || feed.Next(wait, func(*schemas.Event) error { return nil }) != nil {
-				<-wait.Done()
-			}
-			stop()
-		}
-	}()
-	return ended, func() {
-		cancel()
-		<-done
 	}
 }

@@ -33,7 +33,7 @@ func (l *Listener) forward(ctx context.Context, to string, d schemas.Delivery, b
 			headerInbox: {d.Inbox}, headerAttempt: {strconv.Itoa(d.Attempt)}, headerSent: {d.Sent.UTC().Format(time.RFC3339Nano)},
 		}, d.Command.Origin),
 	}
-	reply, err := l.ask(ctx, m)
+	reply, err := askWorker(ctx, l.conn, m)
 	if err != nil {
 		return v, err
 	}
@@ -52,9 +52,9 @@ func (l *Listener) forward(ctx context.Context, to string, d schemas.Delivery, b
 	return v, nil
 }
 
-// ask sends a request, again while it has no answer. Errors: those of nats.go.
-func (l *Listener) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
-	return answered(ctx, func(ctx context.Context) (*nats.Msg, error) { return l.conn.nc.RequestMsgWithContext(ctx, m) })
+// askWorker sends a request to another worker, again while it has no answer. Errors: those of nats.go.
+func askWorker(ctx context.Context, c *Conn, m *nats.Msg) (*nats.Msg, error) {
+	return answered(ctx, func(ctx context.Context) (*nats.Msg, error) { return c.nc.RequestMsgWithContext(ctx, m) })
 }
 
 // handleForward handles what another worker passes on because this one owns the thread by KV.
@@ -62,7 +62,7 @@ func (l *Listener) handleForward(m *nats.Msg) {
 	tenant, _, op, _ := l.conn.subjects.ParseCommand(m.Subject)
 	switch op {
 	case placeVerb:
-		l.handleForwardedPlace(m, tenant)
+		l.places.handleForwarded(m, tenant)
 		return
 	case roomVerb: // its own report
 		return
@@ -78,7 +78,7 @@ func (l *Listener) handleForward(m *nats.Msg) {
 	v := handler.HandleCommand(ctx, d)
 	l.replyVerdict(d.Tenant, m, v)
 	if v.Action == schemas.ActionFull {
-		l.owe()
+		l.room.owe()
 	}
 }
 
@@ -88,45 +88,7 @@ func (l *Listener) replyVerdict(tenant string, m *nats.Msg, v schemas.Verdict) {
 	if !ok { // another worker owns the thread by now: the next delivery finds it
 		name = verdicts[schemas.ActionRetry]
 	}
-	l.respond(tenant, m, nats.Header{headerVerdict: {name}}, encodeVerdict(v))
-}
-
-// forwardPlace passes a request to take a thread on to the thread's owner, and returns the owner's reply, or found when the owner
-// does not take it now. It starts no sandbox: the caller asks the owner for that.
-func (l *Listener) forwardPlace(ctx context.Context, tenant string, req schemas.PlaceRequest, found schemas.PlaceReply) schemas.PlaceReply {
-	req.Start = false
-	body, err := json.Marshal(req)
-	if err != nil {
-		return found // cannot happen: it was decoded from JSON
-	}
-	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
-	defer cancel()
-	m, err := l.ask(ctx, placeMsg(l.conn.subjects.Forward(tenant, found.Worker, req.Thread, placeVerb), body, !req.WithoutRoom))
-	var reply schemas.PlaceReply
-	if err != nil || json.Unmarshal(m.Data, &reply) != nil || (reply.Error != nil && !reply.Error.Code.Final()) {
-		return found
-	}
-	return reply
-}
-
-func (l *Listener) handleForwardedPlace(m *nats.Msg, tenant string) {
-	req, err := schemas.DecodePlaceRequest(m.Data)
-	if err != nil {
-		l.replyPlace(m, schemas.PlaceReply{Error: schemas.AsError(err)})
-		return
-	}
-	req.WithoutRoom = m.Header.Get(headerRoom) == ""
-	handler, ctx := l.target()
-	l.replyPlace(m, handler.HandlePlace(ctx, tenant, *req))
-}
-
-// placeMsg is a request to take a thread, which needs room for a command, or not.
-func placeMsg(subject string, body []byte, room bool) *nats.Msg {
-	m := &nats.Msg{Subject: subject, Data: body}
-	if room {
-		m.Header = nats.Header{headerRoom: {"needed"}}
-	}
-	return m
+	l.inboxes.respond(tenant, m, nats.Header{headerVerdict: {name}}, encodeVerdict(v))
 }
 
 // gate bounds what a subscription handles at a time.

@@ -114,7 +114,7 @@ func (p *partition) ask(ctx context.Context, g *gap, number uint64) error {
 // readNext takes the next command from CMD's leader. Errors: those of leaderGet.
 func (p *partition) readNext(ctx context.Context, g *gap, from, upTo uint64) error {
 	conn := p.listener.conn
-	m, err := conn.leaderGet(ctx, conn.names.cmd, directRequest{Seq: from + 1, NextBy: conn.subjects.PartitionCommands(p.number)})
+	m, err := conn.leaderGet(ctx, conn.names.cmd, directRequest{Seq: from + 1, NextBy: conn.subjects.Streams().PartitionCommands(p.number)})
 	if err != nil {
 		return err
 	}

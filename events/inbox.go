@@ -2,6 +2,7 @@ package events
 
 import (
 	"strings"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 
@@ -57,37 +58,41 @@ func isReply(tenant, subject string) bool {
 	return isInbox(tenant, subject)
 }
 
-// refuse reports a subject that is no inbox. Its caller gets no answer.
-func (l *Listener) refuse(subject, inbox string) {
-	total := l.refused.Add(1)
-	if l.OnRefusedInbox != nil {
-		l.OnRefusedInbox(subject, inbox[:min(len(inbox), maxInbox)], total)
-	}
+// inboxes answers the callers of a worker, on inboxes alone.
+type inboxes struct {
+	conn      *Conn
+	onRefused func(subject, inbox string, total uint64)
+	refused   atomic.Uint64
 }
 
-// eventInbox returns the inbox that a command's header names; empty when it is none.
-func (l *Listener) eventInbox(tenant, subject string, header nats.Header) string {
+// refuse reports a subject that is no inbox. Its caller gets no answer.
+func (b *inboxes) refuse(subject, inbox string) {
+	b.onRefused(subject, inbox[:min(len(inbox), maxInbox)], b.refused.Add(1))
+}
+
+// ofEvents returns the inbox that a command's header names; empty when it is none.
+func (b *inboxes) ofEvents(tenant, subject string, header nats.Header) string {
 	inbox := header.Get(headerInbox)
 	if inbox != "" && !isInbox(tenant, inbox) {
-		l.refuse(subject, inbox)
+		b.refuse(subject, inbox)
 		return ""
 	}
 	return inbox
 }
 
-// replyInbox returns the reply subject of a message; empty when it is no inbox.
-func (l *Listener) replyInbox(tenant string, m *nats.Msg) string {
+// ofReply returns the reply subject of a message; empty when it is no inbox.
+func (b *inboxes) ofReply(tenant string, m *nats.Msg) string {
 	if m.Reply != "" && !isReply(tenant, m.Reply) {
-		l.refuse(m.Subject, m.Reply)
+		b.refuse(m.Subject, m.Reply)
 		return ""
 	}
 	return m.Reply
 }
 
 // respond answers a message. A caller without an answer asks again.
-func (l *Listener) respond(tenant string, m *nats.Msg, header nats.Header, body []byte) {
-	if inbox := l.replyInbox(tenant, m); inbox != "" {
-		_ = l.conn.nc.PublishMsg(&nats.Msg{Subject: inbox, Header: header, Data: body})
+func (b *inboxes) respond(tenant string, m *nats.Msg, header nats.Header, body []byte) {
+	if inbox := b.ofReply(tenant, m); inbox != "" {
+		_ = b.conn.nc.PublishMsg(&nats.Msg{Subject: inbox, Header: header, Data: body})
 	}
 }
 

@@ -69,7 +69,7 @@ func TestOnlyInboxesAreAnswered(t *testing.T) {
 	w, _ := startWorker(t, n, "w1", func(w *fakeWorker) {
 		w.listener.OnRefusedInbox = func(subject, inbox string, _ uint64) { refused <- refusal{subject, inbox} }
 	})
-	testkit.Must(t, w.listener.Subscribe(ctx, "default", "t"))
+	testkit.Must(t, w.listener.Threads.Subscribe(ctx, "default", "t"))
 	guest, s := n.connect().nc, c.subjects
 	body, err := json.Marshal(command("t", "k"))
 	testkit.Must(t, err)

@@ -2,9 +2,9 @@ package events
 
 import (
 	"context"
+	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -25,6 +25,12 @@ type Handler interface {
 	HandleControl(ctx context.Context, ctl schemas.Control, done func(error))
 	// HandleSession handles a request about a session and calls done at most once, now or later.
 	HandleSession(ctx context.Context, req schemas.SessionControl, done func(schemas.SessionReply))
+	// HandleService handles a request about a service and calls done at most once, now or later.
+	HandleService(ctx context.Context, req schemas.ServiceControl, done func(schemas.ServiceReply))
+	// HandleConnect connects to a port in the sandbox of a thread.
+	HandleConnect(ctx context.Context, tenant, thread string, req schemas.ConnectRequest) (net.Conn, error)
+	// HandleFile carries out a message about files and calls reply at most once, now or later.
+	HandleFile(m schemas.FileMessage, reply func(schemas.FileAnswer))
 	// HandlePlace takes a thread, or returns its owner.
 	HandlePlace(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply
 	// HandleWorkspace removes a workspace that no session uses.
@@ -52,26 +58,38 @@ type Listener struct {
 	// subject, and with their number so far. Set it before Run. Default: none.
 	OnRefusedInbox func(subject, inbox string, total uint64)
 
+	// Threads are those that it receives the commands of.
+	Threads *Threads
+
 	conn    *Conn
 	worker  string
-	refused atomic.Uint64
-	wanted  atomic.Bool // a command waits for room in this worker
-	owing   atomic.Bool // another worker waits for a report of room
+	inboxes *inboxes
+	room    *ownRoom
 
-	dispatcher *dispatcher // set by Run
+	// Set by Run.
+	dispatcher *dispatcher
+	places     *placements
+	tunnels    *tunnels
 
 	mu      sync.Mutex
 	handler Handler
 	ctx     context.Context
-	subs    map[threadName][2]*nats.Subscription // commands, controls
-	waiting map[threadName]bool                  // to subscribe to when Run begins
 }
-
-type threadName struct{ tenant, thread string }
 
 // NewListener returns the listener of a worker. It receives nothing before Run.
 func (w *Worker) NewListener(worker string) *Listener {
-	return &Listener{conn: w.conn, worker: worker, subs: make(map[threadName][2]*nats.Subscription), waiting: make(map[threadName]bool)}
+	l := &Listener{conn: w.conn, worker: worker}
+	l.inboxes = &inboxes{conn: w.conn, onRefused: func(subject, inbox string, total uint64) {
+		if l.OnRefusedInbox != nil {
+			l.OnRefusedInbox(subject, inbox, total)
+		}
+	}}
+	l.Threads = newThreads(w.conn, l.handleRPC, l.handleControl)
+	l.room = &ownRoom{conn: w.conn, worker: worker, free: func() int {
+		handler, _ := l.target()
+		return handler.Room()
+	}}
+	return l
 }
 
 // Run delivers to h until ctx ends. It calls ready when everything that arrives is received. Work that h has begun continues after
@@ -80,26 +98,24 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 	l.mu.Lock()
 	// Handlers are called for as long as the connection is open: a signal must reach a process during the shutdown too.
 	l.handler, l.ctx = h, context.WithoutCancel(ctx)
-	err := l.subscribeWaiting()
 	l.mu.Unlock()
-	if err != nil {
+	l.tunnels = newTunnels(ctx, l)
+	defer l.tunnels.close()
+	if err := l.Threads.begin(); err != nil {
 		return err
 	}
 
 	group, ctx := errgroup.WithContext(ctx)
 	l.dispatcher = newDispatcher(ctx, l)
-	places, forwards := make(gate, maxPlaces), make(gate, maxForwards)
-	place, err := l.conn.nc.QueueSubscribe(l.conn.subjects.AnyAPI(placeVerb), "workers", func(m *nats.Msg) {
-		if !places.enter(func() { l.handlePlace(m) }) {
-			l.replyPlace(m, schemas.PlaceReply{Error: schemas.Errorf(schemas.CodePoolExhausted, "worker %s cannot take more threads now: try again", l.worker)})
-		}
-	})
+	l.places = &placements{listener: l, roster: l.dispatcher.roster, going: make(gate, maxPlaces)}
+	place, err := l.conn.nc.QueueSubscribe(l.conn.subjects.AnyAPI(placeVerb), "workers", l.places.receive)
 	if err != nil {
 		return wrap(err, "subscribe to place requests")
 	}
-	defer places.close()
+	defer l.places.going.close()
 	// On failure a subscription ends with the connection.
 	defer func() { _ = place.Unsubscribe() }()
+	forwards := make(gate, maxForwards)
 	forward, err := l.conn.nc.Subscribe(l.conn.subjects.WorkerForwards(l.worker), func(m *nats.Msg) {
 		if !forwards.enter(func() { l.handleForward(m) }) {
 			tenant, _, _ := l.conn.subjects.tokens(m.Subject)
@@ -110,23 +126,15 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 		return wrap(err, "subscribe to forwarded commands")
 	}
 	defer forwards.close()
-	defer func() { l.end(forward) }()
-	endWorkspaces, err := subscribeWorkspaces(l)
-	if err != nil {
-		return err
+	defer func() { endSubscription(l.conn, forward) }()
+	for _, subscribe := range []func(*Listener) (func(), error){subscribeWorkspaces, subscribeProcesses, subscribeCleans} {
+		end, err := subscribe(l)
+		if err != nil {
+			return err
+		}
+		defer end()
 	}
-	defer endWorkspaces()
-	endProcesses, err := subscribeProcesses(l)
-	if err != nil {
-		return err
-	}
-	defer endProcesses()
-	endCleans, err := subscribeCleans(l)
-	if err != nil {
-		return err
-	}
-	defer endCleans()
-	room, err := l.conn.nc.Subscribe(l.conn.subjects.Room("*"), l.handleRoom)
+	room, err := l.conn.nc.Subscribe(l.conn.subjects.Room("*"), l.dispatcher.handleRoom)
 	if err != nil {
 		return wrap(err, "subscribe to reports of room")
 	}
@@ -143,7 +151,7 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 		return err
 	}
 	ready()
-	l.owe() // commands may wait for room in a new worker
+	l.room.owe() // commands may wait for room in a new worker
 	for n, cc := range consumers {
 		group.Go(func() error { return l.dispatcher.partitions[n].keepConsuming(ctx, cc) })
 	}
@@ -157,93 +165,6 @@ func (l *Listener) target() (Handler, context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.handler, l.ctx
-}
-
-// Subscribe receives the commands and controls of a thread from now on; callers see from it that the thread has an owner. Before
-// Run it only notes the thread. A second call changes nothing. Errors: unavailable.
-func (l *Listener) Subscribe(ctx context.Context, tenant, thread string) error {
-	l.mu.Lock()
-	if l.handler == nil {
-		l.waiting[threadName{tenant, thread}] = true
-		l.mu.Unlock()
-		return nil
-	}
-	err := l.conn.leased() // after abandon nothing is added
-	if err == nil {
-		err = l.subscribe(threadName{tenant, thread})
-	}
-	l.mu.Unlock()
-	if err == nil {
-		// Outside the lock, and also when the thread is subscribed already: a concurrent call may not have flushed yet.
-		err = flush(ctx, l.conn.nc)
-	}
-	return wrap(err, "subscribe to thread "+thread)
-}
-
-// subscribeWaiting subscribes to the threads noted before Run. mu is held.
-func (l *Listener) subscribeWaiting() error {
-	for name := range l.waiting {
-		if err := l.subscribe(name); err != nil {
-			return wrap(err, "subscribe to thread "+name.thread)
-		}
-	}
-	clear(l.waiting)
-	return nil
-}
-
-// subscribe subscribes unless it has. mu is held.
-func (l *Listener) subscribe(name threadName) error {
-	if _, ok := l.subs[name]; ok {
-		return nil
-	}
-	rpc, err := l.conn.nc.Subscribe(l.conn.subjects.ThreadRPCs(name.tenant, name.thread), l.handleRPC)
-	if err != nil {
-		return err
-	}
-	ctl, err := l.conn.nc.Subscribe(l.conn.subjects.ThreadControls(name.tenant, name.thread), l.handleControl)
-	if err != nil {
-		_ = rpc.Unsubscribe() // on failure it ends with the connection
-		return err
-	}
-	l.subs[name] = [2]*nats.Subscription{rpc, ctl}
-	return nil
-}
-
-// Unsubscribe ends Subscribe. Messages that the server delivered before still reach the handler: a dropped one would leave its
-// sender without an answer.
-func (l *Listener) Unsubscribe(tenant, thread string) {
-	name := threadName{tenant, thread}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.waiting, name)
-	for _, sub := range l.subs[name] {
-		l.end(sub)
-	}
-	delete(l.subs, name)
-}
-
-// end ends a subscription. While the lease holds, what has arrived is still handled: a dropped command would keep its sender waiting.
-// Without the lease there is no connection to wait for, perhaps, and it must not subscribe again. On failure a subscription ends with
-// the connection.
-func (l *Listener) end(sub *nats.Subscription) {
-	if l.conn.leased() == nil {
-		_ = sub.Drain()
-		return
-	}
-	_ = sub.Unsubscribe()
-}
-
-// abandon ends the subscriptions to threads: the lease is lost, and the next incarnation subscribes to them.
-func (l *Listener) abandon() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for name, subs := range l.subs {
-		for _, sub := range subs {
-			l.end(sub)
-		}
-		delete(l.subs, name)
-	}
-	clear(l.waiting)
 }
 
 // consumeAll starts to consume every partition. The consumers returned with an error have to be drained as well.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,6 +34,8 @@ type fakeWorker struct {
 	onControl func(schemas.Control) error
 	// onProcesses returns the processes of the worker; nil returns none.
 	onProcesses func(schemas.ProcessesRequest) schemas.ProcessesReply
+	// dial is HandleConnect.
+	dial func(ctx context.Context) (net.Conn, error)
 	// room is what Room returns; nil for 1.
 	room *atomic.Int64
 	// asked receives a value each time Room is called; nil for none.
@@ -76,6 +79,16 @@ func (w *fakeWorker) HandleSession(_ context.Context, _ schemas.SessionControl, 
 	done(schemas.SessionReply{})
 }
 
+func (w *fakeWorker) HandleConnect(ctx context.Context, _, _ string, _ schemas.ConnectRequest) (net.Conn, error) {
+	return w.dial(ctx)
+}
+
+func (w *fakeWorker) HandleService(_ context.Context, _ schemas.ServiceControl, done func(schemas.ServiceReply)) {
+	done(schemas.ServiceReply{})
+}
+
+func (w *fakeWorker) HandleFile(schemas.FileMessage, func(schemas.FileAnswer)) {}
+
 func (w *fakeWorker) HandleWorkspace(context.Context, string, schemas.WorkspaceRemoval) error {
 	return nil
 }
@@ -109,7 +122,7 @@ func (w *fakeWorker) HandlePlace(ctx context.Context, tenant string, req schemas
 	if w.onPlace != nil {
 		return w.onPlace(w, req.Thread)
 	}
-	if err := w.listener.Subscribe(ctx, tenant, req.Thread); err != nil {
+	if err := w.listener.Threads.Subscribe(ctx, tenant, req.Thread); err != nil {
 		return schemas.PlaceReply{Error: schemas.AsError(err)}
 	}
 	return schemas.PlaceReply{Worker: w.id}
@@ -206,7 +219,7 @@ func TestCommandReachesTheOwner(t *testing.T) {
 			testkit.Equal(t, "attempt", d.Attempt, 1)
 			testkit.Equal(t, "tenant", d.Tenant, "default")
 		}
-		w.listener.Unsubscribe("default", "t")
+		w.listener.Threads.Unsubscribe("default", "t")
 		call := c.call(t, command("t", "again"))
 		eventsUntilEnd(t, call)
 	})
@@ -376,7 +389,7 @@ func TestPlaceRequestReachesTheOwner(t *testing.T) {
 				if w.id != "owner" {
 					return schemas.PlaceReply{Worker: "owner"}
 				}
-				testkit.Must(t, w.listener.Subscribe(context.Background(), "default", thread))
+				testkit.Must(t, w.listener.Threads.Subscribe(context.Background(), "default", thread))
 				return schemas.PlaceReply{Worker: "owner"}
 			}
 		})
@@ -478,7 +491,7 @@ func TestCallReturnsTheRecordedEnd(t *testing.T) {
 func TestListenerSurvivesAServerRestart(t *testing.T) {
 	n, c := connected(t, true)
 	w, _ := startWorker(t, n, "w1", nil)
-	testkit.Must(t, w.listener.Subscribe(testkit.Context(t), "default", "t"))
+	testkit.Must(t, w.listener.Threads.Subscribe(testkit.Context(t), "default", "t"))
 	n.restart()
 	body, err := schemas.EncodeCommand(command("t", "durable"))
 	testkit.Must(t, err)

@@ -128,7 +128,7 @@ func (l *logReader) fetch(ctx context.Context, seq, upTo uint64, ahead chan<- st
 	defer r.close()
 	enough, size := false, logBatchFirst
 	for more := true; more && !enough; size = min(4*size, logBatch) {
-		more, err = r.batch(ctx, directRequest{Seq: seq, NextBy: l.subject, Batch: size, MaxBytes: logBatchBytes}, func(m storedMsg) error {
+		more, err = r.batch(ctx, directRequest{Seq: seq, NextBy: l.subject, Batch: size, MaxBytes: min(logBatchBytes, l.conn.followShare())}, func(m storedMsg) error {
 			if enough = enough || (upTo > 0 && m.seq > upTo); enough {
 				return nil
 			}

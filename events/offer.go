@@ -168,25 +168,6 @@ func (d *dispatcher) lookForServers(ctx context.Context) {
 	}
 }
 
-// offerPlace passes a request to take a thread without an owner on to the other live workers: this one declined it. It returns the
-// first reply without an error, else found. One that has no room for it declines, too.
-func (l *Listener) offerPlace(ctx context.Context, tenant string, req schemas.PlaceRequest, found schemas.PlaceReply) schemas.PlaceReply {
-	workers, err := l.dispatcher.roster.live(ctx)
-	if err != nil {
-		return found
-	}
-	want := &schemas.Command{Provider: req.Provider, Template: req.Template}
-	for _, w := range workers {
-		if w.ID == l.worker || !mayServe(&w, want) {
-			continue
-		}
-		if reply := l.forwardPlace(ctx, tenant, req, schemas.PlaceReply{Worker: w.ID, Error: found.Error}); reply.Error == nil {
-			return reply
-		}
-	}
-	return found
-}
-
 // encodeVerdict returns the reason of a verdict as another worker gets it.
 func encodeVerdict(v schemas.Verdict) []byte {
 	if v.Reason == nil {

@@ -31,7 +31,7 @@ func traced(t *testing.T, thread string, own schemas.Origin) []byte {
 func TestTraceOfHeadersReachesTheWorker(t *testing.T) {
 	n, c := connected(t, true)
 	w, _ := startWorker(t, n, "w1", nil)
-	testkit.Must(t, w.listener.Subscribe(testkit.Context(t), "default", "t"))
+	testkit.Must(t, w.listener.Threads.Subscribe(testkit.Context(t), "default", "t"))
 	w3c := nats.Header{"traceparent": {testParent}, "tracestate": {"a=1"}}
 	both := schemas.Origin{TraceParent: testParent, TraceState: "a=1"}
 	own := schemas.Origin{TraceParent: anotherTrace, Labels: map[string]string{"a": "1"}}

@@ -147,7 +147,7 @@ func (p *partition) unpin(ctx context.Context) {
 func (l *layout) dispatcherConfig(partition int) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable:       dispatchName + strconv.Itoa(partition),
-		FilterSubject: l.subjects.PartitionCommands(partition),
+		FilterSubject: l.subjects.Streams().PartitionCommands(partition),
 		AckPolicy:     jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: -1, MaxDeliver: -1,
 		PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{pinGroup}, PinnedTTL: pinTTL,
 	}

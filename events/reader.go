@@ -190,29 +190,6 @@ func (r *Reader) Sessions(ctx context.Context, tenant string, fn func(*schemas.S
 	return r.conn.eachSession(ctx, tenant, func(s *schemas.Session, _ uint64) error { return fn(s) })
 }
 
-// LastEnded reads the last state of a thread's newest session that has ended. Errors: not_found, unavailable.
-func (r *Reader) LastEnded(ctx context.Context, tenant, thread string) (*schemas.Session, error) {
-	var newest *storedMsg
-	for _, typ := range []schemas.EventType{schemas.TypeSessionTerminated, schemas.TypeSessionExpired} {
-		m, err := r.conn.leaderLast(ctx, r.conn.names.evt, r.conn.subjects.Event(tenant, thread, "", typ))
-		if err != nil {
-			return nil, wrap(err, "read the last ended session of thread "+thread)
-		}
-		if m != nil && (newest == nil || m.seq > newest.seq) {
-			newest = m
-		}
-	}
-	if newest == nil {
-		return nil, schemas.Errorf(schemas.CodeNotFound, "thread %s has no session that has ended", thread)
-	}
-	ev, err := schemas.DecodeEvent(newest.data)
-	if err != nil {
-		return nil, err
-	}
-	var s schemas.Session
-	return &s, ev.Decode(&s)
-}
-
 // Workers lists the registered workers, dead ones included. Errors: unavailable.
 func (r *Reader) Workers(ctx context.Context) ([]schemas.WorkerInfo, error) {
 	return r.conn.listWorkers(ctx)

@@ -188,7 +188,7 @@ func (r *Records) Unfinished(ctx context.Context, worker string, from uint64) ([
 		}
 	}
 	next := max(from, 1)
-	err := r.conn.readUntil(ctx, r.conn.names.evt, r.conn.subjects.AllRecords(), 0, func() (_ uint64, err error) {
+	err := r.conn.readUntil(ctx, r.conn.names.evt, r.conn.subjects.Streams().Records(), 0, func() (_ uint64, err error) {
 		next, err = r.conn.eachRecord(ctx, next, look)
 		return next, err
 	})
@@ -215,7 +215,7 @@ func (r *Records) Unfinished(ctx context.Context, worker string, from uint64) ([
 // sequence after the last one.
 func (c *Conn) eachRecord(ctx context.Context, next uint64, fn func(jetstream.Msg)) (uint64, error) {
 	cons, err := c.js.OrderedConsumer(ctx, c.names.evt, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{c.subjects.AllRecords()}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+		FilterSubjects: []string{c.subjects.Streams().Records()}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq: next, HeadersOnly: true, InactiveThreshold: 10 * time.Second,
 	})
 	if err != nil || cons.CachedInfo().NumPending == 0 {

@@ -12,7 +12,7 @@ func answerRequests(l *Listener, subject, queue string, most int, answer func(m 
 	going := make(gate, most)
 	reply := func(m *nats.Msg, refused error) {
 		tenant, _, _ := l.conn.subjects.tokens(m.Subject)
-		l.respond(tenant, m, nil, answer(m, refused))
+		l.inboxes.respond(tenant, m, nil, answer(m, refused))
 	}
 	sub, err := l.conn.nc.QueueSubscribe(subject, queue, func(m *nats.Msg) {
 		if !going.enter(func() { reply(m, nil) }) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -67,15 +68,14 @@ func (d *dispatcher) awaitRoom(q *threadQueue, worker string, known uint64) {
 	if worker != "" && worker != self {
 		return
 	}
-	d.listener.wanted.Store(true)
+	d.listener.room.wanted.Store(true)
 	d.fill() // it may have got room before it could know that this command waits
 }
 
 // fill dispatches commands that waited for room in this worker. Room that an older command is on its way to is not offered again: a
 // younger one could get there first. mu is held.
 func (d *dispatcher) fill() {
-	handler, _ := d.listener.target()
-	if n := handler.Room() - d.rooms.granted; n > 0 {
+	if n := d.listener.room.free() - d.rooms.granted; n > 0 {
 		d.hasRoomLocked(d.listener.worker, n)
 	}
 }
@@ -87,7 +87,7 @@ func (d *dispatcher) spend(q *threadQueue) {
 	}
 	q.room = false
 	d.rooms.granted--
-	if d.listener.wanted.Load() {
+	if d.listener.room.wanted.Load() {
 		d.fill()
 	}
 }
@@ -112,7 +112,7 @@ func (d *dispatcher) hasRoomLocked(worker string, n int) {
 		d.enqueue(q)
 	}
 	if own {
-		d.listener.wanted.Store(len(d.rooms.waiting[worker])+len(d.rooms.waiting[""]) > 0)
+		d.listener.room.wanted.Store(len(d.rooms.waiting[worker])+len(d.rooms.waiting[""]) > 0)
 	}
 }
 
@@ -148,39 +148,47 @@ func (d *dispatcher) setFull(worker string, changes uint64) {
 	}
 }
 
+// handleRoom handles a report of room in another worker.
+func (d *dispatcher) handleRoom(m *nats.Msg) {
+	_, rest, ok := d.listener.conn.subjects.tokens(m.Subject)
+	n, err := strconv.Atoi(string(m.Data))
+	if ok && err == nil && n > 0 && rest[0] != d.listener.worker {
+		d.roster.stale.Store(true)
+		d.hasRoom(rest[0], n)
+	}
+}
+
+// ownRoom is the room for commands in this worker, and what waits for it.
+type ownRoom struct {
+	conn   *Conn
+	worker string
+	free   func() int  // how many more commands there is room for
+	wanted atomic.Bool // a command waits for it here
+	owing  atomic.Bool // another worker waits for a report of it
+}
+
+// owe notes that another worker has a command for which this one had no room, and wants a report.
+func (r *ownRoom) owe() {
+	r.owing.Store(true)
+	r.report() // it may have got room meanwhile
+}
+
+// report reports to all workers how many more commands this one has room for, if one of them waits for that.
+func (r *ownRoom) report() {
+	if n := r.free(); n > 0 && r.owing.Swap(false) {
+		_ = r.conn.nc.Publish(r.conn.subjects.Room(r.worker), []byte(strconv.Itoa(n)))
+	}
+}
+
 // Freed is called by the worker each time when it has room for one more command. It costs nothing while no command waits for that.
 func (l *Listener) Freed() {
-	if l.owing.Load() {
-		l.reportRoom()
+	if l.room.owing.Load() {
+		l.room.report()
 	}
-	if !l.wanted.Load() {
+	if !l.room.wanted.Load() {
 		return
 	}
 	l.dispatcher.mu.Lock()
 	defer l.dispatcher.mu.Unlock()
 	l.dispatcher.fill()
-}
-
-// owe notes that another worker has a command for which this one had no room, and wants a report.
-func (l *Listener) owe() {
-	l.owing.Store(true)
-	l.reportRoom() // it may have got room meanwhile
-}
-
-// reportRoom reports to all workers how many more commands this one has room for.
-func (l *Listener) reportRoom() {
-	handler, _ := l.target()
-	if n := handler.Room(); n > 0 && l.owing.Swap(false) {
-		_ = l.conn.nc.Publish(l.conn.subjects.Room(l.worker), []byte(strconv.Itoa(n)))
-	}
-}
-
-// handleRoom handles a report of another worker.
-func (l *Listener) handleRoom(m *nats.Msg) {
-	_, rest, ok := l.conn.subjects.tokens(m.Subject)
-	n, err := strconv.Atoi(string(m.Data))
-	if ok && err == nil && n > 0 && rest[0] != l.worker {
-		l.dispatcher.roster.stale.Store(true)
-		l.dispatcher.hasRoom(rest[0], n)
-	}
 }

@@ -53,23 +53,32 @@ func (s *SessionStore) Session(ctx context.Context, tenant, thread string) (*sch
 // SaveSession writes a session over the revision that was read, and returns the new revision. Errors: conflict
 // when another worker changed it first, unavailable.
 func (s *SessionStore) SaveSession(ctx context.Context, session *schemas.Session, revision uint64) (uint64, error) {
-	kv, err := s.conn.stateBucket(ctx)
+	return saveState(ctx, s.conn, sessionKey(session.Tenant, session.Thread), "the session of thread "+session.Thread, session, revision, 0)
+}
+
+// saveState writes the value of a key over the revision that was read, and returns the new one. With a ttl, the key expires. what names it
+// in errors. Errors: conflict when another writer was first, unavailable.
+func saveState(ctx context.Context, c *Conn, key, what string, v any, revision uint64, ttl time.Duration) (uint64, error) {
+	body, err := json.Marshal(v)
 	if err != nil {
-		return 0, err
+		return 0, schemas.Errorf(schemas.CodeInternal, "encode %s: %w", what, err)
 	}
-	body, err := json.Marshal(session)
-	if err != nil {
-		return 0, schemas.Errorf(schemas.CodeInternal, "encode the session of thread %s: %w", session.Thread, err)
+	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(revision)}
+	if ttl > 0 {
+		opts = append(opts, jetstream.WithMsgTTL(ttl.Round(time.Second)))
 	}
-	key := sessionKey(session.Tenant, session.Thread)
 	tries := 0
 	saved, err := swap(ctx, func(ctx context.Context) (uint64, error) {
 		tries++
-		return kv.Update(ctx, key, body, revision)
+		ack, err := c.js.PublishMsg(ctx, &nats.Msg{Subject: c.kvWriteSubject(c.names.state, key), Data: body}, opts...)
+		if err != nil {
+			return 0, err
+		}
+		return ack.Sequence, nil
 	})
-	if err = wrap(err, "save the session of thread "+session.Thread); tries > 1 && errors.Is(err, schemas.ErrConflict) {
+	if err = wrap(err, "save "+what); tries > 1 && errors.Is(err, schemas.ErrConflict) {
 		// It may be with an earlier try, which had no answer.
-		m, readErr := s.conn.leaderLast(ctx, kvStream(s.conn.names.state), kvSubject(s.conn.names.state, key))
+		m, readErr := c.leaderLast(ctx, kvStream(c.names.state), kvSubject(c.names.state, key))
 		if readErr == nil && m != nil && m.seq > revision && bytes.Equal(m.data, body) {
 			return m.seq, nil
 		}

@@ -140,11 +140,7 @@ func TestOutputLeavesASilentServer(t *testing.T) {
 	w := c.Open(ref("t", "p"), nil)
 	chunk := make([]byte, 64<<10)
 	testkit.Must(t, w.Write(schemas.Stdout, 0, chunk))
-	for _, p := range taps { // both connections of this client
-		if p.url() == c.bulk.ConnectedUrl() {
-			p.freeze()
-		}
-	}
+	freezeOutput(c, taps)
 	const chunks = 256
 	for i := 1; i < chunks; i++ {
 		testkit.Must(t, w.Write(schemas.Stdout, int64(i*len(chunk)), chunk))

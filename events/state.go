@@ -19,6 +19,8 @@ const (
 	usagePrefix    = "logusage."
 	owedPrefix     = "owed."
 	keptPrefix     = "workspace."
+	servicePrefix  = "service."
+	tokenPrefix    = "token."
 )
 
 // Batches of a list, in keys.

@@ -209,13 +209,14 @@ func (c *Conn) commands(ctx context.Context) (jetstream.Stream, error) {
 }
 
 func (l *layout) streamConfigs(t Topology) []jetstream.StreamConfig {
-	evtFrom, evtTo := l.subjects.republish("evt", "feed")
-	logFrom, logTo := l.subjects.republish("log", "tail")
+	s := l.subjects.Streams()
+	evtFrom, evtTo := s.republish("evt", "feed")
+	logFrom, logTo := s.republish("log", "tail")
 	return []jetstream.StreamConfig{
 		{
 			Name: l.names.cmd, Description: "commands not yet accepted",
-			Subjects:         []string{l.subjects.AllCommands()},
-			SubjectTransform: &jetstream.SubjectTransformConfig{Source: l.subjects.AllCommands(), Destination: l.subjects.partitionTransform(t.Partitions)},
+			Subjects:         []string{s.Commands()},
+			SubjectTransform: &jetstream.SubjectTransformConfig{Source: s.Commands(), Destination: s.partitionTransform(t.Partitions)},
 			Retention:        jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
 			MaxAge: t.CommandAge, MaxBytes: t.CommandBytes, MaxMsgSize: schemas.MaxCommandBytes + 16<<10,
 			Metadata: map[string]string{
@@ -225,14 +226,14 @@ func (l *layout) streamConfigs(t Topology) []jetstream.StreamConfig {
 		},
 		{
 			Name: l.names.evt, Description: "process records and lifecycle events",
-			Subjects: []string{l.subjects.AllEvents()}, Discard: jetstream.DiscardNew, // see eventRoom
+			Subjects: []string{s.Events()}, Discard: jetstream.DiscardNew, // see eventRoom
 			MaxAge: t.EventAge, MaxBytes: t.EventBytes,
 			Storage: jetstream.FileStorage, Replicas: t.Replicas, AllowDirect: true, Duplicates: min(time.Minute, t.EventAge),
 			RePublish: &jetstream.RePublish{Source: evtFrom, Destination: evtTo},
 		},
 		{
 			Name: l.names.log, Description: "output of processes",
-			Subjects: []string{l.subjects.AllLogs()}, Discard: jetstream.DiscardOld,
+			Subjects: []string{s.Logs()}, Discard: jetstream.DiscardOld,
 			MaxAge: t.LogAge, MaxBytes: t.LogBytes,
 			Metadata: map[string]string{
 				metaProcessBytes: strconv.FormatInt(t.LogProcessBytes, 10), metaTenantBytes: strconv.FormatInt(t.LogTenantBytes, 10),
@@ -352,10 +353,10 @@ func (c *Conn) needStream(ctx context.Context, exists *atomic.Bool, cfg jetstrea
 
 // messageConfig is the stream MSG. It is created when the first message is saved: a worker without agents starts faster without it.
 func (l *layout) messageConfig() jetstream.StreamConfig {
-	from, to := l.subjects.republish("msg", "said")
+	from, to := l.subjects.Streams().republish("msg", "said")
 	return jetstream.StreamConfig{
 		Name: l.names.msg, Description: "messages of conversations",
-		Subjects: []string{l.subjects.AllMessages()}, Discard: jetstream.DiscardNew, // a history has no holes
+		Subjects: []string{l.subjects.Streams().Messages()}, Discard: jetstream.DiscardNew, // a history has no holes
 		MaxAge: l.topology.MessageAge, MaxBytes: l.topology.MessageBytes,
 		Storage: jetstream.FileStorage, Replicas: l.topology.Replicas, AllowDirect: true,
 		RePublish: &jetstream.RePublish{Source: from, Destination: to},
@@ -366,7 +367,7 @@ func (l *layout) messageConfig() jetstream.StreamConfig {
 func (l *layout) deadLetterConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: l.names.dlq, Description: "commands that can never be accepted",
-		Subjects: []string{l.subjects.AllDeadLetters()}, Discard: jetstream.DiscardOld,
+		Subjects: []string{l.subjects.Streams().DeadLetters()}, Discard: jetstream.DiscardOld,
 		MaxAge: l.topology.EventAge, MaxBytes: l.topology.DeadBytes,
 		Storage: jetstream.FileStorage, Replicas: l.topology.Replicas, AllowDirect: true, Duplicates: time.Minute,
 	}

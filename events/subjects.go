@@ -2,7 +2,6 @@ package events
 
 import (
 	"cmp"
-	"strconv"
 	"strings"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -11,7 +10,7 @@ import (
 // Subjects builds every subject of one cell: sluice.v1.<cell>.<tenant>.<plane>.… Each plane has a form to publish on and
 // a form to subscribe to. No other code builds a subject.
 //
-// Ids become tokens, so callers must pass valid ids; see [schemas.ValidID].
+// Ids become tokens, so callers must pass valid ids; see [schemas.ValidID]. [StreamSubjects] are those of whole streams.
 type Subjects struct {
 	root string // sluice.v1.<cell>
 	cell string
@@ -43,25 +42,6 @@ const noProcess = "_"
 // Command is the subject of a durable command for a thread.
 func (s Subjects) Command(tenant, thread string, op schemas.Op) string {
 	return s.join(tenant, "cmd", thread, string(op))
-}
-
-// AllCommands is the subject of the stream CMD.
-func (s Subjects) AllCommands() string { return s.join("*", "cmd", "*", "*") }
-
-// partitionTransform is the subject under which CMD stores a command: the partition comes first, so a consumer can filter by it.
-func (s Subjects) partitionTransform(partitions int) string {
-	n := strconv.Itoa(partitions)
-	return s.root + ".cmdp.{{partition(" + n + ",1,2)}}.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"
-}
-
-// PartitionCommands is the filter of the consumer of one partition.
-func (s Subjects) PartitionCommands(partition int) string {
-	return s.root + ".cmdp." + strconv.Itoa(partition) + ".>"
-}
-
-// PartitionCancels selects the cancels in one partition of CMD.
-func (s Subjects) PartitionCancels(partition int) string {
-	return s.root + ".cmdp." + strconv.Itoa(partition) + ".*.*." + string(schemas.OpCancel)
 }
 
 // ParseCommand reads tenant, thread and operation from the subject of a stored command, a forwarded one or an rpc subject.
@@ -144,11 +124,10 @@ func (s Subjects) AnyRecord(tenant, process string) string {
 	return s.join(tenant, "evt", "*", process, "process", "*")
 }
 
-// AllRecords selects every process record of the cell.
-func (s Subjects) AllRecords() string { return s.join("*", "evt", "*", "*", "process", "*") }
-
-// AllEvents is the subject of the stream EVT.
-func (s Subjects) AllEvents() string { return s.join("*", "evt", ">") }
+// SandboxEvents selects the events of a thread's sandboxes.
+func (s Subjects) SandboxEvents(tenant, thread string) string {
+	return s.join(tenant, "evt", thread, noProcess, "sandbox", "*")
+}
 
 // Events selects the events of a tenant. An empty thread or process matches all.
 func (s Subjects) Events(tenant, thread, process string) string {
@@ -168,9 +147,6 @@ func (s Subjects) Log(tenant, thread, process string, stream schemas.Stream) str
 // TenantLogs selects the output of a tenant.
 func (s Subjects) TenantLogs(tenant string) string { return s.join(tenant, "log", ">") }
 
-// AllLogs is the subject of the stream LOG.
-func (s Subjects) AllLogs() string { return s.join("*", "log", ">") }
-
 // Tail selects the live copies of the output of a process.
 func (s Subjects) Tail(tenant, thread, process string) string {
 	return s.join(tenant, "tail", thread, process, "*")
@@ -186,11 +162,19 @@ func (s Subjects) Messages(tenant, thread string) string {
 	return s.join(tenant, "msg", thread, "*", "*")
 }
 
-// AllMessages is the subject of the stream MSG.
-func (s Subjects) AllMessages() string { return s.join("*", "msg", ">") }
-
 // Said selects the live copies of [Subjects.Messages].
 func (s Subjects) Said(tenant, thread string) string { return s.join(tenant, "said", thread, "*", "*") }
+
+// Directions of a tunnel.
+const (
+	tunnelUp   = "up"   // to the sandbox
+	tunnelDown = "down" // from it
+)
+
+// Tunnel is the subject of one direction of a forwarded connection.
+func (s Subjects) Tunnel(tenant, thread, connection, direction string) string {
+	return s.join(tenant, "tun", thread, connection, direction)
+}
 
 // API is the subject of a request that any worker may answer.
 func (s Subjects) API(tenant, verb string) string { return s.join(tenant, "api", verb) }
@@ -210,14 +194,6 @@ func (s Subjects) AnyAPI(verb string) string { return s.join("*", "api", verb) }
 
 // DeadLetter is the subject of a command that can never be accepted.
 func (s Subjects) DeadLetter(tenant, thread string) string { return s.join(tenant, "dlq", thread) }
-
-// AllDeadLetters is the subject of the stream DLQ.
-func (s Subjects) AllDeadLetters() string { return s.join("*", "dlq", "*") }
-
-// republish returns the source and destination of a stream's RePublish: the same tokens on another plane.
-func (s Subjects) republish(from, to string) (source, destination string) {
-	return s.join("*", from, ">"), s.root + ".{{wildcard(1)}}." + to + ".>"
-}
 
 // tokens splits a subject of this cell into the tenant and the tokens after the plane.
 func (s Subjects) tokens(subject string) (tenant string, rest []string, ok bool) {
@@ -245,9 +221,12 @@ const (
 	headerWorker   = "Sluice-Worker"  // the worker that published an event
 	headerReason   = "Sluice-Reason"  // why a command is a dead letter
 	headerStdinEnd = "Sluice-End"     // set on the last piece of standard input
+	headerWriter   = "Sluice-Writer"  // who writes a piece of standard input
 	headerChunk    = "Sluice-Chunk"   // the number of a chunk within its process, from 1
 	headerOffset   = "Sluice-Offset"  // the bytes of the stream before a chunk, or before a piece of standard input
 	headerEpoch    = "Sluice-Epoch"   // the epoch of the session that wrote a chunk
+	headerAck      = "Sluice-Ack"     // the bytes of a forwarded connection that its other end has written
+	headerReset    = "Sluice-Reset"   // why a forwarded connection was cut
 	headerStored   = "Sluice-Stored"  // the number up to which LOG had all chunks of the run when a chunk was sent
 
 	// Those of nats-server, on stored messages and their live copies.

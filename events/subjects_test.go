@@ -26,6 +26,7 @@ func matches(pattern, subject string) bool {
 
 func TestPublishedSubjectsMatchTheirSubscriptions(t *testing.T) {
 	s := NewSubjects("cell-1")
+	streams := s.Streams()
 	command, rpc := s.Command("ten", "thr", schemas.OpExec), s.RPC("ten", "thr", schemas.OpExec)
 	control := s.Control("ten", "thr", "pro", VerbKill)
 	log := s.Log("ten", "thr", "pro", schemas.Stderr)
@@ -37,26 +38,26 @@ func TestPublishedSubjectsMatchTheirSubscriptions(t *testing.T) {
 			}
 		}
 	}
-	check(command, s.AllCommands())
+	check(command, streams.Commands())
 	check(rpc, s.ThreadRPCs("ten", "thr"))
 	check(control, s.ThreadControls("ten", "thr"))
-	check(log, s.AllLogs(), s.Log("ten", "thr", "pro", ""))
+	check(log, streams.Logs(), s.Log("ten", "thr", "pro", ""))
 	check(strings.Replace(log, ".log.", ".tail.", 1), s.Tail("ten", "thr", "pro"))
 	message := s.Message("ten", "thr", "pro", schemas.RoleAgent)
-	check(message, s.AllMessages(), s.Messages("ten", "thr"))
+	check(message, streams.Messages(), s.Messages("ten", "thr"))
 	check(strings.Replace(message, ".msg.", ".said.", 1), s.Said("ten", "thr"))
 	check(s.API("ten", "place"), s.AnyAPI("place"))
-	check(s.DeadLetter("ten", "thr"), s.AllDeadLetters())
+	check(s.DeadLetter("ten", "thr"), streams.DeadLetters())
 	for _, typ := range schemas.EventTypes() {
 		process := "pro"
 		if !typ.OfProcess() {
 			process = ""
 		}
 		ev := s.Event("ten", "thr", process, typ)
-		check(ev, s.AllEvents(), s.Events("ten", "thr", process), s.Events("ten", "", ""))
+		check(ev, streams.Events(), s.Events("ten", "thr", process), s.Events("ten", "", ""))
 		feed := strings.Replace(ev, ".evt.", ".feed.", 1)
 		check(feed, s.Feed("ten", "thr", process), s.Feed("ten", "", ""))
-		records := []string{s.Record("ten", "thr", "pro"), s.AnyRecord("ten", "pro"), s.AllRecords()}
+		records := []string{s.Record("ten", "thr", "pro"), s.AnyRecord("ten", "pro"), streams.Records()}
 		if typ.OfProcess() {
 			check(ev, records...)
 			continue
@@ -69,7 +70,7 @@ func TestPublishedSubjectsMatchTheirSubscriptions(t *testing.T) {
 	}
 	for _, plane := range []string{command, rpc, control, log, message, s.Event("ten", "thr", "pro", schemas.TypeProcessExited)} {
 		n := 0
-		for _, all := range []string{s.AllCommands(), s.AllEvents(), s.AllLogs(), s.AllMessages(), s.AllDeadLetters()} {
+		for _, all := range []string{streams.Commands(), streams.Events(), streams.Logs(), streams.Messages(), streams.DeadLetters()} {
 			if matches(all, plane) {
 				n++
 			}
@@ -89,7 +90,7 @@ func TestSubjectsAreParsed(t *testing.T) {
 			t.Errorf("ParseCommand(%s) = %q, %q, %q, %t, want ten, thr, exec, true", subject, tenant, thread, op, ok)
 		}
 	}
-	if !matches(s.PartitionCommands(3), stored) || matches(s.PartitionCommands(1), stored) {
+	if !matches(s.Streams().PartitionCommands(3), stored) || matches(s.Streams().PartitionCommands(1), stored) {
 		t.Errorf("subject %s must match partition 3 and not partition 1", stored)
 	}
 	tenant, thread, process, verb, ok := s.parseControl(s.Control("ten", "thr", "pro", VerbStdin))

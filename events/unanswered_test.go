@@ -35,33 +35,33 @@ func TestUnansweredSwapIsRepeated(t *testing.T) {
 	})
 }
 
-// ackless stores the first update, and loses its ack.
+// ackless stores the first message, and loses its ack.
 type ackless struct {
-	jetstream.KeyValue
+	jetstream.JetStream
 	tries int
 }
 
-// Update is a compare-and-swap.
-func (a *ackless) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+// PublishMsg is a compare-and-swap.
+func (a *ackless) PublishMsg(ctx context.Context, m *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	a.tries++
-	saved, err := a.KeyValue.Update(ctx, key, value, revision)
+	ack, err := a.JetStream.PublishMsg(ctx, m, opts...)
 	if a.tries == 1 && err == nil {
-		return 0, context.DeadlineExceeded
+		return nil, context.DeadlineExceeded
 	}
-	return saved, err
+	return ack, err
 }
 
 // Promises 19: the session that a repeated write conflicts with may be this write's own, and is no other owner's.
 func TestSessionIsSavedWithoutAnAck(t *testing.T) {
 	_, c := connected(t, true)
-	kv, err := c.stateBucket(testkit.Context(t))
+	_, err := c.stateBucket(testkit.Context(t)) // made before
 	testkit.Must(t, err)
-	bucket := &ackless{KeyValue: kv}
-	c.buckets[c.names.state] = bucket
+	js := &ackless{JetStream: c.js}
+	c.js = js
 	s := &schemas.Session{ID: "s1", Tenant: "default", Thread: "t", Owner: "w1", Epoch: 1}
 	revision, err := c.Conn.Worker().Sessions.SaveSession(testkit.Context(t), s, 0)
 	testkit.Must(t, err)
-	testkit.Equal(t, "tries", bucket.tries, 2)
+	testkit.Equal(t, "tries", js.tries, 2)
 	s.Epoch++
 	_, err = c.Conn.Worker().Sessions.SaveSession(testkit.Context(t), s, revision)
 	testkit.Must(t, err)

@@ -37,7 +37,7 @@ func (l *limited) take() (due []*threadQueue) {
 
 // reportWaiting reports to the caller of a command once why the command waits, if that may take long: for a worker that serves it, or for
 // a limit of the cell.
-func (l *Listener) reportWaiting(h *unacked, c schemas.Delivery, out outcome) {
+func (d *dispatcher) reportWaiting(h *unacked, c schemas.Delivery, out outcome) {
 	var prefix, key string
 	switch {
 	case out.Reason == nil || c.Inbox == "":
@@ -54,13 +54,13 @@ func (l *Listener) reportWaiting(h *unacked, c schemas.Delivery, out outcome) {
 	}
 	h.reported = key
 	ev := &schemas.Event{
-		SpecVersion: schemas.EventSpecVersion, ID: ulid.Make().String(), Source: l.worker, Type: schemas.TypeCommandWaiting,
+		SpecVersion: schemas.EventSpecVersion, ID: ulid.Make().String(), Source: d.listener.worker, Type: schemas.TypeCommandWaiting,
 		Subject: c.Process, Time: time.Now().UTC(), Tenant: c.Tenant, Thread: c.Thread, Process: c.Process,
 		Template: c.Command.Template, Origin: c.Command.Origin,
 	}
 	why := *out.Reason
 	why.Message = prefix + why.Message
 	if ev.SetData(&why) == nil {
-		_ = (&Worker{conn: l.conn}).Answer(c.Inbox, ev) // the caller may be gone
+		_ = (&Worker{conn: d.listener.conn}).Answer(c.Inbox, ev) // the caller may be gone
 	}
 }

@@ -21,6 +21,8 @@ type Worker struct {
 	// Workspaces lists what workers keep after a session.
 	Workspaces *WorkspaceStore
 	Messages   *MessageStore
+	// Services stores the services of threads.
+	Services *ServiceStore
 
 	conn *Conn
 }
@@ -125,7 +127,7 @@ func (i *Incarnation) Run(ctx context.Context, r Runner, ready func(), onRegiste
 			r.Fence()
 		default:
 			i.Lease.expire()
-			i.Listener.abandon()
+			i.Listener.Threads.abandon()
 			r.Abandon()
 		}
 		return err

@@ -57,23 +57,12 @@ var (
 )
 
 func (h pushWorkspace) OnStreamFinish(ctx context.Context, call *Call) error {
-	return h.push(ctx, call)
-}
-func (h pushWorkspace) OnTerminate(ctx context.Context, call *Call) error { return h.push(ctx, call) }
-
-func (h pushWorkspace) push(ctx context.Context, call *Call) error {
-	report, err := h.chains.cfg.Workspace.Push(ctx, call)
-	h.chains.recordSync(ctx, schemas.TypeSyncPushed, call, report, err)
-	if err == nil && report != nil && report.Version != "" {
-		err = h.chains.changeSession(ctx, call, func(s *schemas.Session) { s.Version = report.Version })
-		if errors.Is(err, schemas.ErrSessionExpired) {
-			err = nil // it has ended since: the push was owed
-		}
-	}
-	if err == nil {
-		call.outcome.note(func(o *schemas.HookOutcome) { o.Pushed = true })
-	}
+	_, err := h.push(ctx, call)
 	return err
+}
+
+func (h pushWorkspace) OnTerminate(ctx context.Context, call *Call) error {
+	return h.OnStreamFinish(ctx, call)
 }
 
 // ShouldRetry reports whether the push is owed: until it succeeds, unless the session has moved to another worker, which goes on from

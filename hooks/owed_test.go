@@ -120,10 +120,10 @@ func TestEveryPushFailureIsOwed(t *testing.T) {
 		schemas.CodeConflict, schemas.CodeNotFound, schemas.CodeInvalidArgument, schemas.CodeTooLarge, schemas.CodeUnavailable,
 		schemas.CodeDeadlineExceeded, schemas.CodePermissionDenied, schemas.CodeLimitExceeded,
 	} {
-		store := newOwedStore()
 		critical := template(schemas.PhaseTerminate, schemas.HookSpec{Builtin: schemas.HookPush, Critical: yes()})
 		critical.Sync = &schemas.TemplateSync{}
 		for _, tpl := range []*schemas.Template{syncTemplate, critical} {
+			store := newOwedStore() // of its own: the worker of the template before would push what this one owes
 			c, s, _ := newChainsWithStore(t, owing(t, store, tpl))
 			s.failWith(schemas.Errorf(code, "no"))
 			_, _ = run(t, c, tpl, data(schemas.PhaseTerminate, "s1.3"))

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -75,18 +73,16 @@ func coded(code schemas.Code) *schemas.Error { return &schemas.Error{Code: code}
 
 // cell is a NATS server with the cell's streams.
 type cell struct {
+	history
 	begun  map[string][]string // the incarnations by worker, as their data folders keep them
-	t      testing.TB
-	ctx    context.Context
 	server *embedded.Server
-	conn   *connection // the callers'
 	dir    string
 	next   *testProvider // for the next worker; nil for a new one
 }
 
 func newCell(t testing.TB) *cell {
 	t.Helper()
-	c := &cell{t: t, ctx: testkit.Context(t), dir: t.TempDir()}
+	c := &cell{history: history{t: t, ctx: testkit.Context(t)}, dir: t.TempDir()}
 	var err error
 	c.server, err = embedded.Start(embedded.Config{Dir: filepath.Join(c.dir, "nats"), StoreBytes: 16 << 30})
 	c.must(err)
@@ -100,11 +96,6 @@ func newRig(t testing.TB, edit ...func(*processor.Config)) (*cell, *rig) {
 	t.Helper()
 	c := newCell(t)
 	return c, c.worker("w1", edit...)
-}
-
-func (c *cell) must(err error) {
-	c.t.Helper()
-	testkit.Must(c.t, err)
 }
 
 // connection is a connection with the views of a caller and of a worker.
@@ -356,84 +347,6 @@ func (c *cell) terminal(answers <-chan *schemas.Event) *schemas.Result {
 
 func processOf(cmd *schemas.Command) string {
 	return schemas.ProcessID(schemas.DefaultTenant, cmd.Thread, cmd.Key)
-}
-
-// await waits for an event that fits.
-func (c *cell) await(fits func(*schemas.Event) bool) *schemas.Event {
-	c.t.Helper()
-	feed, err := c.conn.FollowEvents(events.Filter{}, 1)
-	c.must(err)
-	defer feed.Close()
-	c.must(c.conn.Flush(c.ctx))
-	found := errors.New("found")
-	var got *schemas.Event
-	look := func(ev *schemas.Event) error {
-		if fits(ev) {
-			got = ev
-			return found
-		}
-		return nil
-	}
-	if err := feed.CatchUp(c.ctx, look); err != nil && !errors.Is(err, found) {
-		c.t.Fatal(err)
-	}
-	for got == nil {
-		if err := feed.Next(c.ctx, look); err != nil && !errors.Is(err, found) {
-			c.t.Fatalf("no event fits: %v", err)
-		}
-	}
-	return got
-}
-
-func (c *cell) awaitType(process string, typ schemas.EventType) *schemas.Event {
-	c.t.Helper()
-	return c.await(func(ev *schemas.Event) bool { return ev.Process == process && ev.Type == typ })
-}
-
-// output waits until a process has printed a text, and returns all of its output so far.
-func (c *cell) output(process, text string) string {
-	c.t.Helper()
-	f, err := c.conn.FollowLog(schemas.ProcessRef{Tenant: schemas.DefaultTenant, Thread: "t", Process: process}, 0)
-	c.must(err)
-	defer f.Close()
-	c.must(f.Flush(c.ctx))
-	var b bytes.Buffer
-	add := func(k schemas.Chunk) error {
-		b.Write(k.Data)
-		return nil
-	}
-	c.must(f.CatchUp(c.ctx, add))
-	for !strings.Contains(b.String(), text) {
-		c.must(f.Next(c.ctx, add))
-	}
-	return b.String()
-}
-
-// records are the types of a process's records, in order.
-func (c *cell) records(process string) []schemas.EventType {
-	c.t.Helper()
-	var out []schemas.EventType
-	_, err := c.conn.ReadEvents(c.ctx, events.Filter{Process: process}, 1, func(ev *schemas.Event) error {
-		if ev.Type.OfProcess() {
-			out = append(out, ev.Type)
-		}
-		return nil
-	})
-	c.must(err)
-	return out
-}
-
-// wantRecords fails the test unless a process's records are these.
-func (c *cell) wantRecords(process string, want ...schemas.EventType) {
-	c.t.Helper()
-	got := c.records(process)
-	if len(got) > 0 && got[len(got)-1] == schemas.TypeProcessLost && len(got) == len(want)-1 {
-		// A supervisor that its own process kills may end before it reports the start.
-		want = slices.DeleteFunc(slices.Clone(want), func(t schemas.EventType) bool { return t == schemas.TypeProcessStarted })
-	}
-	if !slices.Equal(got, want) {
-		c.t.Fatalf("records of %s are %v, want %v", process, got, want)
-	}
 }
 
 // lines are a worker's log lines.

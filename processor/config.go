@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-dev/sluice/processor/internal/publisher"
 	"github.com/sluice-dev/sluice/processor/internal/recovery"
 	"github.com/sluice-dev/sluice/processor/internal/run"
+	"github.com/sluice-dev/sluice/processor/internal/service"
 	"github.com/sluice-dev/sluice/processor/internal/session"
 	"github.com/sluice-dev/sluice/processor/internal/work"
 	"github.com/sluice-dev/sluice/sandbox"
@@ -57,6 +58,8 @@ type (
 	Owed = session.Owed
 	// Kept lists the workspaces that workers keep after a session.
 	Kept = session.Kept
+	// Services stores the services of threads.
+	Services = service.Store
 )
 
 // Config sets up a worker. The fields without a default are required.
@@ -103,6 +106,8 @@ type Config struct {
 	Owed Owed
 	// Kept lists the workspaces of ended sessions. Default: they are kept without an end, and no client sees them.
 	Kept Kept
+	// Services stores the services of threads. Required.
+	Services Services
 	// KeepWorkspaces is how long a workspace stays after its session; negative for without an end. Default 24 h.
 	KeepWorkspaces time.Duration
 	// Secrets returns the values of a template's secrets, when a sandbox is created. Default: none.

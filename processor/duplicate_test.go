@@ -95,7 +95,7 @@ func TestAttachIsAnsweredAtOnce(t *testing.T) {
 	v, answers := w.deliver(cmd, true, 1)
 	equal(t, "action", v.Action, schemas.ActionDone)
 	w.wantAnswer(command("k", sh("echo other")), false, 1, schemas.ActionDead, failed(schemas.CodeConflict))
-	c.must(c.conn.WriteStdin(c.ctx, schemas.ProcessRef{Tenant: "default", Thread: "t", Process: first.Process()}, 0, []byte("it\n"), true))
+	c.must(c.conn.WriteStdin(c.ctx, schemas.ProcessRef{Tenant: "default", Thread: "t", Process: first.Process()}, schemas.StdinPiece{Data: []byte("it\n"), End: true}))
 	for _, r := range []*schemas.Result{c.end(first), c.end(second), c.terminal(answers)} {
 		wantFields(t, r, schemas.Result{Stdout: "on\ngot it\n"})
 	}

@@ -145,7 +145,6 @@ func TestSandboxThatEndsByItselfIsReportedAndReplaced(t *testing.T) {
 	equal(t, "state", s.State, schemas.SandboxCompleted)
 	equal(t, "parked", s.Parked, false)
 	wantFields(t, c.exec(command("k2", sh(":"))), schemas.Result{Success: true})
-	c.await(func(*schemas.Event) bool {
-		return w.Sessions().Info(w.Sessions().Find("default", "t")).State == schemas.SandboxRunning
-	})
+	w.Sessions().Find("default", "t").Flush(c.ctx)
+	equal(t, "state", c.session().State, schemas.SandboxRunning)
 }

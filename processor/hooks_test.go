@@ -73,6 +73,12 @@ type hooks struct {
 	mu    sync.Mutex
 	calls []ran
 	owed  *schemas.OwedPush
+	sync  func(*schemas.SyncRequest) (schemas.SessionReply, error)
+}
+
+// Sync calls the test's function.
+func (h *hooks) Sync(_ context.Context, _ *schemas.Template, _ schemas.HookData, _ string, req *schemas.SyncRequest) (schemas.SessionReply, error) {
+	return h.sync(req)
 }
 
 // Owed returns what the test says is owed.

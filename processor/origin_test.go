@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -16,17 +15,6 @@ func origin(user string) schemas.Origin {
 		Labels: map[string]string{"user": user}, TraceState: "vendor=" + user,
 		TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 	}
-}
-
-// allEvents are the stored events of thread t.
-func (c *cell) allEvents() (out []*schemas.Event) {
-	c.t.Helper()
-	_, err := c.conn.ReadEvents(c.ctx, events.Filter{Thread: "t"}, 1, func(ev *schemas.Event) error {
-		out = append(out, ev)
-		return nil
-	})
-	c.must(err)
-	return out
 }
 
 // Ten minutes 12: the events of a command carry its template, labels and trace context, from the session that it creates to the finish.

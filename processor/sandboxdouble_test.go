@@ -65,6 +65,9 @@ func (p *doubleProcess) PID() int          { return 4711 }
 func (p *doubleProcess) CloseStdin() error { return nil }
 func (p *doubleProcess) Release() error    { return nil }
 
+// Resize does nothing: it has no terminal.
+func (p *doubleProcess) Resize(schemas.TerminalSize) error { return nil }
+
 // Read returns the output that the test sent.
 func (p *doubleProcess) Read(ctx context.Context) (sandbox.Output, error) {
 	select {

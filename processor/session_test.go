@@ -10,51 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/schemas"
 )
-
-// eventTypes are the types of a thread's events that are no process records, in order.
-func (c *cell) eventTypes(thread string) (out []schemas.EventType) {
-	c.t.Helper()
-	_, err := c.conn.ReadEvents(c.ctx, events.Filter{Thread: thread}, 1, func(ev *schemas.Event) error {
-		if !ev.Type.OfProcess() {
-			out = append(out, ev.Type)
-		}
-		return nil
-	})
-	c.must(err)
-	return out
-}
-
-func (c *cell) wantEvents(thread string, want ...schemas.EventType) {
-	c.t.Helper()
-	if got := c.eventTypes(thread); !slices.Equal(got, want) {
-		c.t.Fatalf("events are %v, want %v", got, want)
-	}
-}
-
-// awaitEvent waits for an event of thread t.
-func (c *cell) awaitEvent(typ schemas.EventType) *schemas.Event {
-	c.t.Helper()
-	return c.await(func(ev *schemas.Event) bool { return ev.Thread == "t" && ev.Type == typ })
-}
-
-func (c *cell) session() *schemas.Session {
-	c.t.Helper()
-	s, _, err := c.conn.Session(c.ctx, schemas.DefaultTenant, "t")
-	c.must(err)
-	return s
-}
-
-// wantNoSession fails the test if a thread has a session.
-func (c *cell) wantNoSession(thread string) {
-	c.t.Helper()
-	_, _, err := c.conn.Session(c.ctx, schemas.DefaultTenant, thread)
-	testkit.WantCode(c.t, err, schemas.CodeNotFound)
-}
 
 func (c *cell) place(req schemas.PlaceRequest) (*schemas.PlaceReply, error) {
 	if req.Thread == "" {

@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/processor/internal/conversation"
+	"github.com/sluice-dev/sluice/processor/internal/files"
 	"github.com/sluice-dev/sluice/processor/internal/publisher"
 	"github.com/sluice-dev/sluice/processor/internal/recovery"
 	"github.com/sluice-dev/sluice/processor/internal/run"
+	"github.com/sluice-dev/sluice/processor/internal/service"
 	"github.com/sluice-dev/sluice/processor/internal/session"
 	"github.com/sluice-dev/sluice/processor/internal/work"
 	"github.com/sluice-dev/sluice/schemas"
@@ -24,6 +26,8 @@ type Worker struct {
 	acceptor   *run.Acceptor
 	canceler   *run.Canceler
 	recovery   *recovery.Recovery
+	services   *service.Services
+	files      *files.Files
 	stopping   atomic.Bool // the shutdown has begun
 }
 
@@ -51,7 +55,13 @@ func New(cfg Config) (*Worker, error) {
 	}
 	w.runs, w.canceler = run.New(runs), run.NewCanceler(runs)
 	w.acceptor = run.NewAcceptor(w.runs)
+	w.services = service.New(service.Config{
+		Publisher: w.publisher, Background: w.background, Sessions: w.sessions, Launcher: run.NewLauncher(w.acceptor),
+		Store: cfg.Services, Timeout: cfg.timeouts.Accept, Temporary: cfg.Temporary,
+	})
+	w.files = files.New(files.Config{Publisher: w.publisher, Background: w.background, Timeouts: cfg.timeouts, Sessions: w.sessions})
 	w.recovery = &recovery.Recovery{
+		Lost:      w.services.ReportLost,
 		Publisher: w.publisher, Background: w.background, Sessions: w.sessions, Runs: w.runs,
 		Roster: cfg.Roster, History: cfg.History, Providers: cfg.Providers, Temporary: cfg.Temporary,
 	}
@@ -78,7 +88,7 @@ func (w *Worker) Recover(ctx context.Context) error {
 	}
 	w.cfg.Handover.Clear()
 	w.recovery.Start()
-	return nil
+	return w.services.Resume(ctx)
 }
 
 // Register stores where a recovery of this worker has to start, and how full the worker is. It is called at each renewal of the lease. Errors: unavailable.
@@ -145,7 +155,9 @@ func (w *Worker) Abandon() {
 
 // leave stops new work. Commands come first: one that is declined here runs on another worker, but one whose claim fails may be refused.
 func (w *Worker) leave() {
+	w.services.Leave()
 	w.runs.Leave()
+	w.files.Stop()
 	w.sessions.Leave()
 }
 
@@ -203,9 +215,19 @@ func (w *Worker) HandleControl(_ context.Context, ctl schemas.Control, done func
 	w.runs.Control(ctl, done)
 }
 
+// HandleFile carries out a message about files and calls reply, at most once, with the answer, now or later.
+func (w *Worker) HandleFile(m schemas.FileMessage, reply func(schemas.FileAnswer)) {
+	w.files.Handle(m, reply)
+}
+
 // HandleSession carries out a request about a session and calls reply, at most once, with the outcome, now or later.
 func (w *Worker) HandleSession(ctx context.Context, req schemas.SessionControl, reply func(schemas.SessionReply)) {
 	w.sessions.Control(ctx, req, reply)
+}
+
+// HandleService carries out a request about a service and calls reply, at most once, with the outcome, now or later.
+func (w *Worker) HandleService(_ context.Context, req schemas.ServiceControl, reply func(schemas.ServiceReply)) {
+	w.services.Control(req, reply)
 }
 
 // HandlePlace claims a thread that no worker owns, and makes its session when it has none. It declines without room for a process of the

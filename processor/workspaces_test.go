@@ -16,25 +16,6 @@ func keeping(d time.Duration) func(*processor.Config) {
 	return func(c *processor.Config) { c.KeepWorkspaces, c.OrphansEvery = d, 10*time.Millisecond }
 }
 
-// awaitKept waits until the list of kept workspaces fits.
-func (c *cell) awaitKept(what string, fits func([]schemas.Workspace) bool) []schemas.Workspace {
-	c.t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		all, err := c.conn.Kept(c.ctx, schemas.DefaultTenant)
-		c.must(err)
-		if fits(all) {
-			return all
-		}
-		select {
-		case <-tick.C:
-		case <-c.ctx.Done():
-			c.t.Fatalf("workspaces = %+v, want %s", all, what)
-		}
-	}
-}
-
 func one(all []schemas.Workspace) bool   { return len(all) == 1 }
 func ended(all []schemas.Workspace) bool { return len(all) == 1 && all[0].Session != "" } // a sweep may find the folder first
 func none(all []schemas.Workspace) bool  { return len(all) == 0 }

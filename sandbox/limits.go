@@ -28,6 +28,9 @@ type Limits struct {
 	FileBytes int64
 }
 
+// NoLimit in all limits of the workspace stands for none: the workspace is not measured. It is 1 EB, or as many files.
+const NoLimit = 1_000_000_000_000_000_000
+
 // DefaultLimits returns the defaults that depend on no other limit: all but FileBytes.
 func DefaultLimits() Limits {
 	return Limits{MemoryBytes: 512 << 20, CPUs: 1, PIDs: 256, TmpBytes: 64 << 20, WorkspaceBytes: 2_000_000_000, WorkspaceFiles: 100_000}

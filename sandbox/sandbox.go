@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -66,11 +67,21 @@ type Sandbox interface {
 	Terminate(ctx context.Context, grace time.Duration) error
 }
 
+// Dialer is a Sandbox that connects its host to servers inside it, also where it has no network.
+type Dialer interface {
+	// Dial connects to a TCP port on the sandbox's loopback interface, or to the unix socket at path where port is 0. The connection can be
+	// closed for writing, and ends with its server. Errors: not_found when nothing listens there, deadline_exceeded, unavailable.
+	Dial(ctx context.Context, port uint16, path string) (net.Conn, error)
+}
+
 // Command describes a process to start.
 type Command struct {
 	// ID is the process id; see schemas.ProcessID. Required. The process gets it as SLUICE_PROCESS, by which the supervisor finds
 	// descendants that left its process group.
 	ID string
+	// Files runs the supervisor's own program for files, with Args, in the workspace; Path and Dir are ignored. See package
+	// sandbox/files.
+	Files FilesAccess
 	// Path is the program. Without a slash it is looked up in the environment's PATH.
 	Path string
 	// Args are its arguments, without the program's own name.
@@ -81,11 +92,26 @@ type Command struct {
 	Dir string
 	// Stdin gives the process a standard input that Process.WriteStdin feeds. Otherwise its standard input is empty.
 	Stdin bool
+	// Terminal gives the process a terminal of this size as its standard input, output and error, and as its controlling terminal. What
+	// appears on it is read as stdout. Its TERM is xterm unless Env has one. Default nil: pipes.
+	Terminal *schemas.TerminalSize
 	// Timeout ends the whole process tree after this time. 0 means no timeout.
 	Timeout time.Duration
 	// Grace is the time between SIGTERM and SIGKILL when Timeout ends the tree. Default 0: SIGKILL at once.
 	Grace time.Duration
 }
+
+// FilesAccess is what a process of the supervisor's program for files does to the workspace.
+type FilesAccess int
+
+// The kinds of access.
+const (
+	NoFiles FilesAccess = iota // the command has a program of its own
+	// FilesRead adds nothing to the workspace: its limits are not checked, and do not end it.
+	FilesRead
+	// FilesWrite adds to the workspace: the program gets how much room is left, in front of its arguments.
+	FilesWrite
+)
 
 // Process is one run. All its methods may be called at the same time.
 type Process interface {
@@ -103,12 +129,16 @@ type Process interface {
 	// WriteStdin writes to the process's standard input and returns once the supervisor has accepted the bytes. It blocks while
 	// the process does not read. Errors: io.ErrClosedPipe when the process has ended or closed its standard input.
 	WriteStdin(ctx context.Context, p []byte) error
-	// CloseStdin closes the standard input after the bytes written before. It may be called repeatedly.
+	// CloseStdin closes the standard input after the bytes written before. It may be called repeatedly. A terminal gets Ctrl+D, and
+	// nothing after it.
 	CloseStdin() error
 	// Signal sends a signal to the process group. Errors: not_found when the process has ended.
 	Signal(sig Signal) error
-	// Kill ends the whole process tree: SIGTERM, the grace period, SIGKILL; with grace 0 SIGKILL at once. It returns before the
-	// process has ended: use Wait. Killing an ended process is no error.
+	// Resize changes the size of the process's terminal, and sends SIGWINCH. It does nothing for a process without a terminal. Errors:
+	// invalid_argument for an invalid size, not_found when the process has ended.
+	Resize(size schemas.TerminalSize) error
+	// Kill ends the whole process tree: SIGTERM, the grace period, SIGKILL; with grace 0 SIGKILL at once. A process with a terminal gets
+	// SIGHUP with the SIGTERM, which a shell ignores. It returns before the process has ended: use Wait. Killing an ended process is no error.
 	Kill(grace time.Duration) error
 	// Wait returns the supervisor's exit record, which follows the last Read. When the sandbox ends without one, Reason is
 	// schemas.ReasonLost. The only error is ctx's.

@@ -2,6 +2,7 @@ package schemas
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -90,6 +91,12 @@ type Exec struct {
 	// input, also when the worker is killed and comes back. When a part is missing in the log, the process is killed. It excludes Stdin and
 	// StdinOpen.
 	StdinFrom string `json:"stdin_from,omitempty"`
+	// TTY gives the program a terminal as its standard input, output and error. Its output is stdout. TERM is xterm unless Env has
+	// another one. Default false: pipes.
+	TTY bool `json:"tty,omitempty"`
+	// Rows and Cols are the terminal's first size, at most [MaxTerminalSize]. Default 0: 24 rows, 80 columns. Only with TTY.
+	Rows int64 `json:"rows,omitempty"`
+	Cols int64 `json:"cols,omitempty"`
 	// OutputLimit is the number of bytes of each stream, from its start, that the result keeps. Default 1 MiB; 0 keeps none. The
 	// result may keep less, and says so, to fit into a NATS message; the Go client completes it from the log, which keeps all
 	// output.
@@ -98,6 +105,37 @@ type Exec struct {
 	Retry Retry `json:"retry,omitempty"`
 	// AutoCleanup leaves the process out of lists once it has ended, unless it was lost with its worker. Its record and output stay.
 	AutoCleanup bool `json:"auto_cleanup,omitempty"`
+	// Main ends the session with the process, as completed and with its exit code: the other processes get SIGTERM, and the hooks of the end run.
+	// A process that was rejected ends nothing, unless its program was not found or could not be run.
+	Main bool `json:"main,omitempty"`
+}
+
+// Terminal returns the size of the program's terminal; nil without one.
+func (e *Exec) Terminal() *TerminalSize {
+	if !e.TTY {
+		return nil
+	}
+	return &TerminalSize{Rows: cmp.Or(e.Rows, DefaultRows), Cols: cmp.Or(e.Cols, DefaultCols)}
+}
+
+func (e *Exec) validateTerminal(path string) error {
+	switch size := e.Terminal(); {
+	case size != nil:
+		return first(checkTerminalSize(path+".rows", size.Rows), checkTerminalSize(path+".cols", size.Cols), checkTerm(path, e.Env))
+	case e.Rows != 0:
+		return invalid(path+".rows", "only a command with a terminal has a size: set tty")
+	case e.Cols != 0:
+		return invalid(path+".cols", "only a command with a terminal has a size: set tty")
+	}
+	return nil
+}
+
+// checkTerm checks the type of a terminal: programs make it part of a file's name.
+func checkTerm(path string, env map[string]string) error {
+	if term, ok := env["TERM"]; ok && !ValidTerm(term) {
+		return invalid(path+".env.TERM", "%.40q is not the type of a terminal", term)
+	}
+	return nil
 }
 
 // MessageRequest is a prompt for the thread's agent: op message. Its process is the agent's run: output, end and cancellation are
@@ -259,7 +297,7 @@ func (e *Exec) validate(path string) error {
 	}
 	if err := first(
 		checkPath(path+".cwd", e.Cwd), checkMillis(path+".timeout_ms", e.TimeoutMS), checkMillis(path+".grace_ms", e.GraceMS),
-		checkOutputLimit(path+".output_limit", e.Limit()), checkOptionalID(path+".stdin_from", e.StdinFrom),
+		checkOutputLimit(path+".output_limit", e.Limit()), checkOptionalID(path+".stdin_from", e.StdinFrom), e.validateTerminal(path),
 	); err != nil {
 		return err
 	}

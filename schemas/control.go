@@ -19,6 +19,39 @@ type KillRequest struct {
 	GraceMS int64 `json:"grace_ms,omitempty"`
 }
 
+// MaxTerminalSize is the most rows, and the most columns, of a terminal: many programs take memory for each cell.
+const MaxTerminalSize = 4096
+
+// The size of a terminal whose command names none.
+const (
+	DefaultRows = 24
+	DefaultCols = 80
+)
+
+// TerminalSize is the size of a process's terminal, in characters. It is sent on ctl.<thread>.<process>.resize.
+type TerminalSize struct {
+	// Rows and Cols are the height and the width. Required; 1 to [MaxTerminalSize].
+	Rows int64 `json:"rows"`
+	Cols int64 `json:"cols"`
+}
+
+// Validate checks both numbers. The error is invalid_argument with the detail "path".
+func (s TerminalSize) Validate() error {
+	return first(checkTerminalSize("rows", s.Rows), checkTerminalSize("cols", s.Cols))
+}
+
+// ValidTerm reports whether a text can be the value of TERM: 1 to 64 letters, digits and . _ + -.
+func ValidTerm(term string) bool { return terminalType.MatchString(term) }
+
+var terminalType = regexp.MustCompile(`^[A-Za-z0-9._+-]{1,64}$`)
+
+func checkTerminalSize(path string, n int64) error {
+	if n < 1 || n > MaxTerminalSize {
+		return invalid(path, "%d is not between 1 and %d", n, MaxTerminalSize)
+	}
+	return nil
+}
+
 // OpCancel is the last token of the subject of a cancel, cmd.<thread>.cancel. It is the operation of no command.
 const OpCancel Op = "cancel"
 
@@ -44,11 +77,14 @@ type StdinPiece struct {
 	Offset int64
 	// Data is the input.
 	Data []byte
+	// Writer is the id of the writer to a terminal. Each counts its own offsets, so that several can write. Default empty: the writer
+	// without an id, the only one of a process without a terminal.
+	Writer string
 	// End closes the process's standard input after this piece.
 	End bool
 }
 
-// Control is a control message as the thread's owner receives it. Exactly one of Signal, Kill and Stdin is set.
+// Control is a control message as the thread's owner receives it. Exactly one of Signal, Kill, Stdin and Resize is set.
 type Control struct {
 	// Tenant, Thread and Process are those of the subject.
 	Tenant, Thread, Process string
@@ -56,6 +92,7 @@ type Control struct {
 	Signal *SignalRequest
 	Kill   *KillRequest
 	Stdin  *StdinPiece
+	Resize *TerminalSize
 }
 
 // StopRequest ends a session. It is sent on ctl.<thread>._.stop.
@@ -83,17 +120,24 @@ type RenewRequest struct {
 type StartRequest struct {
 	// Session is the id that the session must have, else the request fails with session_expired. Default: any session.
 	Session string `json:"session,omitempty"`
+	// NoWait replies once the sandbox is requested; State and Sandbox of the reply's session are those of that sandbox. Default: the reply
+	// comes when the sandbox runs, or has failed.
+	NoWait bool `json:"no_wait,omitempty"`
 }
 
 // SessionReply is the reply to a request about a session.
 type SessionReply struct {
 	// Session is the session, or its last state.
 	Session *Session `json:"session,omitempty"`
+	// Sync is what a push or a restore has done, also one that failed.
+	Sync *SyncReport `json:"sync,omitempty"`
+	// Versions are the stored versions of the workspace, the newest first, for the operation that lists them.
+	Versions []WorkspaceVersion `json:"versions,omitempty"`
 	// Error is why the request failed.
 	Error *Error `json:"error,omitempty"`
 }
 
-// SessionControl is a request about a session as the thread's owner receives it. Exactly one of Stop, Renew and Start is set.
+// SessionControl is a request about a session as the thread's owner receives it. Exactly one of Stop, Renew, Start and Sync is set.
 type SessionControl struct {
 	// Tenant and Thread are those of the subject.
 	Tenant, Thread string
@@ -101,6 +145,7 @@ type SessionControl struct {
 	Stop  *StopRequest
 	Renew *RenewRequest
 	Start *StartRequest
+	Sync  *SyncRequest
 }
 
 // PlaceRequest asks the workers to take a thread. It is sent on api.place; one worker replies.
@@ -168,6 +213,11 @@ func (r *SignalRequest) validate() error {
 // DecodeKillRequest decodes and validates a kill request, as strictly as [DecodeCommand] and with the same errors.
 func DecodeKillRequest(body []byte) (*KillRequest, error) {
 	return decodeRequest("kill request", body, func(r *KillRequest) error { return checkMillis("grace_ms", r.GraceMS) })
+}
+
+// DecodeTerminalSize decodes and validates a resize request, as strictly as [DecodeCommand] and with the same errors.
+func DecodeTerminalSize(body []byte) (*TerminalSize, error) {
+	return decodeRequest("resize request", body, func(s *TerminalSize) error { return s.Validate() })
 }
 
 // FingerprintPattern is the form of a fingerprint.

@@ -67,6 +67,10 @@ func TestDecodeControlRefusesInvalid(t *testing.T) {
 		{"renew", `{"idle_timeout_ms":-1}`, "idle_timeout_ms"},
 		{"renew", `{"idle_timeout_ms":2592000001}`, "idle_timeout_ms"},
 		{"renew", `{"expires":"never"}`, "expires"},
+		{"sync", `{}`, "op"},
+		{"sync", `{"op":"pull"}`, "op"},
+		{"sync", `{"op":"push","session":"a b"}`, "session"},
+		{"sync", `{"op":"push","force":true}`, "force"},
 	}
 	for _, tt := range tests {
 		t.Run(fmt.Sprintf("%s %.60s", tt.schema, tt.body), func(t *testing.T) {
@@ -87,6 +91,8 @@ func TestDecodeControlAcceptsEveryField(t *testing.T) {
 		{"stop", `{"session":"a","grace_ms":0,"snapshot":true,"delete":true}`},
 		{"renew", `{"idle_timeout_ms":1}`},
 		{"start", `{"session":"a"}`},
+		{"sync", `{"op":"push","session":"a"}`},
+		{"sync", `{"op":"restore","at":"2026-01-02T15:04:05Z","path":"a/b"}`},
 		{"place-request", `{"thread":"t","user":"u","tags":{"a":"b"},"idle_timeout_ms":1,"max_lifetime_ms":1,"existing":true,"start":true,"template":"x"}`},
 	} {
 		if _, err := decodeExample(tt.schema, []byte(tt.body)); err != nil {

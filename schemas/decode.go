@@ -241,3 +241,8 @@ func escapedRune(p []byte) (rune, bool) {
 	}
 	return rune(two[0])<<8 | rune(two[1]), true
 }
+
+// DecodeStrict decodes one JSON object into a struct whose fields are strings, true or false, whole numbers (int64), bytes, and slices, maps
+// and structs of them. It refuses what encoding/json accepts and other parsers read differently: unknown and repeated fields, null, text that
+// is not UTF-8, and data after the end. what names the object in errors. The error is invalid_argument with the detail "path".
+func DecodeStrict(what string, body []byte, into any) error { return decodeStrict(what, body, into) }

@@ -40,6 +40,14 @@ const (
 	TypeSyncPulled        EventType = "sync.pulled"        // data: SyncReport
 	TypeSyncPushed        EventType = "sync.pushed"        // data: SyncReport
 	TypeSyncConflict      EventType = "sync.conflict"      // data: SyncReport
+	TypeServiceStarting   EventType = "service.starting"   // data: Service, in these six without the values of its environment
+	TypeServiceRunning    EventType = "service.running"    // data: Service
+	TypeServiceUnhealthy  EventType = "service.unhealthy"  // data: Service
+	TypeServiceStopping   EventType = "service.stopping"   // data: Service
+	TypeServiceStopped    EventType = "service.stopped"    // data: Service
+	TypeServiceFailed     EventType = "service.failed"     // data: Service
+	TypeFileUploaded      EventType = "file.uploaded"      // data: FileTransfer
+	TypeFileDownloaded    EventType = "file.downloaded"    // data: FileTransfer
 	TypeLogGap            EventType = "log.gap"            // data: LogGap
 	TypeValidationFailed  EventType = "validation.failed"  // data: Error
 	TypeLimitExceeded     EventType = "limit.exceeded"     // data: Error
@@ -54,7 +62,8 @@ func EventTypes() []EventType {
 		TypeSessionCreated, TypeSessionReused, TypeSessionExpired, TypeSessionTerminated,
 		TypeSandboxPending, TypeSandboxCreating, TypeSandboxRunning, TypeSandboxCompleted, TypeSandboxFailed, TypeSandboxTerminated,
 		TypeHookStarted, TypeHookFinished, TypeHookFailed, TypeColdStartFinished, TypeMessageSaved, TypeStreamFinished,
-		TypeSyncPulled, TypeSyncPushed, TypeSyncConflict,
+		TypeSyncPulled, TypeSyncPushed, TypeSyncConflict, TypeFileUploaded, TypeFileDownloaded,
+		TypeServiceStarting, TypeServiceRunning, TypeServiceUnhealthy, TypeServiceStopping, TypeServiceStopped, TypeServiceFailed,
 		TypeLogGap, TypeValidationFailed, TypeLimitExceeded, TypeProcessesCleaned, TypeCommandWaiting,
 	}
 }

@@ -40,12 +40,17 @@ func decodeExample(schema string, body []byte) (any, error) {
 		"event":         decoder(schemas.DecodeEvent),
 		"signal":        decoder(schemas.DecodeSignalRequest),
 		"kill":          decoder(schemas.DecodeKillRequest),
+		"resize":        decoder(schemas.DecodeTerminalSize),
 		"cancel":        decoder(schemas.DecodeCancelRequest),
 		"stop":          decoder(schemas.DecodeStopRequest),
 		"start":         decoder(schemas.DecodeStartRequest),
 		"renew":         decoder(schemas.DecodeRenewRequest),
+		"sync":          decoder(schemas.DecodeSyncRequest),
 		"place-request": decoder(schemas.DecodePlaceRequest), "workspace-removal": decoder(schemas.DecodeWorkspaceRemoval),
 		"processes-request": decoder(schemas.DecodeProcessesRequest), "clean-request": decoder(schemas.DecodeCleanRequest),
+		"service-request": decoder(schemas.DecodeServiceRequest),
+		"connect-request": decoder(schemas.DecodeConnectRequest),
+		"file-request":    decoder(schemas.DecodeFileRequest),
 	}
 	if decode, ok := strict[schema]; ok {
 		return decode(body)
@@ -54,7 +59,9 @@ func decodeExample(schema string, body []byte) (any, error) {
 		"template": new(schemas.Template), "session-reply": new(schemas.SessionReply), "message": new(schemas.Message),
 		"stream-finish": new(schemas.StreamFinish), "hook-data": new(schemas.HookData), "hook-run": new(schemas.HookRun),
 		"cold-start": new(schemas.ColdStart), "sync-report": new(schemas.SyncReport), "place-reply": new(schemas.PlaceReply), "processes-reply": new(schemas.ProcessesReply), "clean-reply": new(schemas.CleanReply), "processes-cleaned": new(schemas.ProcessesCleaned),
+		"file-reply": new(schemas.FileReply), "file-transfer": new(schemas.FileTransfer),
 		"accepted": new(schemas.Accepted), "started": new(schemas.Started), "result": new(schemas.Result), "session": new(schemas.Session),
+		"service": new(schemas.Service), "service-reply": new(schemas.ServiceReply), "connect-reply": new(schemas.ConnectReply),
 		"sandbox": new(schemas.SandboxInfo), "log-gap": new(schemas.LogGap), "error": new(schemas.Error),
 	}[schema]
 	if !ok {
@@ -130,6 +137,11 @@ func dataOf(typ schemas.EventType) any {
 		return new(schemas.StreamFinish)
 	case schemas.TypeSyncPulled, schemas.TypeSyncPushed, schemas.TypeSyncConflict:
 		return new(schemas.SyncReport)
+	case schemas.TypeServiceStarting, schemas.TypeServiceRunning, schemas.TypeServiceUnhealthy, schemas.TypeServiceStopping, schemas.TypeServiceStopped,
+		schemas.TypeServiceFailed:
+		return new(schemas.Service)
+	case schemas.TypeFileUploaded, schemas.TypeFileDownloaded:
+		return new(schemas.FileTransfer)
 	case schemas.TypeLogGap:
 		return new(schemas.LogGap)
 	case schemas.TypeProcessesCleaned:
@@ -174,7 +186,7 @@ func TestEventExamples(t *testing.T) {
 func TestUnknownFieldsFromWorkersAreAccepted(t *testing.T) {
 	for name, body := range examples(t) {
 		switch schemaOf(name) {
-		case "command", "signal", "kill", "cancel", "stop", "start", "renew", "place-request", "workspace-removal", "processes-request", "clean-request":
+		case "command", "signal", "kill", "resize", "cancel", "stop", "start", "renew", "sync", "place-request", "workspace-removal", "processes-request", "clean-request", "service-request", "connect-request", "file-request":
 			continue
 		}
 		v, ok := anyOf(t, body).(map[string]any)

@@ -93,11 +93,14 @@ type Accepted struct {
 	StdinOpen   bool   `json:"stdin_open,omitempty"`
 	StdinBytes  int64  `json:"stdin_bytes,omitempty"`
 	StdinFrom   string `json:"stdin_from,omitempty"`
+	// TTY says that the process has a terminal.
+	TTY bool `json:"tty,omitempty"`
 	// Epoch is the session's epoch when the command was accepted.
 	Epoch uint64 `json:"epoch"`
-	// Retry and AutoCleanup are those of the command.
+	// Retry, AutoCleanup and Main are those of the command.
 	Retry       Retry `json:"retry,omitempty"`
 	AutoCleanup bool  `json:"auto_cleanup,omitempty"`
+	Main        bool  `json:"main,omitempty"`
 	// Op is the operation, unless it is exec. User is the user of a message.
 	Op   Op     `json:"op,omitempty"`
 	User string `json:"user,omitempty"`

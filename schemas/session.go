@@ -72,6 +72,9 @@ type Session struct {
 	FailedHooks []string `json:"failed_hooks,omitempty"`
 	// Unpushed is why its workspace is not pushed. The owner keeps the workspace, and pushes again until that succeeds.
 	Unpushed *Error `json:"unpushed,omitempty"`
+	// ExitCode is that of the main process, whose end has ended the session: State is completed then. It is failed, and there is no exit code, when
+	// that process was lost. It is set in the last state of a session alone.
+	ExitCode *int `json:"exit_code,omitempty"`
 	// WorkspaceUntil is when the owner removes the workspace unless the thread has a session again, or its push is owed, in UTC. It is set
 	// in the last state of a session alone; zero for a workspace that is not there, or is kept without an end.
 	WorkspaceUntil time.Time `json:"workspace_until,omitzero"`

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-dev/sluice/client"
-	"github.com/sluice-dev/sluice/cmd/internal/node"
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/events/embedded"
 	"github.com/sluice-dev/sluice/internal/membership"
+	"github.com/sluice-dev/sluice/internal/node"
 	"github.com/sluice-dev/sluice/schemas"
 )
 

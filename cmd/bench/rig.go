@@ -19,10 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/client"
-	"github.com/sluice-dev/sluice/cmd/internal/node"
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/events/embedded"
 	"github.com/sluice-dev/sluice/internal/membership"
+	"github.com/sluice-dev/sluice/internal/node"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -69,6 +69,7 @@ const (
 type rig struct {
 	client *client.Client
 	worker *events.Conn
+	url    string // of the server; empty in this process
 }
 
 // token makes the measured connections authenticate, as those of users do.
@@ -124,7 +125,7 @@ func rigAt(at place) func(*bench, context.Context) (*rig, error) {
 			return nil, err
 		}
 		b.atEnd(stop)
-		return &rig{c, conn}, nil
+		return &rig{c, conn, o.URL}, nil
 	}
 }
 
@@ -235,7 +236,7 @@ func upReady(ctx context.Context, b *bench) (float64, error) {
 	}
 	ratio, ours, bare, err := compare(ctx, upRounds,
 		started(func(dir string) (func() error, string, error) {
-			return startServer(ctx, exec.CommandContext(ctx, sluice, "up", "--provider", "local", "--listen", "127.0.0.1:0", "--data", dir))
+			return startServer(ctx, exec.CommandContext(ctx, sluice, "up", "--provider", "local", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data", dir))
 		}),
 		started(func(dir string) (func() error, string, error) { return b.child(ctx, modeBare, dir) }))
 	if err == nil {

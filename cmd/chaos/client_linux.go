@@ -368,11 +368,13 @@ func (k *caller) resume(ctx context.Context, o *history.Op, process string, out 
 			out.keep(&c)
 			return nil
 		})
-		var r *schemas.Result
 		if err == nil {
-			if r, err = k.sdk.Result(ctx, o.Thread, process); err == nil {
-				k.journal.change(func() { out.note(o) })
-				return r, nil
+			var p *client.Process
+			if p, err = k.sdk.Process(ctx, o.Thread, process); err == nil {
+				if r, err := p.Result(ctx); err == nil {
+					k.journal.change(func() { out.note(o) })
+					return r, nil
+				}
 			}
 		}
 		if !pause(ctx, 200*time.Millisecond) {

@@ -108,7 +108,9 @@ func TestAConversationGoesOnElsewhere(t *testing.T) {
 		f.workers[owner].kill()
 		f.wantOwner(f.say(thread, "", "two", "one\ntwo\n"), owner)
 		lost := f.awaitLost(thread, process)
-		r, err := f.client.Result(f.ctx, thread, process)
+		p, err := f.client.Process(f.ctx, thread, process)
+		f.must(err)
+		r, err := p.Result(f.ctx)
 		f.must(err)
 		testkit.Equal(t, "reason", r.Reason, schemas.ReasonLost)
 		if lost.Source == owner {

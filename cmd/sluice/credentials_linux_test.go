@@ -25,7 +25,7 @@ func TestCredentialsInURLsAreNotPrinted(t *testing.T) {
 	testkit.Must(t, err)
 	t.Cleanup(server.Close)
 	commands := [][]string{
-		{"--help"}, {"exec", "--help"}, {"worker", "--help"}, {"exec", "--", "true"}, {"exec", "--json", "--", "true"}, {"ps"}, {"logs", "p1"}, {"events", "--json"},
+		{"--help"}, {"exec", "--help"}, {"worker", "--help"}, {"exec", "--", "true"}, {"exec", "--json", "--", "true"}, {"ps"}, {"logs", "p0000000000000000000000000"}, {"events", "--json"},
 		{"status"}, {"status", "--json"}, {"doctor"}, {"doctor", "--json"}, {"template", "list"}, {"session", "list"}, {"message", "hi"}, {"__complete", "--nats", ""},
 	}
 	wantNoToken := func(command, printed string) {
@@ -184,7 +184,7 @@ func TestHangupSignalEndsNoSluice(t *testing.T) {
 	program, err := os.ReadFile(os.Args[0])
 	testkit.Must(t, err)
 	c.bin = filepath.Join(c.data, "sluice")
-	testkit.Must(t, os.WriteFile(c.bin, program, 0o755))
+	testkit.WriteProgram(t, c.bin, program)
 	folder, file := c.templates("name: first\n")
 	flags := append([]string{"up", "--listen", freeAddress(t), "--templates", folder, "--log-format", "json"}, jailFlags(t, c)...)
 	up := c.spawn(flags...)

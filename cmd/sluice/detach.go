@@ -27,7 +27,7 @@ func (g *globals) detach(ctx context.Context, req client.Request, own hostOption
 		return err
 	}
 	if c.temporary() {
-		err = schemas.Errorf(schemas.CodeUnavailable, "--detach needs a server that stays: start `sluice up`, or name one with --nats")
+		err = schemas.Errorf(schemas.CodeUnavailable, "a process in the background needs a server that stays: start `sluice up`, or name one with --nats")
 	} else if err = c.checkLimits(own); err == nil {
 		err = g.sendDetached(ctx, c.client, req, asJSON)
 	}
@@ -35,8 +35,11 @@ func (g *globals) detach(ctx context.Context, req client.Request, own hostOption
 }
 
 func (g *globals) sendDetached(ctx context.Context, c *client.Client, req client.Request, asJSON bool) error {
+	var err error
 	if req.StdinFrom != "" {
-		req.StdinFrom = named(c, req.Thread, req.StdinFrom)
+		if req.StdinFrom, err = named(ctx, c, req.Thread, req.StdinFrom); err != nil {
+			return err
+		}
 	}
 	p, err := c.StartProcess(ctx, req)
 	if err != nil {

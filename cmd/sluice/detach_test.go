@@ -12,7 +12,7 @@ import (
 func TestDetachedCommandGoesOn(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	c.exec("-d", "--", "true").wantError(t, schemas.CodeUnavailable, "--detach", "sluice up", "--nats")
+	c.exec("-d", "--", "true").wantError(t, schemas.CodeUnavailable, "in the background", "sluice up", "--nats")
 	c.up()
 	got := c.exec("-d", "--", "bash", "-c", "read -r line < "+c.fifo("go")+"; echo got $line; cat")
 	got.check(t).exits(0)

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-dev/sluice/cmd/internal/node"
 	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/internal/node"
 	"github.com/sluice-dev/sluice/schemas"
 )
 

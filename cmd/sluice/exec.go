@@ -8,7 +8,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sluice-dev/sluice/client"
-	"github.com/sluice-dev/sluice/cmd/internal/node"
+	"github.com/sluice-dev/sluice/internal/node"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -22,6 +22,8 @@ func execCommand(g *globals) *cobra.Command {
 		noStdin bool
 		asJSON  bool
 		detach  bool
+		tty     bool
+		keys    string
 		limits  sandbox.Limits
 		network string
 	)
@@ -43,6 +45,7 @@ worker's, or the template's, and these flags are refused.`,
   sluice exec --image debian:stable --thread t2 -- cat /etc/debian_version
   sluice exec -d --thread t1 -- make all         # prints the process id; logs -f follows it
   sluice exec --label user=ann -- make test      # sluice events --label user=ann
+  sluice exec -it --thread t1 -- bash            # a shell: sluice shell t1 is the same
   tar c . | sluice exec --thread t1 -- tar x`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req, err := run.request(cmd, g, args)
@@ -69,8 +72,19 @@ worker's, or the template's, and these flags are refused.`,
 					req.Stdin = terminalInput{g.Stdin}
 				}
 			}
+			if tty && (noStdin || asJSON) {
+				return schemas.Errorf(schemas.CodeInvalidArgument,
+					"a terminal needs its input, and its output is for people: -t goes with neither --no-stdin nor --json")
+			}
 			if warning := node.Warning(req.Provider); g.nats == "" && warning != "" {
 				g.notice("warning: " + warning)
+			}
+			switch {
+			case tty && detach:
+				g.nameTerminal(&req)
+				req.Terminal = &schemas.TerminalSize{}
+			case tty:
+				return g.execTerminal(cmd.Context(), req, own, keys)
 			}
 			if detach {
 				return g.detach(cmd.Context(), req, own, asJSON)
@@ -83,6 +97,10 @@ worker's, or the template's, and these flags are refused.`,
 		},
 	}
 	run.add(c, g)
+	c.Flags().StringVar(&run.Thread, "thread", defaultThread, threadUsage)
+	c.Flags().BoolVarP(&tty, "tty", "t", false, "give the command a terminal, that of this program")
+	c.Flags().BoolP("interactive", "i", true, "pass standard input to the command: the default, for those used to -it")
+	detachKeysFlag(c, &keys)
 	keyFlag(c, &run.Key)
 	jsonFlag(c, &asJSON, "the result as one JSON object instead of the output")
 	g.limitFlags(c, &limits, &network)
@@ -100,8 +118,10 @@ type commandFlags struct {
 	retry       string
 }
 
+// threadUsage describes the --thread of a command. Each adds it itself: -t of exec is --tty, as in docker.
+const threadUsage = "`THREAD` whose sandbox and workspace the command uses"
+
 func (r *commandFlags) add(c *cobra.Command, g *globals) {
-	threadFlag(c, &r.Thread, defaultThread, "`THREAD` whose sandbox and workspace the command uses")
 	sessionFlag(c, &r.Session)
 	c.Flags().StringVar(&r.Template, "template", "", "`TEMPLATE` of the session that the command creates; default: the worker's")
 	providerFlag(c, &r.Provider, g.Getenv("SLUICE_PROVIDER"), "; default: the worker's (SLUICE_PROVIDER)")
@@ -109,7 +129,7 @@ func (r *commandFlags) add(c *cobra.Command, g *globals) {
 	graceFlag(c, &r.Grace, 0, ", at the timeout; default: SIGKILL at once")
 	f := c.Flags()
 	f.SetInterspersed(false)
-	f.StringVar(&r.Image, "image", "", "`IMAGE` of the thread's container, pulled if it is missing; implies --provider "+node.ImageProvider())
+	imageFlag(c, &r.Image)
 	f.DurationVar(&r.Timeout, "timeout", 0, "kill the command and its children after `DURATION`, such as 30s; default: never")
 	f.StringArrayVarP(&r.env, "env", "e", nil, "environment variable `K=V`, or K to pass on this process's; may be repeated")
 	f.StringVarP(&r.Dir, "dir", "C", "", "working `FOLDER` in the workspace")

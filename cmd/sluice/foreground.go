@@ -96,6 +96,7 @@ func (p *foreground) watch(ctx context.Context, c *connection, interrupts *inter
 				waiting = e.Waiting.Message
 				p.notice(waiting)
 			}
+		case e.Accepted:
 		case e.Result != nil:
 			return p.finish(e.Result, out)
 		case out.write(e.Chunk):
@@ -160,24 +161,39 @@ func (p *foreground) finish(r *schemas.Result, out *output) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	code := r.ExitCode
-	// A workspace over its limit fails the next command, not this one.
-	if code == 0 && r.Error != nil && r.Error.Code != schemas.CodeLimitExceeded {
-		code = schemas.ExitSluiceFailed
-	}
 	if out.json {
-		return code, p.printJSON(r)
+		return exitCodeOf(r), p.printJSON(r)
 	}
-	switch {
-	case r.Error != nil:
-		p.printError(r.Error)
-	case r.Reason == schemas.ReasonTimedOut:
-		p.notice(fmt.Sprintf("timed out after %s: all its processes were killed", time.Duration(r.DurationMS*float64(time.Millisecond)).Round(time.Millisecond)))
-	}
+	code := p.report(r)
 	if missing > 0 {
-		p.notice(fmt.Sprintf("%d bytes of output are missing: the log does not hold them, or no longer", missing))
+		p.noticeMissing(missing)
 	}
 	return code, nil
+}
+
+// report prints how a process ended, where its exit code alone does not show that, and returns the exit code.
+func (g *globals) report(r *schemas.Result) int {
+	switch {
+	case r.Error != nil:
+		g.printError(r.Error)
+	case r.Reason == schemas.ReasonTimedOut:
+		took := time.Duration(r.DurationMS * float64(time.Millisecond)).Round(time.Millisecond)
+		g.notice(fmt.Sprintf("timed out after %s: all its processes were killed", took))
+	}
+	return exitCodeOf(r)
+}
+
+// exitCodeOf is the process's exit code, or 125 where it is 0 and the result has an error. A workspace over its limit fails the next
+// command, not this one.
+func exitCodeOf(r *schemas.Result) int {
+	if r.ExitCode == 0 && r.Error != nil && r.Error.Code != schemas.CodeLimitExceeded {
+		return schemas.ExitSluiceFailed
+	}
+	return r.ExitCode
+}
+
+func (g *globals) noticeMissing(n int64) {
+	g.notice(fmt.Sprintf("%d bytes of output are missing: the log does not hold them, or no longer", n))
 }
 
 // output writes a process's output and counts it.

@@ -40,6 +40,9 @@ func (c *cli) inTerminal(shell bool, args ...string) (x *spawned, screen *os.Fil
 		x.cmd = exec.Command("bash", append([]string{"-c", `"$@"; exit $?`, "bash"}, x.cmd.Args...)...)
 	}
 	x.cmd.Env = []string{asSluice + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
+	for k, v := range c.env {
+		x.cmd.Env = append(x.cmd.Env, k+"="+v)
+	}
 	x.cmd.Stdin, x.cmd.Stdout, x.cmd.Stderr = terminal, terminal, x.stderr
 	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	x.cmd.WaitDelay = waitTimeout

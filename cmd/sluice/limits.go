@@ -27,7 +27,11 @@ it fails. A template may set other limits of workspaces: see ` + "`sluice templa
 		RunE: g.withStatus(func(ctx context.Context, c *client.Client, s *schemas.Status) error {
 			var output *int64
 			if process != "" {
-				n, err := c.LogBytes(ctx, thread, process)
+				p, err := c.Process(ctx, thread, process)
+				if err != nil {
+					return err
+				}
+				n, err := p.LogBytes(ctx)
 				if err != nil {
 					return err
 				}

@@ -23,6 +23,7 @@ func logsCommand(g *globals) *cobra.Command {
   sluice logs -f p1q2w3…               # and the new output
   sluice logs -f --tail 20 p1q2w3…     # the last 20 lines, and the new output
   sluice logs --since 10m --timestamps p1q2w3…
+  sluice logs --thread t1 web          # of a name that --id gave
   sluice logs -f --from 1234 p1q2w3…   # from a sequence on`,
 		Args: oneProcess,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -32,13 +33,16 @@ func logsCommand(g *globals) *cobra.Command {
 			if q.Since, err = parseSince(since, time.Now()); err != nil {
 				return err
 			}
-			q.Process, q.Gap = args[0], gapPrinter(g.Main, asJSON)
-			return g.with(cmd.Context(), hostOptions{}, func(ctx context.Context, c *client.Client) error {
+			q.Gap = gapPrinter(g.Main, asJSON)
+			return g.with(cmd.Context(), hostOptions{}, func(ctx context.Context, c *client.Client) (err error) {
+				if q.Process, err = named(ctx, c, q.Thread, args[0]); err != nil {
+					return err
+				}
 				return c.Logs(ctx, q, chunkPrinter(g.Main, asJSON, timestamps))
 			})
 		},
 	}
-	threadFlag(c, &q.Thread, "", "`THREAD` of the process; default: found by the process id")
+	threadFlag(c, &q.Thread, "", "`THREAD` of the process, which a name of --id needs; default: found by the process id")
 	fromFlag(c, &q.From, "log")
 	c.Flags().Int64Var(&q.StdoutFrom, "stdout-from", 0, "first byte `OFFSET` of standard output; --json shows them")
 	c.Flags().Int64Var(&q.StderrFrom, "stderr-from", 0, "first byte `OFFSET` of standard error")

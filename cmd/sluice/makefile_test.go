@@ -35,5 +35,5 @@ func TestBuildsShareTheirCache(t *testing.T) {
 			}
 		}
 	}
-	testkit.Equal(t, "commands", commands, 3)
+	testkit.Equal(t, "commands", commands, 4)
 }

@@ -33,7 +33,7 @@ func TestRefusedSubjectIsPrinted(t *testing.T) {
 	t.Cleanup(all.Close)
 	testkit.Must(t, all.Ensure(testkit.Context(t), events.Topology{Partitions: 1}))
 	c := newCLI(t)
-	for _, args := range [][]string{{"exec", "--", "true"}, {"ps"}, {"session", "list"}, {"events"}, {"status"}, {"template", "list"}, {"logs", "p1"}} {
+	for _, args := range [][]string{{"exec", "--", "true"}, {"ps"}, {"session", "list"}, {"events"}, {"status"}, {"template", "list"}, {"logs", schemas.ProcessID("default", "t1", "key")}} {
 		args = append([]string{"--nats", "nats://few:pw@" + s.Addr().String()}, args...)
 		c.run(args...).wantError(t, schemas.CodePermissionDenied, `NATS refuses to publish to "`)
 	}

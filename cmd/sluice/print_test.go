@@ -16,7 +16,7 @@ func TestNamesOfOtherToolsAreSuggested(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	for typed, want := range map[string]string{
-		"run": "sluice exec", "ls": "sluice ps", "cp": "sluice sync", "run -it x": "sluice exec", "health": "sluice status", "kill": "sluice process", "rm": "sluice session",
+		"run": "sluice exec", "ls": "sluice ps", "copy": "sluice cp", "run -it x": "sluice exec", "health": "sluice status", "kill": "sluice process", "rm": "sluice session",
 		"process ls": "sluice process list", "session rm": "sluice session delete", "template cat": "sluice template show", "verson": "sluice version",
 	} {
 		c.run(strings.Fields(typed)...).wantError(t, schemas.CodeInvalidArgument, "did you mean `"+want+"`?")

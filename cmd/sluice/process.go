@@ -120,7 +120,7 @@ func processKillCommand(g *globals) *cobra.Command {
 		Long: `Kill a process and its children, or send it a signal. --all kills all processes of a thread that a
 worker has accepted, and prints how many.`,
 		Example: `  sluice process kill p1q2w3…
-  sluice process kill --signal SIGHUP p1q2w3…
+  sluice process kill --thread t1 --signal SIGHUP web
   sluice process kill --all --thread t1`,
 		Args: func(c *cobra.Command, args []string) error {
 			switch {
@@ -135,17 +135,21 @@ worker has accepted, and prints how many.`,
 			}
 		},
 		RunE: g.act(func(ctx context.Context, c *client.Client, args []string) error {
-			switch {
-			case all:
+			if all {
 				n, err := c.KillAll(ctx, thread, grace)
 				if err == nil {
 					_, err = fmt.Fprintln(g.Stdout, n)
 				}
 				return err
+			}
+			p, err := process(ctx, c, thread, args[0])
+			switch {
+			case err != nil:
+				return err
 			case signal != "":
-				return c.Signal(ctx, thread, named(c, thread, args[0]), signal)
+				return p.Signal(ctx, signal)
 			default:
-				return c.Kill(ctx, thread, named(c, thread, args[0]), grace)
+				return p.Kill(ctx, grace)
 			}
 		}),
 	}
@@ -162,7 +166,7 @@ func processCancelCommand(g *globals) *cobra.Command {
 		Use:   "cancel PROCESS",
 		Short: "Keep a queued command from running, or kill its process",
 		Long: `Keep a queued command from running, also when no worker runs now. A process that runs is killed
-at once. A queued command has no record: name its thread, and its process or its key.`,
+at once. A queued command has no record: name its thread, and its process, its --id or its key.`,
 		Example: `  sluice process cancel --thread t1 p1q2w3…
   sluice process cancel --thread t1 --key build-42`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -175,10 +179,17 @@ at once. A queued command has no record: name its thread, and its process or its
 			return noArgs(c, args)
 		},
 		RunE: g.act(func(ctx context.Context, c *client.Client, args []string) error {
-			if key != "" {
-				args = []string{schemas.ProcessID(g.tenant, thread, key)}
+			switch {
+			case key != "":
+				return c.Cancel(ctx, thread, c.ProcessID(thread, key))
+			case isProcessID(args[0]):
+				return c.Cancel(ctx, thread, args[0])
+			case thread == "":
+				_, err := named(ctx, c, thread, args[0])
+				return err
+			default: // also without a record: it may be queued
+				return c.Cancel(ctx, thread, c.ProcessID(thread, args[0]))
 			}
-			return c.Cancel(ctx, thread, args[0])
 		}),
 	}
 	threadFlag(c, &thread, "", "`THREAD` of the command; default: found by the process id, if it is on record")

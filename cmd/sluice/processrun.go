@@ -16,12 +16,40 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// named is the id of a process, of which the user gave the id, or with the thread the name that --id set.
-func named(c *client.Client, thread, arg string) string {
-	if thread == "" || regexp.MustCompile(`^p[0-9a-hjkmnp-tv-z]{25}$`).MatchString(arg) {
-		return arg
+// isProcessID reports whether a user gave the id of a process, and not the name that --id gave it.
+func isProcessID(arg string) bool {
+	return regexp.MustCompile(`^p[0-9a-hjkmnp-tv-z]{25}$`).MatchString(arg)
+}
+
+// named is the id of a process on record, of which the user gave the id, or with the thread the name. Errors: not_found for a name,
+// invalid_argument, unavailable.
+func named(ctx context.Context, c *client.Client, thread, arg string) (string, error) {
+	switch {
+	case isProcessID(arg):
+		return arg, nil
+	case thread == "":
+		if err := schemas.CheckID("process", arg); err != nil {
+			return "", err
+		}
+		return "", schemas.Errorf(schemas.CodeNotFound,
+			"%q is not the id of a process: `sluice process list --all` shows them; a name of --id needs its --thread", arg)
 	}
-	return c.ProcessID(thread, arg)
+	id := c.ProcessID(thread, arg)
+	_, err := c.Process(ctx, thread, id)
+	if errors.Is(err, schemas.ErrNotFound) {
+		err = schemas.Errorf(schemas.CodeNotFound,
+			"thread %s has no process %q on record: `sluice process list --all --thread %[1]s` shows those it has", thread, arg)
+	}
+	return id, err
+}
+
+// process returns a handle on the process that the user gave as for named.
+func process(ctx context.Context, c *client.Client, thread, arg string) (*client.Process, error) {
+	id, err := named(ctx, c, thread, arg)
+	if err != nil {
+		return nil, err
+	}
+	return c.Process(ctx, thread, id)
 }
 
 func processStartCommand(g *globals) *cobra.Command {
@@ -36,7 +64,8 @@ second start of the same command under this name starts nothing, and prints the 
 server that stays: start one with "sluice up".`,
 		Example: `  sluice process start --thread t1 -- make all
   sluice process start --thread t1 --id web -- python3 -m http.server
-  sluice process start --thread t1 --id sh --stdin-open -- bash`,
+  sluice process start --thread t1 --id sh --stdin-open -- bash
+  sluice process start --thread t1 --stdin-from sh -- tee sh.log  # joins the two`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req, err := run.request(cmd, g, args)
 			if err != nil {
@@ -46,11 +75,13 @@ server that stays: start one with "sluice up".`,
 		},
 	}
 	run.add(c, g)
+	threadFlag(c, &run.Thread, defaultThread, threadUsage)
 	jsonFlag(c, &asJSON, "the process as one JSON object")
-	c.Flags().StringVar(&run.Key, "id", "", "`NAME` of the process in its thread; default: a new process each time")
+	c.Flags().StringVar(&run.Key, "id", "", "`NAME` of the process in its thread, which is its key; default: a new process each time")
 	c.Flags().StringVar(&run.StdinFrom, "stdin-from", "", "`PROCESS` of the thread whose output is the standard input; an id, or a name of --id")
 	c.Flags().BoolVar(&run.AutoCleanup, "auto-cleanup", false, "leave it out of lists once it has ended")
-	c.Flags().BoolVarP(&run.StdinOpen, "stdin-open", "i", false, "leave its standard input open, for `sluice process stdin`")
+	c.Flags().BoolVar(&run.Main, "main", false, "end the session with it, as completed with its exit code")
+	c.Flags().BoolVarP(&run.StdinOpen, "stdin-open", "i", false, "leave its standard input open, for \"sluice process stdin\"")
 	return c
 }
 
@@ -64,11 +95,15 @@ func processGetCommand(g *globals) *cobra.Command {
   sluice process get --thread t1 web --json`,
 		Args: oneProcess,
 		RunE: g.read(func(ctx context.Context, c *client.Client, args []string) error {
-			p, err := c.ProcessInfo(ctx, thread, named(c, thread, args[0]))
+			p, err := process(ctx, c, thread, args[0])
 			if err != nil {
 				return err
 			}
-			return printResult(g.Main, asJSON, p, printProcess)
+			info, err := p.Info(ctx)
+			if err != nil {
+				return err
+			}
+			return printResult(g.Main, asJSON, info, printProcess)
 		}),
 	}
 	threadFlag(c, &thread, "", "`THREAD` of the process, which a name of --id needs; default: found by the process id")
@@ -142,7 +177,7 @@ and 1 if not. It is 124 if the timeout came first: the processes go on.`,
 func waitFor(ctx context.Context, c *client.Client, thread string, args []string, timeout time.Duration, anyOne bool) ([]ended, error) {
 	processes := make([]*client.Process, len(args))
 	for i, arg := range args {
-		p, err := c.Process(ctx, thread, named(c, thread, arg))
+		p, err := process(ctx, c, thread, arg)
 		if err != nil {
 			return nil, err
 		}
@@ -156,8 +191,9 @@ func waitFor(ctx context.Context, c *client.Client, thread string, args []string
 		wait, cancel = context.WithTimeout(ctx, timeout)
 	}
 	defer cancel()
-	if _, _, err := c.Wait(wait, n, processes...); err != nil || ctx.Err() != nil {
-		return nil, errors.Join(err, ctx.Err())
+	client.Wait(wait, n, processes...)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
 	}
 	list := make([]ended, len(args))
 	for i, p := range processes {
@@ -260,7 +296,11 @@ close it at the end. One program may write at a time.`,
   sluice process stdin --thread t1 sh < script.sh`,
 		Args: oneProcess,
 		RunE: g.act(func(ctx context.Context, c *client.Client, args []string) error {
-			p, err := c.Process(ctx, thread, named(c, thread, args[0]))
+			id, err := named(ctx, c, thread, args[0])
+			if err != nil {
+				return err
+			}
+			p, err := c.Process(ctx, thread, id)
 			if err != nil {
 				return err
 			}

@@ -72,7 +72,7 @@ func (c *cli) runAs(id uint32) {
 	program, err := os.ReadFile(os.Args[0])
 	testkit.Must(c.t, err)
 	c.bin = filepath.Join(c.data, "sluice")
-	testkit.Must(c.t, os.WriteFile(c.bin, program, 0o755))
+	testkit.WriteProgram(c.t, c.bin, program)
 	testkit.Must(c.t, os.Chown(c.data, int(id), int(id)))
 	c.as = &syscall.Credential{Uid: id, Gid: id}
 }

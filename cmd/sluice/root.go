@@ -81,11 +81,11 @@ a server it starts what it needs in its own process.`,
 		}
 		root.AddCommand(commands...)
 	}
-	add(groupRun, "Run:", execCommand(g), messageCommand(g))
+	add(groupRun, "Run:", execCommand(g), shellCommand(g), attachCommand(g), messageCommand(g), portForwardCommand(g), mcpCommand(g))
 	add(groupObserve, "Observe:", psCommand(g), topCommand(g), logsCommand(g), eventsCommand(g), messagesCommand(g), statusCommand(g), limitsCommand(g))
-	add(groupSessions, "Sessions, sandboxes and processes:", sessionCommand(g), sandboxCommand(g), workspaceCommand(g), processCommand(g), templateCommand(g))
-	add(groupData, "Data:", syncCommand(m))
-	add(groupOperate, "Operate:", upCommand(g), workerCommand(g), reloadCommand(g), doctorCommand(g), versionCommand(m))
+	add(groupSessions, "Sessions, sandboxes and processes:", sessionCommand(g), sandboxCommand(g), workspaceCommand(g), processCommand(g), serviceCommand(g), templateCommand(g))
+	add(groupData, "Data:", fileCommand(g), copyCommand(g), syncCommand(m))
+	add(groupOperate, "Operate:", upCommand(g), workerCommand(g), gatewayCommand(g), tokenCommand(g), reloadCommand(g), doctorCommand(g), versionCommand(m))
 	return root
 }
 
@@ -128,7 +128,7 @@ func suggestion(c *cobra.Command, typed string) string {
 func otherNames(command string) []string {
 	switch command {
 	case "exec":
-		return []string{"run", "shell", "sh"}
+		return []string{"run", "sh"}
 	case "ps":
 		return []string{"ls", "jobs"}
 	case "list":
@@ -136,7 +136,11 @@ func otherNames(command string) []string {
 	case "status":
 		return []string{"info", "health"}
 	case "sync":
-		return []string{"cp", "copy", "upload", "download"}
+		return []string{"push", "pull"}
+	case "cp":
+		return []string{"copy", "upload", "download"}
+	case "file":
+		return []string{"files", "cat"}
 	case "process":
 		return []string{"kill", "cancel", "stop"}
 	case "session":

@@ -90,7 +90,7 @@ func (c *cli) spawn(args ...string) *spawned {
 		bin = os.Args[0]
 	}
 	s.cmd = exec.Command(bin, c.args(args)...)
-	s.cmd.Env = []string{asSluice + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
+	s.cmd.Env = []string{asSluice + "=1", "SLUICE_HTTP=" + httpOff, "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
 	for k, v := range c.env {
 		s.cmd.Env = append(s.cmd.Env, k+"="+v)
 	}

@@ -45,15 +45,13 @@ descendants, measured in their sandbox, again and again until Ctrl+C. A CPU of 1
 core. Memory is the sum of resident sets: pages that processes share count several times.`,
 		Example: `  sluice top t1
   sluice top --count 1 t1`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return schemas.Errorf(schemas.CodeInvalidArgument, "%s takes one THREAD", c.CommandPath())
-			}
-			return nil
-		},
+		Args: exactArgs(1, "one THREAD"),
 		RunE: g.read(func(ctx context.Context, c *client.Client, args []string) error {
 			if interval < 100*time.Millisecond {
 				return schemas.Errorf(schemas.CodeInvalidArgument, "--interval is %v: it must be at least 100ms", interval)
+			}
+			if count < 0 {
+				return schemas.Errorf(schemas.CodeInvalidArgument, "--count is %d: it must be at least 1, or left out", count)
 			}
 			return g.top(ctx, c, args[0], interval, count)
 		}),
@@ -81,8 +79,13 @@ func (g *globals) top(ctx context.Context, c *client.Client, thread string, inte
 			if redraw {
 				fmt.Fprint(g.Stdout, "\x1b[H\x1b[2J")
 			}
-			if err := g.printTop(list, last, now); err != nil || n == count {
-				return err
+			if n == 1 || len(list)+len(last.usage) > 0 { // that nothing runs is printed once
+				if err := g.printTop(thread, list, last, now); err != nil {
+					return err
+				}
+			}
+			if n == count {
+				return nil
 			}
 		}
 		last = now
@@ -94,8 +97,8 @@ func (g *globals) top(ctx context.Context, c *client.Client, thread string, inte
 	}
 }
 
-func (g *globals) printTop(list []schemas.ProcessInfo, last, now sample) error {
-	t := g.list("no process runs in this thread", "PROCESS", "CPU", "MEMORY", "PIDS", "CPU TIME", "AGE", "COMMAND")
+func (g *globals) printTop(thread string, list []schemas.ProcessInfo, last, now sample) error {
+	t := g.list("no process of thread "+thread+" runs", "PROCESS", "CPU", "MEMORY", "PIDS", "CPU TIME", "AGE", "COMMAND")
 	for _, p := range list {
 		cpu, memory, pids, total := "", "", "", ""
 		if u := p.Usage; u != nil {

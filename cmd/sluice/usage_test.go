@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluice-dev/sluice/cmd/internal/node"
+	"github.com/sluice-dev/sluice/internal/node"
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -69,7 +69,11 @@ func TestFlagsAreNamedAlike(t *testing.T) {
 			}
 			_, usage, _ := strings.Cut(f.Usage, "`")
 			value, _, _ := strings.Cut(usage, "`")
-			form := "-" + f.Shorthand + ", " + value + " " + f.Value.Type()
+			short := f.Shorthand
+			if tty := cmd.Flags().Lookup("tty"); name == "thread" && short == "" && tty != nil && tty.Shorthand == "t" {
+				short = "t" // -t is --tty here, as in docker
+			}
+			form := "-" + short + ", " + value + " " + f.Value.Type()
 			if seen == "" {
 				seen = form
 			}

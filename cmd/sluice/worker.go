@@ -15,10 +15,12 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"github.com/sluice-dev/sluice/cmd/internal/node"
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/events/embedded"
+	"github.com/sluice-dev/sluice/gateway"
+	"github.com/sluice-dev/sluice/internal/node"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -70,6 +72,10 @@ func (w *workerFlags) addTo(c *cobra.Command, pool int) {
 	w.streamFlags(f)
 	f.BoolVar(&w.private, "private-hooks", false, "allow HTTP hooks to reach loopback and private addresses")
 	f.StringVar(&w.metrics, "metrics", "", "`ADDRESS` that serves Prometheus metrics at /metrics, HOST:PORT or a port of loopback; default: none")
+	w.logFlags(f)
+}
+
+func (w *workerFlags) logFlags(f *pflag.FlagSet) {
 	f.StringVar(&w.logFormat, "log-format", "auto", "log `FORMAT`: json, text, or auto, which is text on a terminal")
 	f.StringVar(&w.logLevel, "log-level", "info", "log `LEVEL`: debug, info, warn or error")
 }
@@ -222,17 +228,22 @@ func upCommand(g *globals) *cobra.Command {
 	w := &workerFlags{globals: g}
 	var listen, durability string
 	var tls tlsFlags
+	http := httpFlags{tls: &tls}
 	c := &cobra.Command{
 		Use:   "up",
-		Short: "Run a NATS server on loopback and a worker, for this machine",
-		Long: `Run a NATS server with JetStream and a worker on this machine.
+		Short: "Run a NATS server on loopback, a worker and an HTTP gateway, for this machine",
+		Long: `Run a NATS server with JetStream, a worker and an HTTP gateway on this machine.
 
 The server listens on loopback and requires the token in the data folder, which is created at the
-first start and readable only by you. The other commands find both by themselves. For other
-machines, --listen needs TLS: the token and all data would cross the network in clear. SIGHUP and
+first start and readable only by you. The other commands find both by themselves. HTTP requests need
+the same token, or one that "sluice token create" has made. For other machines, --listen and --http
+need TLS: the token and all data would cross the network in clear. SIGHUP and
 "sluice reload" reload the folder of templates. Ctrl+C shuts down:
 running processes get SIGTERM, the grace and SIGKILL, and their ends are recorded. A second Ctrl+C
-exits at once.`,
+exits at once.
+
+With SANDBOX_AGENT_BIN or SANDBOX_WORKSPACE, it also starts and supervises that agent, in that
+folder and without isolation: see docs/services.md.`,
 		Example: `  sluice up
   sluice up --listen 127.0.0.1:4333 --durability fsync
   sluice up --listen 0.0.0.0:4222 --tls-cert server.pem --tls-key server.key`,
@@ -243,29 +254,42 @@ exits at once.`,
 					return schemas.Errorf(schemas.CodeInvalidArgument, "--%s is for another server: `sluice up` runs its own, and `sluice worker --nats URL` uses one that runs", name)
 				}
 			}
-			if err := tls.check(listen); err != nil {
+			if err := tls.check("--listen", listen); err != nil {
 				return err
 			}
-			return w.up(cmd.Context(), hostConfig{listen: listen, tls: tls, durability: embedded.Durability(durability)})
+			return w.up(cmd.Context(), hostConfig{listen: listen, tls: tls, durability: embedded.Durability(durability)}, &http)
 		},
 	}
 	w.addTo(c, standalonePool)
 	c.Flags().StringVar(&listen, "listen", "127.0.0.1:4222", "`ADDRESS` of the NATS server; port 0 picks a free one")
 	tls.addTo(c)
+	http.addTo(c, g.Main, ", off serves none")
 	c.Flags().StringVar(&durability, "durability", string(embedded.DurabilityInterval), "durability `MODE`: interval (a power failure loses at most 100 ms) or fsync (nothing)")
 	return c
 }
 
-func (w *workerFlags) up(ctx context.Context, cfg hostConfig) error {
+func (w *workerFlags) up(ctx context.Context, cfg hostConfig, http *httpFlags) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	restoreGC := delayGC()
 	defer restoreGC()
+	agent, err := w.newAgent()
+	if err != nil {
+		return err
+	}
 	s, err := w.setUp(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.close()
+	web, err := http.listenHTTP(ctx)
+	if err != nil {
+		return err
+	}
+	defer web.close()
+	if agent != nil {
+		s.node.Allowed = offerLocal(s.node.Allowed)
+	}
 	cfg.folder, cfg.node, cfg.reload, cfg.cell = s.folder, s.node, s.reload, w.cell
 	h, err := startHost(ctx, s.lock, cfg)
 	if err != nil {
@@ -277,14 +301,24 @@ func (w *workerFlags) up(ctx context.Context, cfg hostConfig) error {
 	if err := h.announce(); err != nil {
 		return errors.Join(err, h.stop())
 	}
-	fmt.Fprintf(w.Stdout, "sluice is up: %s, token in %s, %s\n", h.server.URL(), s.folder.join("token"), s.suffix())
+	stopHTTP, err := web.serve(ctx, w.globals, &events.Options{InProcess: h.server, Token: s.folder.storedToken(), Cell: w.cell},
+		gateway.Config{MachineToken: s.folder.storedToken(), Grace: w.grace, Log: s.node.Log})
+	if err != nil {
+		return errors.Join(err, h.stop())
+	}
+	fmt.Fprintf(w.Stdout, "sluice is up: %s, token in %s, %s%s\n", h.server.URL(), s.folder.join("token"), s.suffix(), web.suffix())
 	restoreGC()
+	if agent != nil {
+		if err := w.startAgent(ctx, h, agent); err != nil {
+			return errors.Join(ignoreCanceled(err), h.stop(), stopHTTP())
+		}
+	}
 	select {
 	case <-ctx.Done():
 		s.node.Log.Info().Msg("shutting down: Ctrl+C again exits at once")
 	case <-h.done:
 	}
-	return h.stop()
+	return errors.Join(h.stop(), stopHTTP()) // the requests get the ends of their commands
 }
 
 // startupGC is the garbage collection percentage while a server starts. The heap grows to about 16 MB before the first collection,

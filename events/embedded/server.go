@@ -166,6 +166,15 @@ func (s *Server) URL() string {
 	return s.ns.ClientURL()
 }
 
+// Consumers returns the number of consumers of all streams; 0 while JetStream restarts.
+func (s *Server) Consumers() int {
+	js, err := s.ns.Jsz(nil)
+	if err != nil {
+		return 0
+	}
+	return js.Consumers
+}
+
 // StoreBytes returns the most bytes of all streams together.
 func (s *Server) StoreBytes() int64 { return s.bytes }
 

@@ -37,9 +37,9 @@ func Join(ctx context.Context, conn *events.Conn, cfg processor.Config, begin fu
 	incarnation.Listener.OnRefusedInbox = func(subject, inbox string, total uint64) {
 		refusals.Warn().Str("subject", subject).Str("inbox", inbox).Uint64("total", total).Msg("a caller's inbox is not below _INBOX: it gets no answer")
 	}
-	cfg.Incarnation, cfg.LeaseHeld, cfg.Subscriptions = incarnation.ID, incarnation.Lease.Holds, incarnation.Listener
+	cfg.Incarnation, cfg.LeaseHeld, cfg.Subscriptions = incarnation.ID, incarnation.Lease.Holds, incarnation.Listener.Threads
 	cfg.Records, cfg.Sessions, cfg.Roster, cfg.History = w.Records, w.Sessions, w.Roster, history{w.Records, w.Logs}
-	cfg.Owed, cfg.Kept = w.Owed, kept{w.Workspaces, w.Owed}
+	cfg.Owed, cfg.Kept, cfg.Services = w.Owed, kept{w.Workspaces, w.Owed}, w.Services
 	cfg.Freed = incarnation.Listener.Freed
 	cfg.Answer, cfg.Locate = w.Answer, w.Locate
 	opener := func(p schemas.ProcessRef, after *events.StoredOutput) processor.Opener {

@@ -2,11 +2,16 @@ package testkit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -52,6 +57,29 @@ func FreePort(tb testing.TB) int {
 	}
 	tb.Fatalf("no free port from %d to %d", first, first+count)
 	return 0
+}
+
+// Alive reports whether a process of this machine has not ended. On Linux one that has ended is not alive, though its parent has not asked for
+// its status yet.
+func Alive(pid int) bool {
+	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		return false
+	}
+	stat, err := os.ReadFile(fmt.Sprint("/proc/", pid, "/stat"))
+	if err != nil {
+		return runtime.GOOS != "linux" // there it has ended meanwhile
+	}
+	_, fields, _ := strings.Cut(string(stat), ") ") // after the name, which no test's program ends like this
+	return !strings.HasPrefix(fields, "Z") && !strings.HasPrefix(fields, "X")
+}
+
+// WriteProgram writes a program to path, for anyone to run. No other test of this binary starts a process meanwhile: that process would hold
+// the file open for writing until its own exec, and the program could not start ("text file busy").
+func WriteProgram(tb testing.TB, path string, content []byte) {
+	tb.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	Must(tb, os.WriteFile(path, content, 0o755))
 }
 
 // Fail is the exit of a program that should have run until it was killed: it prints err and returns 1.
@@ -121,4 +149,17 @@ func ShortDir(tb testing.TB) string {
 	Must(tb, err)
 	tb.Cleanup(func() { Must(tb, os.RemoveAll(dir)) })
 	return dir
+}
+
+// Build builds a main package of this module, without cgo, and returns the path of the program.
+func Build(t testing.TB, pkg string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), filepath.Base(pkg))
+	cmd := exec.CommandContext(Context(t), "go", "build", "-o", path, "github.com/sluice-dev/sluice/"+pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("build %s: %v\n%s", pkg, err, out)
+	}
+	return path
 }

@@ -53,7 +53,7 @@ func TestBuiltin(t *testing.T) {
 			t.Errorf("%s: network %v, secrets %v: agents that call a model need both, others none", one.Name, hasNetwork, hasKey)
 		}
 	}
-	for _, name := range []string{template.Default, template.Documents, "echo-agent", "claude-code", "codex", "gemini-cli", "aider", "opencode"} {
+	for _, name := range []string{template.Default, template.Documents, "sandbox-agent", "echo-agent", "claude-code", "codex", "gemini-cli", "aider", "opencode"} {
 		if !names[name] {
 			t.Errorf("template %s is missing", name)
 		}

@@ -136,7 +136,7 @@ func TestCreateFailsWhenSupervisorExits(t *testing.T) {
 	p := newProvider(t, func(c *Config) { c.StartTimeout = testkit.Timeout })
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout/4)
 	defer cancel()
-	testkit.Must(t, os.WriteFile(filepath.Join(p.dir, "true"), []byte("#!/bin/true\n"), 0o755))
+	testkit.WriteProgram(t, filepath.Join(p.dir, "true"), []byte("#!/bin/true\n"))
 	p.program = filepath.Join(p.dir, "true")
 	_, err := p.Create(ctx, sandbox.Spec{ID: "a", Workspace: t.TempDir()})
 	testkit.WantCode(t, err, schemas.CodeUnavailable)

@@ -38,12 +38,16 @@ func Run(t *testing.T, factory Factory) {
 		{"Exit", exitTests},
 		{"Output", outputTests},
 		{"Stdin", stdinTests},
+		{"Terminal", terminalTests},
 		{"Tree", treeTests},
 		{"Many", manyTests},
 		{"Sandbox", sandboxTests},
 		{"Limits", limitTests},
 		{"Usage", usageTests},
+		{"Dial", dialTests},
 		{"Attach", attachTests},
+		{"Files", fileTests},
+		{"BadFiles", badFileTests},
 	} {
 		if len(factory.Parts) > 0 && !slices.Contains(factory.Parts, part.name) {
 			continue

@@ -15,8 +15,13 @@ type conn struct {
 	fd int
 	mu sync.Mutex // one frame at a time
 	// dead is set by the first write that fails. A later frame would follow an incomplete one.
-	dead bool
+	dead  bool
+	later []byte      // postponed frames
+	flush *time.Timer // writes them
 }
+
+// flushAfter is how long a postponed frame waits.
+const flushAfter = 2 * time.Millisecond
 
 // Read is read(2).
 func (c *conn) Read(p []byte) (int, error) {
@@ -46,10 +51,42 @@ func retry[T any](call func() (T, error)) (T, error) {
 // send writes a message. Where the connection has ended, the message is dropped.
 func (c *conn) send(m wire.Message) { c.write(wire.Append(nil, m)) }
 
-// write writes whole frames. The host always reads, so a write never waits for long.
+// postpone sends a message after flushAfter, or before the next one. Output overtakes it: the host's work for the answer to a key would
+// delay the echo, for which the user waits.
+func (c *conn) postpone(m wire.Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.later) == 0 {
+		if c.flush == nil {
+			c.flush = time.AfterFunc(flushAfter, func() { c.write(nil) })
+		} else {
+			c.flush.Reset(flushAfter)
+		}
+	}
+	c.later = append(c.later, wire.Append(nil, m)...)
+}
+
+// write writes whole frames, after what was postponed. The host always reads, so a write never waits for long.
 func (c *conn) write(b []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if len(c.later) > 0 {
+		c.flush.Stop()
+		c.put(c.later)
+		c.later = c.later[:0]
+	}
+	c.put(b)
+}
+
+// writeOutput writes a frame of output.
+func (c *conn) writeOutput(b []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.put(b)
+}
+
+// put writes whole frames. mu is held.
+func (c *conn) put(b []byte) {
 	for len(b) > 0 && !c.dead {
 		n, err := syscall.Write(c.fd, b)
 		switch {
@@ -72,69 +109,4 @@ func (c *conn) close() {
 	defer c.mu.Unlock()
 	c.dead = true
 	_ = syscall.Close(c.fd)
-}
-
-// accept waits for a connection of this user or of root, at most the given time where that is not 0; nil when none came.
-func (s *supervisor) accept(wait time.Duration) *conn {
-	if c := s.first; c != nil {
-		s.first = nil
-		return c
-	}
-	if s.next == nil {
-		return acceptTrusted(s.listen)
-	}
-	late, stop := after(wait)
-	defer stop()
-	select {
-	case c := <-s.next:
-		return c
-	case <-late:
-		return nil
-	case <-s.ended:
-		return nil
-	}
-}
-
-// acceptMore lets a new connection replace one whose host hangs with its connection open.
-func (s *supervisor) acceptMore() {
-	for c := acceptTrusted(s.listen); c != nil; c = acceptTrusted(s.listen) {
-		s.mu.Lock()
-		reattachable := s.reattachWindow > 0
-		if reattachable && s.conn != nil {
-			s.conn.stopReading()
-		}
-		s.mu.Unlock()
-		if !reattachable {
-			c.close()
-			continue
-		}
-		s.next <- c
-	}
-}
-
-// acceptTrusted returns the next connection of this user or of root; nil when the socket accepts none.
-func acceptTrusted(listen int) *conn {
-	for {
-		fd, err := accept(listen)
-		switch {
-		case err == syscall.EINTR || err == syscall.ECONNABORTED:
-		case err != nil:
-			return nil
-		case !trusted(fd):
-			_ = syscall.Close(fd)
-		default:
-			growSocket(fd)
-			return &conn{fd: fd}
-		}
-	}
-}
-
-// disconnect closes a connection that is no longer read.
-func (s *supervisor) disconnect(c *conn) {
-	s.mu.Lock()
-	if s.conn == c {
-		s.conn = nil
-	}
-	s.mu.Unlock()
-	c.close()
 }

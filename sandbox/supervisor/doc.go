@@ -7,6 +7,9 @@
 //	     ◄── exit record, last ──┘                     │           │
 //	                                  reaper: waits for any child, adopts orphans, kills what a process left behind
 //
+// Type supervisor reads messages and starts processes. Type trees owns the processes: it reaps, signals and kills them, and knows when
+// the sandbox is empty. Type hosts owns the connections of the host.
+//
 // The frames of one process come in this order: Spawned, Output frames, Exit. When the main process has ended, the supervisor kills
 // and reaps the rest of its tree and reads the pipes to their end; then it sends Exit.
 //

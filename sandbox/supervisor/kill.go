@@ -25,22 +25,22 @@ const (
 	running
 )
 
-func (s *supervisor) timeOut(p *process, grace time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (t *trees) timeOut(p *process, grace time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if !p.reaped {
 		p.timedOut = true
-		s.kill(p, grace)
+		t.kill(p, grace)
 	}
 }
 
 // kill ends a process's tree. A second call can only shorten the grace of the first. mu is held.
-func (s *supervisor) kill(p *process, grace time.Duration) {
+func (t *trees) kill(p *process, grace time.Duration) {
 	if p.killed {
 		return
 	}
 	if grace <= 0 {
-		s.killNow(p)
+		t.killNow(p)
 		return
 	}
 	if p.killTimer != nil {
@@ -51,16 +51,20 @@ func (s *supervisor) kill(p *process, grace time.Duration) {
 		return
 	}
 	p.inGrace, p.graceEnd = true, time.Now().Add(grace)
-	s.signalTree(p, syscall.SIGTERM)
+	if p.terminal != none {
+		t.signalTree(p, syscall.SIGTERM, syscall.SIGHUP) // an interactive shell ignores SIGTERM
+	} else {
+		t.signalTree(p, syscall.SIGTERM)
+	}
 	p.killTimer = time.AfterFunc(grace, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.killNow(p)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.killNow(p)
 	})
 }
 
 // killNow sends SIGKILL to the tree; the sweep does the rest. mu is held.
-func (s *supervisor) killNow(p *process) {
+func (t *trees) killNow(p *process) {
 	if p.killTimer != nil {
 		p.killTimer.Stop()
 	}
@@ -68,19 +72,21 @@ func (s *supervisor) killNow(p *process) {
 	if !p.reaped {
 		// The group first, in one call: its members cannot fork meanwhile.
 		_ = syscall.Kill(-p.pid, syscall.SIGKILL)
-		s.destroy(func() []int { return s.roots(p) })
+		t.table.destroy(func() []int { return t.roots(p) })
 	}
-	s.sweep()
+	t.sweep()
 }
 
-// signalTree sends a signal that can be handled to a process with its descendants and its orphans; for nil, to the orphans without an
-// owner and theirs. All of them are stopped before the first one gets it, so that it reaches what is being forked, and nothing that is
+// signalTree sends signals that can be handled to a process with its descendants and its orphans; for nil, to the orphans without an
+// owner and theirs. All of them are stopped before the first one gets one, so that it reaches what is being forked, and nothing that is
 // forked to handle it. They go on when it is pending for all, children first: the kernel sends SIGHUP to a stopped group whose parent
 // ends. mu is held.
-func (s *supervisor) signalTree(p *process, sig syscall.Signal) {
-	frozen := s.freeze(func() []int { return s.roots(p) }, stopWait)
+func (t *trees) signalTree(p *process, signals ...syscall.Signal) {
+	frozen := t.table.freeze(func() []int { return t.roots(p) }, stopWait)
 	for _, pid := range frozen {
-		_ = syscall.Kill(pid, sig)
+		for _, sig := range signals {
+			_ = syscall.Kill(pid, sig)
+		}
 	}
 	for i := len(frozen) - 1; i >= 0; i-- {
 		_ = syscall.Kill(frozen[i], syscall.SIGCONT)
@@ -88,8 +94,8 @@ func (s *supervisor) signalTree(p *process, sig syscall.Signal) {
 }
 
 // destroy kills the roots and all their descendants. It may miss what is being forked: the sweep repeats it.
-func (s *supervisor) destroy(roots func() []int) (killed []int) {
-	killed = s.freeze(roots, 0)
+func (t *processTable) destroy(roots func() []int) (killed []int) {
+	killed = t.freeze(roots, 0)
 	for _, pid := range killed {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
@@ -101,17 +107,17 @@ func (s *supervisor) destroy(roots func() []int) (killed []int) {
 // can fork, or end and leave its child to the supervisor, behind the place where the list is read. It waits up to wait for those that
 // have not stopped yet. A pid could belong to another process by the time the signal is sent, if the process ended and the system used
 // all its pids in those microseconds.
-func (s *supervisor) freeze(roots func() []int, wait time.Duration) (frozen []int) {
+func (t *processTable) freeze(roots func() []int, wait time.Duration) (frozen []int) {
 	const pause = time.Millisecond
 	still := make(map[int]bool) // of each process found, whether it was seen stopped or ended
 	for range freezeRounds {
 		found, moving := false, false
-		s.table.walk(roots(), func(pid int) {
+		t.walk(roots(), func(pid int) {
 			seen, known := still[pid]
 			if seen || pid <= 1 {
 				return
 			}
-			now := s.table.life(pid)
+			now := t.life(pid)
 			if !known && now != gone {
 				frozen = append(frozen, pid)
 				_ = syscall.Kill(pid, syscall.SIGSTOP)
@@ -136,12 +142,12 @@ func (s *supervisor) freeze(roots func() []int, wait time.Duration) (frozen []in
 
 // roots are a process, unless it has been reaped, and the orphans that it owns; for nil, the orphans without an owner.
 // mu is held.
-func (s *supervisor) roots(p *process) (pids []int) {
+func (t *trees) roots(p *process) (pids []int) {
 	if p != nil && !p.reaped {
 		pids = append(pids, p.pid)
 	}
-	for _, pid := range s.orphans() {
-		if s.owner(pid) == p {
+	for _, pid := range t.orphans() {
+		if t.owner(pid) == p {
 			pids = append(pids, pid)
 		}
 	}
@@ -151,22 +157,22 @@ func (s *supervisor) roots(p *process) (pids []int) {
 // owner is the process that an orphan belongs to; nil when it is unknown. The orphan's session identifies it, or, where the orphan
 // made a session, its environment. An orphan that has cleared that too belongs to the only process, if there is only one. mu is
 // held.
-func (s *supervisor) owner(pid int) *process {
-	if p, ok := s.owners[pid]; ok {
+func (t *trees) owner(pid int) *process {
+	if p, ok := t.owners[pid]; ok {
 		return p
 	}
-	p := s.findOwner(pid)
+	p := t.findOwner(pid)
 	if p != nil {
-		s.owners[pid] = p
+		t.owners[pid] = p
 	}
 	return p
 }
 
-func (s *supervisor) findOwner(pid int) *process {
-	session, _ := s.table.session(pid)
+func (t *trees) findOwner(pid int) *process {
+	session, _ := t.table.session(pid)
 	id := ""
 	for pass := range 2 {
-		for _, p := range s.procs {
+		for _, p := range t.procs {
 			if p.treeGone {
 				continue
 			}
@@ -174,50 +180,50 @@ func (s *supervisor) findOwner(pid int) *process {
 				return p
 			}
 		}
-		id = s.table.owner(pid)
+		id = t.table.owner(pid)
 	}
-	if len(s.running)+len(s.sweeping) == 1 {
-		for _, p := range s.running {
+	if len(t.running)+len(t.sweeping) == 1 {
+		for _, p := range t.running {
 			return p
 		}
-		return s.sweeping[0]
+		return t.sweeping[0]
 	}
 	return nil
 }
 
 // reaped records the end of a main process. mu is held.
-func (s *supervisor) reaped(p *process, status syscall.WaitStatus, usage *syscall.Rusage) {
-	delete(s.running, p.pid)
+func (t *trees) reaped(p *process, status syscall.WaitStatus, usage *syscall.Rusage) {
+	delete(t.running, p.pid)
 	p.reaped, p.status, p.usage = true, status, *usage
 	p.ended = p.started.Add(time.Since(p.started))
 	// An OOM kill is a SIGKILL; the kernel only counts it. A shell whose program was killed returns that as
-	// its exit code. A kill by the supervisor takes precedence: the count may be another process's.
+	// its exit code. A kill by the supervisor takes precedence: the count may be another process't.
 	sigkilled := status.Signaled() && status.Signal() == syscall.SIGKILL || status.Exited() && status.ExitStatus() == 128+int(syscall.SIGKILL)
-	p.oom = sigkilled && !p.killed && s.jail.oomKills() > p.oomBefore
+	p.oom = sigkilled && !p.killed && t.jail.oomKills() > p.oomBefore
 	if p.timeout != nil {
 		p.timeout.Stop()
 	}
-	s.sweeping = append(s.sweeping, p)
+	t.sweeping = append(t.sweeping, p)
 }
 
 // sweep kills what the processes that have ended left behind. A tree is gone when nothing is left of it. In the usual case nothing
 // is left, and the sweep costs one read of the list of the supervisor's children. mu is held.
-func (s *supervisor) sweep() {
-	if len(s.sweeping) == 0 && !s.terminating && len(s.running) > 0 {
+func (t *trees) sweep() {
+	if len(t.sweeping) == 0 && !t.terminating && len(t.running) > 0 {
 		return
 	}
 	left := make(map[*process]bool)
-	orphans := s.orphans()
+	orphans := t.orphans()
 	killUnowned := false
 	for _, pid := range orphans {
-		p := s.owner(pid)
-		if p == nil && len(s.running) == 0 && len(s.sweeping) > 0 {
-			p = s.sweeping[len(s.sweeping)-1]
-			s.owners[pid] = p
+		p := t.owner(pid)
+		if p == nil && len(t.running) == 0 && len(t.sweeping) > 0 {
+			p = t.sweeping[len(t.sweeping)-1]
+			t.owners[pid] = p
 		}
 		switch {
 		case p == nil: // it may belong to a running process, which is known once that has ended
-			killUnowned = killUnowned || s.graceOver || len(s.running) == 0 && !s.terminating
+			killUnowned = killUnowned || t.graceOver || len(t.running) == 0 && !t.terminating
 		case p.reaped:
 			left[p] = true
 		}
@@ -226,34 +232,34 @@ func (s *supervisor) sweep() {
 		if p.inGrace {
 			continue
 		}
-		for _, pid := range s.destroy(func() []int { return s.roots(p) }) {
+		for _, pid := range t.table.destroy(func() []int { return t.roots(p) }) {
 			p.countLeftover(pid)
 		}
 	}
 	if killUnowned {
-		s.destroy(func() []int { return s.roots(nil) })
+		t.table.destroy(func() []int { return t.roots(nil) })
 	}
-	rest := s.sweeping[:0]
-	for _, p := range s.sweeping {
+	rest := t.sweeping[:0]
+	for _, p := range t.sweeping {
 		if left[p] && time.Since(p.ended) < killWait+p.remainingGrace() {
 			rest = append(rest, p)
 			continue
 		}
 		p.treeEnded()
 	}
-	clear(s.sweeping[len(rest):])
-	s.sweeping = rest
+	clear(t.sweeping[len(rest):])
+	t.sweeping = rest
 	if len(orphans) == 0 {
-		clear(s.owners)
-	} else if s.nextSweep == nil {
-		s.nextSweep = time.AfterFunc(sweepAgain, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.nextSweep = nil
-			s.sweep()
+		clear(t.owners)
+	} else if t.nextSweep == nil {
+		t.nextSweep = time.AfterFunc(sweepAgain, func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.nextSweep = nil
+			t.sweep()
 		})
 	}
-	s.endIfEmpty()
+	t.endIfEmpty()
 }
 
 func (p *process) countLeftover(pid int) {
@@ -266,61 +272,60 @@ func (p *process) countLeftover(pid int) {
 // remainingGrace is how long the grace of a kill lets the tree outlive its main process.
 func (p *process) remainingGrace() time.Duration { return max(0, p.graceEnd.Sub(p.ended)) }
 
-// treeEnded is called when nothing of the tree is left. The supervisor's mu is held.
+// treeEnded is called when nothing of the tree is left. The trees' mu is held.
 func (p *process) treeEnded() {
 	p.treeGone, p.inGrace = true, false
 	if p.killTimer != nil {
 		p.killTimer.Stop()
 	}
+	p.hangUp()
 	p.out[0].drain()
 	p.out[1].drain()
 	close(p.gone)
 }
 
 // terminate ends every process: SIGTERM, the grace, SIGKILL. A second call can only shorten the grace of the first.
-func (s *supervisor) terminate(grace time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	first := !s.terminating
-	s.terminating = true
-	for _, p := range s.running {
-		s.kill(p, grace)
+func (t *trees) terminate(grace time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	first := !t.terminating
+	t.terminating = true
+	for _, p := range t.running {
+		t.kill(p, grace)
 	}
-	for _, p := range s.sweeping {
-		s.kill(p, grace)
+	for _, p := range t.sweeping {
+		t.kill(p, grace)
 	}
 	if first && grace > 0 {
-		s.signalTree(nil, syscall.SIGTERM)
+		t.signalTree(nil, syscall.SIGTERM)
 	}
 	if grace <= 0 {
-		s.graceOver = true
+		t.graceOver = true
 	} else {
 		time.AfterFunc(grace, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.graceOver = true
-			s.sweep()
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.graceOver = true
+			t.sweep()
 		})
 	}
-	s.sweep()
+	t.sweep()
 }
 
 // endIfEmpty ends a terminated supervisor that has no process, no child, and no exit record to send. mu is held.
-func (s *supervisor) endIfEmpty() {
-	if !s.terminating || s.done || len(s.running)+len(s.sweeping) > 0 {
+func (t *trees) endIfEmpty() {
+	if !t.terminating || t.done || len(t.running)+len(t.sweeping) > 0 {
 		return
 	}
-	for _, p := range s.procs {
+	for _, p := range t.procs {
 		if !p.reported {
 			return
 		}
 	}
-	if len(s.orphans()) > 0 {
+	if len(t.orphans()) > 0 {
 		return
 	}
-	s.done = true
-	close(s.ended)
-	if s.conn != nil {
-		s.conn.stopReading()
-	}
+	t.done = true
+	close(t.ended)
+	t.onEnd()
 }

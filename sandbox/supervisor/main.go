@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/sluice-dev/sluice/sandbox/supervisor/files"
 )
 
 // ListenFD is the descriptor of a supervisor's listening socket. Its starter makes the socket, so the first connection can be made
@@ -16,6 +18,10 @@ const ListenFD = 3
 const (
 	// receiveArg, followed by a socket's path, starts a supervisor that can inherit no descriptor, as in a container.
 	receiveArg = "receive"
+	// filesArg starts the program for files in place of a supervisor; its arguments follow.
+	filesArg = "files"
+	// supervisorArg precedes the arguments where the product's binary is the supervisor.
+	supervisorArg = "supervisor"
 	// pid1Arg starts a supervisor that is the first process of a pid namespace, which it shares with the processes.
 	pid1Arg = "pid1"
 )
@@ -41,31 +47,14 @@ const (
 	spareThreads = 8
 )
 
-// supervisor is the whole state. mu guards the fields below it. It is held over fork and over reaping, so that neither
-// sees the other half done.
+// supervisor does what its host asks for, one message at a time: it starts processes, and has their trees killed.
 type supervisor struct {
-	listen int           // the listening socket; none where only one connection is possible
-	first  *conn         // a connection made before the start; nil for none
-	null   int           // /dev/null, open for reading
-	table  *processTable // the system's view of processes
-	forked chan struct{} // wakes the reaper, which waits here while there is no child
-	ended  chan struct{} // closed when a terminated sandbox is empty
-	next   chan *conn    // connections after the first; nil while none is accepted
-	jail   jailSupport
+	hosts *hosts
+	trees *trees
+	jail  jailSupport
+	null  int // /dev/null, open for reading
 	// threads is closed once the spare threads exist; nil where none are made. No process starts before.
 	threads <-chan struct{}
-
-	mu             sync.Mutex
-	conn           *conn               // the current connection
-	reattachWindow time.Duration       // how long to stay without a connection
-	procs          map[uint64]*process // by handle: running, or retained until released
-	running        map[int]*process    // by pid: not yet reaped
-	sweeping       []*process          // reaped, their trees not yet gone
-	owners         map[int]*process    // of orphans, as far as known
-	nextSweep      *time.Timer         // nil while none is scheduled
-	terminating    bool
-	graceOver      bool // the grace of the termination has passed
-	done           bool // ended is closed
 }
 
 // Main runs a supervisor on [ListenFD] until its work is done, and returns its exit code: 0 after an orderly end, 125 when it
@@ -73,15 +62,18 @@ type supervisor struct {
 // after the program's name: none; "receive" and the path of a socket that passes the listening socket; or the arguments of a
 // jail's start code.
 func Main(args []string) int {
+	if len(args) > 0 && args[0] == filesArg {
+		return files.Main(args[1:])
+	}
 	// Fork from one thread that lives as long as the program: the parent-death signal of a child is tied to the thread.
 	runtime.LockOSThread()
 	if runtime.GOMAXPROCS(0) > maxProcs {
 		runtime.GOMAXPROCS(maxProcs)
 	}
-	s := &supervisor{
-		listen: ListenFD, forked: make(chan struct{}, 1), ended: make(chan struct{}),
-		procs: make(map[uint64]*process), running: make(map[int]*process), owners: make(map[int]*process),
-	}
+	s := new(supervisor)
+	s.trees = newTrees(&s.jail)
+	s.hosts = &hosts{socket: ListenFD, ended: s.trees.ended}
+	s.trees.onEnd = s.hosts.stopReading
 	if err := s.start(args); err != nil {
 		os.Stderr.WriteString("sluice supervisor: " + err.Error() + "\n")
 		return exitFailed
@@ -96,9 +88,9 @@ func (s *supervisor) start(args []string) error {
 		if err != nil {
 			return err
 		}
-		s.listen = listen
+		s.hosts.socket = listen
 		if fd != none {
-			s.first = &conn{fd: fd}
+			s.hosts.first = &conn{fd: fd}
 		}
 		args = nil
 		if syscall.Getpid() == 1 {
@@ -115,16 +107,16 @@ func (s *supervisor) start(args []string) error {
 		s.threads = makeThreads(spareThreads)
 	}
 	if c := s.jail.firstConn(); c != nil {
-		s.first = c
+		s.hosts.first = c
 	}
 	return nil
 }
 
 // prepare sets the state of this process that every child inherits.
 func (s *supervisor) prepare() error {
-	if s.listen != none {
-		syscall.CloseOnExec(s.listen)
-		if err := syscall.SetNonblock(s.listen, false); err != nil {
+	if socket := s.hosts.socket; socket != none {
+		syscall.CloseOnExec(socket)
+		if err := syscall.SetNonblock(socket, false); err != nil {
 			return os.NewSyscallError("listening socket", err)
 		}
 	}
@@ -148,15 +140,15 @@ func (s *supervisor) prepare() error {
 	if !s.jail.pid1 { // only the processes themselves could signal a pid1
 		signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	}
-	if s.table, err = becomeReaper(); err != nil {
+	if s.trees.table, err = becomeReaper(); err != nil {
 		return err
 	}
 	go func() {
 		for range stop {
-			s.terminate(stopGrace)
+			s.trees.terminate(stopGrace)
 		}
 	}()
-	go s.reap()
+	go s.trees.reap()
 	return nil
 }
 
@@ -186,45 +178,21 @@ func makeThreads(n int) (done <-chan struct{}) {
 
 // run serves one connection after the other until the supervisor's work is done.
 func (s *supervisor) run() {
-	for c := s.accept(0); c != nil; c = s.accept(s.window()) {
+	for c := s.hosts.accept(0); c != nil; c = s.hosts.accept(s.hosts.window()) {
 		s.serve(c)
-		s.disconnect(c)
-		if s.window() == 0 || s.hasEnded() {
+		s.hosts.leave(c)
+		if s.hosts.window() == 0 || s.trees.hasEnded() {
 			break
 		}
 	}
-	s.end()
-}
-
-func (s *supervisor) window() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.reattachWindow
-}
-
-func (s *supervisor) hasEnded() bool {
-	select {
-	case <-s.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-// end kills every remaining process, without grace, and removes the socket's name.
-func (s *supervisor) end() {
-	s.terminate(0)
+	s.trees.terminate(0)
 	late, stop := after(killWait)
 	defer stop()
 	select {
-	case <-s.ended:
+	case <-s.trees.ended:
 	case <-late:
 	}
-	if name, err := syscall.Getsockname(s.listen); err == nil {
-		if unix, ok := name.(*syscall.SockaddrUnix); ok && len(unix.Name) > 0 && unix.Name[0] == '/' {
-			_ = syscall.Unlink(unix.Name)
-		}
-	}
+	s.hosts.unlink()
 }
 
 // after closes a channel after d. time.After would link the formatting of dates into the program.

@@ -65,9 +65,11 @@ type piece struct {
 	end    int64 // offset of the stream after it
 }
 
+// open begins a stream; with a nil file it is empty.
 func (s *stream) open(p *process, kind byte, f *os.File, fd int) {
 	s.p, s.kind, s.file, s.fd, s.conn = p, kind, f, fd, p.conn
 	s.room.L = &s.mu
+	s.done = f == nil
 }
 
 // pump moves output from the pipe to the connection until the pipe's end.
@@ -167,7 +169,7 @@ func (s *stream) push(b *buffer, frame []byte, n int) {
 		s.retain(b, frame)
 	}
 	s.mu.Unlock()
-	s.conn.write(frame)
+	s.conn.writeOutput(frame)
 }
 
 // retain keeps a frame that is at the end of b. mu is held.

@@ -10,7 +10,7 @@ import (
 
 // process is one run, from its fork until its exit record is sent, or, where records are retained, released.
 type process struct {
-	s       *supervisor
+	trees   *trees
 	handle  uint64
 	id      string
 	pid     int
@@ -20,7 +20,8 @@ type process struct {
 	out     [2]stream
 	gone    chan struct{} // closed when its tree is empty
 
-	// Guarded by the supervisor's mu.
+	// Guarded by the trees' mu.
+	terminal  int // the process's end of its terminal; none without one, and when its tree is empty
 	reaped    bool
 	status    syscall.WaitStatus
 	usage     syscall.Rusage
@@ -51,7 +52,9 @@ func (p *process) run() {
 	p.conn.send(&wire.Spawned{Handle: p.handle, PID: uint32(p.pid), Started: p.started.UnixNano()})
 	p.mu.Unlock()
 	var others sync.WaitGroup
-	others.Go(p.out[1].pump)
+	if p.out[1].file != nil {
+		others.Go(p.out[1].pump)
+	}
 	if p.stdin != nil {
 		others.Go(p.stdin.run)
 	}
@@ -61,23 +64,23 @@ func (p *process) run() {
 		p.stdin.abort()
 	}
 	others.Wait()
-	p.s.mu.Lock()
+	p.trees.mu.Lock()
 	record := p.exitRecord()
-	p.s.mu.Unlock()
+	p.trees.mu.Unlock()
 	p.mu.Lock()
 	p.exit = wire.Append(nil, record)
 	p.conn.write(p.exit)
 	p.mu.Unlock()
-	p.s.mu.Lock()
+	p.trees.mu.Lock()
 	p.reported = true
 	if !p.retain {
-		delete(p.s.procs, p.handle)
+		delete(p.trees.procs, p.handle)
 	}
-	p.s.endIfEmpty()
-	p.s.mu.Unlock()
+	p.trees.endIfEmpty()
+	p.trees.mu.Unlock()
 }
 
-// exitRecord builds the exit record. The supervisor's mu is held.
+// exitRecord builds the exit record. The trees' mu is held.
 func (p *process) exitRecord() *wire.Exit {
 	m := &wire.Exit{
 		Handle: p.handle, Stdout: p.out[0].offset(), Stderr: p.out[1].offset(),
@@ -98,7 +101,7 @@ func (p *process) exitRecord() *wire.Exit {
 	return m
 }
 
-// state is the process's entry in Listed. The supervisor's mu is held.
+// state is the process's entry in Listed. The trees' mu is held.
 func (p *process) state() wire.ProcessState {
 	st := wire.ProcessState{
 		Handle: p.handle, ID: p.id, PID: uint32(p.pid), StdinClosed: true,
@@ -125,17 +128,5 @@ func (p *process) resume(c *conn, stdout, stderr int64) {
 	p.conn = c
 	if p.exit != nil {
 		c.write(p.exit)
-	}
-}
-
-// release forgets a process whose exit record is stored elsewhere.
-func (s *supervisor) release(p *process) {
-	p.mu.Lock()
-	ended := p.exit != nil
-	p.mu.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if ended {
-		delete(s.procs, p.handle)
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // processTable reads /proc. Only this process reaps its children and only its main thread has any, so that the list of them,
-// read with the supervisor's mu held, is exact.
+// read with the trees' mu held, is exact.
 type processTable struct {
 	children int // the file that lists this process's children; none where the kernel lacks it
 	self     int
@@ -27,10 +27,10 @@ func openTable() *processTable {
 }
 
 // orphans are the supervisor's children that it did not start. mu is held.
-func (s *supervisor) orphans() []int {
+func (t *trees) orphans() []int {
 	var pids []int
-	for _, pid := range s.table.own() {
-		if s.running[pid] == nil {
+	for _, pid := range t.table.own() {
+		if t.running[pid] == nil {
 			pids = append(pids, pid)
 		}
 	}

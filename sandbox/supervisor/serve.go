@@ -42,103 +42,51 @@ func (s *supervisor) serve(c *conn) {
 func (s *supervisor) handle(c *conn, m wire.Message) error {
 	switch m := m.(type) {
 	case *wire.Hello:
-		s.hello(c, m)
+		s.hosts.enter(c, time.Duration(m.ReattachWindow))
+		c.send(&wire.Hello{Version: wire.Version, PID: uint32(syscall.Getpid()), ReattachWindow: m.ReattachWindow})
 		if m.Version < wire.MinVersion {
 			return wire.ErrVersion
 		}
 	case *wire.Spawn:
 		s.spawn(c, m)
 	case *wire.Ack:
-		if p := s.find(m.Handle); p != nil {
+		if p := s.trees.find(m.Handle); p != nil {
 			p.stream(m.Stream).ack(m.Offset)
 		}
 	case *wire.Stdin:
-		if p := s.find(m.Handle); p != nil && p.stdin != nil && !p.stdin.put(m.Data) {
+		if p := s.trees.find(m.Handle); p != nil && p.stdin != nil && !p.stdin.put(m.Data) {
 			return wire.ErrOrder
 		}
 	case *wire.StdinEOF:
-		if p := s.find(m.Handle); p != nil && p.stdin != nil {
+		if p := s.trees.find(m.Handle); p != nil && p.stdin != nil {
 			p.stdin.finish()
 		}
 	case *wire.Release:
-		if p := s.find(m.Handle); p != nil {
-			s.release(p)
+		if p := s.trees.find(m.Handle); p != nil {
+			s.trees.release(p)
 		}
 	case *wire.Signal:
-		c.send(&wire.Signaled{Handle: m.Handle, Seq: m.Seq, Result: s.signal(m)})
+		c.send(&wire.Signaled{Handle: m.Handle, Seq: m.Seq, Result: s.trees.signal(m)})
 	case *wire.Kill:
-		if p := s.find(m.Handle); p != nil {
-			s.mu.Lock()
-			s.kill(p, time.Duration(m.Grace))
-			s.mu.Unlock()
+		if p := s.trees.find(m.Handle); p != nil {
+			s.trees.mu.Lock()
+			s.trees.kill(p, time.Duration(m.Grace))
+			s.trees.mu.Unlock()
 		}
 	case *wire.List:
-		c.send(s.list(m.Usage))
+		c.send(s.trees.list(m.Usage))
 	case *wire.Resume:
-		if p := s.find(m.Handle); p != nil {
+		if p := s.trees.find(m.Handle); p != nil {
 			p.resume(c, m.Stdout, m.Stderr)
 		}
+	case *wire.Resize:
+		s.trees.resize(m)
+	case *wire.Connect:
+		c.connect(m)
 	case *wire.Terminate:
-		s.terminate(time.Duration(m.Grace))
+		s.trees.terminate(time.Duration(m.Grace))
 	default:
 		return wire.ErrOrder
 	}
 	return nil
-}
-
-func (s *supervisor) hello(c *conn, m *wire.Hello) {
-	s.mu.Lock()
-	s.conn = c
-	s.reattachWindow = time.Duration(m.ReattachWindow)
-	s.mu.Unlock()
-	if m.ReattachWindow > 0 && s.next == nil {
-		s.next = make(chan *conn)
-		go s.acceptMore()
-	}
-	c.send(&wire.Hello{Version: wire.Version, PID: uint32(syscall.Getpid()), ReattachWindow: m.ReattachWindow})
-}
-
-func (s *supervisor) find(handle uint64) *process {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.procs[handle]
-}
-
-// signal signals the group of a process that has not been reaped: until then the kernel does not reuse its pid.
-func (s *supervisor) signal(m *wire.Signal) wire.SignalResult {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.procs[m.Handle]
-	if p == nil || p.reaped {
-		return wire.SignalGone
-	}
-	if m.Signal == 0 || m.Signal > 64 {
-		return wire.SignalBad
-	}
-	switch syscall.Kill(-p.pid, syscall.Signal(m.Signal)) {
-	case nil:
-		return wire.SignalSent
-	case syscall.ESRCH:
-		return wire.SignalGone
-	case syscall.EINVAL:
-		return wire.SignalBad
-	default:
-		return wire.SignalDenied
-	}
-}
-
-func (s *supervisor) list(usage bool) *wire.Listed {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m := &wire.Listed{Processes: make([]wire.ProcessState, 0, len(s.procs))}
-	for _, p := range s.procs {
-		m.Processes = append(m.Processes, p.state())
-		if usage && !p.treeGone {
-			if u, ok := s.table.usage(s.roots(p)); ok {
-				u.Handle = p.handle
-				m.Usages = append(m.Usages, u)
-			}
-		}
-	}
-	return m
 }

@@ -24,7 +24,7 @@ func (s *supervisor) spawn(c *conn, m *wire.Spawn) {
 }
 
 func (s *supervisor) startProcess(c *conn, m *wire.Spawn) (wire.Cause, string) {
-	if cause, detail := s.admit(m); detail != "" {
+	if cause, detail := s.trees.admit(m); detail != "" {
 		return cause, detail
 	}
 	if s.threads != nil {
@@ -37,16 +37,21 @@ func (s *supervisor) startProcess(c *conn, m *wire.Spawn) (wire.Cause, string) {
 	if st.Mode&syscall.S_IFMT != syscall.S_IFDIR {
 		return wire.CauseDir, "working directory " + m.Dir + ": not a directory"
 	}
-	program, cause, detail := lookup(m.Path, m.Dir, m.Env)
+	program, cause, detail := findProgram(m)
 	if detail != "" {
 		return cause, detail
 	}
-	ends, err := s.makePipes(m.Stdin)
+	ends, err := s.makeEnds(m)
 	if err != nil {
-		return causeOf(err), "pipe: " + err.Error()
+		return causeOf(err), err.Error()
 	}
-	p := &process{s: s, handle: m.Handle, id: m.ID, conn: c, gone: make(chan struct{})}
-	if err := s.fork(p, m, program, ends); err != nil {
+	if m.Stdin && m.Path == filesName {
+		growPipe(ends.fds[0]) // it reads much, and at once
+	}
+	p := &process{
+		trees: s.trees, handle: m.Handle, id: m.ID, conn: c, gone: make(chan struct{}), terminal: ends.terminal, retain: s.hosts.window() > 0,
+	}
+	if err := s.trees.fork(p, m, program, ends); err != nil {
 		ends.close()
 		return causeOf(err), m.Path + ": " + execError(err)
 	}
@@ -55,68 +60,46 @@ func (s *supervisor) startProcess(c *conn, m *wire.Spawn) (wire.Cause, string) {
 	return 0, ""
 }
 
-// admit refuses a process in a terminating sandbox and a duplicate.
-func (s *supervisor) admit(m *wire.Spawn) (wire.Cause, string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.terminating {
-		return wire.CauseEnding, "the sandbox is being terminated"
+// filesName is the name of the program for files among processes.
+const filesName = "sluice-files"
+
+// findProgram finds the program of a message. For the program for files it changes the message to run this executable.
+func findProgram(m *wire.Spawn) (string, wire.Cause, string) {
+	if m.Path != wire.FilesPath {
+		return lookup(m.Path, m.Dir, m.Env)
 	}
-	for handle, p := range s.procs {
-		if handle == m.Handle || p.id == m.ID {
-			return wire.CauseDuplicate, "process " + m.ID + " already exists"
-		}
+	program, err := executablePath()
+	if err != nil {
+		return "", wire.CauseOther, "find this program: " + err.Error()
 	}
-	return 0, ""
+	m.Path = filesName
+	m.Args = append([]string{filesArg}, m.Args...)
+	if len(os.Args) > 1 && os.Args[1] == supervisorArg {
+		m.Args = append([]string{supervisorArg}, m.Args...)
+	}
+	return program, 0, ""
 }
 
-// fork starts the program and registers p, in one step for the reaper. syscall.ForkExec itself waits for a child
-// whose exec failed; the reaper cannot take that child first, because it only reaps with mu held.
-func (s *supervisor) fork(p *process, m *wire.Spawn, program string, ends *pipes) error {
-	argv := append([]string{m.Path}, m.Args...)
-	oomKills := s.jail.oomKills()
-	attr := &syscall.ProcAttr{Dir: m.Dir, Env: m.Env, Files: ends.files[:], Sys: childAttr()}
-	for try := 0; ; try++ {
-		s.mu.Lock()
-		s.jail.useProcessScore()
-		pid, err := syscall.ForkExec(program, argv, attr)
-		s.jail.useOwnScore()
-		if err != nil {
-			s.mu.Unlock()
-			if err == syscall.ETXTBSY && try < busyTries {
-				time.Sleep(busyWait)
-				continue
-			}
-			return err
-		}
-		p.pid, p.started, p.retain = pid, time.Now(), s.reattachWindow > 0
-		p.oomBefore = oomKills
-		for i := range p.out {
-			p.out[i].open(p, wire.Stdout+byte(i), ends.ours[1+i], ends.fds[1+i])
-		}
-		if m.Stdin {
-			p.stdin = newInput(p, ends.ours[0])
-		}
-		s.procs[p.handle], s.running[pid] = p, p
-		if m.Timeout > 0 {
-			p.timeout = time.AfterFunc(time.Duration(m.Timeout), func() { s.timeOut(p, time.Duration(m.Grace)) })
-		}
-		s.mu.Unlock()
-		s.watch(p)
-		return nil
-	}
-}
-
-// pipes are the two ends of one process's pipes.
+// pipes are the two ends of one process's pipes, or of its terminal.
 type pipes struct {
-	files [3]uintptr  // the child's descriptors 0, 1, 2
-	child []int       // to be closed here after the fork
-	ours  [3]*os.File // nil without a pipe
-	fds   [3]int      // of ours
+	files    [3]uintptr  // the child's descriptors 0, 1, 2
+	child    []int       // to be closed here after the fork
+	ours     [3]*os.File // nil without a pipe
+	fds      [3]int      // of ours
+	terminal int         // the child's end of its terminal; none for pipes
+}
+
+func (s *supervisor) makeEnds(m *wire.Spawn) (*pipes, error) {
+	if m.Rows == 0 {
+		p, err := s.makePipes(m.Stdin)
+		return p, os.NewSyscallError("pipe", err)
+	}
+	p, err := makeTerminal(m)
+	return p, os.NewSyscallError("terminal", err)
 }
 
 func (s *supervisor) makePipes(stdin bool) (*pipes, error) {
-	p := &pipes{}
+	p := &pipes{terminal: none}
 	p.files[0] = uintptr(s.null)
 	for i := range p.ours {
 		if i == 0 && !stdin {
@@ -158,6 +141,9 @@ func (p *pipes) close() {
 		if f != nil {
 			_ = f.Close()
 		}
+	}
+	if p.terminal != none {
+		syscall.Close(p.terminal)
 	}
 }
 
@@ -231,10 +217,13 @@ func variable(env []string, name string) string {
 
 // causeOf maps an error of fork or exec. The program exists, so "no such file" means its interpreter.
 func causeOf(err error) wire.Cause {
+	if call, ok := err.(*os.SyscallError); ok {
+		err = call.Err
+	}
 	switch err {
 	case syscall.E2BIG:
 		return wire.CauseTooLong
-	case syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EINTR:
+	case syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC, syscall.EINTR:
 		return wire.CauseBusy
 	case syscall.EACCES, syscall.ENOEXEC, syscall.EISDIR, syscall.ENOENT, syscall.ENOTDIR, syscall.EPERM, syscall.ELOOP,
 		syscall.ETXTBSY, syscall.EINVAL, syscall.ENAMETOOLONG, errBadLibrary:

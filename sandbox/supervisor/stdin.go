@@ -3,6 +3,7 @@ package supervisor
 import (
 	"os"
 	"sync"
+	"syscall"
 
 	"github.com/sluice-dev/sluice/sandbox/supervisor/wire"
 )
@@ -11,19 +12,23 @@ import (
 type input struct {
 	p    *process
 	file *os.File
+	fd   int // of file, which does not block
+	// terminal says that file is a terminal.
+	terminal bool
 
 	mu     sync.Mutex
 	more   sync.Cond
 	conn   *conn
 	queue  [][]byte
-	size   int // bytes in queue, and being written
+	last   byte // of what was put; 0 at first
+	size   int  // bytes in queue, and being written
 	taken  int64
 	eof    bool // nothing follows queue
 	closed bool // the process takes no more
 }
 
-func newInput(p *process, f *os.File) *input {
-	in := &input{p: p, file: f, conn: p.conn}
+func newInput(p *process, f *os.File, fd int) *input {
+	in := &input{p: p, file: f, fd: fd, terminal: p.terminal != none, conn: p.conn}
 	in.more.L = &in.mu
 	return in
 }
@@ -35,12 +40,32 @@ func (in *input) put(b []byte) bool {
 	if in.size+len(b) > wire.StdinWindow {
 		return false
 	}
-	if !in.eof && !in.closed && len(b) > 0 {
+	if in.eof || in.closed {
+		return true
+	}
+	if len(b) > 0 {
+		in.last = b[len(b)-1]
+	}
+	if in.terminal && in.size == 0 {
+		b = b[in.writeNow(b):]
+	}
+	if len(b) > 0 {
 		in.queue = append(in.queue, append([]byte(nil), b...))
 		in.size += len(b)
 		in.more.Signal()
 	}
 	return true
+}
+
+// writeNow writes what the terminal takes at once, and returns how much that was: a key waits for no other goroutine. mu is held.
+func (in *input) writeNow(b []byte) int {
+	n, err := syscall.Write(in.fd, b)
+	if err != nil {
+		return 0 // run finds out why
+	}
+	in.taken += int64(n)
+	in.report()
+	return n
 }
 
 // finish closes the pipe after the queue.
@@ -66,6 +91,9 @@ func (in *input) run() {
 	for {
 		b := in.pop()
 		if b == nil {
+			if in.terminal {
+				in.end()
+			}
 			break
 		}
 		n, err := in.file.Write(b)
@@ -107,7 +135,15 @@ func (in *input) wrote(n, size int, closed bool) {
 
 // report sends the count to the host. mu is held, so that counts arrive in order.
 func (in *input) report() {
-	in.conn.send(&wire.StdinTaken{Handle: in.p.handle, Taken: in.taken, Closed: in.closed})
+	if in.terminal {
+		in.conn.postpone(in.count())
+	} else {
+		in.conn.send(in.count())
+	}
+}
+
+func (in *input) count() *wire.StdinTaken {
+	return &wire.StdinTaken{Handle: in.p.handle, Taken: in.taken, Closed: in.closed}
 }
 
 func (in *input) state() (taken, queued int64, closed bool) {
@@ -121,5 +157,5 @@ func (in *input) resume(c *conn) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.conn = c
-	in.report()
+	c.send(in.count())
 }

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"os"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -14,14 +15,47 @@ const rssUnit = 1
 
 const errBadLibrary = syscall.EBADARCH
 
+// executablePath returns the path of this program.
+func executablePath() (string, error) { return os.Executable() }
+
 // becomeReaper has nothing to do: on darwin launchd adopts orphans, and nothing notifies the supervisor of them.
 func becomeReaper() (*processTable, error) { return &processTable{}, nil }
 
-// childAttr gives a child a new session.
-func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+// childAttr gives a child a new session, with its standard input as the controlling terminal where it has one.
+func childAttr(terminal bool) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setsid: true, Setctty: terminal}
+}
+
+// openTerminal makes a terminal.
+func openTerminal() (ours, childs int, err error) {
+	ours, err = unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return none, none, err
+	}
+	var name [128]byte
+	for _, request := range []uintptr{unix.TIOCPTYGRANT, unix.TIOCPTYUNLK, unix.TIOCPTYGNAME} {
+		if _, _, e := syscall.Syscall(syscall.SYS_IOCTL, uintptr(ours), request, uintptr(unsafe.Pointer(&name))); e != 0 {
+			syscall.Close(ours)
+			return none, none, e
+		}
+	}
+	childs, err = unix.Open(unix.ByteSliceToString(name[:]), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		syscall.Close(ours)
+		return none, none, err
+	}
+	return ours, childs, nil
+}
+
+// setSize changes the size of a terminal. The kernel sends SIGWINCH to its foreground group.
+func setSize(terminal int, rows, cols uint32) error {
+	return unix.IoctlSetWinsize(terminal, unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(rows), Col: uint16(cols)})
+}
+
+func duplicate(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }
 
 // watch waits for one process. A wait for any child would take those whose exec failed from syscall.ForkExec.
-func (s *supervisor) watch(p *process) {
+func (t *trees) watch(p *process) {
 	go func() {
 		var status syscall.WaitStatus
 		var usage syscall.Rusage
@@ -31,27 +65,27 @@ func (s *supervisor) watch(p *process) {
 				break
 			}
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.reaped(p, status, &usage)
-		s.sweep()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.reaped(p, status, &usage)
+		t.sweep()
 	}()
 }
 
 // reap has nothing to do: watch waits for each process.
-func (s *supervisor) reap() {}
+func (t *trees) reap() {}
 
 // orphans are the processes that ended ones left in their groups. A process that left its group is found only while its ancestors
 // live. mu is held.
-func (s *supervisor) orphans() (pids []int) {
-	for _, p := range s.sweeping {
+func (t *trees) orphans() (pids []int) {
+	for _, p := range t.sweeping {
 		members, err := unix.SysctlKinfoProcSlice("kern.proc.pgrp", p.pid)
 		if err != nil {
 			continue
 		}
 		for i := range members {
 			if pid := int(members[i].Proc.P_pid); members[i].Proc.P_stat != zombieState {
-				s.owners[pid] = p
+				t.owners[pid] = p
 				pids = append(pids, pid)
 			}
 		}

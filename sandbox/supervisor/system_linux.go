@@ -15,6 +15,7 @@ const (
 	sigsetSize          = 8
 	lastSignal          = 64
 	fSetpipeSize        = 1031
+	openPeer            = 0x5441 // TIOCGPTPEER
 	atEaccess           = 0x200
 	waitAll             = 0 // P_ALL
 	waitExited          = 4 // WEXITED
@@ -25,6 +26,9 @@ const (
 const rssUnit = 1024
 
 const errBadLibrary = syscall.ELIBBAD
+
+// executablePath returns the path of this program, which a child too can use between fork and exec: no process of a sandbox need see it.
+func executablePath() (string, error) { return "/proc/self/exe", nil }
 
 // becomeReaper makes this process the parent of every orphan below it, and resets the signal state that children inherit.
 func becomeReaper() (*processTable, error) {
@@ -52,28 +56,65 @@ func defaultAction(sig syscall.Signal) {
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), 0, sigsetSize, 0, 0)
 }
 
-// childAttr gives a child a new session, and SIGKILL at the supervisor's death.
-func childAttr() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+// childAttr gives a child a new session, with its standard input as the controlling terminal where it has one, and SIGKILL at the
+// supervisor's death.
+func childAttr(terminal bool) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setsid: true, Setctty: terminal, Pdeathsig: syscall.SIGKILL}
 }
 
-func (s *supervisor) watch(*process) {
+// openTerminal makes a terminal. The kernel opens the child's end by itself: a path to it could lead elsewhere.
+func openTerminal() (ours, childs int, err error) {
+	ours, err = syscall.Open("/dev/ptmx", syscall.O_RDWR|syscall.O_NOCTTY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return none, none, err
+	}
+	var locked int32
+	_, _, e := syscall.RawSyscall(syscall.SYS_IOCTL, uintptr(ours), syscall.TIOCSPTLCK, uintptr(unsafe.Pointer(&locked)))
+	fd := uintptr(0)
+	if e == 0 {
+		fd, _, e = syscall.RawSyscall(syscall.SYS_IOCTL, uintptr(ours), openPeer, syscall.O_RDWR|syscall.O_NOCTTY|syscall.O_CLOEXEC)
+	}
+	if e != 0 {
+		syscall.Close(ours)
+		return none, none, e
+	}
+	return ours, int(fd), nil
+}
+
+// setSize changes the size of a terminal. The kernel sends SIGWINCH to its foreground group.
+func setSize(terminal int, rows, cols uint32) error {
+	size := [4]uint16{uint16(rows), uint16(cols)}
+	if _, _, e := syscall.RawSyscall(syscall.SYS_IOCTL, uintptr(terminal), syscall.TIOCSWINSZ, uintptr(unsafe.Pointer(&size))); e != 0 {
+		return e
+	}
+	return nil
+}
+
+func duplicate(fd int) (int, error) {
+	n, _, e := syscall.RawSyscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_DUPFD_CLOEXEC, 0)
+	if e != 0 {
+		return none, e
+	}
+	return int(n), nil
+}
+
+func (t *trees) watch(*process) {
 	select {
-	case s.forked <- struct{}{}:
+	case t.forked <- struct{}{}:
 	default:
 	}
 }
 
 // reap waits for children. It does not return. It waits without reaping, which needs no lock, and reaps with mu held, so that it
 // never runs between a fork and the registration of the child.
-func (s *supervisor) reap() {
+func (t *trees) reap() {
 	for {
 		_, _, e := syscall.Syscall6(syscall.SYS_WAITID, waitAll, 0, 0, waitExited|waitNoReap, 0, 0)
 		if e == syscall.ECHILD {
-			<-s.forked
+			<-t.forked
 			continue
 		}
-		s.mu.Lock()
+		t.mu.Lock()
 		for {
 			var status syscall.WaitStatus
 			var usage syscall.Rusage
@@ -84,13 +125,13 @@ func (s *supervisor) reap() {
 			if err != nil || pid <= 0 {
 				break
 			}
-			if p := s.running[pid]; p != nil {
-				s.reaped(p, status, &usage)
+			if p := t.running[pid]; p != nil {
+				t.reaped(p, status, &usage)
 			}
-			delete(s.owners, pid)
+			delete(t.owners, pid)
 		}
-		s.sweep()
-		s.mu.Unlock()
+		t.sweep()
+		t.mu.Unlock()
 	}
 }
 

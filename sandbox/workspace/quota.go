@@ -29,6 +29,7 @@ type Quota struct {
 	least   Usage     // the smallest since the quota was crossed
 	strikes int       // commands that made the workspace larger since then
 	checked time.Time // the last measurement; zero before the first
+	used    Usage     // by the last measurement
 }
 
 // NewQuota returns the Quota of a folder. It calls dir before each measurement, because a workspace can be renamed. Limits that are
@@ -54,6 +55,13 @@ func (q *Quota) Admit() error {
 	}
 	return schemas.Errorf(schemas.CodeLimitExceeded, "%s, and the last %d commands made it larger: no command is started until files are removed on the worker; %s",
 		q.over, q.strikes, advice)
+}
+
+// Room returns how many bytes and files the workspace has room for, by the last measurement.
+func (q *Quota) Room() (bytes, files int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return max(0, q.limits.WorkspaceBytes-q.used.Bytes), max(0, q.limits.WorkspaceFiles-q.used.Files)
 }
 
 // Check checks whether the running processes must end: they made the workspace cross its quota, or made it larger when it was over
@@ -100,10 +108,14 @@ func (q *Quota) exceeded() error {
 	return schemas.Errorf(schemas.CodeLimitExceeded, "%s: %s", q.over, advice)
 }
 
-// measure measures the workspace and updates the state. mu is held.
+// measure measures the workspace, unless it has no limits, and updates the state. mu is held.
 func (q *Quota) measure() Usage {
+	if l := &q.limits; min(l.WorkspaceBytes, l.WorkspaceFiles, l.FileBytes) >= sandbox.NoLimit {
+		q.checked = time.Now()
+		return Usage{}
+	}
 	u, err := Measure(q.dir())
-	q.checked = time.Now()
+	q.checked, q.used = time.Now(), u
 	wasOver := q.over != nil
 	if q.over = err; err == nil {
 		q.over = q.check(u)

@@ -117,3 +117,17 @@ func TestQuotaLimits(t *testing.T) {
 		wantLimit(t, name, q.CheckExit(), tt.over)
 	}
 }
+
+// Processes 4: a workspace without limits, such as an operator's own folder, is not measured: it may hold folders that cannot be read.
+func TestWorkspaceWithoutLimitsIsNotMeasured(t *testing.T) {
+	q := NewQuota(func() string {
+		t.Error("it is measured")
+		return ""
+	}, sandbox.Limits{WorkspaceBytes: sandbox.NoLimit, WorkspaceFiles: sandbox.NoLimit, FileBytes: sandbox.NoLimit})
+	for step, err := range map[string]error{"admit": q.Admit(), "check": q.Check(), "exit": q.CheckExit()} {
+		wantLimit(t, step, err, false)
+	}
+	if bytes, files := q.Room(); bytes != sandbox.NoLimit || files != sandbox.NoLimit {
+		t.Errorf("room is %d bytes and %d files", bytes, files)
+	}
+}

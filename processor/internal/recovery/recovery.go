@@ -32,7 +32,7 @@ type History interface {
 	Unfinished(ctx context.Context, worker string, from uint64) ([]*schemas.Event, error)
 }
 
-// Recovery recovers workers: this one, when it starts, and dead ones. All fields are required.
+// Recovery recovers workers: this one, when it starts, and dead ones. All fields but Lost are required.
 type Recovery struct {
 	Publisher  *publisher.Publisher
 	Background *work.Background
@@ -41,7 +41,9 @@ type Recovery struct {
 	Roster     Roster
 	History    History
 	Providers  map[string]sandbox.Provider
-	Temporary  bool // what this worker cannot go on with may be the next one's
+	// Lost is called with a worker whose lease has lapsed, after its processes. Nil: nothing is called.
+	Lost      func(ctx context.Context, worker string) error
+	Temporary bool // what this worker cannot go on with may be the next one's
 
 	steps    []func() // to go on with what was found
 	found    []sandbox.Attached
@@ -177,6 +179,12 @@ func (rc *Recovery) Reap(ctx context.Context) {
 		if err := rc.reportLost(ctx, info); err != nil {
 			log.Warn().Err(err).Str("dead_worker", info.ID).Msg("recover")
 			continue
+		}
+		if rc.Lost != nil {
+			if err := rc.Lost(ctx, info.ID); err != nil {
+				log.Warn().Err(err).Str("dead_worker", info.ID).Msg("recover services")
+				continue
+			}
 		}
 		if err := rc.Roster.Unregister(ctx, info); err != nil {
 			log.Warn().Err(err).Str("dead_worker", info.ID).Msg("unregister")

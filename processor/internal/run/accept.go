@@ -330,8 +330,8 @@ func (ac *Acceptor) accept(ctx context.Context, d *schemas.Delivery, t *session.
 	}
 	record := schemas.Accepted{
 		Fingerprint: d.Fingerprint, Command: run.exec.Command, Args: run.args, ArgsTruncated: run.argsTruncated, TimeoutMS: run.exec.TimeoutMS,
-		Epoch: run.epoch, Retry: run.exec.Retry, AutoCleanup: run.exec.AutoCleanup, OutputLimit: run.exec.OutputLimit, StdinOpen: run.exec.StdinOpen, StdinBytes: int64(len(run.exec.Stdin)),
-		StdinFrom: run.exec.StdinFrom,
+		Epoch: run.epoch, Retry: run.exec.Retry, AutoCleanup: run.exec.AutoCleanup, Main: run.exec.Main, OutputLimit: run.exec.OutputLimit, StdinOpen: run.exec.StdinOpen, StdinBytes: int64(len(run.exec.Stdin)),
+		StdinFrom: run.exec.StdinFrom, TTY: run.exec.TTY,
 	}
 	if run.turn != nil {
 		record.Op, record.User = schemas.OpMessage, run.user

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,8 +42,10 @@ func (rs *Runs) Control(ctl schemas.Control, reply func(error)) {
 		done(nil)
 	case ctl.Stdin != nil:
 		run.stdin(*ctl.Stdin, done)
+	case ctl.Resize != nil:
+		done(run.resize(*ctl.Resize))
 	default:
-		done(schemas.Errorf(schemas.CodeInvalidArgument, "the control message has no operation: set signal, kill or stdin"))
+		done(schemas.Errorf(schemas.CodeInvalidArgument, "the control message has no operation: set signal, kill, stdin or resize"))
 	}
 }
 
@@ -67,8 +70,8 @@ const InputDepth = 16
 // input writes a process's standard input, in order, while other control messages overtake it.
 type input struct {
 	pieces  chan piece
-	written int64 // bytes of the pieces; the command's own input does not count
-	eof     bool  // an earlier incarnation closed the input
+	written writers // bytes of the pieces; the command's own input does not count
+	eof     bool    // an earlier incarnation closed the input
 
 	from  *pipe       // gives the process its input instead; nil for none
 	own   []byte      // what the process has not got of the command's own input
@@ -76,6 +79,42 @@ type input struct {
 
 	mu     sync.Mutex
 	closed bool
+}
+
+// maxWriters is how many writers of one process's input a worker knows. The one that wrote least recently is forgotten.
+const maxWriters = 64
+
+// writers are how far each writer of a process's input is. The last is the one that wrote last.
+type writers struct {
+	list []writer
+	// adopt begins an unknown writer at its first piece: an earlier incarnation knew how far it was.
+	adopt bool
+	// before is how much all writers had written to earlier incarnations.
+	before int64
+}
+
+type writer struct {
+	id      string
+	written int64
+}
+
+// of returns how many bytes the writer of a piece has written.
+func (ws *writers) of(p *schemas.StdinPiece) *int64 {
+	w := writer{id: p.Writer}
+	if i := slices.IndexFunc(ws.list, func(w writer) bool { return w.id == p.Writer }); i >= 0 {
+		w = ws.list[i]
+		ws.list = slices.Delete(ws.list, i, i+1)
+	} else if ws.adopt && (len(p.Data) > 0 || p.End) {
+		w.written = p.Offset
+		if end := p.Offset + int64(len(p.Data)); p.Offset > 0 && end == ws.before {
+			w.written = end // the only writer repeats what was written, and its answer was lost
+		}
+	}
+	if len(ws.list) == maxWriters {
+		ws.list, ws.adopt = slices.Delete(ws.list, 0, 1), true
+	}
+	ws.list = append(ws.list, w)
+	return &ws.list[len(ws.list)-1].written
 }
 
 type piece struct {
@@ -104,7 +143,7 @@ func (in *input) serve(ctx context.Context, run *Run, proc sandbox.Process) (sto
 	go func() {
 		defer close(ended)
 		if in.from != nil {
-			in.from.copy(ctx, proc, in.written, in.eof)
+			in.from.copy(ctx, proc, in.written.before, in.eof)
 		} else {
 			in.write(ctx, run, proc)
 		}
@@ -116,7 +155,7 @@ func (in *input) serve(ctx context.Context, run *Run, proc sandbox.Process) (sto
 }
 
 func (in *input) write(ctx context.Context, run *Run, proc sandbox.Process) {
-	written, closed := in.written, in.eof // closed: by the caller's request
+	closed := in.eof // by the caller's request
 	var err error
 	if len(in.own) > 0 {
 		err = proc.WriteStdin(ctx, in.own)
@@ -135,19 +174,21 @@ func (in *input) write(ctx context.Context, run *Run, proc sandbox.Process) {
 		case <-ctx.Done():
 			return
 		}
-		repeated := p.Offset <= written && p.Offset+int64(len(p.Data)) <= written
+		written := in.written.of(&p.StdinPiece)
+		repeated := p.Offset <= *written && p.Offset+int64(len(p.Data)) <= *written
 		switch {
 		case repeated && (closed || err == nil && !p.End):
 			p.done(nil) // its answer was lost
 			continue
 		case err != nil:
-		case p.Offset > written:
-			p.done(schemas.Errorf(schemas.CodeInvalidArgument, "offset: %d, but only %d bytes of input came before", p.Offset, written).With("path", "offset").With(schemas.DetailWritten, strconv.FormatInt(written, 10)))
+		case p.Offset > *written:
+			p.done(schemas.Errorf(schemas.CodeInvalidArgument, "offset: %d, but only %d bytes of input came before", p.Offset, *written).
+				With("path", "offset").With(schemas.DetailWritten, strconv.FormatInt(*written, 10)))
 			continue
 		case !repeated:
-			fresh := p.Data[written-p.Offset:]
+			fresh := p.Data[*written-p.Offset:]
 			if err = proc.WriteStdin(ctx, fresh); err == nil {
-				written += int64(len(fresh))
+				*written += int64(len(fresh))
 			}
 		}
 		if err == nil && p.End {
@@ -198,7 +239,13 @@ func (run *Run) stdin(p schemas.StdinPiece, done func(error)) {
 		return
 	}
 	if in == nil || !run.exec.StdinOpen {
-		done(schemas.Errorf(schemas.CodeInvalidArgument, "process %s was started without an open standard input: set stdin_open", run.process))
+		done(schemas.Errorf(schemas.CodeInvalidArgument,
+			"process %s was started without an open standard input (stdin_open, `process start --stdin-open`)", run.process))
+		return
+	}
+	if p.Writer != "" && !run.exec.TTY {
+		done(schemas.Errorf(schemas.CodeInvalidArgument, "writer: process %s has no terminal, and so one writer, without an id", run.process).
+			With("path", "writer"))
 		return
 	}
 	if p.Offset < 0 {

@@ -23,12 +23,21 @@ func (rs *Runs) runToEnd(run *Run, execute func(*schemas.Result) error) {
 		AutoCleanup: run.exec.AutoCleanup,
 	}
 	rs.finish(run, result, execute(result))
+	rs.endOfMain(run, result)
 	if run.turn != nil {
 		// The answer to a message is stored once, and a message that may run again has none yet.
 		if !result.RunsAgain() {
 			run.turn.Finish(result)
 		}
 		run.release() // until here the next incarnation finds the process, and runs the hooks
+	}
+}
+
+// endOfMain ends the session of a main process whose end is on record, unless it never ran for a reason that is not its own.
+func (rs *Runs) endOfMain(run *Run, result *schemas.Result) {
+	own := result.Reason != schemas.ReasonRejected || result.ExitCode == schemas.ExitNotFound || result.ExitCode == schemas.ExitNotExecutable
+	if run.exec.Main && run.recorded && own && !rs.publisher.Fenced() {
+		rs.sessions.Complete(run.thread, result)
 	}
 }
 
@@ -100,7 +109,7 @@ func (rs *Runs) start(run *Run) (sandbox.Process, sandbox.Sandbox, error) {
 		run.ask(sb.ID())
 		proc, err := sb.Start(ctx, sandbox.Command{
 			ID: run.process, Path: run.exec.Command, Args: run.exec.Args, Env: run.origin.Environ(run.exec.Env), Dir: run.exec.Cwd,
-			Stdin:   run.exec.HasStdin(),
+			Stdin: run.exec.HasStdin(), Terminal: run.exec.Terminal(),
 			Timeout: time.Duration(run.exec.TimeoutMS) * time.Millisecond, Grace: time.Duration(run.exec.GraceMS) * time.Millisecond,
 		})
 		switch {

@@ -84,7 +84,7 @@ func (run *Run) anew() *Run {
 		thread: run.thread, process: run.process, exec: run.exec, message: run.message, user: run.user, origin: run.origin,
 		fingerprint: run.fingerprint, epoch: run.epoch, args: run.args, argsTruncated: run.argsTruncated, accepted: run.accepted,
 		entered: run.entered, firstSeq: run.firstSeq, seq: run.seq, attempt: run.attempt, input: newInput(run.exec), reruns: run.reruns, why: run.why,
-		inboxes: slices.Clone(run.inboxes), signals: slices.Clone(run.signals), asked: run.asked,
+		inboxes: slices.Clone(run.inboxes), signals: slices.Clone(run.signals), size: run.size, asked: run.asked,
 		killed: run.killed && !run.spared, grace: run.grace,
 	}
 }

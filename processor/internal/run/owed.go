@@ -28,6 +28,7 @@ func (rs *Runs) settleAcceptance(run *Run, after uint64) {
 			rs.cfg.Handover.add(run, nil)
 		}
 		rs.leave(run)
+		run.reportEnd(&schemas.Result{Error: schemas.AsError(err)})
 		return
 	}
 	if run.turn != nil {

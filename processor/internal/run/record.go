@@ -48,6 +48,7 @@ func (rs *Runs) finish(run *Run, result *schemas.Result, err error) {
 	}
 	// The room is free before a caller gets the end, so that the caller's next command finds it.
 	rs.leave(run)
+	run.reportEnd(result)
 	if rs.publisher.Fenced() {
 		end = nil // another worker records the end, and answers
 	} else if end == nil && !errors.Is(err, schemas.ErrConflict) {

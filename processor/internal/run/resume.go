@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/sluice-dev/sluice/processor/internal/session"
 	"github.com/sluice-dev/sluice/sandbox"
@@ -15,6 +16,9 @@ func (rs *Runs) Resume(ctx context.Context, t *session.Thread, sb sandbox.Attach
 	discard := func() { rs.follower.discard(sb, h) }
 	if rs.cfg.Temporary && !h.Ended {
 		discard = func() {} // it is the next worker's to end
+	}
+	if !strings.HasPrefix(h.ID, "p") {
+		return discard, nil // of a hook or of a file operation, whose caller is gone
 	}
 	last, err := rs.cfg.Records.Last(ctx, t.Tenant, t.ID, h.ID)
 	f := finding{unknown: errors.Is(err, schemas.ErrNotFound)}
@@ -69,6 +73,11 @@ func (rs *Runs) Resume(ctx context.Context, t *session.Thread, sb sandbox.Attach
 			defer run.turn.Done()
 			rs.follower.finishAnswer(run, &result, discard)
 		}, nil
+	case answered && !f.unknown && record.Main && last.Decode(&result) == nil:
+		return func() {
+			discard()
+			rs.sessions.Complete(t, &result)
+		}, nil
 	default:
 		return discard, nil
 	}
@@ -91,7 +100,7 @@ func (rs *Runs) newResumed(t *session.Thread, accepted *schemas.Event, a *schema
 		thread: t, process: h.ID, user: a.User, fingerprint: a.Fingerprint, epoch: a.Epoch, args: a.Args, argsTruncated: a.ArgsTruncated,
 		exec: &schemas.Exec{
 			Command: a.Command, Args: a.Args, TimeoutMS: a.TimeoutMS, Retry: a.Retry, OutputLimit: a.OutputLimit, StdinOpen: a.StdinOpen, AutoCleanup: a.AutoCleanup,
-			StdinFrom: a.StdinFrom,
+			StdinFrom: a.StdinFrom, TTY: a.TTY, Main: a.Main,
 		},
 		origin: accepted.Origin, accepted: accepted, entered: accepted.Time, firstSeq: accepted.Seq, seq: last.Seq, attempt: 1, ended: make(chan struct{}),
 	}
@@ -102,7 +111,7 @@ func (rs *Runs) newResumed(t *session.Thread, accepted *schemas.Event, a *schema
 		run.turn = rs.newTurn(run)
 	}
 	if a.StdinOpen || a.StdinFrom != "" || a.StdinBytes > 0 {
-		run.input = &input{pieces: make(chan piece, InputDepth), written: max(0, h.Stdin-a.StdinBytes), eof: h.StdinClosed}
+		run.input = &input{pieces: make(chan piece, InputDepth), written: writtenBefore(a, h), eof: h.StdinClosed}
 	}
 	return run
 }
@@ -112,4 +121,14 @@ func (run *Run) owe(whole []byte, got int64) {
 	if whole != nil {
 		run.exec.Stdin, run.input.own = whole, whole[got:]
 	}
+}
+
+// writtenBefore is how far the writers of a process's input were. The sandbox counts the input of all of them together, so only the one
+// of a process without a terminal is known: a terminal has several.
+func writtenBefore(a *schemas.Accepted, h sandbox.ProcessState) writers {
+	before := max(0, h.Stdin-a.StdinBytes)
+	if a.TTY {
+		return writers{adopt: true, before: before}
+	}
+	return writers{list: []writer{{written: before}}, before: before}
 }

@@ -47,17 +47,19 @@ type Run struct {
 	notified    bool        // the callers got the end
 	acceptTimer *time.Timer // answers the first caller that the command was accepted
 	proc        sandbox.Process
-	sandbox     sandbox.Sandbox  // of proc
-	begun       time.Time        // when the process started; zero before
-	signals     []sandbox.Signal // to send as soon as the process runs
-	left        chan struct{}    // closed when the run is none any more; nil until its end is being recorded
-	asked       string           // the sandbox that may have started the process; empty for none
-	unknown     bool             // further sandboxes may have started it
-	killed      bool             // by request or by the worker's end, whether it runs yet or not
-	spared      bool             // killed by the worker's end alone
+	sandbox     sandbox.Sandbox       // of proc
+	begun       time.Time             // when the process started; zero before
+	signals     []sandbox.Signal      // to send as soon as the process runs
+	size        *schemas.TerminalSize // the same, of its terminal
+	left        chan struct{}         // closed when the run is none any more; nil until its end is being recorded
+	asked       string                // the sandbox that may have started the process; empty for none
+	unknown     bool                  // further sandboxes may have started it
+	killed      bool                  // by request or by the worker's end, whether it runs yet or not
+	spared      bool                  // killed by the worker's end alone
 	grace       time.Duration
 	cancelStart context.CancelFunc // set while it is being started, or waits for its turn
 	queued      bool               // it waits for its turn
+	observed    *observation       // nil until a part of the worker watches it
 }
 
 func (rs *Runs) newRun(t *session.Thread, d *schemas.Delivery) *Run {
@@ -192,8 +194,14 @@ func (run *Run) started(proc sandbox.Process, sb sandbox.Sandbox) {
 	if run.begun.IsZero() {
 		run.begun = time.Now()
 	}
-	killed, grace, signals := run.killed, run.grace, run.signals
+	if run.observed != nil {
+		close(run.observed.started)
+	}
+	killed, grace, signals, size := run.killed, run.grace, run.signals, run.size
 	run.mu.Unlock()
+	if size != nil {
+		_ = proc.Resize(*size) // it fails only when the process has ended
+	}
 	for _, sig := range signals {
 		_ = proc.Signal(sig) // it fails only when the process has ended
 	}
@@ -228,6 +236,24 @@ func (run *Run) signal(name string) error {
 	// The supervisor may answer late: a kill must not have to wait for it.
 	run.mu.Unlock()
 	return proc.Signal(sig)
+}
+
+// resize changes the size of the process's terminal, now or as soon as it runs.
+func (run *Run) resize(size schemas.TerminalSize) error {
+	if !run.exec.TTY {
+		return schemas.Errorf(schemas.CodeInvalidArgument,
+			"process %s was started without a terminal (tty, `exec -t`): `sluice logs -f %[1]s` follows its output", run.process)
+	}
+	run.mu.Lock()
+	proc := run.proc
+	if proc == nil {
+		run.size = &size
+	}
+	run.mu.Unlock()
+	if proc == nil {
+		return nil
+	}
+	return proc.Resize(size)
 }
 
 // endsProcess reports whether a signal is meant to end a process. A message that waits for its turn cannot catch it.

@@ -16,6 +16,19 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
+// Hooks run a template's hooks at certain points of a session.
+type Hooks interface {
+	// Run runs the hooks of data.Phase, in order. dir is the workspace's folder on this machine; exec runs a command in the
+	// thread's sandbox, and is nil when there is none. err is the first critical failure, after which no further hook ran.
+	Run(ctx context.Context, t *schemas.Template, data schemas.HookData, dir string,
+		exec func(ctx context.Context, command []string, stdin []byte) error) (schemas.HookOutcome, error)
+	// Owed returns the push of a thread's workspace that failed and is tried again; nil for none.
+	Owed(tenant, thread string) *schemas.OwedPush
+	// Sync stores, restores or lists versions of the workspace in dir; of data, the conversation is used. The reply has what was done, also with
+	// an error. Errors: invalid_argument for a template that stores no workspaces, those of the store.
+	Sync(ctx context.Context, t *schemas.Template, data schemas.HookData, dir string, req *schemas.SyncRequest) (schemas.SessionReply, error)
+}
+
 // Occasion is what hooks run for.
 type Occasion struct {
 	Phase schemas.Phase
@@ -44,7 +57,7 @@ func (sbs *sandboxes) runHooks(ctx context.Context, t *Thread, o Occasion) (sche
 	if o.Sandbox != nil {
 		data.Sandbox = &schemas.SandboxInfo{ID: o.Sandbox.ID(), Provider: s.Provider, State: s.State, Workspace: o.Sandbox.Home()}
 		exec = func(ctx context.Context, command []string, stdin []byte) error {
-			return runHookCommand(ctx, o.Sandbox, command, o.Origin.Environ(nil), stdin)
+			return RunCommand(ctx, o.Sandbox, command, o.Origin.Environ(nil), stdin)
 		}
 	}
 	return sbs.hooks.Run(ctx, t.Template, data, s.Workspace, exec)
@@ -132,9 +145,9 @@ func commandAtEnd(t *schemas.Template) bool {
 // maxHookOutput is how many bytes of a failing hook's output its error repeats: the last ones.
 const maxHookOutput = 1 << 10
 
-// runHookCommand runs a hook's command in a sandbox and waits for its end. It leaves no record: the hook's events report it.
+// RunCommand runs a command in a sandbox, such as a hook's, and waits for its end. It leaves no record: the caller reports it.
 // Errors: invalid_argument for a command that cannot run or fails, deadline_exceeded, lost.
-func runHookCommand(ctx context.Context, sb sandbox.Sandbox, command []string, env map[string]string, stdin []byte) error {
+func RunCommand(ctx context.Context, sb sandbox.Sandbox, command []string, env map[string]string, stdin []byte) error {
 	if len(command) == 0 {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "the hook has no command")
 	}

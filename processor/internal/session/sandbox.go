@@ -51,25 +51,47 @@ type sandboxAttempt struct {
 // wait for the same one. Errors: the provider's, those of a cold start, session_expired.
 func (sbs *sandboxes) get(ctx context.Context, t *Thread, origin schemas.Origin) (sandbox.Sandbox, error) {
 	t.mu.Lock()
-	a := t.attempt
-	if a == nil || a.ended() {
-		if t.termination != nil {
-			t.mu.Unlock()
-			return nil, t.endingError()
-		}
-		// In the background: others still wait for the sandbox when the command that asked first is killed.
-		if a = sbs.beginLocked(sbs.creating, t, origin); a == nil {
-			t.mu.Unlock()
-			return nil, schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", sbs.publisher.Worker)
-		}
-	}
+	a, err := sbs.requestLocked(t, origin)
 	t.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
 	select {
 	case <-a.done:
 		return a.sandbox, a.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// request is get, without the wait: it returns the sandbox's state.
+func (sbs *sandboxes) request(t *Thread) (schemas.SandboxInfo, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a, err := sbs.requestLocked(t, schemas.Origin{})
+	switch {
+	case err != nil:
+		return schemas.SandboxInfo{}, err
+	case a.life.state == sandboxEnding:
+		return schemas.SandboxInfo{}, t.endingError()
+	}
+	return schemas.SandboxInfo{ID: a.id, State: a.life.state}, nil
+}
+
+// requestLocked returns the thread's sandbox, which may still be created, and begins to create one when there is none, or the last one has
+// ended. The caller holds t.mu. Errors: session_expired, unavailable.
+func (sbs *sandboxes) requestLocked(t *Thread, origin schemas.Origin) (*sandboxAttempt, error) {
+	if a := t.attempt; a != nil && !a.ended() {
+		return a, nil
+	}
+	if t.termination != nil {
+		return nil, t.endingError()
+	}
+	// In the background: others still wait for the sandbox when the command that asked first is killed.
+	if a := sbs.beginLocked(sbs.creating, t, origin); a != nil {
+		return a, nil
+	}
+	return nil, schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", sbs.publisher.Worker)
 }
 
 // beginLocked begins to create the thread's sandbox. It returns nil when the worker has ended. The caller holds t.mu.
@@ -325,15 +347,15 @@ func (sbs *sandboxes) watch(t *Thread, a *sandboxAttempt) {
 	}
 }
 
-// end ends the thread's sandbox, if it has one.
-func (sbs *sandboxes) end(ctx context.Context, t *Thread, grace time.Duration) {
+// end ends the thread's sandbox, if it has one. why is occurStop, or occurEnd when it has completed.
+func (sbs *sandboxes) end(ctx context.Context, t *Thread, grace time.Duration, why occurrence) {
 	t.mu.Lock()
 	a := t.attempt
 	t.mu.Unlock()
 	if a == nil {
 		return
 	}
-	sbs.apply(t, a, occurStop, nil)
+	sbs.apply(t, a, why, nil)
 	select {
 	case <-a.done:
 	case <-ctx.Done():

@@ -32,16 +32,6 @@ type Subscriptions interface {
 	Unsubscribe(tenant, thread string)
 }
 
-// Hooks run a template's hooks at certain points of a session.
-type Hooks interface {
-	// Run runs the hooks of data.Phase, in order. dir is the workspace's folder on this machine; exec runs a command in the
-	// thread's sandbox, and is nil when there is none. err is the first critical failure, after which no further hook ran.
-	Run(ctx context.Context, t *schemas.Template, data schemas.HookData, dir string,
-		exec func(ctx context.Context, command []string, stdin []byte) error) (schemas.HookOutcome, error)
-	// Owed returns the push of a thread's workspace that failed and is tried again; nil for none.
-	Owed(tenant, thread string) *schemas.OwedPush
-}
-
 // Owed stores the pushes that workers owe.
 type Owed interface {
 	// SaveOwed stores or replaces the push that a worker owes for a thread. Errors: unavailable.
@@ -200,7 +190,7 @@ func (ss *Sessions) handOver(ctx context.Context, t *Thread) {
 		if hooks && !ss.publisher.Fenced() {
 			_, _ = ss.sandboxes.terminateHooks(ctx, t, ss.cfg.Timeouts.SandboxEnd) // failures are logged, and do not stop the shutdown
 		}
-		ss.sandboxes.end(ctx, t, 0)
+		ss.sandboxes.end(ctx, t, 0, occurStop)
 	}
 	ss.cfg.Subscriptions.Unsubscribe(t.Tenant, t.ID)
 	t.Flush(ctx)
@@ -302,6 +292,8 @@ func (ss *Sessions) Control(ctx context.Context, req schemas.SessionControl, rep
 		id = req.Renew.Session
 	case req.Start != nil:
 		id = req.Start.Session
+	case req.Sync != nil:
+		id = req.Sync.Session
 	}
 	if err := sameSession(id, &t.Session); err != nil {
 		refuse(err)
@@ -318,9 +310,11 @@ func (ss *Sessions) Control(ctx context.Context, req schemas.SessionControl, rep
 	case req.Renew != nil:
 		later(func() schemas.SessionReply { return ss.renew(ctx, t, req.Renew) })
 	case req.Start != nil:
-		later(func() schemas.SessionReply { return ss.start(ctx, t) })
+		later(func() schemas.SessionReply { return ss.start(ctx, t, req.Start) })
+	case req.Sync != nil:
+		later(func() schemas.SessionReply { return ss.sync(ctx, t, req.Sync) })
 	default:
-		refuse(schemas.Errorf(schemas.CodeInvalidArgument, "the session request has no operation: set stop, renew or start"))
+		refuse(schemas.Errorf(schemas.CodeInvalidArgument, "the session request has no operation: set stop, renew, start or sync"))
 	}
 }
 
@@ -347,13 +341,23 @@ func (ss *Sessions) renew(ctx context.Context, t *Thread, req *schemas.RenewRequ
 	return schemas.SessionReply{Session: saved}
 }
 
-// start creates the thread's sandbox.
-func (ss *Sessions) start(ctx context.Context, t *Thread) schemas.SessionReply {
-	if _, err := ss.Sandbox(ctx, t, schemas.Origin{}); err != nil {
+// start creates the thread's sandbox, or requests it.
+func (ss *Sessions) start(ctx context.Context, t *Thread, req *schemas.StartRequest) schemas.SessionReply {
+	var requested schemas.SandboxInfo
+	var err error
+	if req.NoWait {
+		requested, err = ss.sandboxes.request(t)
+	} else {
+		_, err = ss.Sandbox(ctx, t, schemas.Origin{})
+	}
+	if err != nil {
 		return schemas.SessionReply{Error: schemas.AsError(StartError(err))}
 	}
 	t.touch()
 	current := ss.Info(t)
+	if req.NoWait {
+		current.State, current.Sandbox = requested.State, requested.ID
+	}
 	return schemas.SessionReply{Session: &current}
 }
 

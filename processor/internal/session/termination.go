@@ -15,6 +15,7 @@ import (
 type Termination struct {
 	event    schemas.EventType // session.terminated or session.expired
 	grace    *time.Duration    // for the runs; nil for the template's
+	main     *schemas.Result   // of the main process, whose end this follows; nil for none
 	snapshot bool              // keep the session when its workspace cannot be pushed
 
 	mu      sync.Mutex
@@ -97,6 +98,23 @@ func (ss *Sessions) terminate(t *Thread, end *Termination, still func() bool) (*
 	return end, nil
 }
 
+// Complete ends the session of a thread whose main process has ended. One that is being ended goes on as it is, and that of a worker
+// that shuts down stays.
+func (ss *Sessions) Complete(t *Thread, main *schemas.Result) {
+	if _, err := ss.terminate(t, &Termination{event: schemas.TypeSessionTerminated, main: main}, nil); err != nil {
+		t.log(ss.publisher.Log.Info().Err(err)).Msg("session stays after its main process")
+	}
+}
+
+// completed sets how the session of a main process has ended.
+func completed(s *schemas.Session, main *schemas.Result) {
+	if main.Reason == schemas.ReasonLost {
+		s.State = schemas.SandboxFailed
+		return
+	}
+	s.State, s.ExitCode = schemas.SandboxCompleted, &main.ExitCode
+}
+
 // end kills the runs, runs the hooks, ends the sandbox and forgets the session. Every step has a bound.
 func (ss *Sessions) end(t *Thread, end *Termination) {
 	if end.event == schemas.TypeSessionExpired {
@@ -118,7 +136,11 @@ func (ss *Sessions) end(t *Thread, end *Termination) {
 	}
 	ctx, cancel := context.WithTimeout(ss.background.Context(), grace+timeouts.SandboxEnd)
 	defer cancel()
-	ss.sandboxes.end(ctx, t, grace)
+	why := occurStop
+	if end.main != nil {
+		why = occurEnd
+	}
+	ss.sandboxes.end(ctx, t, grace, why)
 	end.mu.Lock()
 	remove := end.remove
 	end.mu.Unlock()
@@ -129,6 +151,9 @@ func (ss *Sessions) end(t *Thread, end *Termination) {
 	}
 	last, forgetErr := ss.forget(ctx, t, end.event, func(s *schemas.Session) {
 		s.FailedHooks = failed
+		if end.main != nil {
+			completed(s, end.main)
+		}
 		if owed != nil {
 			s.Unpushed = owed.Error
 		}

@@ -43,6 +43,7 @@ type Thread struct {
 	warm          bool          // the cold start succeeded
 	bound         bool          // a sandbox has run, see schemas.Session
 	termination   *Termination  // set once the session is being ended
+	syncing       *syncing      // of a request; nil for none
 	updates       []update      // to be published
 	flushed       chan struct{} // closed when they are; nil for none
 }

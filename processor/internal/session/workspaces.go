@@ -48,9 +48,10 @@ func (ws *Workspaces) until(s *schemas.Session, now time.Time) time.Time {
 	return now.Add(ws.keep).UTC()
 }
 
+// exists reports whether a thread has a folder here. A link is the operator's, and leads to a folder that is not kept for the thread.
 func (ws *Workspaces) exists(tenant, thread string) bool {
-	_, err := os.Lstat(filepath.Join(ws.root, tenant, thread))
-	return err == nil
+	info, err := os.Lstat(filepath.Join(ws.root, tenant, thread))
+	return err == nil && info.IsDir()
 }
 
 // delete removes a thread's folder. The open root keeps links in it from leading the removal elsewhere.

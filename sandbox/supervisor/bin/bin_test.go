@@ -103,7 +103,7 @@ func TestExtractConcurrently(t *testing.T) {
 // TestProgramIsSmall fails when a large package is linked into the program.
 func TestProgramIsSmall(t *testing.T) {
 	needProgram(t)
-	if n, most := len(program), 1800<<10; n > most {
+	if n, most := len(program), 2100<<10; n > most {
 		t.Errorf("the program has %d bytes, want at most %d", n, most)
 	}
 	info, err := buildinfo.Read(strings.NewReader(program))

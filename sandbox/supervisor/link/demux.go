@@ -38,6 +38,7 @@ func (l *Link) end(err error) {
 		err = io.ErrUnexpectedEOF
 	}
 	err = errors.Join(err, l.conn.Close())
+	l.sockets.close()
 	l.mu.Lock()
 	l.ended, l.err = true, err
 	procs := l.procs
@@ -123,6 +124,8 @@ func (l *Link) handle(t wire.Type, b []byte) error {
 				_ = p.Release() // it fails when the supervisor is gone, and the process with it
 			}
 		}
+	case *wire.Connected:
+		return l.connected(m)
 	case *wire.Listed:
 		return l.listed(m)
 	default:

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/sluice-dev/sluice/sandbox/supervisor/wire"
@@ -17,21 +18,26 @@ import (
 type Link struct {
 	conn net.Conn
 	pid  int
-	done chan struct{} // closed when the reader has ended and every process has its exit
-	pool sync.Pool     // of *[]byte of wire.MaxOutput bytes
+	// version is the supervisor's version of the protocol.
+	version uint32
+	done    chan struct{} // closed when the reader has ended and every process has its exit
+	pool    sync.Pool     // of *[]byte of wire.MaxOutput bytes
+	sockets *sockets      // of the reader alone; nil where none can come
 
 	writing   sync.Mutex
 	postponed []byte      // frames that go out with the next ones; guarded by writing
 	flush     *time.Timer // sends them when no frame follows; guarded by writing
 
-	mu         sync.Mutex
-	procs      map[uint64]*Process
-	lastHandle uint64
-	lists      []chan *wire.Listed // the pending List calls, in order
-	signals    map[uint32]chan<- wire.SignalResult
-	lastSignal uint32
-	ended      bool
-	err        error // why it ended
+	mu          sync.Mutex
+	procs       map[uint64]*Process
+	lastHandle  uint64
+	lists       []chan *wire.Listed // the pending List calls, in order
+	signals     map[uint32]chan<- wire.SignalResult
+	lastSignal  uint32
+	connects    map[uint32]chan<- connected
+	lastConnect uint32
+	ended       bool
+	err         error // why it ended
 }
 
 // Open greets the supervisor on a connection and takes the connection over, on failure too. reattachWindow is how long the
@@ -39,8 +45,12 @@ type Link struct {
 // version answers.
 func Open(ctx context.Context, conn net.Conn, reattachWindow time.Duration) (*Link, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	r := wire.NewReader(conn)
-	pid, err := greet(conn, r, reattachWindow)
+	r, in := wire.NewReader(conn), (*sockets)(nil)
+	if c, ok := conn.(*net.UnixConn); ok {
+		in = &sockets{conn: c, oob: make([]byte, syscall.CmsgSpace(4*maxSockets))}
+		r = wire.NewReader(in)
+	}
+	hello, err := greet(conn, r, reattachWindow)
 	if !stop() {
 		err = errors.Join(ctx.Err(), err)
 	}
@@ -48,7 +58,8 @@ func Open(ctx context.Context, conn net.Conn, reattachWindow time.Duration) (*Li
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "connect to the sandbox's supervisor: %w", errors.Join(err, conn.Close()))
 	}
 	l := &Link{
-		conn: conn, pid: pid, done: make(chan struct{}), procs: make(map[uint64]*Process), signals: make(map[uint32]chan<- wire.SignalResult),
+		conn: conn, pid: int(hello.PID), version: hello.Version, done: make(chan struct{}), procs: make(map[uint64]*Process),
+		signals: make(map[uint32]chan<- wire.SignalResult), connects: make(map[uint32]chan<- connected), sockets: in,
 	}
 	l.pool.New = func() any {
 		b := make([]byte, wire.MaxOutput)
@@ -81,31 +92,30 @@ func Reopen(ctx context.Context, socket string, reattachWindow time.Duration) (*
 	return l, nil
 }
 
-// greet exchanges Hello and returns the supervisor's process id. The supervisor may be older or newer: see the rules of package wire.
-func greet(conn net.Conn, r *wire.Reader, reattachWindow time.Duration) (int, error) {
+// greet exchanges Hello and returns the supervisor's. The supervisor may be older or newer: see the rules of package wire.
+func greet(conn net.Conn, r *wire.Reader, reattachWindow time.Duration) (theirs wire.Hello, err error) {
 	ours := wire.Hello{Version: wire.Version, PID: uint32(os.Getpid()), ReattachWindow: int64(reattachWindow)}
-	if _, err := conn.Write(wire.Append(nil, &ours)); err != nil {
-		return 0, err
+	if _, err = conn.Write(wire.Append(nil, &ours)); err != nil {
+		return theirs, err
 	}
 	t, n, err := r.Next()
 	if err != nil {
-		return 0, err
+		return theirs, err
 	}
 	if t != wire.TypeHello || n > maxHello {
-		return 0, wire.ErrOrder
+		return theirs, wire.ErrOrder
 	}
 	b := make([]byte, n)
-	if err := r.Payload(b); err != nil {
-		return 0, err
+	if err = r.Payload(b); err != nil {
+		return theirs, err
 	}
-	var theirs wire.Hello
-	if err := wire.Decode(b, &theirs); err != nil {
-		return 0, err
+	if err = wire.Decode(b, &theirs); err != nil {
+		return theirs, err
 	}
 	if theirs.Version < wire.MinVersion {
-		return 0, fmt.Errorf("%w: the supervisor has version %d, this worker needs %d or later", wire.ErrVersion, theirs.Version, wire.MinVersion)
+		return theirs, fmt.Errorf("%w: the supervisor has version %d, this worker needs %d or later", wire.ErrVersion, theirs.Version, wire.MinVersion)
 	}
-	return int(theirs.PID), nil
+	return theirs, nil
 }
 
 // maxHello bounds the payload of a supervisor's Hello, of any version: 1 KiB.

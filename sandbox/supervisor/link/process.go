@@ -173,6 +173,20 @@ func (p *Process) Kill(grace time.Duration) error {
 	return err
 }
 
+// Resize changes the size of the process's terminal; see sandbox.Process.
+func (p *Process) Resize(size schemas.TerminalSize) error {
+	if err := size.Validate(); err != nil {
+		return err
+	}
+	if p.isEnded() {
+		return p.signalError(0, wire.SignalGone)
+	}
+	if p.link.version < wire.TerminalVersion {
+		return nil // it has no terminal
+	}
+	return p.link.send(&wire.Resize{Handle: p.handle, Rows: uint32(size.Rows), Cols: uint32(size.Cols)})
+}
+
 // Wait blocks for the exit record; see sandbox.Process. By then all output has arrived: Read returns the rest of it
 // without blocking.
 func (p *Process) Wait(ctx context.Context) (sandbox.Exit, error) {

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -41,6 +42,20 @@ func (q *quotaWatcher) watch(p *Process) {
 		defer close(measured)
 		q.measure()
 	}()
+}
+
+// room returns the first arguments of the program for files: the limits that it keeps, as package sandbox/supervisor/files wants them.
+func (q *quotaWatcher) room(access sandbox.FilesAccess) []string {
+	limits := [...]int64{-1, -1, -1}
+	if access == sandbox.FilesWrite {
+		bytes, files := q.quota.Room()
+		limits = [...]int64{q.limits.FileBytes, bytes, files}
+	}
+	args := make([]string, len(limits))
+	for i, n := range limits {
+		args[i] = strconv.FormatInt(n, 10)
+	}
+	return args
 }
 
 // stop starts no more measuring and waits for the last. Every process has ended or is about to; a start may still be in progress.

@@ -16,6 +16,10 @@ func (l *Link) Start(ctx context.Context, m *wire.Spawn) (*Process, error) {
 	if n := wire.Size(m); n > wire.MaxFrame {
 		return nil, schemas.Errorf(schemas.CodeTooLarge, "arguments and environment take %d bytes: the maximum is %d", n, wire.MaxFrame)
 	}
+	if m.Rows > 0 && l.version < wire.TerminalVersion {
+		return nil, schemas.Errorf(schemas.CodeUnavailable,
+			"the sandbox was created by an older version of Sluice, which has no terminals: end its session: %w", sandbox.ErrRefused)
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,6 +55,7 @@ type Sandbox struct {
 var (
 	_ sandbox.Attached = (*Sandbox)(nil)
 	_ sandbox.Meter    = (*Sandbox)(nil)
+	_ sandbox.Dialer   = (*Sandbox)(nil)
 )
 
 // NewSandbox takes a Link over. When config.Exited is closed, the sandbox ends and closes the Link.
@@ -209,10 +211,15 @@ func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Proce
 	if err := checkCommand(&cmd); err != nil {
 		return nil, err
 	}
-	if err := s.quota.quota.Admit(); err != nil {
-		return nil, err
+	if cmd.Files != sandbox.FilesRead {
+		if err := s.quota.quota.Admit(); err != nil {
+			return nil, err
+		}
 	}
 	spec := s.Spec()
+	if cmd.Files != sandbox.NoFiles {
+		cmd.Path, cmd.Dir, cmd.Args = wire.FilesPath, "", append(s.quota.room(cmd.Files), cmd.Args...)
+	}
 	home := s.Home()
 	env, err := Environ(home, spec, cmd)
 	if err != nil {
@@ -222,15 +229,26 @@ func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Proce
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.link.Start(ctx, &wire.Spawn{
+	spawn := &wire.Spawn{
 		ID: cmd.ID, Path: cmd.Path, Args: cmd.Args, Env: env, Dir: dir, Stdin: cmd.Stdin,
 		Timeout: int64(cmd.Timeout), Grace: int64(cmd.Grace),
-	})
+	}
+	if size := cmd.Terminal; size != nil {
+		spawn.Rows, spawn.Cols = uint32(size.Rows), uint32(size.Cols)
+	}
+	p, err := s.link.Start(ctx, spawn)
 	if err != nil {
 		return nil, err
 	}
-	s.quota.watch(p)
+	if cmd.Files != sandbox.FilesRead {
+		s.quota.watch(p)
+	}
 	return p, nil
+}
+
+// Dial connects to a server in the sandbox; see sandbox.Dialer.
+func (s *Sandbox) Dial(ctx context.Context, port uint16, path string) (net.Conn, error) {
+	return s.link.Connect(ctx, port, path)
 }
 
 // Terminate ends every process, and the sandbox; see sandbox.Sandbox. When the context ends first, the termination goes on.

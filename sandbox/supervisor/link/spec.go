@@ -25,6 +25,9 @@ func Environ(home string, spec sandbox.Spec, cmd sandbox.Command) ([]string, err
 		"LANG": "C.UTF-8",
 		"TERM": "dumb",
 	}
+	if cmd.Terminal != nil {
+		all["TERM"] = "xterm"
+	}
 	maps.Copy(all, spec.Env)
 	maps.Copy(all, cmd.Env)
 	if spec.Thread != "" {
@@ -60,11 +63,16 @@ func checkCommand(cmd *sandbox.Command) error {
 	if err := schemas.CheckID("id", cmd.ID); err != nil {
 		return err
 	}
-	if cmd.Path == "" {
+	if cmd.Path == "" && cmd.Files == sandbox.NoFiles {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "path: the command is empty").With("path", "path")
 	}
 	if strings.Contains(cmd.Path, "\x00") || slices.ContainsFunc(cmd.Args, func(s string) bool { return strings.Contains(s, "\x00") }) {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "args: an argument contains a zero byte").With("path", "args")
+	}
+	if cmd.Terminal != nil {
+		if err := cmd.Terminal.Validate(); err != nil {
+			return err
+		}
 	}
 	if cmd.Timeout < 0 || cmd.Grace < 0 {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "timeout: must not be negative").With("path", "timeout")

@@ -159,6 +159,15 @@ func (c *codec) positive(fields ...*int64) {
 	}
 }
 
+// short are numbers of at most 16 bits.
+func (c *codec) short(fields ...*uint32) {
+	for _, p := range fields {
+		if c.u32(p); c.mode == decoding && *p > 1<<16-1 {
+			c.bad = true
+		}
+	}
+}
+
 // enum is one byte from first to last.
 func enum[T ~byte](c *codec, p *T, first, last T) {
 	v := c.number(uint64(*p), 1)

@@ -5,8 +5,8 @@
 //	│ size  u32  │ type u8│ payload, size-1 bytes       │   at most MaxFrame bytes after the size
 //	└────────────┴────────┴─────────────────────────────┘
 //
-//	host ──► supervisor   Hello Spawn Ack Stdin StdinEOF Signal Kill List Resume Release Terminate
-//	supervisor ──► host   Hello Spawned Failed Output StdinTaken Signaled Exit Listed
+//	host ──► supervisor   Hello Spawn Ack Stdin StdinEOF Signal Kill List Resume Release Terminate Resize Connect
+//	supervisor ──► host   Hello Spawned Failed Output StdinTaken Signaled Exit Listed Connected
 //
 // A string or byte list is its length (u32) and its bytes; a list is its count (u32) and its members. A handle is a
 // number that the host gives to a process in Spawn. It names the process on every later connection too.

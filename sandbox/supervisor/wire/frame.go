@@ -7,7 +7,7 @@ import (
 
 const (
 	// Version is this package's version of the protocol. Each end sends it in Hello.
-	Version = 3
+	Version = 5
 	// MinVersion is the oldest version that each end accepts in Hello. See the package's documentation for the rules. A version 1
 	// message cannot be read: version 2 put a field inside the members of Listed.
 	MinVersion = 2
@@ -26,6 +26,10 @@ const (
 	Tail = 2 << 20
 	// StdinWindow is how many bytes of standard input the host may send beyond the last StdinTaken: 256 KiB.
 	StdinWindow = 256 << 10
+	// UsageVersion is the version from which on supervisors measure processes: List.Usage and Listed.Usages.
+	UsageVersion = 3
+	// TerminalVersion is the version from which on supervisors have terminals: Spawn.Rows and Cols, and Resize.
+	TerminalVersion = 4
 	// MaxStdin is the most bytes of standard input in one frame: 64 KiB, a pipe's usual size.
 	MaxStdin = 64 << 10
 )
@@ -46,6 +50,8 @@ const (
 	TypeResume    Type = 9
 	TypeRelease   Type = 10
 	TypeTerminate Type = 11
+	TypeResize    Type = 12 // from version 4 on
+	TypeConnect   Type = 13 // from version 5 on
 )
 
 // The frames that a supervisor sends.
@@ -57,6 +63,7 @@ const (
 	TypeSignaled   Type = 69
 	TypeExit       Type = 70
 	TypeListed     Type = 71
+	TypeConnected  Type = 72 // from version 5 on
 )
 
 // Error is a protocol violation of the peer.

@@ -25,17 +25,20 @@ type Spawn struct {
 	Handle uint64
 	// ID is the process id, which Listed returns.
 	ID string
-	// Path is the program, looked up in the PATH of Env unless it holds a slash; Args are its arguments without its
-	// name; Env its whole environment as NAME=value.
+	// Path is the program, looked up in the PATH of Env unless it holds a slash, or FilesPath; Args are its arguments without
+	// its name; Env its whole environment as NAME=value.
 	Path string
 	Args []string
 	Env  []string
 	// Dir is the working directory, absolute.
 	Dir string
-	// Stdin asks for a pipe as standard input; otherwise it is /dev/null.
+	// Stdin asks for a standard input; otherwise it is /dev/null.
 	Stdin bool
 	// Timeout and Grace are nanoseconds; a Timeout of 0 is never.
 	Timeout, Grace int64
+	// Rows and Cols are the size of the process's terminal, which is its standard input, output and error. Its output is Stdout. With
+	// 0 rows it has pipes and no terminal.
+	Rows, Cols uint32
 }
 
 func (*Spawn) kind() Type { return TypeSpawn }
@@ -49,7 +52,12 @@ func (m *Spawn) fields(c *codec) {
 	c.str(&m.Dir)
 	c.flag(&m.Stdin)
 	c.positive(&m.Timeout, &m.Grace)
+	c.short(&m.Rows, &m.Cols)
 }
+
+// FilesPath is the Path of the supervisor's own program for files. No program of a sandbox can have it: a supervisor without that
+// program answers Failed.
+const FilesPath = "\x00files"
 
 // The streams of Ack and Output.
 const (
@@ -137,6 +145,19 @@ func (*Resume) kind() Type { return TypeResume }
 func (m *Resume) fields(c *codec) {
 	c.u64(&m.Handle)
 	c.positive(&m.Stdout, &m.Stderr)
+}
+
+// Resize changes the size of a process's terminal. A process without one ignores it.
+type Resize struct {
+	Handle     uint64
+	Rows, Cols uint32
+}
+
+func (*Resize) kind() Type { return TypeResize }
+
+func (m *Resize) fields(c *codec) {
+	c.u64(&m.Handle)
+	c.short(&m.Rows, &m.Cols)
 }
 
 // Terminate ends every process and then the supervisor: SIGTERM, Grace nanoseconds, SIGKILL.
@@ -336,10 +357,13 @@ var newMessage = [...]func() Message{
 	TypeResume:     func() Message { return new(Resume) },
 	TypeRelease:    func() Message { return new(Release) },
 	TypeTerminate:  func() Message { return new(Terminate) },
+	TypeResize:     func() Message { return new(Resize) },
+	TypeConnect:    func() Message { return new(Connect) },
 	TypeSpawned:    func() Message { return new(Spawned) },
 	TypeFailed:     func() Message { return new(Failed) },
 	TypeStdinTaken: func() Message { return new(StdinTaken) },
 	TypeSignaled:   func() Message { return new(Signaled) },
 	TypeExit:       func() Message { return new(Exit) },
 	TypeListed:     func() Message { return new(Listed) },
+	TypeConnected:  func() Message { return new(Connected) },
 }

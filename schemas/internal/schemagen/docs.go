@@ -121,6 +121,7 @@ func describe(text string, owner reflect.Type) string {
 		"[MaxShownArgs]", strconv.Itoa(schemas.MaxShownArgs),
 		"[MaxCommandBytes]", strconv.Itoa(schemas.MaxCommandBytes),
 		"[MaxPromptBytes]", strconv.Itoa(schemas.MaxPromptBytes),
+		"[MaxTerminalSize]", strconv.Itoa(schemas.MaxTerminalSize),
 		"[MaxTags]", strconv.Itoa(schemas.MaxTags),
 		"[MaxLabels]", strconv.Itoa(schemas.MaxLabels),
 		"; see [ValidID]", "",

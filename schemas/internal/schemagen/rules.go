@@ -38,10 +38,17 @@ func roots() []root {
 		{"error", reflect.TypeFor[schemas.Error]()},
 		{"signal", reflect.TypeFor[schemas.SignalRequest]()},
 		{"kill", reflect.TypeFor[schemas.KillRequest]()},
+		{"resize", reflect.TypeFor[schemas.TerminalSize]()},
 		{"cancel", reflect.TypeFor[schemas.CancelRequest]()},
 		{"stop", reflect.TypeFor[schemas.StopRequest]()},
 		{"start", reflect.TypeFor[schemas.StartRequest]()},
+		{"sync", reflect.TypeFor[schemas.SyncRequest]()},
 		{"renew", reflect.TypeFor[schemas.RenewRequest]()},
+		{"service-request", reflect.TypeFor[schemas.ServiceRequest]()},
+		{"service-reply", reflect.TypeFor[schemas.ServiceReply]()},
+		{"service", reflect.TypeFor[schemas.Service]()},
+		{"connect-request", reflect.TypeFor[schemas.ConnectRequest]()},
+		{"connect-reply", reflect.TypeFor[schemas.ConnectReply]()},
 		{"session-reply", reflect.TypeFor[schemas.SessionReply]()},
 		{"place-request", reflect.TypeFor[schemas.PlaceRequest]()},
 		{"workspace-removal", reflect.TypeFor[schemas.WorkspaceRemoval]()},
@@ -51,14 +58,17 @@ func roots() []root {
 		{"clean-request", reflect.TypeFor[schemas.CleanRequest]()},
 		{"clean-reply", reflect.TypeFor[schemas.CleanReply]()},
 		{"processes-cleaned", reflect.TypeFor[schemas.ProcessesCleaned]()},
+		{"file-request", reflect.TypeFor[schemas.FileRequest]()},
+		{"file-reply", reflect.TypeFor[schemas.FileReply]()},
+		{"file-transfer", reflect.TypeFor[schemas.FileTransfer]()},
 	}
 }
 
 // closed returns the names of the types that callers send, in which a misspelled field must not be ignored.
 func closed() []string {
 	return []string{
-		"Command", "Exec", "MessageRequest", "SignalRequest", "KillRequest", "CancelRequest", "StopRequest", "StartRequest", "RenewRequest", "PlaceRequest", "WorkspaceRemoval",
-		"ProcessesRequest", "CleanRequest",
+		"Command", "Exec", "MessageRequest", "SignalRequest", "KillRequest", "TerminalSize", "CancelRequest", "StopRequest", "StartRequest", "RenewRequest", "SyncRequest", "PlaceRequest", "WorkspaceRemoval",
+		"ProcessesRequest", "CleanRequest", "ServiceRequest", "ConnectRequest", "FileRequest",
 	}
 }
 
@@ -70,6 +80,8 @@ func leaves() map[reflect.Type]*jsonschema.Schema {
 		reflect.TypeFor[[]byte]():            {Type: "string", ContentEncoding: "base64"},
 		reflect.TypeFor[json.RawMessage]():   {},
 		reflect.TypeFor[schemas.Op]():        enum(schemas.Ops()),
+		reflect.TypeFor[schemas.FileOp]():    enum(schemas.FileOps()),
+		reflect.TypeFor[schemas.SyncOp]():    enum(schemas.SyncOps()),
 		reflect.TypeFor[schemas.Code]():      enum(schemas.Codes()),
 		reflect.TypeFor[schemas.EventType](): enum(schemas.EventTypes()),
 		reflect.TypeFor[schemas.Stream]():    enum(schemas.Streams()),
@@ -81,6 +93,7 @@ func leaves() map[reflect.Type]*jsonschema.Schema {
 		reflect.TypeFor[schemas.Encoding](): enum(schemas.Encodings()),
 
 		reflect.TypeFor[schemas.SandboxState](): enum(schemas.SandboxStates()),
+		reflect.TypeFor[schemas.ServiceState](): enum(schemas.ServiceStates()),
 		reflect.TypeFor[schemas.Phase]():        enum(schemas.Phases()),
 		reflect.TypeFor[schemas.Role]():         enum(schemas.Roles()),
 		reflect.TypeFor[schemas.Network]():      enum(schemas.Networks()),
@@ -156,24 +169,36 @@ func image(s *jsonschema.Schema) {
 // addCaller adds the rules of what callers send.
 func (f fields) addCaller() {
 	f.add(constant(schemas.Version), "Command.SpecVersion")
-	f.add(id(1), "Command.Thread", "PlaceRequest.Thread", "CancelRequest.Process", "WorkspaceRemoval.Thread", "CleanRequest.Thread")
+	f.add(id(1), "Command.Thread", "PlaceRequest.Thread", "CancelRequest.Process", "WorkspaceRemoval.Thread", "CleanRequest.Thread", "ServiceRequest.Name", "ConnectRequest.Connection")
 	f.add(id(0), "Command.Provider", "Command.Template", "Command.Session", "PlaceRequest.Provider", "PlaceRequest.Template",
-		"StopRequest.Session", "StartRequest.Session", "RenewRequest.Session", "ProcessesRequest.Thread", "ProcessesRequest.After")
+		"StopRequest.Session", "StartRequest.Session", "RenewRequest.Session", "SyncRequest.Session", "ProcessesRequest.Thread", "ProcessesRequest.After", "ServiceRequest.Session",
+		"FileRequest.Session")
 	f.add(length(1, schemas.MaxKeyBytes), "Command.Key")
 	f.add(image, "Command.Image", "PlaceRequest.Image")
-	f.add(required(schemas.MaxPathBytes), "Exec.Command")
-	f.add(func(s *jsonschema.Schema) { text(s.Items) }, "Exec.Args")
-	f.add(variables, "Exec.Env")
-	f.add(label(schemas.MaxPathBytes), "Exec.Cwd")
+	f.add(required(schemas.MaxPathBytes), "Exec.Command", "ServiceSpec.Command")
+	f.add(func(s *jsonschema.Schema) { text(s.Items) }, "Exec.Args", "ServiceSpec.Args", "HealthCheck.Command")
+	f.add(variables, "Exec.Env", "ServiceSpec.Env")
+	f.add(label(schemas.MaxPathBytes), "Exec.Cwd", "ServiceSpec.Cwd")
+	f.add(between(0, 65535), "HealthCheck.Port")
+	f.add(between(1, 65535), "ConnectRequest.Port")
+	f.add(label(schemas.MaxSocketPath), "HealthCheck.Socket")
+	f.add(label(schemas.MaxHealthPath), "HealthCheck.Path")
 	f.add(required(schemas.MaxPromptBytes), "MessageRequest.Prompt")
 	f.add(label(schemas.MaxUserBytes), "MessageRequest.User", "PlaceRequest.User")
 	f.add(between(0, schemas.MaxTimeoutMS), "Exec.TimeoutMS", "Exec.GraceMS", "MessageRequest.TimeoutMS", "KillRequest.GraceMS",
-		"StopRequest.GraceMS", "RenewRequest.IdleTimeoutMS", "PlaceRequest.IdleTimeoutMS", "PlaceRequest.MaxLifetimeMS")
+		"StopRequest.GraceMS", "RenewRequest.IdleTimeoutMS", "PlaceRequest.IdleTimeoutMS", "PlaceRequest.MaxLifetimeMS",
+		"ServiceSpec.StartTimeoutMS", "ServiceSpec.GraceMS", "HealthCheck.IntervalMS", "HealthCheck.TimeoutMS", "FileRequest.TimeoutMS")
 	f.add(func(s *jsonschema.Schema) {
 		between(0, schemas.MaxOutputLimit)(s)
 		s.Default = json.RawMessage(strconv.FormatInt(schemas.DefaultOutputLimit, 10))
 	}, "Exec.OutputLimit", "MessageRequest.OutputLimit")
+	f.add(between(0, schemas.MaxTerminalSize), "Exec.Rows", "Exec.Cols")
+	f.add(between(1, schemas.MaxTerminalSize), "TerminalSize.Rows", "TerminalSize.Cols")
 	f.add(func(s *jsonschema.Schema) { s.Pattern = schemas.SignalPattern }, "SignalRequest.Signal")
+	f.add(label(schemas.MaxPathBytes), "FileRequest.Path", "FileRequest.To", "FileRequest.Text")
+	f.add(label(schemas.MaxFileNameBytes), "FileRequest.After", "FileRequest.Name")
+	f.add(func(s *jsonschema.Schema) { s.Pattern = schemas.FileModePattern }, "FileRequest.Mode")
+	f.add(between(0, -1), "FileRequest.Offset", "FileRequest.Limit")
 	f.add(func(s *jsonschema.Schema) {
 		most := schemas.MaxTags
 		s.MaxProperties = &most
@@ -199,7 +224,7 @@ func (f fields) addWorker() {
 	f.add(constant(schemas.EventSpecVersion), "Event.SpecVersion")
 	f.add(constant(schemas.Version), "HookData.SpecVersion")
 	f.add(id(0), "Result.Process")
-	f.add(id(1), "Event.ID", "Event.Source", "Event.Process", "Event.Session", "Event.Template",
+	f.add(id(1), "Service.Thread", "Service.Name", "Service.Worker", "Service.Session", "Event.ID", "Event.Source", "Event.Process", "Event.Session", "Event.Template",
 		"Result.Worker", "ProcessInfo.Process", "ProcessInfo.Thread", "ProcessInfo.Worker", "Session.ID", "Session.Tenant",
 		"Session.Thread", "Session.Owner", "Session.Template", "SandboxInfo.ID", "PlaceReply.Worker", "Message.Thread", "Message.Session",
 		"Message.Process", "Message.Template", "StreamFinish.Process", "Conversation.Tenant", "Conversation.Thread",
@@ -212,7 +237,8 @@ func (f fields) addWorker() {
 	f.add(between(0, -1), "Accepted.TimeoutMS", "Started.PID", "ProcessInfo.PID", "ProcessUsage.CPUMS", "ProcessUsage.MemoryBytes", "ProcessUsage.Processes", "Result.Signal", "Result.StdoutBytes", "Result.StderrBytes",
 		"Result.DurationMS", "Result.UserMS", "Result.SystemMS", "Result.MaxRSSBytes", "Result.Killed", "SandboxInfo.StartMS",
 		"LogGap.From", "Session.Messages", "Usage.InputTokens", "Usage.OutputTokens", "HookRun.DurationMS", "ColdStart.SandboxMS",
-		"ColdStart.HooksMS", "SyncReport.Files", "SyncReport.Bytes", "SyncReport.Deleted", "SyncReport.DurationMS")
+		"ColdStart.HooksMS", "FileReply.Files", "FileReply.Bytes",
+		"FileTransfer.Files", "FileTransfer.Bytes", "FileTransfer.DurationMS", "SyncReport.Files", "SyncReport.Bytes", "SyncReport.Deleted", "SyncReport.DurationMS")
 }
 
 // addTemplate adds the rules of templates, for those who read templates from KV. Workers read YAML, and check it with

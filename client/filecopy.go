@@ -1,0 +1,294 @@
+package client
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// CopyIn copies a file or a folder of this machine into the workspace, with the rules of `docker cp`: into a folder that exists, under its
+// own name, or with /. at the end of local only its content; otherwise under the name that to gives. Links are copied as links, and what
+// is neither file nor folder nor link is left out. It returns how many files and bytes it wrote.
+func (f *Files) CopyIn(ctx context.Context, local, to string) (files, size int64, err error) {
+	info, err := os.Stat(local)
+	if err != nil {
+		return 0, 0, localError(err)
+	}
+	there, err := f.Stat(ctx, to)
+	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+		return 0, 0, err
+	}
+	isFolder := there != nil && there.Type == "folder"
+	switch {
+	case !info.IsDir() && !info.Mode().IsRegular(): // reading it may never end
+		return 0, 0, notAFile(local)
+	case info.IsDir() && there != nil && !isFolder:
+		return 0, 0, schemas.Errorf(schemas.CodeConflict, "%s is a %s: a folder cannot be copied onto it", to, there.Type)
+	case !info.IsDir() && there == nil && strings.HasSuffix(to, "/"):
+		return 0, 0, schemas.Errorf(schemas.CodeNotFound, "%s: no such folder", to)
+	case isFolder && !(info.IsDir() && onlyContent(local)):
+		full, err := filepath.Abs(local)
+		if err != nil {
+			return 0, 0, localError(err)
+		}
+		to = path.Join(to, filepath.Base(full))
+	}
+	if !info.IsDir() {
+		from, err := os.Open(local)
+		if err != nil {
+			return 0, 0, localError(err)
+		}
+		defer from.Close()
+		e, err := f.Write(ctx, to, from, FileMode(info.Mode()))
+		if err != nil {
+			return 0, 0, err
+		}
+		return 1, e.Size, nil
+	}
+	r, w := io.Pipe()
+	packed := make(chan struct{})
+	go func() {
+		defer close(packed)
+		_ = w.CloseWithError(pack(w, local)) // always nil
+	}()
+	files, size, err = f.Upload(ctx, to, r)
+	_ = r.CloseWithError(io.ErrClosedPipe) // always nil; it ends pack
+	<-packed
+	return files, size, err
+}
+
+func notAFile(local string) error {
+	return schemas.Errorf(schemas.CodeInvalidArgument, "%s is neither a file nor a folder", local)
+}
+
+// onlyContent reports whether a folder's content is meant, and not the folder.
+func onlyContent(name string) bool {
+	return name == "." || name == "" || strings.HasSuffix(name, "/.") || strings.HasSuffix(name, string(filepath.Separator)+".")
+}
+
+// localError gives an error of this machine's files its code.
+func localError(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return schemas.Errorf(schemas.CodeNotFound, "%w", err)
+	case errors.Is(err, fs.ErrPermission):
+		return schemas.Errorf(schemas.CodePermissionDenied, "%w", err)
+	case errors.Is(err, fs.ErrExist):
+		return schemas.Errorf(schemas.CodeConflict, "%w", err)
+	default:
+		return schemas.Errorf(schemas.CodeInvalidArgument, "%w", err)
+	}
+}
+
+// pack writes the content of a folder as a tar stream.
+func pack(to io.Writer, folder string) error {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return localError(err)
+	}
+	defer root.Close()
+	w := tar.NewWriter(to)
+	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || name == "." {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		return packEntry(w, root, name, info)
+	})
+	if err == nil {
+		err = w.Close()
+	}
+	if err == nil {
+		return nil
+	}
+	return localError(err)
+}
+
+func packEntry(w *tar.Writer, root *os.Root, name string, info fs.FileInfo) error {
+	link := ""
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		var err error
+		if link, err = root.Readlink(name); err != nil {
+			return err
+		}
+	case !info.IsDir() && !info.Mode().IsRegular():
+		return nil
+	}
+	h, err := tar.FileInfoHeader(info, filepath.ToSlash(link))
+	if err != nil {
+		return err
+	}
+	h.Name = name
+	h.Uid, h.Gid, h.Uname, h.Gname = 0, 0, "", ""
+	if info.IsDir() {
+		h.Name += "/"
+	}
+	if err := w.WriteHeader(h); err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	from, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	_, err = io.CopyN(w, from, h.Size)
+	return err
+}
+
+// CopyOut copies a file or a folder of the workspace to this machine, with the rules of CopyIn. A link to which local leads is followed.
+// What the sandbox answers is not trusted: nothing is written but under the name that from and local give.
+func (f *Files) CopyOut(ctx context.Context, from, local string) (files, size int64, err error) {
+	there, err := f.Stat(ctx, from)
+	if err != nil {
+		return 0, 0, err
+	}
+	if target, err := filepath.EvalSymlinks(local); err == nil {
+		local = target
+	}
+	info, err := os.Stat(local)
+	isFolder := err == nil && info.IsDir()
+	name := path.Base(path.Clean(from))
+	switch {
+	case there.Type != "folder" && isFolder:
+		local = filepath.Join(local, name)
+	case there.Type != "folder" && strings.HasSuffix(local, "/"):
+		return 0, 0, schemas.Errorf(schemas.CodeNotFound, "%s: no such folder", local)
+	case there.Type == "folder" && err == nil && !isFolder:
+		return 0, 0, schemas.Errorf(schemas.CodeConflict, "%s is a file: a folder cannot be copied onto it", local)
+	case there.Type == "folder" && isFolder && !onlyContent(from):
+		local = filepath.Join(local, name)
+	}
+	if there.Type != "folder" {
+		r, err := f.Open(ctx, from, FilePart{})
+		if err != nil {
+			return 0, 0, err
+		}
+		defer r.Close()
+		return f.saveFile(r, local, there.Mode)
+	}
+	r, err := f.Download(ctx, from)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer r.Close()
+	if err := os.MkdirAll(local, 0o755); err != nil {
+		return 0, 0, localError(err)
+	}
+	root, err := os.OpenRoot(local)
+	if err != nil {
+		return 0, 0, localError(err)
+	}
+	defer root.Close()
+	return unpack(root, r, path.Base(path.Clean(there.Path)))
+}
+
+func (f *Files) saveFile(r io.Reader, local, mode string) (files, size int64, err error) {
+	root, err := os.OpenRoot(filepath.Dir(local) + string(filepath.Separator) + ".") // a named pipe does not block it
+	if err != nil {
+		return 0, 0, localError(err)
+	}
+	defer root.Close()
+	size, err = save(root, filepath.Base(local), r, permissions(mode))
+	return 1, size, err
+}
+
+// unpack extracts a tar stream whose names begin with top, without that part; . is none.
+func unpack(root *os.Root, r io.Reader, top string) (files, size int64, err error) {
+	for t := tar.NewReader(r); ; {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return files, size, nil
+		}
+		if err != nil {
+			return files, size, err
+		}
+		name := path.Clean(h.Name)
+		if name == top {
+			continue // the folder itself
+		}
+		if top != "." {
+			name = strings.TrimPrefix(name, top+"/")
+		}
+		n, err := unpackEntry(root, t, h, filepath.FromSlash(name))
+		if err != nil {
+			return files, size, err
+		}
+		files, size = files+1, size+n
+	}
+}
+
+func unpackEntry(root *os.Root, t *tar.Reader, h *tar.Header, name string) (int64, error) {
+	if !filepath.IsLocal(name) {
+		return 0, schemas.Errorf(schemas.CodeInvalidArgument, "the sandbox sent %q, which leads out of the folder", h.Name)
+	}
+	if h.Typeflag == tar.TypeDir {
+		return 0, localOK(root.MkdirAll(name, 0o755))
+	}
+	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return 0, localError(err)
+	}
+	switch h.Typeflag {
+	case tar.TypeReg:
+		return save(root, name, t, fs.FileMode(h.Mode).Perm()) //nolint:gosec // only the permissions
+	case tar.TypeSymlink:
+		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return 0, localError(err)
+		}
+		return 0, localOK(root.Symlink(h.Linkname, name))
+	default:
+		return 0, nil
+	}
+}
+
+func localOK(err error) error {
+	if err == nil {
+		return nil
+	}
+	return localError(err)
+}
+
+// save puts a file in place as a whole. It replaces a link, and follows none; it replaces no device or named pipe.
+func save(root *os.Root, name string, from io.Reader, mode fs.FileMode) (int64, error) {
+	if info, err := root.Lstat(name); err == nil && !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0 {
+		return 0, schemas.Errorf(schemas.CodeConflict, "%s exists, and is not a file", name)
+	}
+	temp := filepath.Join(filepath.Dir(name), ".sluice-"+strings.ToLower(ulid.Make().String())+".tmp") // any name in the workspace may be as long as the system allows
+	to, err := root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
+		return 0, localError(err)
+	}
+	n, err := io.Copy(to, from)
+	if closed := to.Close(); err == nil && closed != nil {
+		err = localError(closed)
+	}
+	if err == nil {
+		err = localOK(root.Rename(temp, name))
+	}
+	if err != nil {
+		_ = root.Remove(temp) // the first error is returned
+	}
+	return n, err
+}
+
+// permissions reads those of an entry.
+func permissions(mode string) fs.FileMode {
+	perm := fs.FileMode(0)
+	for _, c := range mode {
+		perm = perm<<3 | fs.FileMode(c-'0')&7
+	}
+	return perm & fs.ModePerm
+}

@@ -1,0 +1,43 @@
+package client
+
+import (
+	"context"
+
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Push stores the workspace as a new version, where the template says. What processes write meanwhile may be in the next one. One that has
+// not changed makes no version, and the report names none. The report may come with an error. Errors: session_expired; invalid_argument for
+// a template that stores no workspaces; conflict when a path changed in the store too, or another sync is under way; unavailable,
+// deadline_exceeded.
+func (s *Session) Push(ctx context.Context) (*schemas.SyncReport, error) {
+	reply, err := s.sync(ctx, schemas.SyncRequest{Op: schemas.SyncPush})
+	return reply.Sync, err
+}
+
+// Restore brings the workspace back to a version: its id, or a time (RFC 3339) for the newest up to then. What is there is pushed first, so that
+// nothing is lost. The version becomes the newest, under a new id. With a path, only that file or folder is restored, nothing is deleted, and the
+// next push stores it. The report may come with an error. Errors: those of Push; not_found when no such version or path is kept.
+func (s *Session) Restore(ctx context.Context, at, path string) (*schemas.SyncReport, error) {
+	reply, err := s.sync(ctx, schemas.SyncRequest{Op: schemas.SyncRestore, At: at, Path: path})
+	return reply.Sync, err
+}
+
+// Versions lists the stored versions of the workspace, the newest first, at most 1,000. Errors: those of Push without conflict.
+func (s *Session) Versions(ctx context.Context) ([]schemas.WorkspaceVersion, error) {
+	reply, err := s.sync(ctx, schemas.SyncRequest{Op: schemas.SyncVersions})
+	return reply.Versions, err
+}
+
+// sync sends a sync request. The reply is never nil.
+func (s *Session) sync(ctx context.Context, req schemas.SyncRequest) (*schemas.SessionReply, error) {
+	req.Session = s.id
+	if err := req.Validate(); err != nil {
+		return &schemas.SessionReply{}, err
+	}
+	reply, err := s.client.caller.SyncWorkspace(ctx, s.client.tenant, s.thread, req)
+	if reply == nil {
+		return &schemas.SessionReply{}, expired(err)
+	}
+	return reply, err
+}

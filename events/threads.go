@@ -1,0 +1,118 @@
+package events
+
+import (
+	"context"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+)
+
+type threadName struct{ tenant, thread string }
+
+// Threads are the threads whose commands and controls a [Listener] receives. Methods are safe for concurrent use.
+type Threads struct {
+	conn             *Conn
+	command, control nats.MsgHandler
+
+	mu      sync.Mutex
+	begun   bool
+	subs    map[threadName][2]*nats.Subscription // commands, controls
+	waiting map[threadName]bool                  // to subscribe to when Run begins
+}
+
+func newThreads(c *Conn, command, control nats.MsgHandler) *Threads {
+	return &Threads{
+		conn: c, command: command, control: control,
+		subs: make(map[threadName][2]*nats.Subscription), waiting: make(map[threadName]bool),
+	}
+}
+
+// begin subscribes to the threads noted before Run.
+func (t *Threads) begin() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.begun = true
+	for name := range t.waiting {
+		if err := t.subscribe(name); err != nil {
+			return wrap(err, "subscribe to thread "+name.thread)
+		}
+	}
+	clear(t.waiting)
+	return nil
+}
+
+// Subscribe receives the commands and controls of a thread from now on; callers see from it that the thread has an owner. Before
+// Run it only notes the thread. A second call changes nothing. Errors: unavailable.
+func (t *Threads) Subscribe(ctx context.Context, tenant, thread string) error {
+	t.mu.Lock()
+	if !t.begun {
+		t.waiting[threadName{tenant, thread}] = true
+		t.mu.Unlock()
+		return nil
+	}
+	err := t.conn.leased() // after abandon nothing is added
+	if err == nil {
+		err = t.subscribe(threadName{tenant, thread})
+	}
+	t.mu.Unlock()
+	if err == nil {
+		// Outside the lock, and also when the thread is subscribed already: a concurrent call may not have flushed yet.
+		err = flush(ctx, t.conn.nc)
+	}
+	return wrap(err, "subscribe to thread "+thread)
+}
+
+// subscribe subscribes unless it has. mu is held.
+func (t *Threads) subscribe(name threadName) error {
+	if _, ok := t.subs[name]; ok {
+		return nil
+	}
+	rpc, err := t.conn.nc.Subscribe(t.conn.subjects.ThreadRPCs(name.tenant, name.thread), t.command)
+	if err != nil {
+		return err
+	}
+	ctl, err := t.conn.nc.Subscribe(t.conn.subjects.ThreadControls(name.tenant, name.thread), t.control)
+	if err != nil {
+		_ = rpc.Unsubscribe() // on failure it ends with the connection
+		return err
+	}
+	t.subs[name] = [2]*nats.Subscription{rpc, ctl}
+	return nil
+}
+
+// Unsubscribe ends Subscribe. Messages that the server delivered before still reach the handler: a dropped one would leave its
+// sender without an answer.
+func (t *Threads) Unsubscribe(tenant, thread string) {
+	name := threadName{tenant, thread}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.waiting, name)
+	for _, sub := range t.subs[name] {
+		endSubscription(t.conn, sub)
+	}
+	delete(t.subs, name)
+}
+
+// abandon ends all subscriptions: the lease is lost, and the next incarnation subscribes to the threads.
+func (t *Threads) abandon() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, subs := range t.subs {
+		for _, sub := range subs {
+			endSubscription(t.conn, sub)
+		}
+	}
+	clear(t.subs)
+	clear(t.waiting)
+}
+
+// endSubscription ends a subscription. While the lease holds, what has arrived is still handled: a dropped command would keep its sender
+// waiting. Without the lease there is no connection to wait for, perhaps, and it must not subscribe again. On failure a subscription ends
+// with the connection.
+func endSubscription(c *Conn, sub *nats.Subscription) {
+	if c.leased() == nil {
+		_ = sub.Drain()
+		return
+	}
+	_ = sub.Unsubscribe()
+}

@@ -1,0 +1,209 @@
+package events
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// tcpServer accepts connections, and returns how to connect to it.
+func tcpServer(t *testing.T, serve func(net.Conn)) func(context.Context) (net.Conn, error) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	testkit.Must(t, err)
+	var all sync.WaitGroup
+	t.Cleanup(func() {
+		_ = l.Close() // it ends Accept
+		all.Wait()
+	})
+	all.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer conn.Close()
+				serve(conn)
+			})
+		}
+	})
+	return func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
+	}
+}
+
+func echo(conn net.Conn) {
+	_, _ = io.Copy(conn, conn) // what is missing shows at the other end
+}
+
+// forwarded connects to thread t through its worker, and returns a connection and the end of the copy.
+func forwarded(t *testing.T, caller *Caller) (*net.TCPConn, <-chan error) {
+	t.Helper()
+	accepted := make(chan net.Conn, 1)
+	dial := tcpServer(t, func(conn net.Conn) {
+		accepted <- conn
+		<-t.Context().Done()
+	})
+	here, err := dial(t.Context())
+	testkit.Must(t, err)
+	ended := make(chan error, 1)
+	there := <-accepted
+	go func() { ended <- caller.Connect(t.Context(), schemas.DefaultTenant, "t", 80, there) }()
+	testkit.Must(t, here.SetDeadline(time.Now().Add(testkit.Timeout)))
+	t.Cleanup(func() { _ = here.Close() })
+	conn, ok := here.(*net.TCPConn)
+	if !ok {
+		t.Fatalf("%T is no TCP connection", here)
+	}
+	return conn, ended
+}
+
+// forwarding starts a worker whose sandbox has a server, and gives it thread t.
+func forwarding(t *testing.T, dial func(context.Context) (net.Conn, error)) (*node, *peer, *fakeWorker) {
+	t.Helper()
+	n, c := connected(t, true)
+	w, _ := startWorker(t, n, "w1", func(w *fakeWorker) { w.dial = dial })
+	testkit.Must(t, w.listener.Threads.Subscribe(testkit.Context(t), schemas.DefaultTenant, "t"))
+	return n, c, w
+}
+
+// Processes 4: bytes arrive whole in both directions, also after one of them has ended, over many connections at once.
+func TestTunnelCarriesBytes(t *testing.T) {
+	_, c, _ := forwarding(t, tcpServer(t, echo))
+	var all sync.WaitGroup
+	for i := range 20 {
+		conn, ended := forwarded(t, c.Caller)
+		all.Go(func() {
+			sent := make([]byte, i<<20/4+i)
+			for j := range sent {
+				sent[j] = byte(i + j/7)
+			}
+			go func() {
+				_, _ = conn.Write(sent) // what is missing shows below
+				_ = conn.CloseWrite()
+			}()
+			got, err := io.ReadAll(conn)
+			if err != nil || !bytes.Equal(got, sent) {
+				t.Errorf("got %d bytes (%v), want the %d that were sent", len(got), err, len(sent))
+			}
+			if err := <-ended; err != nil {
+				t.Errorf("the connection ended with %v", err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// Processes 4: a reader that stops holds up its sender, and no other connection; what was sent arrives when it goes on.
+func TestTunnelWaitsForASlowReader(t *testing.T) {
+	const size = 64 << 20
+	var wrote atomic.Int64
+	_, c, _ := forwarding(t, tcpServer(t, func(conn net.Conn) {
+		p := make([]byte, 64<<10)
+		for range size / len(p) {
+			n, err := conn.Write(p)
+			if wrote.Add(int64(n)); err != nil {
+				return
+			}
+		}
+	}))
+	slow, slowEnded := forwarded(t, c.Caller)
+	for before := int64(-1); before != wrote.Load(); { // until its sender is held up
+		before = wrote.Load()
+		<-time.After(300 * time.Millisecond)
+	}
+	if n := wrote.Load(); n > size/2 {
+		t.Errorf("a sender whose reader has stopped wrote %d bytes", n)
+	}
+	other, otherEnded := forwarded(t, c.Caller)
+	for _, conn := range []net.Conn{other, slow} {
+		n, err := io.Copy(io.Discard, conn)
+		testkit.Must(t, err)
+		testkit.Equal(t, "bytes", n, int64(size))
+		testkit.Must(t, conn.Close())
+	}
+	t.Log("ended with", <-slowEnded, "and", <-otherEnded) // an error when the client closed it first
+}
+
+// Processes 4: a port nobody listens on is a typed error, and so is a thread without a session.
+func TestConnectFails(t *testing.T) {
+	_, c, _ := forwarding(t, func(context.Context) (net.Conn, error) {
+		return nil, schemas.Errorf(schemas.CodeNotFound, "nothing listens on port 80 in the sandbox")
+	})
+	conn, ended := forwarded(t, c.Caller)
+	testkit.WantCode(t, <-ended, schemas.CodeNotFound)
+	if n, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Errorf("read %d bytes without a connection", n)
+	}
+	here, there := net.Pipe()
+	defer here.Close()
+	testkit.WantCode(t, c.Connect(testkit.Context(t), schemas.DefaultTenant, "t", 70000, there), schemas.CodeInvalidArgument)
+}
+
+// Processes 4: a connection ends at both ends when its server, its client or its worker does, and when a message is lost or was not sent
+// by the other end.
+func TestTunnelIsCut(t *testing.T) {
+	for name, cut := range map[string]func(c *peer, w *fakeWorker, server, conn net.Conn, subject string){
+		"server": func(_ *peer, _ *fakeWorker, server, _ net.Conn, _ string) {
+			_ = server.(*net.TCPConn).SetLinger(0)
+			_ = server.Close()
+		},
+		"worker": func(_ *peer, w *fakeWorker, _, _ net.Conn, _ string) { w.endTunnels() },
+		"hole": func(c *peer, _ *fakeWorker, _, _ net.Conn, subject string) {
+			_ = c.bulk.PublishMsg(&nats.Msg{Subject: subject, Header: nats.Header{headerOffset: {"1000"}}, Data: []byte("x")})
+		},
+		"no offset": func(c *peer, _ *fakeWorker, _, _ net.Conn, subject string) { _ = c.bulk.Publish(subject, []byte("x")) },
+		"ack of more": func(c *peer, _ *fakeWorker, _, _ net.Conn, subject string) {
+			_ = c.bulk.PublishMsg(&nats.Msg{Subject: subject, Header: nats.Header{headerAck: {"99"}}})
+		},
+		"flood": func(c *peer, _ *fakeWorker, _, _ net.Conn, subject string) {
+			for i := range 100 {
+				offset := strconv.Itoa(i * 512 << 10)
+				_ = c.bulk.PublishMsg(&nats.Msg{Subject: subject, Header: nats.Header{headerOffset: {offset}}, Data: make([]byte, 512<<10)})
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			servers := make(chan net.Conn, 1)
+			_, c, w := forwarding(t, tcpServer(t, func(conn net.Conn) {
+				servers <- conn
+				<-t.Context().Done()
+			}))
+			watch, err := c.bulk.SubscribeSync(c.subjects.Tunnel(schemas.DefaultTenant, "t", "*", "*"))
+			testkit.Must(t, err)
+			testkit.Must(t, c.bulk.Flush())
+			conn, ended := forwarded(t, c.Caller)
+			server := <-servers
+			_, err = server.Write([]byte("x"))
+			testkit.Must(t, err)
+			m, err := watch.NextMsgWithContext(testkit.Context(t))
+			testkit.Must(t, err)
+			_, err = conn.Read(make([]byte, 1))
+			testkit.Must(t, err)
+			cut(c, w, server, conn, m.Subject)
+			if err := <-ended; err == nil {
+				t.Error("the connection ended in order")
+			}
+			if n, err := conn.Read(make([]byte, 1)); err == nil {
+				t.Errorf("read %d bytes from a connection that was cut", n)
+			}
+		})
+	}
+}
+
+// endTunnels ends the forwarded connections, as the end of Run does.
+func (w *fakeWorker) endTunnels() {
+	w.listener.tunnels.end()
+}

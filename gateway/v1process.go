@@ -1,0 +1,261 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"regexp"
+	"strconv"
+
+	"github.com/sluice-dev/sluice/client"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// execBody is a command: what the contract says of one, and what it is for.
+type execBody struct {
+	Key      string            `json:"key,omitempty"`
+	Provider string            `json:"provider,omitempty"`
+	Template string            `json:"template,omitempty"`
+	Image    string            `json:"image,omitempty"`
+	Session  string            `json:"session,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	schemas.Exec
+}
+
+func (b *execBody) request(c *call) client.Request {
+	req := client.Request{
+		Thread: c.thread(), Key: b.Key, Provider: b.Provider, Template: b.Template, Image: b.Image, Session: b.Session, Command: b.Command,
+		Args: b.Args, Env: b.Env,
+		Dir: b.Cwd, Timeout: millis(b.TimeoutMS), Grace: millis(b.GraceMS), StdinOpen: b.StdinOpen, StdinFrom: b.StdinFrom,
+		Terminal: b.Terminal(), Retry: b.Retry,
+		AutoCleanup: b.AutoCleanup, Main: b.Main, Origin: c.origin(b.Labels),
+	}
+	if b.OutputLimit != nil {
+		if req.OutputLimit = *b.OutputLimit; req.OutputLimit == 0 {
+			req.OutputLimit = -1
+		}
+	}
+	if len(b.Stdin) > 0 {
+		req.Stdin = bytes.NewReader(b.Stdin)
+	}
+	return req
+}
+
+// traceParent is the form of the header of that name.
+var traceParent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
+// origin is the labels of a request, and its trace. A header that is none is ignored.
+func (c *call) origin(labels map[string]string) schemas.Origin {
+	o := schemas.Origin{Labels: labels}
+	if parent, state := c.r.Header.Get(schemas.HeaderTraceParent), c.r.Header.Get(schemas.HeaderTraceState); traceParent.MatchString(parent) {
+		o.TraceParent = parent
+		if len(state) <= schemas.MaxTraceState {
+			o.TraceState = state
+		}
+	}
+	return o
+}
+
+type processList struct {
+	Processes []schemas.ProcessInfo `json:"processes"`
+	Next      uint64                `json:"next,omitempty"`
+}
+
+type signalBody struct {
+	Signal string `json:"signal"`
+}
+
+func v1Processes() []endpoint {
+	const one = "/v1/processes/{process}"
+	return []endpoint{
+		{
+			route: route{"POST /v1/threads/{thread}/exec", schemas.ScopeExec, v1Exec}, body: execBody{}, answer: schemas.Result{}, events: true,
+			summary: "Run a command, and wait for its end. When the request ends before, the command is canceled; as a stream it goes on",
+		},
+		{
+			route: route{"POST /v1/threads/{thread}/processes", schemas.ScopeExec, v1StartProcess}, body: execBody{},
+			answer: schemas.ProcessInfo{}, status: http.StatusCreated,
+			summary: "Start a command in the background",
+		},
+		{
+			route:   route{"GET /v1/processes", schemas.ScopeRead, v1ListProcesses},
+			summary: "The processes that run, and with all those that have ended", answer: processList{},
+			query: []string{"thread: of this thread", "all: true also lists those that have ended",
+				"limit: at most so many ended ones, 100 unless set", "before: next of the last answer"},
+		},
+		{route: route{"GET " + one, schemas.ScopeRead, v1GetProcess}, summary: "A process", answer: schemas.ProcessInfo{}},
+		{route: route{"GET " + one + "/result", schemas.ScopeRead, v1Result}, summary: "How a process ended; 503 while it runs",
+			answer: schemas.Result{}},
+		{
+			route: route{"GET " + one + "/output", schemas.ScopeRead, v1Output}, summary: "The output of a process until its end, as a stream",
+			gives: "text/event-stream",
+		},
+		{
+			route:   route{"DELETE " + one, schemas.ScopeExec, v1KillProcess},
+			summary: "End a process with its tree: SIGTERM, the grace, SIGKILL", status: http.StatusNoContent,
+			query: []string{"grace_ms: time between SIGTERM and SIGKILL, 5000 unless set"},
+		},
+		{
+			route: route{"POST " + one + "/signal", schemas.ScopeExec, v1Signal}, summary: "Send a signal to the group of a process",
+			body:   signalBody{},
+			status: http.StatusNoContent,
+		},
+	}
+}
+
+func v1Exec(c *call) error {
+	var b execBody
+	if err := c.readJSON(&b); err != nil {
+		return err
+	}
+	ctx, req := c.r.Context(), b.request(c)
+	if !c.wantsEvents() {
+		r, err := c.client.Exec(ctx, req)
+		return give(c, http.StatusOK, r, err)
+	}
+	x, err := c.client.ExecStream(ctx, req)
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	c.locate(x.Process())
+	return c.stream(func(ctx context.Context, send func(streamEvent) error) error {
+		o := newOutput(req.Thread, x.Process(), place{})
+		for e, err := range x.Events(ctx) {
+			switch {
+			case err != nil:
+				return err
+			case e.Chunk != nil:
+				err = o.send(send)(*e.Chunk)
+			case e.Result != nil:
+				err = o.end(e.Result, send)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// locate names the process of a request before its answer.
+func (c *call) locate(process string) { c.w.Header().Set("Location", "/v1/processes/"+process) }
+
+func v1StartProcess(c *call) error {
+	var b execBody
+	if err := c.readJSON(&b); err != nil {
+		return err
+	}
+	if len(b.Stdin) > 0 {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "stdin: a process in the background has none: use exec").With("path", "stdin")
+	}
+	p, err := c.client.StartProcess(c.r.Context(), b.request(c))
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	c.locate(p.ID())
+	if p.Queued() { // it has no record yet
+		writeJSON(c.w, http.StatusCreated, schemas.ProcessInfo{Process: p.ID(), Thread: p.Thread(), Status: schemas.StatusStarting,
+			Command: b.Command})
+		return nil
+	}
+	info, err := p.Info(c.r.Context())
+	return give(c, http.StatusCreated, info, err)
+}
+
+func v1ListProcesses(c *call) error {
+	all, err := c.flag("all")
+	if err != nil {
+		return err
+	}
+	limit, err := c.queryNumber("limit", 100, 1, maxListed)
+	if err != nil {
+		return err
+	}
+	before, err := c.sequence("before")
+	if err != nil {
+		return err
+	}
+	list, err := c.client.Processes(c.r.Context(), client.ProcessQuery{Thread: c.query("thread"), All: all, Limit: limit, Before: before})
+	if err != nil {
+		return err
+	}
+	answer, ended := processList{Processes: list}, 0
+	for i := range list {
+		if list[i].Seq > 0 {
+			ended++
+		}
+	}
+	if all && ended == limit {
+		answer.Next = list[len(list)-1].Seq
+	}
+	writeJSON(c.w, http.StatusOK, answer)
+	return nil
+}
+
+// sequence is a sequence in the query; 0 for none. Errors: invalid_argument.
+func (c *call) sequence(name string) (uint64, error) {
+	text := c.query(name)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, schemas.Errorf(schemas.CodeInvalidArgument, "%s: %.30q is no sequence", name, text).With("path", name)
+	}
+	return n, nil
+}
+
+func v1GetProcess(c *call) error {
+	p, err := c.describeProcess("", c.r.PathValue("process"))
+	return give(c, http.StatusOK, p, err)
+}
+
+// running is the process of a request.
+func (c *call) running() (*client.Process, error) {
+	return c.client.Process(c.r.Context(), "", c.r.PathValue("process"))
+}
+
+func v1Result(c *call) error {
+	p, err := c.running()
+	if err != nil {
+		return err
+	}
+	r, err := p.Result(c.r.Context())
+	return give(c, http.StatusOK, r, err)
+}
+
+func v1Output(c *call) error { return c.followOutput("", c.r.PathValue("process")) }
+
+func v1KillProcess(c *call) error {
+	grace, err := c.queryNumber("grace_ms", int(killGrace.Milliseconds()), 0, int(schemas.MaxTimeoutMS))
+	if err != nil {
+		return err
+	}
+	p, err := c.running()
+	if err == nil {
+		err = p.Kill(c.r.Context(), millis(int64(grace)))
+	}
+	return c.done(err)
+}
+
+func v1Signal(c *call) error {
+	var b signalBody
+	if err := c.readJSON(&b); err != nil {
+		return err
+	}
+	p, err := c.running()
+	if err == nil {
+		err = p.Signal(c.r.Context(), b.Signal)
+	}
+	return c.done(err)
+}
+
+// done answers that there is nothing more to say.
+func (c *call) done(err error) error {
+	if err == nil {
+		c.w.WriteHeader(http.StatusNoContent)
+	}
+	return err
+}
