@@ -46,17 +46,22 @@ func Main(m *testing.M, programs Programs, ignore ...goleak.Option) {
 // below those that Linux and macOS choose by themselves, for listeners on port 0 and for outgoing connections.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
+	port, err := ChoosePort(tb.Context())
+	Must(tb, err)
+	return port
+}
+
+// ChoosePort is FreePort outside of a test.
+func ChoosePort(ctx context.Context) (int, error) {
 	const first, count, tries = 10_000, 20_000, 100
 	for range tries {
 		port := first + rand.IntN(count)
-		l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", fmt.Sprint("127.0.0.1:", port))
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprint("127.0.0.1:", port))
 		if err == nil {
-			Must(tb, l.Close())
-			return port
+			return port, l.Close()
 		}
 	}
-	tb.Fatalf("no free port from %d to %d", first, first+count)
-	return 0
+	return 0, fmt.Errorf("no free port from %d to %d", first, first+count)
 }
 
 // Alive reports whether a process of this machine has not ended. On Linux one that has ended is not alive, though its parent has not asked for

@@ -20,6 +20,8 @@ import (
 	"github.com/versity/versitygw/backend/meta"
 	"github.com/versity/versitygw/backend/posix"
 	"github.com/versity/versitygw/embedgw"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
 // The server's credentials and its bucket.
@@ -104,10 +106,11 @@ func Start(kind Kind, dir string) (*Server, error) {
 	if err := os.MkdirAll(filepath.Join(dir, Bucket), 0o755); err != nil {
 		return nil, err
 	}
-	addr, err := freeAddr()
+	port, err := testkit.ChoosePort(context.Background())
 	if err != nil {
 		return nil, err
 	}
+	addr := fmt.Sprint("127.0.0.1:", port)
 	child, err := command(kind, dir, addr)
 	if err != nil {
 		return nil, err
@@ -175,13 +178,4 @@ func (s *Server) Stop() error {
 	}
 	_ = s.cmd.Wait() // it reports the kill
 	return nil
-}
-
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String(), nil
 }
