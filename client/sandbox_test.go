@@ -172,6 +172,20 @@ func (d *caller) spoil(thread string) (mend func()) {
 	return func() { d.must(os.Remove(path)) }
 }
 
+// Once a wait has returned, lists show the sandbox as running too.
+func TestRunningSandboxIsListedAsRunning(t *testing.T) {
+	d := newCaller(t, "w1")
+	for i := range 10 {
+		s, err := client.Run(d.ctx, d.Client, client.SessionRequest{Thread: fmt.Sprint("t", i)})
+		d.must(err)
+		d.must(s.Wait(d.ctx))
+		info, err := d.SessionInfo(d.ctx, s.Thread())
+		d.must(err)
+		d.equal("state in the list", info.State, schemas.SandboxRunning)
+		d.must(s.Close())
+	}
+}
+
 func TestFailedSandboxIsAnErrorUntilItIsStartedAgain(t *testing.T) {
 	d := newCaller(t, "w1")
 	mend := d.spoil("t")

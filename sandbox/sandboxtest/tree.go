@@ -105,7 +105,10 @@ var treeTests = []test{
 		r.kill(t)
 	}},
 	{"Stopped", func(t *testing.T, f *fixture) {
-		r := f.shReady(t, `trap 'echo bye; exit 6' TERM; echo ready; while :; do kill -STOP $$; done`)
+		// A shell that is asked between two commands stops once more before its trap runs.
+		r := f.shReady(t, `trap 'echo bye; exit 6' TERM
+			{ until grep -q '^State:.T' /proc/$$/status; do sleep 0.01; done; echo ready; } &
+			while :; do kill -STOP $$; done`)
 		testkit.Must(t, r.Kill(testkit.Timeout))
 		r.wantExit(t, schemas.ReasonExited, 6)
 	}},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/sluice-dev/sluice/processor/internal/publisher"
@@ -131,6 +132,7 @@ func (es *entries) event(t *Thread, origin schemas.Origin, typ schemas.EventType
 type update struct {
 	event *schemas.Event
 	edit  func(*schemas.Session)
+	end   bool // of a sandbox
 }
 
 // update publishes in the order of the calls, and does not wait for it: no command waits for what only informs.
@@ -152,7 +154,9 @@ func (es *entries) updateLocked(t *Thread, u update) {
 	t.updates = append(t.updates, u)
 }
 
-// publishUpdates publishes until there are no more updates. Changes that come together are one write.
+// publishUpdates publishes until there are no more updates. Changes that come together are one write, before their events: who has seen an
+// event finds in KV what it reports. The end of a sandbox is published first, since a worker that takes the session over reports no end that
+// KV has already.
 func (es *entries) publishUpdates(t *Thread, flushed chan struct{}) {
 	defer close(flushed)
 	ctx := es.background.Context()
@@ -166,25 +170,38 @@ func (es *entries) publishUpdates(t *Thread, flushed chan struct{}) {
 			return
 		}
 		t.mu.Unlock()
-		changed := false
-		for _, u := range updates {
-			if u.event != nil {
-				es.publisher.Publish(ctx, u.event)
-			}
-			changed = changed || u.edit != nil
-		}
-		if !changed {
-			continue
-		}
-		if _, err := es.change(ctx, t, func(s *schemas.Session) {
+		publish := func() {
 			for _, u := range updates {
-				if u.edit != nil {
-					u.edit(s)
+				if u.event != nil {
+					es.publisher.Publish(ctx, u.event)
 				}
 			}
-		}); err != nil && !es.publisher.Fenced() {
-			t.log(es.publisher.Log.Warn().Err(err)).Msg("session not saved")
 		}
+		ends := slices.ContainsFunc(updates, func(u update) bool { return u.end })
+		if ends {
+			publish()
+		}
+		es.save(ctx, t, updates)
+		if !ends {
+			publish()
+		}
+	}
+}
+
+// save writes the changes of updates, if there are any.
+func (es *entries) save(ctx context.Context, t *Thread, updates []update) {
+	if !slices.ContainsFunc(updates, func(u update) bool { return u.edit != nil }) {
+		return
+	}
+	_, err := es.change(ctx, t, func(s *schemas.Session) {
+		for _, u := range updates {
+			if u.edit != nil {
+				u.edit(s)
+			}
+		}
+	})
+	if err != nil && !es.publisher.Fenced() {
+		t.log(es.publisher.Log.Warn().Err(err)).Msg("session not saved")
 	}
 }
 

@@ -190,7 +190,7 @@ func (sbs *sandboxes) reportLocked(t *Thread, a *sandboxAttempt, err error) {
 	if err != nil {
 		info.Error = schemas.AsError(err)
 	}
-	u := update{event: sbs.entries.event(t, a.origin, eventOf(state), info)}
+	u := update{event: sbs.entries.event(t, a.origin, eventOf(state), info), end: state.Final()}
 	// A state that lasts a moment is not worth a write.
 	if state != schemas.SandboxPending && state != schemas.SandboxCreating {
 		u.edit = func(s *schemas.Session) {
