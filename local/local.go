@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-dev/sluice/events/embedded"
 	"github.com/sluice-dev/sluice/internal/membership"
 	"github.com/sluice-dev/sluice/internal/node"
+	"github.com/sluice-dev/sluice/internal/removal"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -55,7 +56,7 @@ func Open(ctx context.Context, cfg Config, opts ...client.Option) (*client.Clien
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "create the folder of a local server: %w", err)
 	}
 	p := &parts{undo: []func(){func() {
-		if err := os.RemoveAll(dir); err != nil {
+		if err := removal.Path(dir); err != nil {
 			cfg.Log.Warn().Err(err).Msg("the folder of the local server stays")
 		}
 	}}}

@@ -33,6 +33,8 @@ func TestWorkspaceIsKeptForATime(t *testing.T) {
 	c.exec(command("k1", sh("echo one >file; mkdir d")))
 	was := c.session()
 	c.must(os.Symlink("/etc", filepath.Join(was.Workspace, "out")))
+	// Hardening 6: what a process leaves does not keep its workspace from being removed.
+	c.exec(command("k0", sh("mkdir -p 555/a/000; : >555/a/f; chmod 0 555/a/000; chmod 555 555/a 555")))
 	before := time.Now()
 	last, err := c.stop(schemas.StopRequest{})
 	c.must(err)
@@ -40,7 +42,7 @@ func TestWorkspaceIsKeptForATime(t *testing.T) {
 		t.Errorf("workspace is kept for %s, want an hour", d)
 	}
 	kept := c.awaitKept("one with its session", ended)[0]
-	wantFields(t, kept, schemas.Workspace{Thread: "t", Worker: "w1", Session: was.ID, Template: "default", Files: 3, Bytes: 4})
+	wantFields(t, kept, schemas.Workspace{Thread: "t", Worker: "w1", Session: was.ID, Template: "default", Files: 7, Bytes: 4})
 	testkit.Equal(t, "time that it is kept", kept.Until.Sub(kept.Ended), time.Hour)
 
 	c.exec(command("k2", sh("cat file")))

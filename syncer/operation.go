@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-dev/sluice/internal/removal"
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer/objectstore"
 	"github.com/sluice-dev/sluice/syncer/packed"
@@ -140,7 +141,7 @@ func (o *operation) scan(ctx context.Context) (*worktree.Tree, error) {
 		if o.pulls && o.resumed.leftovers.Keep(o.root, name) == nil {
 			continue
 		}
-		if err := worktree.RemoveTree(o.root, name); err != nil {
+		if err := removal.All(o.root, name); err != nil {
 			return nil, schemas.Errorf(schemas.CodeInternal, "sync: removing %s of an interrupted sync: %w", name, err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-dev/sluice/internal/removal"
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer"
 )
@@ -54,7 +55,7 @@ func (f *syncFlags) preview(ctx context.Context, args []string, op func(*syncer.
 		if dir, err = os.MkdirTemp("", "sluice-"); err != nil {
 			return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+		defer func() { err = errors.Join(err, removal.Path(dir)) }()
 	}
 	return f.withSyncer(ctx, dir, args[1], func(ctx context.Context, s *syncer.Syncer, progress *syncProgress) error {
 		p, err := op(s, ctx)

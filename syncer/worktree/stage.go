@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-dev/sluice/internal/removal"
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer/state"
 )
@@ -104,7 +105,7 @@ func (l *Leftovers) Take(path string, n *state.Node) bool {
 // Remove removes the leftovers.
 func (l *Leftovers) Remove() error {
 	for _, name := range l.names {
-		if err := RemoveTree(l.root, name); err != nil {
+		if err := removal.All(l.root, name); err != nil {
 			return schemas.Errorf(schemas.CodeInternal, "sync: removing %s of an interrupted sync: %w", name, err)
 		}
 	}
@@ -123,25 +124,10 @@ func (w *Writer) Adopt(path string, n *state.Node) error {
 
 // Remove removes the stage with its content.
 func (s *Stage) Remove() error {
-	if err := RemoveTree(s.root, s.name); err != nil {
+	if err := removal.All(s.root, s.name); err != nil {
 		return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
 	}
 	return nil
-}
-
-// RemoveTree removes a tree in which the owner may lack permissions on folders.
-func RemoveTree(root *os.Root, name string) error {
-	err := root.RemoveAll(name)
-	if !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	err = fs.WalkDir(root.FS(), name, func(path string, e fs.DirEntry, err error) error {
-		if err == nil && e.IsDir() {
-			err = root.Chmod(path, 0o700)
-		}
-		return err
-	})
-	return errors.Join(err, root.RemoveAll(name))
 }
 
 // WithWritableParent changes something in path's folder. A folder that its owner may not write to is made writable for it.

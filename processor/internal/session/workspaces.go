@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/removal"
 	"github.com/sluice-dev/sluice/processor/internal/publisher"
 	"github.com/sluice-dev/sluice/processor/internal/work"
 	"github.com/sluice-dev/sluice/schemas"
@@ -63,8 +64,7 @@ func (ws *Workspaces) delete(tenant, thread string) error {
 	if err != nil {
 		return err
 	}
-	err = root.RemoveAll(filepath.Join(tenant, thread))
-	return errors.Join(err, root.Close())
+	return errors.Join(removal.All(root, filepath.Join(tenant, thread)), root.Close())
 }
 
 // note stores the entry of a workspace whose session has ended. A later sweep finds the folder if this fails.
