@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/processor"
+	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -35,6 +36,7 @@ func TestWorkspaceIsKeptForATime(t *testing.T) {
 	c.must(os.Symlink("/etc", filepath.Join(was.Workspace, "out")))
 	// Hardening 6: what a process leaves does not keep its workspace from being removed.
 	c.exec(command("k0", sh("mkdir -p 555/a/000; : >555/a/f; chmod 0 555/a/000; chmod 555 555/a 555")))
+	c.must(os.Mkdir(sandbox.SyncDir(was.Workspace), 0o700))
 	before := time.Now()
 	last, err := c.stop(schemas.StopRequest{})
 	c.must(err)
@@ -58,6 +60,7 @@ func TestWorkspaceIsKeptForATime(t *testing.T) {
 	c.must(c.conn.Worker.Workspaces.SaveWorkspace(c.ctx, &kept))
 	c.awaitKept("none after its time", none)
 	wantFolder(t, was.Workspace, false)
+	wantFolder(t, sandbox.SyncDir(was.Workspace), false)
 	wantFields(t, c.exec(command("k3", sh("ls"))), schemas.Result{Stdout: "", Success: true})
 }
 

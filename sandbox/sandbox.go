@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"path/filepath"
 	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -201,5 +202,12 @@ type StartError struct {
 
 // Error returns the message.
 func (e *StartError) Error() string { return e.Message }
+
+// SyncDir is the folder beside a workspace in which a worker keeps what it knows of the workspace's syncs. It is in no sandbox. Its name
+// is the id of no thread.
+func SyncDir(workspace string) string {
+	dir, name := filepath.Split(filepath.Clean(workspace))
+	return filepath.Join(dir, "."+name+".sync")
+}
 
 var _ io.Closer = Provider(nil)

@@ -74,7 +74,7 @@ func (o *operation) install(ctx context.Context, s *state.State, c *changes, bas
 	}
 	o.report.Changed = true
 	if err := in.apply(o.meter("install", nodesOf(in.moves))); err != nil {
-		return errors.Join(err, o.journal.keepDone(o.root))
+		return errors.Join(err, o.journal.keepDone(o.root, o.own))
 	}
 	return nil
 }

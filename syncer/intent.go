@@ -23,6 +23,7 @@ const (
 // stateFile replaces the state file of a folder.
 type stateFile struct {
 	root     *os.Root
+	own      *os.Root // has what is prepared: root, or [Config].OwnDir
 	cfg      *Config
 	prepared struct { // the next content, which does not have its name yet
 		name, id string
@@ -31,7 +32,7 @@ type stateFile struct {
 }
 
 func (f *stateFile) prepare(name string, base *state.State) error {
-	skew, err := worktree.ReplaceFile(f.root, name, f.portable(base).Encode(), true)
+	skew, err := worktree.ReplaceFile(f.own, name, f.portable(base).Encode(), true)
 	if err == nil {
 		f.prepared.name, f.prepared.id, f.prepared.skew = name, base.ID, skew
 	}
@@ -43,7 +44,13 @@ func (f *stateFile) replace(base *state.State) (skew int64, err error) {
 	ready := f.prepared
 	f.prepared.name = ""
 	if ready.name == "" || ready.id != base.ID {
-		return worktree.ReplaceFile(f.root, state.ReservedName, f.portable(base).Encode(), true)
+		return f.replaceInFolder(base)
+	}
+	if f.own != f.root {
+		if skew, err = f.replaceInFolder(base); err == nil {
+			err = removeOwn(f.own, ready.name)
+		}
+		return skew, err
 	}
 	if err := f.root.Rename(ready.name, state.ReservedName); err != nil {
 		return 0, schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
@@ -63,7 +70,7 @@ func (f *stateFile) portable(base *state.State) *state.State {
 // readPrepared reads what an interrupted operation has prepared. Where that is damaged, by a crash, or of another store, there is
 // none.
 func (f *stateFile) readPrepared(name string) (s *state.State, ok bool, err error) {
-	data, err := worktree.ReadOwn(f.root, name, f.cfg.Limits.StateBytes)
+	data, err := worktree.ReadOwn(f.own, name, f.cfg.Limits.StateBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil
 	}
@@ -128,7 +135,7 @@ func (in *intents) drop() error {
 	return in.forget()
 }
 
-func (in *intents) forget() error { return removeOwn(in.file.root, pushingName) }
+func (in *intents) forget() error { return removeOwn(in.file.own, pushingName) }
 
 // checkWritable returns an error for a folder in which a push could not write down what it stores.
 func (f *stateFile) checkWritable() error {

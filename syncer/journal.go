@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -49,7 +50,7 @@ func (m *move) done(in *worktree.Folders) bool {
 }
 
 // newJournal writes down what a pull of a version is about to do.
-func newJournal(root *os.Root, version string, c *changes, moves []packed.Target) (j *journal, err error) {
+func newJournal(root, own *os.Root, version string, c *changes, moves []packed.Target) (j *journal, err error) {
 	j = &journal{Version: version}
 	for _, n := range c.swapped {
 		j.Swapped = append(j.Swapped, []byte(n.Path))
@@ -66,25 +67,34 @@ func newJournal(root *os.Root, version string, c *changes, moves []packed.Target
 		}
 		j.Moves = append(j.Moves, move{At: []byte(m.Node.Path), Staged: m.Path, Inode: st.Inode})
 	}
-	return j, j.write(root)
+	return j, j.write(own)
 }
 
-func (j *journal) write(root *os.Root) error {
+func (j *journal) write(own *os.Root) error {
 	data, err := json.Marshal(j)
 	if err != nil {
 		return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
 	}
-	_, err = worktree.ReplaceFile(root, journalName, data, true)
+	_, err = worktree.ReplaceFile(own, journalName, data, true)
 	return err
 }
 
+const (
+	maxJournal = 128 << 20 // bytes
+	// minJournalled is the fewest bytes that an element of a journal has: shorter ones would take much more memory.
+	minJournalled = 6
+)
+
 // readJournal reads the journal of an interrupted pull, nil where there is none.
-func readJournal(root *os.Root, limit int64) (*journal, error) {
-	data, err := worktree.ReadOwn(root, journalName, limit)
+func readJournal(root *os.Root, limits state.Limits) (*journal, error) {
+	data, err := worktree.ReadOwn(root, journalName, min(maxJournal, limits.StateBytes))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	j := &journal{}
+	if values := bytes.Count(data, []byte{','}); err == nil && (values > 4*limits.Entries || values*minJournalled > len(data)+1024) {
+		err = schemas.Errorf(schemas.CodeTooLarge, "%d values in %d bytes", values, len(data))
+	}
 	if err == nil && json.Unmarshal(data, j) != nil {
 		err = json.Unmarshal(data, &j.Swapped) // as earlier versions wrote it
 	}
@@ -95,7 +105,7 @@ func readJournal(root *os.Root, limit int64) (*journal, error) {
 }
 
 // keepDone drops the renames that have not taken place, and writes that down, before the stage goes.
-func (j *journal) keepDone(root *os.Root) error {
+func (j *journal) keepDone(root, own *os.Root) error {
 	if !slices.ContainsFunc(j.Moves, func(m move) bool { return m.Staged != "" }) {
 		return nil
 	}
@@ -104,7 +114,7 @@ func (j *journal) keepDone(root *os.Root) error {
 	for i := range j.Moves {
 		j.Moves[i] = move{At: j.Moves[i].At}
 	}
-	return errors.Join(folders.Close(), j.write(root))
+	return errors.Join(folders.Close(), j.write(own))
 }
 
 // installed returns the test whether a path was renamed out of the stage, by itself or with a folder above it.
@@ -165,7 +175,7 @@ type recovery struct{ *operation }
 // begin writes down the base that the folder has after an install, and what that is about to do.
 func (o recovery) begin(c *changes, moves []packed.Target, base *state.State) (err error) {
 	if err = o.file.prepare(pullingName, base); err == nil {
-		o.journal, err = newJournal(o.root, base.ID, c, moves)
+		o.journal, err = newJournal(o.root, o.own, base.ID, c, moves)
 	}
 	return err
 }
@@ -184,7 +194,7 @@ func (o recovery) recover(t *worktree.Tree) error {
 		if _, err := o.file.replace(&o.index.Base); err != nil { // another pull replaces the journal
 			return err
 		}
-		if err := removeOwn(o.root, pullingName); err != nil { // the base has it, and may go on from there
+		if err := removeOwn(o.own, pullingName); err != nil { // the base has it, and may go on from there
 			return err
 		}
 	}
@@ -197,5 +207,5 @@ func (o recovery) end() error {
 	if o.journal == nil {
 		return nil
 	}
-	return errors.Join(removeOwn(o.root, journalName), removeOwn(o.root, pullingName))
+	return errors.Join(removeOwn(o.own, journalName), removeOwn(o.own, pullingName))
 }

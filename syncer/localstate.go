@@ -14,7 +14,7 @@ import (
 // What a sync keeps in the root beside the state file.
 const (
 	indexName = state.ReservedName + ".index"
-	maxIndex  = 1 << 30 // bytes
+	maxIndex  = 512 << 20 // bytes
 )
 
 // loadIndex reads the index. It is valid only with the state file that it was written with: another tool may have written
@@ -26,10 +26,10 @@ func (o *operation) loadIndex() error {
 	if err != nil && !missing {
 		return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
 	}
-	if data, err := worktree.ReadOwn(o.root, indexName, maxIndex); err == nil {
-		if known, err := worktree.DecodeIndex(data); err == nil {
+	if data, err := worktree.ReadTrusted(o.own, indexName, maxIndex); err == nil {
+		if known, err := worktree.DecodeIndex(data, o.cfg.Limits.Entries); err == nil {
 			o.index = known
-			if !missing && known.StateFile == st {
+			if !missing && (known.StateFile == st || o.wrote(&known.Base)) {
 				o.indexValid = true
 			} else {
 				// Its stats still identify the content of the files. The base comes from the state file.
@@ -46,7 +46,7 @@ func (o *operation) loadIndex() error {
 		o.index = &worktree.Index{Seen: o.index.Seen}
 		o.indexValid = false
 	}
-	if o.journal, err = readJournal(o.root, o.cfg.Limits.StateBytes); err != nil {
+	if o.journal, err = readJournal(o.own, o.cfg.Limits); err != nil {
 		return err
 	}
 	return o.intents.load()
@@ -63,7 +63,15 @@ func (o *operation) statState() (worktree.Stat, error) {
 // loadState takes the base from the state file. A corrupt file counts as none. Nothing is deleted or overwritten for it:
 // every path that differs between the sides has then changed on both.
 func (o *operation) loadState() error {
-	data, err := worktree.ReadOwn(o.root, state.ReservedName, o.cfg.Limits.StateBytes)
+	limit := o.cfg.Limits.StateBytes
+	if o.own != o.root {
+		limit = min(limit, maxForeignState)
+	}
+	data, err := worktree.ReadOwn(o.root, state.ReservedName, limit)
+	if o.own != o.root && errors.Is(err, schemas.ErrTooLarge) {
+		o.note("the local state file is not as the last sync left it, and has been rebuilt")
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -117,7 +125,7 @@ func (o *operation) writeBase(t *worktree.Tree, next *worktree.Index) error {
 		return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
 	}
 	next.Seen = t.Seen(o.scanned.UnixNano() + skew)
-	if _, err = worktree.ReplaceFile(o.root, indexName, next.Encode(), false); err != nil {
+	if _, err = worktree.ReplaceFile(o.own, indexName, next.Encode(), false); err != nil {
 		o.note("the index could not be written, and the next sync reads more: " + err.Error())
 	}
 	return nil

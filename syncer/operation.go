@@ -25,6 +25,7 @@ import (
 type operation struct {
 	*Syncer
 	root       *os.Root
+	own        *os.Root // has what is kept beside the state file: see [Config].OwnDir
 	dir        *os.File // the root's descriptor, which holds the lock
 	ignore     *worktree.Ignore
 	index      *worktree.Index
@@ -75,11 +76,14 @@ func (s *Syncer) open() (*operation, error) {
 		return nil, errors.Join(err, root.Close())
 	}
 	o := &operation{Syncer: s, root: root, began: s.cfg.Now(), pushName: state.RandomName(), report: &Report{}}
-	o.file = &stateFile{root: root, cfg: &s.cfg}
+	if o.own, err = s.openOwn(root); err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	o.file = &stateFile{root: root, own: o.own, cfg: &s.cfg}
 	o.intents = &intents{file: o.file}
 	o.resumed = &resumption{operation: o}
 	if o.dir, err = root.Open("."); err != nil {
-		return nil, errors.Join(schemas.Errorf(schemas.CodeInvalidArgument, "sync: %w", err), root.Close())
+		return nil, errors.Join(schemas.Errorf(schemas.CodeInvalidArgument, "sync: %w", err), o.closeOwn(), root.Close())
 	}
 	switch err = worktree.TryLock(o.dir); {
 	case errors.Is(err, unix.EWOULDBLOCK):
@@ -87,7 +91,9 @@ func (s *Syncer) open() (*operation, error) {
 	case err != nil:
 		err = schemas.Errorf(schemas.CodeInternal, "sync: locking %s: %w", s.cfg.Root, err)
 	default:
-		o.ignore, err = worktree.LoadIgnore(root, s.cfg.Ignore, s.cfg.Include)
+		if err = o.tie(); err == nil {
+			o.ignore, err = worktree.LoadIgnore(root, s.cfg.Ignore, s.cfg.Include)
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, o.close())
@@ -96,7 +102,7 @@ func (s *Syncer) open() (*operation, error) {
 }
 
 func (o *operation) close() error {
-	return errors.Join(worktree.Unlock(o.dir), o.dir.Close(), o.root.Close())
+	return errors.Join(worktree.Unlock(o.dir), o.dir.Close(), o.closeOwn(), o.root.Close())
 }
 
 // note adds a warning to the report, once.
@@ -121,7 +127,7 @@ func (o *operation) scan(ctx context.Context) (*worktree.Tree, error) {
 		group.Go(o.loadIndex)
 		group.Go(func() error {
 			// Without an index the state has to be read anyway, and should this fail, it is read when it is needed.
-			if _, err := o.root.Lstat(indexName); err == nil {
+			if _, err := o.own.Lstat(indexName); err == nil {
 				if info, err := o.cfg.Store.Stat(within, state.ReservedName); err == nil {
 					o.remoteInfo = &info
 				}
@@ -133,7 +139,7 @@ func (o *operation) scan(ctx context.Context) (*worktree.Tree, error) {
 		return nil, err
 	}
 	if o.journal != nil {
-		if err := o.journal.keepDone(o.root); err != nil {
+		if err := o.journal.keepDone(o.root, o.own); err != nil {
 			return nil, err
 		}
 	}
@@ -159,13 +165,13 @@ func (o *operation) scan(ctx context.Context) (*worktree.Tree, error) {
 }
 
 // leave returns the test for paths that are not in the tree because they were left out, and so do not count as deleted.
-func (o *operation) leave(t *worktree.Tree) func(*state.Node) bool {
+func (o *operation) leave(ctx context.Context, t *worktree.Tree) func(*state.Node) bool {
 	skipped := make(map[string]bool, len(t.Skipped))
 	for _, s := range t.Skipped {
 		skipped[s.Path] = !s.Kept
 	}
 	return func(n *state.Node) bool {
-		if o.ignore.Match(n.Path) {
+		if o.ignore.Match(ctx, n.Path) {
 			return true
 		}
 		if o.leadsOutside(n) {
@@ -183,9 +189,12 @@ func (o *operation) leave(t *worktree.Tree) func(*state.Node) bool {
 // plan makes the plan, and hashes the files on which a decision depends.
 func (o *operation) plan(ctx context.Context, t *worktree.Tree, remote *state.State, prefer plan.Decision) ([]plan.Step, error) {
 	for {
-		steps, contested := plan.Make(o.index.Base.Nodes, t.Nodes, remote.Nodes, o.cfg.OnConflict, prefer, o.leave(t))
+		steps, contested := plan.Make(o.index.Base.Nodes, t.Nodes, remote.Nodes, o.cfg.OnConflict, prefer, o.leave(ctx, t))
+		if err := ctx.Err(); err != nil {
+			return nil, err // what leave decides then is void
+		}
 		if len(contested) == 0 {
-			o.reportLinks(t, steps)
+			o.reportLinks(ctx, t, steps)
 			return steps, nil
 		}
 		if err := t.Hash(ctx, o.root, contested); err != nil {
@@ -199,11 +208,11 @@ func (o *operation) leadsOutside(n *state.Node) bool {
 }
 
 // reportLinks reports the store's symlinks that lead out of the folder, beside those in the folder.
-func (o *operation) reportLinks(t *worktree.Tree, steps []plan.Step) {
+func (o *operation) reportLinks(ctx context.Context, t *worktree.Tree, steps []plan.Step) {
 	o.report.Skipped = slices.Clip(t.Skipped)
 	for i := range steps {
 		r := steps[i].Remote
-		if steps[i].Do != plan.Leave || r == nil || !o.leadsOutside(r) || o.ignore.Match(r.Path) ||
+		if steps[i].Do != plan.Leave || r == nil || !o.leadsOutside(r) || o.ignore.Match(ctx, r.Path) ||
 			slices.ContainsFunc(t.Skipped, func(s worktree.Skipped) bool { return s.Path == r.Path }) {
 			continue
 		}

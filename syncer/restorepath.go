@@ -43,8 +43,11 @@ func (o *operation) restorePath(ctx context.Context, at, path string) error {
 	if err := t.Hash(ctx, o.root, unread); err != nil {
 		return err
 	}
-	r := &pathRestore{path: path, base: &o.index.Base, now: was.state, on: o.cfg.OnConflict, leave: o.leave(t)}
+	r := &pathRestore{path: path, base: &o.index.Base, now: was.state, on: o.cfg.OnConflict, leave: o.leave(ctx, t)}
 	steps := r.steps(t, version)
+	if err := ctx.Err(); err != nil {
+		return err // what leave decides then is void
+	}
 	if !r.found {
 		return noPath(path)
 	}

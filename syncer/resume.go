@@ -25,7 +25,7 @@ func (o *resumption) open() (err error) {
 	if o.log != nil {
 		return nil
 	}
-	if o.log, err = packed.OpenLog(o.root, storedName, o.pushName); err == nil {
+	if o.log, err = packed.OpenLog(o.own, storedName, o.pushName); err == nil {
 		o.pushName = o.log.Push
 	}
 	return err
@@ -54,7 +54,7 @@ func (o *resumption) close(ctx context.Context, err error) error {
 	case o.log == nil && failed:
 		return nil //nolint:nilerr // the caller has it
 	case o.log == nil:
-		return removeOwn(o.root, storedName)
+		return removeOwn(o.own, storedName)
 	case failed && (interrupted || len(o.log.Entries) > 0) && (o.stored == nil || len(o.stored.Temporary()) == 0):
 		return o.log.Close()
 	}

@@ -20,6 +20,10 @@ import (
 type Config struct {
 	// Root is the folder, which must exist.
 	Root string
+	// OwnDir is the folder for what operations keep beside the state file: the index, and the notes of interrupted operations. It is made
+	// where it does not exist, and must be on no path that another user can change. Set it where a process that is not trusted writes to
+	// Root: nothing that such a process leaves there is relied on. Default: Root.
+	OwnDir string
 	// Store holds the workspace. Wrap it in [objectstore.Retry] unless it retries by itself.
 	Store objectstore.Store
 	// Remote names the store and the place in it, such as s3://bucket/prefix. A folder that was last synced with

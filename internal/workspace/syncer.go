@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/hooks"
+	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer"
 	"github.com/sluice-dev/sluice/syncer/objectstore"
@@ -107,7 +108,7 @@ func (s *Syncer) pull(ctx context.Context, call *hooks.Call, from place) (*schem
 	return s.run(ctx, call, from, func(op *syncer.Syncer) (*syncer.Report, error) {
 		r, err := op.Pull(ctx)
 		if r.Changed {
-			err = errors.Join(err, giveToOwner(call.Dir))
+			err = errors.Join(err, giveToOwner(ctx, call.Dir))
 		}
 		return r, err
 	}, func(r *syncer.Report) (files int, bytes int64) { return r.Downloaded, r.BytesRead })
@@ -143,7 +144,7 @@ func (s *Syncer) run(ctx context.Context, call *hooks.Call, at place, op func(*s
 		}
 	}()
 	operation, err := syncer.New(syncer.Config{
-		Root: call.Dir, Store: objectstore.Retry(location.Store, objectstore.RetryPolicy{}), Remote: location.Name, StoreDir: location.Dir,
+		Root: call.Dir, OwnDir: sandbox.SyncDir(call.Dir), Store: objectstore.Retry(location.Store, objectstore.RetryPolicy{}), Remote: location.Name, StoreDir: location.Dir,
 		Layout: state.Layout(sync.Layout), OnConflict: cmp.Or(at.onConflict, plan.OnConflict(sync.OnConflict)),
 		Fence: func(ctx context.Context) error { return s.cfg.Fence(ctx, conversation) },
 	})
@@ -237,7 +238,7 @@ func (s *Syncer) acquire(ctx context.Context, dir string) (release func(), err e
 
 // giveToOwner gives what a pull wrote to the owner of the folder. A worker that runs as root wrote it as root, and the processes
 // in a sandbox never run as root: they could not change it.
-func giveToOwner(dir string) error {
+func giveToOwner(ctx context.Context, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return schemas.Errorf(schemas.CodeInternal, "workspace: %w", err)
@@ -248,8 +249,8 @@ func giveToOwner(dir string) error {
 		return err // a worker that is not root cannot give files away, and need not
 	}
 	err = fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
-		if err != nil {
-			return ignoreMissing(err)
+		if err := errors.Join(ignoreMissing(err), ctx.Err()); err != nil {
+			return err
 		}
 		if has, _, err := ownerOf(root, path); err != nil || has == uid {
 			return ignoreMissing(err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluice-dev/sluice/hooks"
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -201,4 +202,26 @@ func TestLocationsRejectOtherURLs(t *testing.T) {
 			t.Errorf("Open(%q): error = %v, want %s", url, err, schemas.CodeInvalidArgument)
 		}
 	}
+}
+
+// Hardening 1: what a worker keeps of a workspace's syncs is in no folder of a sandbox, and what a process forges there is not read.
+func TestSyncKeepsItsFilesOutOfTheSandbox(t *testing.T) {
+	eachLocation(t, func(t *testing.T, sync schemas.TemplateSync) {
+		dir := filepath.Join(t.TempDir(), "t1")
+		testkit.Must(t, os.Mkdir(dir, 0o755))
+		write(t, dir, "a", "one")
+		push(t, sync, dir)
+		if _, err := os.Stat(filepath.Join(sandbox.SyncDir(dir), ".sandbox-state.index")); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, ".sandbox-state.index")); err == nil {
+			t.Error("the index is in the workspace")
+		}
+		write(t, dir, ".sandbox-state.journal", "no journal")
+		write(t, dir, "a", "two")
+		testkit.Equal(t, "files pushed", push(t, sync, dir).Files, int64(1))
+		write(t, dir, ".sandboxignore", strings.Repeat("?x\n", 1<<19))
+		_, err := New(Config{}).Push(testkit.Context(t), call(sync, dir))
+		testkit.WantCode(t, err, schemas.CodeTooLarge)
+	})
 }

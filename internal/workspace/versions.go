@@ -26,7 +26,7 @@ func (s *Syncer) Restore(ctx context.Context, call *hooks.Call, at, path string)
 		}
 		r, err := restore()
 		if r.Changed {
-			err = errors.Join(err, giveToOwner(call.Dir))
+			err = errors.Join(err, giveToOwner(ctx, call.Dir))
 		}
 		return r, err
 	}, func(r *syncer.Report) (files int, bytes int64) { return r.Downloaded, r.BytesRead })

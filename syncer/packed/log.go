@@ -55,8 +55,8 @@ type logHead struct {
 
 // The most that is read of a log and of a line of it, in bytes.
 const (
-	maxLog     = 1 << 30
-	maxLogLine = 64 << 20
+	maxLog     = 256 << 20
+	maxLogLine = 16 << 20
 )
 
 // OpenLog reads the log that an interrupted push has left. push names this push where there is none.
@@ -149,6 +149,8 @@ func (l *Log) write(line any) error {
 
 func unmarshalLine(line string, into any) bool {
 	sum, data, ok := strings.Cut(line, " ")
+	// Every member has a digest: shorter ones would take much more memory than their line.
+	ok = ok && strings.Count(data, ",")*24 <= len(data)+1024
 	return ok && sum == fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(data))) && json.Unmarshal([]byte(data), into) == nil
 }
 

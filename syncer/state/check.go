@@ -27,11 +27,20 @@ func (l Limits) WithDefaults() Limits {
 // The most values of one entry: its fields, and one more for each object of a file.
 const maxValues = 16
 
+// The fewest bytes of JSON that a file and any other entry have, and how much fewer a state may have than its entries need: lists that
+// are empty count as one entry, and a lineage has short ones. Without this, a small state could take much memory.
+const (
+	minFile  = 70
+	minOther = 12
+	minSlack = 4096
+)
+
 // checkCounts refuses a state that is too costly to decode, before any of it is decoded. Bytes that are not JSON are
 // refused later.
 func checkCounts(data []byte, limits Limits) error {
-	files, others, values := 0, 0, int64(0)
+	files, others, values := 0, 0, int64(0) // elements of any kind: each takes the memory of an entry
 	depth, inString := 0, false
+	var list [4]bool // whether the brackets at these depths are of lists
 	for i := 0; i < len(data); i++ {
 		c := data[i]
 		if inString {
@@ -46,20 +55,28 @@ func checkCounts(data []byte, limits Limits) error {
 		switch c {
 		case '"':
 			inString = true
-		case ',':
-			values++
 		case '{', '[':
-			switch {
-			case c == '[':
-			case depth == 2: // {"files":[{
-				files++
-			case depth == 3: // {"sluice":{"objects":[{
-				others++
+			if depth++; depth >= 0 && depth < len(list) {
+				list[depth] = c == '['
 			}
-			depth++
 		case '}', ']':
 			depth--
+			continue
+		case ',':
+			values++
+		default:
+			continue
 		}
+		switch {
+		case c == '{':
+		case depth == 2 && list[2]: // {"files":[
+			files++
+		case depth == 3 && list[3]: // {"sluice":{"objects":[
+			others++
+		}
+	}
+	if files*minFile+others*minOther > len(data)+minSlack {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "state: %d files and %d other entries cannot be in %d bytes", files, others, len(data))
 	}
 	if files > limits.Entries {
 		return schemas.Errorf(schemas.CodeTooLarge, "state: %d files, the limit is %d entries", files, limits.Entries)

@@ -110,7 +110,7 @@ func (w *Tree) WantNoLeftovers() {
 	w.Must(err)
 	for _, e := range entries {
 		n := e.Name()
-		if strings.HasPrefix(n, state.ReservedName) && n != state.ReservedName && n != state.ReservedName+".index" {
+		if strings.HasPrefix(n, state.ReservedName) && n != state.ReservedName && n != state.ReservedName+".index" && n != state.ReservedName+".tie" {
 			w.T.Errorf("left behind in the folder: %s", n)
 		}
 	}
@@ -218,13 +218,25 @@ func Layouts(t *testing.T, test func(t *testing.T, o Option)) {
 	}
 }
 
+// ApartSuffix ends the path of the folder in which [Apart] keeps a sync's own files.
+const ApartSuffix = ".sync"
+
+// Apart keeps a sync's own files beside the folder, as a worker does.
+func Apart(cfg *syncer.Config) { cfg.OwnDir = cfg.Root + ApartSuffix }
+
+// apart is the packed layout with [Apart].
+const apart = "apart"
+
 // segments is a form of the packed layout: small trees are stored as long ones are.
 const segments = "segments"
 
-// Form returns the option of a form: a layout, or the packed one with states in segments.
+// Form returns the option of a form: a layout, or the packed one with states in segments or with a sync's own files beside the folder.
 func Form(name string) Option {
 	return func(cfg *syncer.Config) {
-		if cfg.Layout = state.Layout(name); name == segments {
+		if cfg.Layout = state.Layout(name); name == apart {
+			cfg.Layout = state.Packed
+			Apart(cfg)
+		} else if name == segments {
 			cfg.Layout, cfg.Sizes = state.Packed, packed.StateSizes{Whole: 1, Root: 900, Entries: 3, Object: 900, Objects: 12}
 		}
 	}
@@ -232,7 +244,7 @@ func Form(name string) Option {
 
 // Forms runs a test for each form.
 func Forms(t *testing.T, test func(t *testing.T, form string)) {
-	for _, form := range []string{string(state.Packed), string(state.Plain), segments} {
+	for _, form := range []string{string(state.Packed), string(state.Plain), segments, apart} {
 		t.Run(form, func(t *testing.T) { test(t, form) })
 	}
 }

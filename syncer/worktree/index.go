@@ -172,8 +172,9 @@ func (x *Index) Encode() []byte {
 	return w.b
 }
 
-// DecodeIndex reads what Encode wrote. On any error the caller goes on without an index.
-func DecodeIndex(data []byte) (x *Index, err error) {
+// DecodeIndex reads what Encode wrote, with at most limit entries. It allocates at most a fixed multiple of the size of data, whatever
+// that is. On any error the caller goes on without an index.
+func DecodeIndex(data []byte, limit int) (x *Index, err error) {
 	head := len(indexMagic) + 4
 	if len(data) < head || string(data[:len(indexMagic)]) != indexMagic ||
 		indexSum(data[head:]) != binary.LittleEndian.Uint32(data[len(indexMagic):]) {
@@ -204,6 +205,9 @@ func DecodeIndex(data []byte) (x *Index, err error) {
 	}
 	paths := r.string()
 	nodes, own := r.count(3), r.count(3)
+	if nodes+own > len(paths) || max(nodes, own) > limit { // every node has a path
+		return nil, errIndex
+	}
 	all := make([]state.Node, nodes+own)
 	for i := range all {
 		n := r.count(0)
@@ -214,7 +218,11 @@ func DecodeIndex(data []byte) (x *Index, err error) {
 		r.node(&all[i])
 	}
 	s.Nodes = all[:nodes:nodes]
-	x.Seen = make([]Seen, r.count(6))
+	seen := r.count(7)
+	if seen > len(all) {
+		return nil, errIndex
+	}
+	x.Seen = make([]Seen, seen)
 	for i := range x.Seen {
 		e := &x.Seen[i]
 		at := r.uint()

@@ -28,7 +28,7 @@ func TestIndexRoundTrips(t *testing.T) {
 			}
 		}
 		data := x.Encode()
-		got, err := worktree.DecodeIndex(data)
+		got, err := worktree.DecodeIndex(data, 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func TestIndexRoundTrips(t *testing.T) {
 			}
 		}
 		data[rapid.IntRange(0, len(data)-1).Draw(t, "at")] ^= 1
-		if _, err := worktree.DecodeIndex(data); err == nil {
+		if _, err := worktree.DecodeIndex(data, 1000); err == nil {
 			t.Fatal("DecodeIndex accepted a damaged index")
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -189,6 +190,18 @@ func ignoreEOF(err error) error {
 		return nil
 	}
 	return err
+}
+
+// ReadTrusted is [ReadOwn] for a file that only this user, or root, could write. Any other is refused with fs.ErrPermission.
+func ReadTrusted(root *os.Root, path string, limit int64) ([]byte, error) {
+	info, err := root.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() && st.Uid != 0 || info.Mode().Perm()&0o022 != 0 {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrPermission}
+	}
+	return ReadOwn(root, path, limit)
 }
 
 // ReadOwn reads one of Sluice's own files, of at most limit bytes.

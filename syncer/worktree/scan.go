@@ -1,10 +1,10 @@
 package worktree
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"iter"
 	"os"
@@ -13,8 +13,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/moby/patternmatcher"
-	"github.com/moby/patternmatcher/ignorefile"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -90,9 +88,9 @@ func Walk(ctx context.Context, root *os.Root, o Options) (*Listing, error) {
 	w := &walker{root: root, Options: o}
 	w.listing.top.path = "."
 	for level := []*folder{&w.listing.top}; len(level) > 0; level = below(level) {
-		err := parallel.Run(ctx, min(4, max(2, runtime.GOMAXPROCS(0))), len(level), func(_ context.Context, indexes iter.Seq[int]) error {
+		err := parallel.Run(ctx, min(4, max(2, runtime.GOMAXPROCS(0))), len(level), func(ctx context.Context, indexes iter.Seq[int]) error {
 			for i := range indexes {
-				if err := w.walk(level[i]); err != nil {
+				if err := w.walk(ctx, level[i]); err != nil {
 					return err
 				}
 			}
@@ -119,8 +117,8 @@ func below(level []*folder) (next []*folder) {
 }
 
 // walk lists a folder and counts what it has.
-func (w *walker) walk(f *folder) error {
-	skipped, err := w.list(f.path, f)
+func (w *walker) walk(ctx context.Context, f *folder) error {
+	skipped, err := w.list(ctx, f.path, f)
 	if err != nil {
 		return err
 	}
@@ -128,13 +126,40 @@ func (w *walker) walk(f *folder) error {
 	defer w.mu.Unlock()
 	w.listing.Skipped = append(w.listing.Skipped, skipped...)
 	if w.listing.count += len(f.entries); w.listing.count > w.Limit {
-		return schemas.Errorf(schemas.CodeTooLarge, "folder: more than %d entries", w.Limit)
+		return w.tooMany()
 	}
 	return nil
 }
 
+func (w *walker) tooMany() error {
+	return schemas.Errorf(schemas.CodeTooLarge, "folder: more than %d entries", w.Limit)
+}
+
+// namesAtOnce is how many names are read of a folder before their number is checked: its writer may be hostile.
+const namesAtOnce = 4096
+
+// names lists a folder in name order, as far as the limit allows.
+func (w *walker) names(ctx context.Context, dir *os.File) (names []string, err error) {
+	for {
+		some, err := dir.Readdirnames(namesAtOnce)
+		names = append(names, some...)
+		switch {
+		case errors.Is(err, io.EOF):
+			slices.Sort(names)
+			return names, nil
+		case err == nil && len(names) > w.Limit+namesAtOnce: // ignored names count here too
+			return nil, w.tooMany()
+		case err == nil:
+			err = ctx.Err()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
 // list reads one folder through its own descriptor, so that every name is of that folder even while paths are renamed.
-func (w *walker) list(at string, out *folder) (skipped []Skipped, err error) {
+func (w *walker) list(ctx context.Context, at string, out *folder) (skipped []Skipped, err error) {
 	dir, err := w.root.OpenFile(at, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) && at != "." {
@@ -143,12 +168,16 @@ func (w *walker) list(at string, out *folder) (skipped []Skipped, err error) {
 		return w.unlisted(at, schemas.Errorf(schemas.CodeInvalidArgument, "reading a folder: %w", readError(err)))
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
+	names, err := w.names(ctx, dir)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, schemas.ErrTooLarge):
+		return nil, err
+	case err != nil:
 		return w.unlisted(at, schemas.Errorf(schemas.CodeInternal, "reading %q: %w", at, readError(err)))
 	}
 	out.memory = inMemory(dir)
-	slices.Sort(names)
 	prefix := ""
 	if at != "." {
 		prefix = at + "/"
@@ -165,8 +194,10 @@ func (w *walker) list(at string, out *folder) (skipped []Skipped, err error) {
 			}
 			continue
 		}
-		why, ok, err := w.stat(int(dir.Fd()), name, &e)
+		why, ok, err := w.stat(ctx, int(dir.Fd()), name, &e)
 		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
 		case err != nil && !IsGone(err):
 			skipped = append(skipped, unreadable(e.path, err))
 		case why != "":
@@ -188,12 +219,12 @@ func (w *walker) unlisted(at string, err error) ([]Skipped, error) {
 }
 
 // stat fills e with what name is. It returns the reason to report where something is skipped, and whether to keep e.
-func (w *walker) stat(dir int, name string, e *entry) (why string, ok bool, err error) {
+func (w *walker) stat(ctx context.Context, dir int, name string, e *entry) (why string, ok bool, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return "", false, err
 	}
-	ignored := w.Ignore.Match(e.path)
+	ignored := w.Ignore.Match(ctx, e.path)
 	kind := st.Mode & unix.S_IFMT
 	if ignored && (kind != unix.S_IFDIR || w.Ignore.prunes()) {
 		return "", false, nil
@@ -227,58 +258,3 @@ func (w *walker) stat(dir int, name string, e *entry) (why string, ok bool, err 
 	}
 	return why, true, nil
 }
-
-// IgnoreFile is the file in the root whose patterns, in .dockerignore's syntax, exclude paths from a sync. The file itself
-// is synced. An ignored path stays as it is on both sides: it does not count as deleted.
-const IgnoreFile = ".sandboxignore"
-
-const maxIgnoreFile = 1 << 20
-
-// Ignore matches the paths to leave alone. A nil Ignore matches none.
-type Ignore struct {
-	matcher *patternmatcher.PatternMatcher
-	include *patternmatcher.PatternMatcher // nil includes everything
-}
-
-// LoadIgnore reads [IgnoreFile], where root has one, and adds the extra patterns. Of what they leave, only the paths that match include
-// are not ignored, where there are such patterns.
-func LoadIgnore(root *os.Root, extra, include []string) (*Ignore, error) {
-	data, err := ReadOwn(root, IgnoreFile, maxIgnoreFile)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	patterns, err := ignorefile.ReadAll(bytes.NewReader(data))
-	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "%s: %w", IgnoreFile, err)
-	}
-	if patterns = append(patterns, extra...); len(patterns)+len(include) == 0 {
-		return nil, nil
-	}
-	g := &Ignore{}
-	if g.matcher, err = patternmatcher.New(patterns); err != nil {
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "%s: %w", IgnoreFile, err)
-	}
-	if len(include) > 0 {
-		if g.include, err = patternmatcher.New(include); err != nil {
-			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "include: %w", err)
-		}
-	}
-	return g, nil
-}
-
-// Match reports whether the path is ignored. The ignore file itself never is, since it must reach the other side.
-func (g *Ignore) Match(path string) bool {
-	if g == nil || path == IgnoreFile || strings.IndexByte(path, 0) >= 0 {
-		return false
-	}
-	if g.include != nil {
-		if hit, err := g.include.MatchesOrParentMatches(path); err == nil && !hit {
-			return true
-		}
-	}
-	hit, err := g.matcher.MatchesOrParentMatches(path)
-	return err == nil && hit
-}
-
-// prunes reports whether no pattern includes anything again, so that an ignored folder need not be walked.
-func (g *Ignore) prunes() bool { return g != nil && g.include == nil && !g.matcher.Exclusions() }

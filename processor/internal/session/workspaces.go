@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-dev/sluice/internal/removal"
 	"github.com/sluice-dev/sluice/processor/internal/publisher"
 	"github.com/sluice-dev/sluice/processor/internal/work"
+	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -64,7 +65,8 @@ func (ws *Workspaces) delete(tenant, thread string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(removal.All(root, filepath.Join(tenant, thread)), root.Close())
+	dir := filepath.Join(tenant, thread)
+	return errors.Join(removal.All(root, dir), removal.All(root, sandbox.SyncDir(dir)), root.Close())
 }
 
 // note stores the entry of a workspace whose session has ended. A later sweep finds the folder if this fails.
