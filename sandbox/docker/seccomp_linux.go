@@ -22,6 +22,9 @@ var deniedCalls = []string{
 // setIDBits are the mode bits that make a program run as its owner or group.
 const setIDBits = unix.S_ISUID | unix.S_ISGID
 
+// ioprioProcess is IOPRIO_WHO_PROCESS.
+const ioprioProcess = 1
+
 // createFlags are the flags of open for which its mode counts: O_CREAT, and O_TMPFILE without its O_DIRECTORY.
 const createFlags = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
 
@@ -60,6 +63,11 @@ func filteredCalls() []*seccomp.Syscall {
 	allow("socket", argEquals(0, unix.AF_NETLINK), argEquals(2, unix.NETLINK_ROUTE)) // for getifaddrs
 	// Only for the caller itself: the supervisor has the same user, and a lower limit for it would end the sandbox.
 	allow("prlimit64", argEquals(0, 0))
+	for _, name := range []string{"sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"} {
+		allow(name, argEquals(0, 0)) // a kill would wait for a supervisor that does not run
+	}
+	allow("setpriority", argEquals(0, unix.PRIO_PROCESS), argEquals(1, 0))
+	allow("ioprio_set", argEquals(0, ioprioProcess), argEquals(1, 0))
 	for name, mode := range map[string]uint{"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mkdir": 1, "mkdirat": 2, "mknod": 1, "mknodat": 2} {
 		allow(name, argWithout(mode, setIDBits))
 	}

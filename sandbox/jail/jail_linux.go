@@ -69,6 +69,15 @@ func (r *resources) release() {
 	}
 }
 
+// kill kills everything in the jail. The end of the supervisor, which is pid 1 there, is the end of all: the kernel kills the rest and
+// waits for it first.
+func (r *resources) kill(supervisor *process) {
+	supervisor.kill()
+	if r.cgroup != nil {
+		r.cgroup.kill()
+	}
+}
+
 func (p *Provider) socketPath(name string) string { return filepath.Join(p.dir, name+".sock") }
 
 func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *jail, err error) {
@@ -266,7 +275,7 @@ func (p *Provider) open(rec record, res *resources, l *link.Link, proc *process)
 		_ = proc.wait() // fails only for a closed descriptor, and Cleanup closes it later
 	}()
 	s := link.NewSandbox(l, link.Config{
-		Spec: rec.Spec, Home: workspacePath, Exited: gone, Kill: proc.kill,
+		Spec: rec.Spec, Home: workspacePath, Exited: gone, Kill: func() { res.kill(proc) },
 		Cleanup: func() {
 			_ = proc.pidfd.Close()
 			res.release()
@@ -298,7 +307,7 @@ func (p *Provider) reattach(ctx context.Context, rec record) (*jail, error) {
 	proc := &process{pid: rec.PID, pidfd: pidfd}
 	l, err := link.Reopen(ctx, res.socket, p.reattachWindow)
 	if err != nil {
-		proc.kill()
+		res.kill(proc)
 		_ = proc.wait() // fails only for a closed descriptor
 		_ = pidfd.Close()
 		res.release()

@@ -71,6 +71,18 @@ func (f *filter) allowOnly(arg int, refusal unix.Errno, values ...uint32) {
 	f.ret(errno(refusal))
 }
 
+// ioprioProcess is IOPRIO_WHO_PROCESS.
+const ioprioProcess = 1
+
+// allowSelf allows a call whose first argument says what its second one names only for the calling thread: process is the value for a
+// process, of which 0 is the caller. Groups and users have the supervisor too.
+func (f *filter) allowSelf(process uint32) {
+	f.loadArg(0)
+	f.op(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, process, 1, 0)
+	f.ret(errno(unix.EPERM))
+	f.allowOnly(1, unix.EPERM, 0)
+}
+
 // rules decide about calls by their arguments. A rule has to return on every path.
 type rules map[int]filter
 
@@ -182,6 +194,12 @@ func newRules() rules {
 	})
 	// The supervisor has the same user, and a lower limit for it would end the sandbox.
 	r.add(unix.SYS_PRLIMIT64, func(f *filter) { f.allowOnly(0, unix.EPERM, 0) })
+	// The same holds for what the scheduler gives it: a kill would wait for a supervisor that does not run. Pid 0 is the calling thread.
+	for _, number := range []int{unix.SYS_SCHED_SETAFFINITY, unix.SYS_SCHED_SETATTR, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETSCHEDULER} {
+		r.add(number, func(f *filter) { f.allowOnly(0, unix.EPERM, 0) })
+	}
+	r.add(unix.SYS_SETPRIORITY, func(f *filter) { f.allowSelf(unix.PRIO_PROCESS) })
+	r.add(unix.SYS_IOPRIO_SET, func(f *filter) { f.allowSelf(ioprioProcess) })
 	r.add(unix.SYS_PERSONALITY, func(f *filter) { f.allowOnly(0, unix.EPERM, 0, 0x8, 0x20000, 0x20008, 0xffffffff) })
 	r.add(unix.SYS_SOCKET, (*filter).sockets)
 	r.add(unix.SYS_SOCKETPAIR, func(f *filter) { f.allowOnly(0, unix.EAFNOSUPPORT, unix.AF_UNIX) })

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
@@ -52,6 +53,13 @@ var callAttacks = []attack{
 			}
 		}
 		f.wantAlive(t, f.attacker)
+	}},
+	{"Demotion", "the supervisor's scheduling cannot be changed, by its process, group or user; a process can change its own", func(t *testing.T, f *fixture) {
+		for name, what := range f.probe(t, "demote") {
+			if (what == done) != strings.HasPrefix(name, "self ") {
+				t.Errorf("%s: result = %s, want an error except for the process itself", name, what)
+			}
+		}
 	}},
 	{"Supervisor", "signals to pid 1 are dropped, and its limits cannot be changed", func(t *testing.T, f *fixture) {
 		f.wantRefused(t, "supervisor")

@@ -62,6 +62,24 @@ var loadAttacks = []attack{
 		testkit.Equal(t, "exit reason", r.Reason, schemas.ReasonTimedOut)
 		f.wantAlive(t, f.attacker)
 	}},
+	{"Starvation", "processes that demote the supervisor and use all CPU end with their timeout, and with their sandbox", func(t *testing.T, f *fixture) {
+		starve := sandbox.Command{Path: "./probe", Args: []string{"starve"}, Env: map[string]string{"COUNT": strconv.Itoa(pidLimit - 20)}}
+		timed := starve
+		timed.Timeout = 3 * time.Second
+		began := time.Now()
+		r := f.run(t, f.attacker, timed)
+		testkit.Equal(t, "exit reason", r.Reason, schemas.ReasonTimedOut)
+		if took := time.Since(began); took > 20*time.Second { // 40 s on an idle machine before such calls were refused
+			t.Errorf("a command with a timeout of 3 s ended after %v", took)
+		}
+		f.wantFewProcesses(t)
+		p, err := f.start(f.attacker, starve)
+		testkit.Must(t, err)
+		testkit.Must(t, f.attacker.Terminate(f.ctx, 0))
+		f.finish(t, p)
+		<-f.attacker.Done()
+		f.wantNothingRuns(t, "starve")
+	}},
 	{"MemoryBombs", "ten concurrent bombs end, and their sandbox survives", func(t *testing.T, f *fixture) {
 		if f.wantMemoryLimit(t); t.Failed() {
 			t.Fatal("attack not run: the limit is not enforced")
@@ -82,6 +100,19 @@ var loadAttacks = []attack{
 	{"DiskFill", "in a workspace with too many bytes the same holds, whatever the number of its files", func(t *testing.T, f *fixture) {
 		f.fillWorkspace(t, "i=0; while [ $i -lt 5 ]; do head -c 16000000 /dev/zero >$1.$i || break; i=$((i+1)); done")
 	}},
+}
+
+// wantNothingRuns fails the test when a process of the probe's group runs anywhere on the host.
+func (f *fixture) wantNothingRuns(t *testing.T, group string) {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	testkit.Must(t, err)
+	for _, line := range lines {
+		b, err := os.ReadFile(line)
+		if cwd, _ := os.Readlink(filepath.Join(filepath.Dir(line), "cwd")); err == nil && string(b) == "./probe\x00"+group+"\x00" && cwd == "/workspace" {
+			t.Errorf("%s still runs: %q", filepath.Dir(line), b)
+		}
+	}
 }
 
 // fillWorkspace runs a bounded script repeatedly until starts are refused. After the files are removed, the sandbox runs commands
