@@ -19,6 +19,9 @@ const maxToken = 512
 // authenticate returns the token of a request. Errors: unauthenticated, unavailable.
 func (g *Gateway) authenticate(r *http.Request) (*schemas.Token, error) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if scheme == "" {
+		scheme, token = "Bearer", protocolToken(r)
+	}
 	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxToken {
 		return nil, schemas.Errorf(schemas.CodeUnauthenticated, "the request has no token: send the header Authorization: Bearer TOKEN")
 	}
@@ -26,6 +29,31 @@ func (g *Gateway) authenticate(r *http.Request) (*schemas.Token, error) {
 		return &schemas.Token{ID: "machine", Tenant: g.cfg.MachineTenant, Scope: schemas.ScopeAdmin}, nil
 	}
 	return client.NewTokens(g.cfg.Client).Verify(r.Context(), token)
+}
+
+// bearerProtocol is before the token in the subprotocols of a WebSocket: a page in a browser can send no other header with one.
+const bearerProtocol = "bearer."
+
+// protocolToken is the token among the subprotocols of a WebSocket; empty for none.
+func protocolToken(r *http.Request) string {
+	if !hasToken(r.Header, "Upgrade", "websocket") {
+		return ""
+	}
+	for _, list := range r.Header.Values("Sec-WebSocket-Protocol") {
+		for name := range strings.SplitSeq(list, ",") {
+			if token, ok := strings.CutPrefix(strings.TrimSpace(name), bearerProtocol); ok {
+				return token
+			}
+		}
+	}
+	return ""
+}
+
+// hasToken reports that a header that is a list has an entry.
+func hasToken(h http.Header, name, token string) bool {
+	return slices.ContainsFunc(h.Values(name), func(list string) bool {
+		return slices.ContainsFunc(strings.Split(list, ","), func(s string) bool { return strings.EqualFold(strings.TrimSpace(s), token) })
+	})
 }
 
 // sameSecret compares in constant time, whatever the lengths.

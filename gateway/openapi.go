@@ -38,6 +38,8 @@ type operation struct {
 	Parameters  []parameter        `json:"parameters,omitempty"`
 	RequestBody *content           `json:"requestBody,omitempty"`
 	Responses   map[string]content `json:"responses"`
+	// Messages are those of a WebSocket, which OpenAPI has no field for.
+	Messages []*jsonschema.Schema `json:"x-websocket-messages,omitempty"`
 }
 
 type parameter struct {
@@ -121,6 +123,17 @@ func (d *openAPI) operation(e endpoint, method, path string) (op operation, err 
 		}
 	}
 	status := cmp.Or(e.status, http.StatusOK)
+	if e.messages != nil {
+		status = http.StatusSwitchingProtocols
+		op.Description += " Open it with a WebSocket handshake, of subprotocol " + terminalProtocol + "; docs/http.md has the messages."
+	}
+	for _, m := range e.messages {
+		body, err := d.media(m, "", false)
+		if err != nil {
+			return op, err
+		}
+		op.Messages = append(op.Messages, body["application/json"].Schema)
+	}
 	good := content{Description: http.StatusText(status)}
 	if good.Content, err = d.media(e.answer, e.gives, false); err != nil {
 		return op, err

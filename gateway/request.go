@@ -111,7 +111,7 @@ func (w *response) Flush() { _ = w.control.Flush() }
 
 // WriteHeader notes the status.
 func (w *response) WriteHeader(status int) {
-	if w.status == 0 && status >= http.StatusOK {
+	if w.status == 0 && (status >= http.StatusOK || status == http.StatusSwitchingProtocols) {
 		w.status = status
 	}
 	w.extend()

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -25,6 +26,7 @@ const (
 	defaultGrace     = 10 * time.Second
 	defaultPause     = 30 * time.Second
 	defaultHeartbeat = 15 * time.Second
+	defaultIdle      = 4 * time.Hour
 )
 
 // Config configures a gateway.
@@ -42,8 +44,10 @@ type Config struct {
 	// Pause is how long a sender or a receiver may pause. The reader of an event stream that does not take an event for a third of it is cut
 	// off, with the reason as its last event. Default 30 s.
 	Pause time.Duration
-	// Heartbeat is the time between two signs of life of an event stream. Default 15 s.
+	// Heartbeat is the time between two signs of life of an event stream or a terminal. Default 15 s.
 	Heartbeat time.Duration
+	// Idle is how long a terminal may have neither input nor output, up to a heartbeat more. Default 4 h.
+	Idle time.Duration
 	// Mounts are further handlers. Default: none.
 	Mounts []Mount
 	// Log gets one line per request. Default: nothing is logged.
@@ -69,7 +73,7 @@ type Gateway struct {
 // New returns a gateway. It does nothing before Run.
 func New(cfg Config) *Gateway {
 	cfg.Grace, cfg.MachineTenant = cmp.Or(cfg.Grace, defaultGrace), cmp.Or(cfg.MachineTenant, schemas.DefaultTenant)
-	cfg.Pause, cfg.Heartbeat = cmp.Or(cfg.Pause, defaultPause), cmp.Or(cfg.Heartbeat, defaultHeartbeat)
+	cfg.Pause, cfg.Heartbeat, cfg.Idle = cmp.Or(cfg.Pause, defaultPause), cmp.Or(cfg.Heartbeat, defaultHeartbeat), cmp.Or(cfg.Idle, defaultIdle)
 	g := &Gateway{cfg: cfg, mux: http.NewServeMux(), started: time.Now()}
 	for _, r := range g.routes() {
 		g.mux.Handle(r.pattern, g.authenticated(r.scope, r.serve))
@@ -85,13 +89,36 @@ func New(cfg Config) *Gateway {
 	return g
 }
 
-// endKey has the channel that is closed when the gateway is about to end.
+// ending is what a request knows of the end of its gateway.
+type ending struct {
+	begun <-chan struct{} // is closed when the gateway is about to end; nil in a test without Run
+	taken *sync.WaitGroup // requests that have taken their connection from the server, which does not wait for them
+}
+
+// has reports that it has begun.
+func (e ending) has() bool {
+	select {
+	case <-e.begun:
+		return true
+	default:
+		return false
+	}
+}
+
 type endKey struct{}
+
+// ending is that of the gateway.
+func (c *call) ending() ending {
+	e, _ := c.r.Context().Value(endKey{}).(ending)
+	return e
+}
 
 // Run serves the connections of l until ctx ends. Then it accepts no more, and returns when the requests that are being answered have
 // ended, at most after the grace. It closes l. Errors: those of l.
 func (g *Gateway) Run(ctx context.Context, l net.Listener) error {
-	requests, cut := context.WithCancel(context.WithValue(context.WithoutCancel(ctx), endKey{}, ctx.Done()))
+	taken := new(sync.WaitGroup)
+	defer taken.Wait()
+	requests, cut := context.WithCancel(context.WithValue(context.WithoutCancel(ctx), endKey{}, ending{ctx.Done(), taken}))
 	defer cut()
 	server := &http.Server{
 		Handler: g, ReadHeaderTimeout: min(headerTimeout, g.cfg.Pause), ReadTimeout: g.cfg.Pause, IdleTimeout: idleTimeout,
@@ -107,6 +134,9 @@ func (g *Gateway) Run(ctx context.Context, l net.Listener) error {
 			cut()
 			_ = server.Close() // its error is that of the listener, which is closed
 		}
+		stopCut := context.AfterFunc(grace, cut)
+		taken.Wait()
+		stopCut()
 		close(ended)
 	})
 	err := server.Serve(l)

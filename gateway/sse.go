@@ -42,7 +42,7 @@ func (c *call) stream(source func(ctx context.Context, send func(streamEvent) er
 	go func() {
 		defer close(done)
 		ended <- c.guard(func() error {
-			return source(ctx, func(e streamEvent) error { return c.enqueue(ctx, queue, e) })
+			return source(ctx, func(e streamEvent) error { return enqueue(ctx, c, queue, encodeEvent(e), "go on with Last-Event-ID") })
 		})
 	}()
 	defer func() { // nothing goes on after the request
@@ -53,7 +53,6 @@ func (c *call) stream(source func(ctx context.Context, send func(streamEvent) er
 	defer opening.Stop()
 	beat := time.NewTicker(c.g.cfg.Heartbeat)
 	defer beat.Stop()
-	closing, _ := c.r.Context().Value(endKey{}).(<-chan struct{})
 	for {
 		var err error
 		select {
@@ -63,7 +62,7 @@ func (c *call) stream(source func(ctx context.Context, send func(streamEvent) er
 			err = c.writeEvents(nil)
 		case <-beat.C:
 			err = c.writeEvents([]byte(": heartbeat\n\n"))
-		case <-closing:
+		case <-c.ending().begun:
 			_ = c.writeEvents(encodeEvent(failureOf(schemas.Errorf(schemas.CodeUnavailable, "the gateway is ending: go on with Last-Event-ID"))))
 			return nil
 		case err = <-ended:
@@ -95,16 +94,16 @@ func (c *call) guard(f func() error) (err error) {
 	return f()
 }
 
-// enqueue waits until the reader has taken what came before.
-func (c *call) enqueue(ctx context.Context, queue chan<- []byte, e streamEvent) error {
+// enqueue waits until the reader has taken what came before. goOn says how a reader that is cut off continues.
+func enqueue[T any](ctx context.Context, c *call, queue chan<- T, v T, goOn string) error {
 	patience := time.NewTimer(c.g.cfg.Pause / 3)
 	defer patience.Stop()
 	select {
-	case queue <- encodeEvent(e):
+	case queue <- v:
 		return nil
 	case <-patience.C:
 		c.g.cfg.Log.Info().Str("request", c.w.Header().Get(headerRequest)).Msg("http_slow_reader")
-		return schemas.Errorf(schemas.CodeDeadlineExceeded, "the reader took no event for %s: go on with Last-Event-ID", c.g.cfg.Pause/3)
+		return schemas.Errorf(schemas.CodeDeadlineExceeded, "the reader took nothing for %s: %s", c.g.cfg.Pause/3, goOn)
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -24,10 +24,12 @@ type endpoint struct {
 	gives   string   // the media type of an answer that is no JSON
 	events  bool     // it answers with a stream when the request accepts one
 	status  int      // Default 200
+
+	messages []any // values of the types of the JSON messages of a WebSocket; nil for none
 }
 
 func v1Endpoints() []endpoint {
-	return slices.Concat(v1Threads(), v1Sessions(), v1Processes(), v1Files(), v1Stored())
+	return slices.Concat(v1Threads(), v1Sessions(), v1Processes(), v1Terminals(), v1Files(), v1Stored())
 }
 
 func v1Routes() []route {
