@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-dev/sluice/hooks"
 	"github.com/sluice-dev/sluice/internal/membership"
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/internal/workspace"
 	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/processor/policy"
 	"github.com/sluice-dev/sluice/processor/template"
@@ -83,9 +84,15 @@ func (l *logged) String() string {
 // newWeb starts a gateway. change changes its configuration, and may be nil.
 func newWeb(t *testing.T, change func(*gateway.Config)) *web {
 	t.Helper()
+	return newWebOn(t, events.Topology{Partitions: 1}, change)
+}
+
+// newWebOn is newWeb on streams of these sizes.
+func newWebOn(t *testing.T, streams events.Topology, change func(*gateway.Config)) *web {
+	t.Helper()
 	ctx, dir := testkit.Context(t), testkit.ShortDir(t)
 	w := &web{t: t, ctx: ctx, log: &logged{grown: make(chan struct{}, 1)}}
-	w.conn, w.stopWorker = startCell(t, ctx, dir)
+	w.conn, w.stopWorker = startCell(t, ctx, dir, streams)
 	var err error
 	w.Client, err = client.New(w.conn)
 	testkit.Must(t, err)
@@ -126,7 +133,7 @@ func (w *web) waitForLog(text string) {
 }
 
 // startCell starts a server and a worker, and returns a connection to them. stop stops the worker.
-func startCell(t *testing.T, ctx context.Context, dir string) (conn *events.Conn, stop func() error) {
+func startCell(t *testing.T, ctx context.Context, dir string, streams events.Topology) (conn *events.Conn, stop func() error) {
 	t.Helper()
 	server, err := embedded.Start(embedded.Config{Dir: filepath.Join(dir, "nats"), StoreBytes: 16 << 30})
 	testkit.Must(t, err)
@@ -139,17 +146,21 @@ func startCell(t *testing.T, ctx context.Context, dir string) (conn *events.Conn
 	}
 	own := connect()
 	conn = connect()
-	testkit.Must(t, own.Ensure(ctx, events.Topology{Partitions: 1}.Fit(2<<30)))
+	testkit.Must(t, own.Ensure(ctx, streams.Fit(2<<30)))
 	provider, err := local.New(local.Config{RunDir: filepath.Join(dir, "run"), Warn: func(string) {}})
 	testkit.Must(t, err)
 	t.Cleanup(func() { testkit.Must(t, provider.Close()) })
 	folder := filepath.Join(dir, "templates")
 	testkit.Must(t, os.Mkdir(folder, 0o700))
 	testkit.Must(t, os.WriteFile(filepath.Join(folder, "documents.yaml"), []byte(smallTemplates), 0o600))
+	stored := "name: stored\nsync:\n  location: file://" + dir + "/store/{tenant}/{thread}\n"
+	testkit.Must(t, os.WriteFile(filepath.Join(folder, "stored.yaml"), []byte(stored), 0o600))
 	templates, err := template.New(folder, schemas.TemplateLimits{})
 	testkit.Must(t, err)
 	testkit.Must(t, own.Worker().Roster.SaveTemplates(ctx, templates.List()))
-	chains, err := hooks.New(hooks.Config{Worker: "w1", Record: func(context.Context, *schemas.Event) {}, Messages: own.Worker().Messages})
+	chains, err := hooks.New(hooks.Config{
+		Worker: "w1", Record: func(context.Context, *schemas.Event) {}, Messages: own.Worker().Messages, Workspace: workspace.New(workspace.Config{}),
+	})
 	testkit.Must(t, err)
 	t.Cleanup(func() { testkit.Must(t, chains.Close(context.WithoutCancel(ctx))) })
 	member, err := membership.Join(ctx, own, processor.Config{

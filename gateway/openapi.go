@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"cmp"
+	_ "embed" // the description
 	"encoding/json"
 	"html/template"
 	"net/http"
@@ -29,6 +30,7 @@ type openAPI struct {
 		SecuritySchemes map[string]any                `json:"securitySchemes"`
 		Schemas         map[string]*jsonschema.Schema `json:"schemas"`
 	} `json:"components"`
+	comments Comments
 }
 
 type operation struct {
@@ -62,15 +64,28 @@ type mediaType struct {
 
 // errorAnswer is the shape of every error.
 type errorAnswer struct {
-	Error     string            `json:"error"`
-	Code      schemas.Code      `json:"code"`
-	Details   map[string]string `json:"details,omitempty"`
-	RequestID string            `json:"request_id"`
+	// Error is what happened, in words.
+	Error string `json:"error"`
+	// Code is what to decide by; see docs/contract.md.
+	Code schemas.Code `json:"code"`
+	// Details are facts for programs, such as the path of a field.
+	Details map[string]string `json:"details,omitempty"`
+	// RequestID is also in the header X-Request-Id, and in the gateway's log.
+	RequestID string `json:"request_id"`
 }
 
-// Document returns the description of /v1 in OpenAPI 3.1, made from its routes and their types.
-func Document() ([]byte, error) {
-	doc, err := describe(v1Endpoints())
+//go:embed openapi.json
+var document []byte
+
+// Document returns the description of /v1 in OpenAPI 3.1, which [Describe] has made.
+func Document() []byte { return bytes.Clone(document) }
+
+// Comments returns the comment of a field of a struct, or that of the struct for no field.
+type Comments func(t reflect.Type, field string) string
+
+// Describe makes the description of /v1 from its routes, their types and the comments of these.
+func Describe(comments Comments) ([]byte, error) {
+	doc, err := describe(v1Endpoints(), comments)
 	if err != nil {
 		return nil, err
 	}
@@ -81,11 +96,11 @@ func Document() ([]byte, error) {
 	return append(body, '\n'), nil
 }
 
-func describe(endpoints []endpoint) (*openAPI, error) {
+func describe(endpoints []endpoint, comments Comments) (*openAPI, error) {
 	doc := &openAPI{
 		OpenAPI: "3.1.0", Info: map[string]string{"title": "Sluice", "version": "1",
 			"description": "Commands, sessions and files of threads. See docs/http.md."},
-		Security: []map[string][]string{{"token": {}}}, Paths: map[string]map[string]operation{},
+		Security: []map[string][]string{{"token": {}}}, Paths: map[string]map[string]operation{}, comments: comments,
 	}
 	doc.Components.SecuritySchemes = map[string]any{"token": map[string]string{"type": "http", "scheme": "bearer"}}
 	doc.Components.Schemas = map[string]*jsonschema.Schema{}
@@ -110,7 +125,9 @@ func (d *openAPI) operation(e endpoint, method, path string) (op operation, err 
 		Responses: map[string]content{},
 	}
 	for _, m := range regexp.MustCompile(`\{(\w+)\}`).FindAllStringSubmatch(path, -1) {
-		op.Parameters = append(op.Parameters, parameter{Name: m[1], In: "path", Required: true, Schema: map[string]string{"type": "string"}})
+		op.Parameters = append(op.Parameters, parameter{
+			Name: m[1], In: "path", Required: true, Description: pathParameters[m[1]], Schema: map[string]string{"type": "string"},
+		})
 	}
 	for _, q := range e.query {
 		name, about, _ := strings.Cut(q, ": ")
@@ -178,9 +195,50 @@ func (d *openAPI) media(v any, kind string, strict bool) (map[string]mediaType, 
 		if !strict {
 			open(s)
 		}
+		d.annotate(s, t)
 		d.Components.Schemas[name] = s
 	}
 	return map[string]mediaType{"application/json": {&jsonschema.Schema{Ref: "#/components/schemas/" + name}}}, nil
+}
+
+// pathParameters describes what paths name.
+var pathParameters = map[string]string{
+	"thread":  "The thread: 1 to 128 letters, digits, - and _",
+	"process": "The id of the process; below a thread also the key of its command",
+	"path":    "A path relative to the workspace; empty for the workspace itself",
+	"name":    "The name of the template, or of the service",
+	"id":      "The id of the token",
+}
+
+// annotate describes a schema and its fields by the comments of their type.
+func (d *openAPI) annotate(s *jsonschema.Schema, t reflect.Type) {
+	switch t.Kind() {
+	case reflect.Pointer:
+		d.annotate(s, t.Elem())
+	case reflect.Map:
+		if s.AdditionalProperties != nil {
+			d.annotate(s.AdditionalProperties, t.Elem())
+		}
+	case reflect.Slice:
+		if s.Items != nil {
+			d.annotate(s.Items, t.Elem())
+		}
+	case reflect.Struct:
+		if s.Description == "" {
+			s.Description = d.comments(t, "")
+		}
+		for _, f := range reflect.VisibleFields(t) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if p := s.Properties[name]; p != nil {
+				owner := t
+				for _, i := range f.Index[:len(f.Index)-1] {
+					owner = owner.Field(i).Type
+				}
+				p.Description = d.comments(owner, f.Name)
+				d.annotate(p, f.Type)
+			}
+		}
+	}
 }
 
 // open allows further fields: an answer may get them in a later version.
@@ -198,12 +256,8 @@ func open(s *jsonschema.Schema) {
 }
 
 func serveDocument(c *call) error {
-	body, err := Document()
-	if err != nil {
-		return err
-	}
 	c.w.Header().Set("Content-Type", "application/json")
-	_, _ = c.w.Write(body)
+	_, _ = c.w.Write(document)
 	return nil
 }
 
@@ -225,9 +279,9 @@ const page = `<!doctype html>
 
 // servePage is the description as a page.
 func servePage(c *call) error {
-	doc, err := describe(v1Endpoints())
-	if err != nil {
-		return err
+	var doc openAPI
+	if err := json.Unmarshal(document, &doc); err != nil {
+		return schemas.Errorf(schemas.CodeInternal, "the page of /v1: %w", err)
 	}
 	t, err := template.New("").Funcs(template.FuncMap{"json": func(v any) (string, error) {
 		body, err := json.MarshalIndent(v, "", "  ")
@@ -237,7 +291,7 @@ func servePage(c *call) error {
 		return schemas.Errorf(schemas.CodeInternal, "the page of /v1: %w", err)
 	}
 	var body bytes.Buffer
-	if err := t.Execute(&body, doc); err != nil {
+	if err := t.Execute(&body, &doc); err != nil {
 		return schemas.Errorf(schemas.CodeInternal, "the page of /v1: %w", err)
 	}
 	c.w.Header().Set("Content-Type", "text/html; charset=utf-8")

@@ -128,8 +128,9 @@ func partialRune(p []byte) int {
 	return 0
 }
 
-// followOutput answers with the output of a process from its beginning, or from after the reader's last event, until its end.
-func (c *call) followOutput(thread, process string) error {
+// followOutput answers with the output of a process from its beginning or its last lines, or from after the reader's last event, until its
+// end. A tail of 0 is all.
+func (c *call) followOutput(thread, process string, tail int) error {
 	if c.lastEvent() == streamEnd {
 		c.w.WriteHeader(204) // a reader that is told so does not come again
 		return nil
@@ -142,10 +143,13 @@ func (c *call) followOutput(thread, process string) error {
 	if err != nil {
 		return err
 	}
+	if c.lastEvent() != "" {
+		tail = 0
+	}
 	return c.stream(func(ctx context.Context, send func(streamEvent) error) error {
 		o := newOutput(running.Thread(), process, from)
 		q := client.LogQuery{
-			From: from.seq, StdoutFrom: from.stdout, StderrFrom: from.stderr, Follow: true,
+			From: from.seq, StdoutFrom: from.stdout, StderrFrom: from.stderr, Tail: tail, Follow: true,
 			Gap: func(gap schemas.LogGap) error {
 				e := o.event("gap", time.Now(), nil)
 				e.Gap = &gap

@@ -260,7 +260,7 @@ func streamProcess(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.followOutput(p.Thread, p.Process)
+	return c.followOutput(p.Thread, p.Process, 0)
 }
 
 // serviceAnswer describes a service.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/gateway"
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
@@ -186,4 +187,23 @@ func TestStreamEndsWithItsGateway(t *testing.T) {
 	if s.next() != nil {
 		t.Error("there are events after the end")
 	}
+}
+
+// A reader that comes back is sent what is missing after its last event, and what is left.
+func TestResumedStreamReportsItsGap(t *testing.T) {
+	w := newWebOn(t, events.Topology{Partitions: 1, LogProcessBytes: 1 << 20}, nil)
+	id := w.begin(`echo begun; while [ ! -e go ]; do sleep 0.05; done; yes 0123456789 | head -c 3000000`)
+	path := "/api/process/" + id + "/stream"
+	first := w.stream("GET", path, "", "")
+	begun := first.next()
+	testkit.Equal(t, "the first event", begun.text("data"), "begun\n")
+	testkit.Must(t, first.resp.Body.Close())
+	_, err := w.Files("default").WriteFile(w.ctx, "go", nil)
+	testkit.Must(t, err)
+	w.request("GET", "/v1/processes/"+id+"/result?wait=true", "").is("wait", http.StatusOK)
+	all := w.stream("GET", path, "", begun.id).until("exit")
+	testkit.Equal(t, "type of the first event", all[0].text("type"), "gap")
+	gap := all[0].json["gap"].(map[string]any)
+	testkit.Equal(t, "the gap's beginning", gap["from"], any(6.0))
+	testkit.Equal(t, "output after the gap", int64(len(data(all, "stdout"))), 3000006-int64(gap["to"].(float64)))
 }

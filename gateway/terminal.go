@@ -33,19 +33,24 @@ const (
 // terminalEvent is a text message to the client.
 type terminalEvent struct {
 	// Type is waiting, ready, position, exit or error.
-	Type    string         `json:"type"`
-	Process string         `json:"process,omitempty"`
-	Thread  string         `json:"thread,omitempty"`
-	Seq     uint64         `json:"seq,omitempty"`
-	Offset  *int64         `json:"offset,omitempty"`
-	Exit    *int           `json:"exit_code,omitempty"`
-	Reason  schemas.Reason `json:"reason,omitempty"`
-	Error   string         `json:"error,omitempty"`
-	Code    schemas.Code   `json:"code,omitempty"`
+	Type string `json:"type"`
+	// Process is the id of the process, Thread its thread.
+	Process string `json:"process,omitempty"`
+	Thread  string `json:"thread,omitempty"`
+	// Seq and Offset are where a client goes on: send them with attach. The next byte has Offset; at the exit it is the number of all bytes.
+	Seq    uint64 `json:"seq,omitempty"`
+	Offset *int64 `json:"offset,omitempty"`
+	// Exit and Reason are how the process ended.
+	Exit   *int           `json:"exit_code,omitempty"`
+	Reason schemas.Reason `json:"reason,omitempty"`
+	// Error is what went wrong, or what a queued command waits for, in words; Code is what to decide by.
+	Error string       `json:"error,omitempty"`
+	Code  schemas.Code `json:"code,omitempty"`
 }
 
 // terminalResize is a text message of the client, after its first one.
 type terminalResize struct {
+	// Type is resize.
 	Type string `json:"type"`
 	schemas.TerminalSize
 }

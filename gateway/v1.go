@@ -29,7 +29,8 @@ type endpoint struct {
 }
 
 func v1Endpoints() []endpoint {
-	return slices.Concat(v1Threads(), v1Sessions(), v1Processes(), v1Terminals(), v1Files(), v1Stored())
+	return slices.Concat(v1Threads(), v1Sessions(), v1Processes(), v1Control(), v1Terminals(), v1Services(), v1Files(), v1Sync(),
+		v1Stored())
 }
 
 func v1Routes() []route {
@@ -59,6 +60,19 @@ func (c *call) flag(name string) (bool, error) {
 	}
 }
 
+// pairs are the fields of the query that are name=value. Errors: invalid_argument.
+func (c *call) pairs(field string) (map[string]string, error) {
+	all := map[string]string{}
+	for _, text := range c.r.URL.Query()[field] {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "%s: %.100q is not name=value", field, text).With("path", field)
+		}
+		all[name] = value
+	}
+	return all, nil
+}
+
 func (c *call) thread() string { return c.r.PathValue("thread") }
 
 // give answers with a value, or with an error.
@@ -71,30 +85,42 @@ func give[T any](c *call, status int, v T, err error) error {
 
 // sessionBody is a session to create.
 type sessionBody struct {
-	Template      string            `json:"template,omitempty"`
-	Provider      string            `json:"provider,omitempty"`
-	Image         string            `json:"image,omitempty"`
-	User          string            `json:"user,omitempty"`
-	Tags          map[string]string `json:"tags,omitempty"`
-	IdleTimeoutMS int64             `json:"idle_timeout_ms,omitempty"`
-	MaxLifetimeMS int64             `json:"max_lifetime_ms,omitempty"`
-	Start         bool              `json:"start,omitempty"`
+	// Template is the template, Provider the kind of sandbox and Image its image. Default: the worker's choice.
+	Template string `json:"template,omitempty"`
+	Provider string `json:"provider,omitempty"`
+	Image    string `json:"image,omitempty"`
+	// User is the owner, and Tags are labels to find the session by.
+	User string            `json:"user,omitempty"`
+	Tags map[string]string `json:"tags,omitempty"`
+	// IdleTimeoutMS ends the session when nothing ran for that long, and MaxLifetimeMS ends it even while something runs, in milliseconds.
+	// Default: the template's.
+	IdleTimeoutMS int64 `json:"idle_timeout_ms,omitempty"`
+	MaxLifetimeMS int64 `json:"max_lifetime_ms,omitempty"`
+	// Start starts the sandbox before the answer. Default: the first command starts it.
+	Start bool `json:"start,omitempty"`
 }
 
+// renewBody is a session that is used.
 type renewBody struct {
+	// IdleTimeoutMS replaces the session's idle timeout, in milliseconds. Default: it stays.
 	IdleTimeoutMS int64 `json:"idle_timeout_ms,omitempty"`
 }
 
+// sessionList is sessions of the tenant.
 type sessionList struct {
+	// Sessions has the last changed one last.
 	Sessions []schemas.Session `json:"sessions"`
 }
 
 // sandboxAnswer is the sandbox of a session.
 type sandboxAnswer struct {
-	ID       string               `json:"id,omitempty"`
-	Session  string               `json:"session"`
-	Provider string               `json:"provider"`
-	State    schemas.SandboxState `json:"state"`
+	// ID is the id of the sandbox; absent before its first start.
+	ID string `json:"id,omitempty"`
+	// Session is the id of its session, and Provider its kind.
+	Session  string `json:"session"`
+	Provider string `json:"provider"`
+	// State is what it does; empty before its first start.
+	State schemas.SandboxState `json:"state"`
 }
 
 func v1Sessions() []endpoint {
@@ -105,7 +131,7 @@ func v1Sessions() []endpoint {
 		{
 			route: route{"GET /v1/sessions", schemas.ScopeRead, v1ListSessions}, summary: "The sessions of the tenant", answer: sessionList{},
 			query: []string{"user: of this user", "template: of this template", "state: whose sandbox is in this state",
-				"limit: at most so many, 1000 unless set"},
+				"tag: name=value, which its tags have; several", "limit: at most so many, 1000 unless set"},
 		},
 		{
 			route:   route{"POST " + one, schemas.ScopeExec, v1CreateSession},
@@ -143,8 +169,12 @@ func v1ListSessions(c *call) error {
 	if err != nil {
 		return err
 	}
+	tags, err := c.pairs("tag")
+	if err != nil {
+		return err
+	}
 	list, err := c.client.Sessions(c.r.Context(), client.SessionQuery{
-		User: c.query("user"), Template: c.query("template"), State: schemas.SandboxState(c.query("state")), Limit: limit,
+		User: c.query("user"), Template: c.query("template"), State: schemas.SandboxState(c.query("state")), Tags: tags, Limit: limit,
 	})
 	return give(c, http.StatusOK, sessionList{list}, err)
 }

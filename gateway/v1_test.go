@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -241,15 +240,9 @@ func TestV1Tokens(t *testing.T) {
 	w.request("POST", "/v1/tokens", `{"scope":"root"}`).failed("an unknown scope", http.StatusBadRequest, schemas.CodeInvalidArgument)
 }
 
-// The description is that of the code, every endpoint in it is served, and none without its scope.
+// Every endpoint of the description is served, and none without its scope.
 func TestDocument(t *testing.T) {
-	doc, err := gateway.Document()
-	testkit.Must(t, err)
-	stored, err := os.ReadFile("openapi.json")
-	testkit.Must(t, err)
-	if !bytes.Equal(doc, stored) {
-		t.Error("openapi.json is not that of the code: run `go generate ./gateway`")
-	}
+	doc := gateway.Document()
 	var described struct {
 		Paths map[string]map[string]struct {
 			OperationID string `json:"operationId"`

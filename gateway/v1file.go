@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -11,17 +12,24 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
+// entryList is entries of a workspace.
 type entryList struct {
-	Entries   []schemas.FileEntry `json:"entries"`
-	Truncated bool                `json:"truncated,omitempty"`
+	// Entries are the entries, or the lines that were found.
+	Entries []schemas.FileEntry `json:"entries"`
+	// Truncated says that there are more.
+	Truncated bool `json:"truncated,omitempty"`
 }
 
+// transferred is what an upload has written.
 type transferred struct {
+	// Files and Bytes count the content of the archive.
 	Files int64 `json:"files"`
 	Bytes int64 `json:"bytes"`
 }
 
+// moveBody is a file or folder to rename.
 type moveBody struct {
+	// From is the path that it has, To the one that it gets, both relative to the workspace. Required.
 	From string `json:"from"`
 	To   string `json:"to"`
 }
@@ -38,7 +46,7 @@ func v1Files() []endpoint {
 		{
 			route:   route{"PUT " + file, schemas.ScopeExec, v1WriteFile},
 			summary: "Put a file in place as a whole, with missing folders; streamed", content: bytes, answer: schemas.FileEntry{},
-			query: []string{"mode: permissions in octal"}, status: http.StatusCreated,
+			query: []string{"mode: permissions in octal", "append: true adds to the end of the file instead"}, status: http.StatusCreated,
 		},
 		{
 			route: route{"DELETE " + file, schemas.ScopeExec, v1RemoveFile}, summary: "Remove a file or a folder", status: http.StatusNoContent,
@@ -53,6 +61,10 @@ func v1Files() []endpoint {
 			route:   route{"GET " + thread + "/search/{path...}", schemas.ScopeRead, v1Search},
 			summary: "Files by their name, or lines by their text", answer: entryList{},
 			query: []string{"name: a pattern with * ? [ ]", "text: what a line must contain", "limit: at most so many, 1000 unless set"},
+		},
+		{
+			route: route{"GET " + thread + "/watch/{path...}", schemas.ScopeRead, v1Watch}, gives: "text/event-stream",
+			summary: "What changes at or below a path, as a stream; its first event is ready",
 		},
 		{route: route{"POST " + thread + "/move", schemas.ScopeExec, v1Move}, summary: "Rename a file or folder; a file is replaced",
 			body: moveBody{}, answer: schemas.FileEntry{}},
@@ -79,8 +91,16 @@ func v1WriteFile(c *call) error {
 		}
 		opts = append(opts, client.FileMode(fs.FileMode(mode)))
 	}
+	add, err := c.flag("append")
+	if err != nil {
+		return err
+	}
 	f, path := c.files()
-	e, err := f.Write(c.r.Context(), path, c.r.Body, opts...)
+	write := f.Write
+	if add {
+		write = f.Append
+	}
+	e, err := write(c.r.Context(), path, c.r.Body, opts...)
 	return give(c, http.StatusCreated, e, cutBody(err))
 }
 
@@ -124,6 +144,22 @@ func v1Entries(c *call) error {
 	}
 	writeJSON(c.w, http.StatusOK, list)
 	return nil
+}
+
+// v1Watch has no ids: a reader that comes back lists the folder first.
+func v1Watch(c *call) error {
+	f, path := c.files()
+	return c.stream(func(ctx context.Context, send func(streamEvent) error) error {
+		for e, err := range f.Watch(ctx, path) {
+			if err != nil {
+				return err
+			}
+			if err := send(streamEvent{data: e}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func v1Mkdir(c *call) error {

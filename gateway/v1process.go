@@ -13,12 +13,16 @@ import (
 
 // execBody is a command: what the contract says of one, and what it is for.
 type execBody struct {
-	Key      string            `json:"key,omitempty"`
-	Provider string            `json:"provider,omitempty"`
-	Template string            `json:"template,omitempty"`
-	Image    string            `json:"image,omitempty"`
-	Session  string            `json:"session,omitempty"`
-	Labels   map[string]string `json:"labels,omitempty"`
+	// Key makes the command run once, however often it is sent. Default: a new key.
+	Key string `json:"key,omitempty"`
+	// Provider, Template and Image are those of the session that the thread gets when it has none. Default: the worker's choice.
+	Provider string `json:"provider,omitempty"`
+	Template string `json:"template,omitempty"`
+	Image    string `json:"image,omitempty"`
+	// Session is the id that the session of the thread must have. Default: any.
+	Session string `json:"session,omitempty"`
+	// Labels are repeated by all events of the command.
+	Labels map[string]string `json:"labels,omitempty"`
 	schemas.Exec
 }
 
@@ -56,12 +60,17 @@ func (c *call) origin(labels map[string]string) schemas.Origin {
 	return o
 }
 
+// processList is a page of processes.
 type processList struct {
+	// Processes are those that run, the newest first, and then those that have ended, the last one first.
 	Processes []schemas.ProcessInfo `json:"processes"`
-	Next      uint64                `json:"next,omitempty"`
+	// Next is the parameter before of the next page; absent on the last one.
+	Next uint64 `json:"next,omitempty"`
 }
 
+// signalBody is a signal to send.
 type signalBody struct {
+	// Signal is its name, such as SIGINT. Required.
 	Signal string `json:"signal"`
 }
 
@@ -81,19 +90,20 @@ func v1Processes() []endpoint {
 			route:   route{"GET /v1/processes", schemas.ScopeRead, v1ListProcesses},
 			summary: "The processes that run, and with all those that have ended", answer: processList{},
 			query: []string{"thread: of this thread", "all: true also lists those that have ended",
-				"limit: at most so many ended ones, 100 unless set", "before: next of the last answer"},
+				"usage: true measures what those that run use", "limit: at most so many ended ones, 100 unless set",
+				"before: next of the last answer"},
 		},
 		{route: route{"GET " + one, schemas.ScopeRead, v1GetProcess}, summary: "A process", answer: schemas.ProcessInfo{}},
 		{route: route{"GET " + one + "/result", schemas.ScopeRead, v1Result}, summary: "How a process ended; 503 while it runs",
-			answer: schemas.Result{}},
+			answer: schemas.Result{}, query: []string{"wait: true waits for its end"}},
 		{
 			route: route{"GET " + one + "/output", schemas.ScopeRead, v1Output}, summary: "The output of a process until its end, as a stream",
-			gives: "text/event-stream",
+			gives: "text/event-stream", query: []string{"tail: begin with so many last lines, of both streams together; all unless set"},
 		},
 		{
 			route:   route{"DELETE " + one, schemas.ScopeExec, v1KillProcess},
 			summary: "End a process with its tree: SIGTERM, the grace, SIGKILL", status: http.StatusNoContent,
-			query: []string{"grace_ms: time between SIGTERM and SIGKILL, 5000 unless set"},
+			query: []string{queryGrace},
 		},
 		{
 			route: route{"POST " + one + "/signal", schemas.ScopeExec, v1Signal}, summary: "Send a signal to the group of a process",
@@ -114,13 +124,18 @@ func v1Exec(c *call) error {
 		return give(c, http.StatusOK, r, err)
 	}
 	x, err := c.client.ExecStream(ctx, req)
+	return c.streamExecution(x, err)
+}
+
+// streamExecution answers with the output and the end of a command.
+func (c *call) streamExecution(x *client.Execution, err error) error {
 	if err != nil {
 		return err
 	}
 	defer x.Close()
 	c.locate(x.Process())
 	return c.stream(func(ctx context.Context, send func(streamEvent) error) error {
-		o := newOutput(req.Thread, x.Process(), place{})
+		o := newOutput(c.thread(), x.Process(), place{})
 		for e, err := range x.Events(ctx) {
 			switch {
 			case err != nil:
@@ -169,6 +184,10 @@ func v1ListProcesses(c *call) error {
 	if err != nil {
 		return err
 	}
+	usage, err := c.flag("usage")
+	if err != nil {
+		return err
+	}
 	limit, err := c.queryNumber("limit", 100, 1, maxListed)
 	if err != nil {
 		return err
@@ -177,7 +196,9 @@ func v1ListProcesses(c *call) error {
 	if err != nil {
 		return err
 	}
-	list, err := c.client.Processes(c.r.Context(), client.ProcessQuery{Thread: c.query("thread"), All: all, Limit: limit, Before: before})
+	list, err := c.client.Processes(c.r.Context(), client.ProcessQuery{
+		Thread: c.query("thread"), All: all, Usage: usage, Limit: limit, Before: before,
+	})
 	if err != nil {
 		return err
 	}
@@ -222,20 +243,35 @@ func v1Result(c *call) error {
 	if err != nil {
 		return err
 	}
+	wait, err := c.flag("wait")
+	if err != nil {
+		return err
+	}
+	if wait {
+		if r, err := p.Wait(c.r.Context()); r == nil { // with a result, the error is in it
+			return err
+		}
+	}
 	r, err := p.Result(c.r.Context())
 	return give(c, http.StatusOK, r, err)
 }
 
-func v1Output(c *call) error { return c.followOutput("", c.r.PathValue("process")) }
+func v1Output(c *call) error {
+	tail, err := c.queryNumber("tail", 0, 0, client.MaxServiceLines)
+	if err != nil {
+		return err
+	}
+	return c.followOutput("", c.r.PathValue("process"), tail)
+}
 
 func v1KillProcess(c *call) error {
-	grace, err := c.queryNumber("grace_ms", int(killGrace.Milliseconds()), 0, int(schemas.MaxTimeoutMS))
+	grace, err := c.grace()
 	if err != nil {
 		return err
 	}
 	p, err := c.running()
 	if err == nil {
-		err = p.Kill(c.r.Context(), millis(int64(grace)))
+		err = p.Kill(c.r.Context(), millis(grace))
 	}
 	return c.done(err)
 }

@@ -11,43 +11,66 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
+// templateList is the templates of all workers.
 type templateList struct {
+	// Templates are sorted by name.
 	Templates []*schemas.Template `json:"templates"`
 }
 
+// messageList is a page of a conversation.
 type messageList struct {
+	// Messages has the oldest one first.
 	Messages []*schemas.Message `json:"messages"`
-	Next     uint64             `json:"next,omitempty"`
+	// Next is the parameter from of the next page; absent on the last one.
+	Next uint64 `json:"next,omitempty"`
 }
 
+// eventList is a page of events.
 type eventList struct {
+	// Events has the oldest one first.
 	Events []*schemas.Event `json:"events"`
-	Next   uint64           `json:"next,omitempty"`
+	// Next is the parameter from of the next page; absent on the last one.
+	Next uint64 `json:"next,omitempty"`
 }
 
 // promptBody is a message to an agent.
 type promptBody struct {
-	Prompt    string            `json:"prompt"`
-	Template  string            `json:"template,omitempty"`
-	Session   string            `json:"session,omitempty"`
-	User      string            `json:"user,omitempty"`
-	Key       string            `json:"key,omitempty"`
-	TimeoutMS int64             `json:"timeout_ms,omitempty"`
-	Labels    map[string]string `json:"labels,omitempty"`
+	// Prompt is the text of the message. Required.
+	Prompt string `json:"prompt"`
+	// Template is that of the session that the thread gets when it has none. Default: the worker's choice, which may have no agent.
+	Template string `json:"template,omitempty"`
+	// Session is the id that the session of the thread must have. Default: any.
+	Session string `json:"session,omitempty"`
+	// User is the author of the message.
+	User string `json:"user,omitempty"`
+	// Key makes the message be answered once, however often it is sent. Default: a new key.
+	Key string `json:"key,omitempty"`
+	// TimeoutMS ends the agent, in milliseconds from its start. Default: the template's.
+	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	// Labels are repeated by all events of the message.
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
+// tokenBody is a token to create.
 type tokenBody struct {
-	Name       string        `json:"name,omitempty"`
-	Scope      schemas.Scope `json:"scope,omitempty"`
-	LifetimeMS int64         `json:"lifetime_ms,omitempty"`
+	// Name is for its readers.
+	Name string `json:"name,omitempty"`
+	// Scope is what it allows. Default: read.
+	Scope schemas.Scope `json:"scope,omitempty"`
+	// LifetimeMS is how long it is valid, in milliseconds. Default: until it is revoked.
+	LifetimeMS int64 `json:"lifetime_ms,omitempty"`
 }
 
+// createdToken is a token with its secret.
 type createdToken struct {
 	schemas.Token
+	// Secret is what requests send. It is shown this once.
 	Secret string `json:"token"`
 }
 
+// tokenList is the tokens of the tenant.
 type tokenList struct {
+	// Tokens are without their secrets.
 	Tokens []schemas.Token `json:"tokens"`
 }
 
@@ -57,7 +80,8 @@ func v1Stored() []endpoint {
 		{route: route{"GET /v1/templates/{name}", schemas.ScopeRead, v1Template}, summary: "A template", answer: schemas.Template{}},
 		{
 			route: route{"POST /v1/threads/{thread}/messages", schemas.ScopeExec, v1Prompt}, body: promptBody{}, answer: schemas.Result{},
-			summary: "Send a prompt to the agent of a thread, and wait for its answer",
+			summary: "Send a prompt to the agent of a thread, and wait for its answer. As a stream, the agent goes on when the request ends",
+			events:  true,
 		},
 		{
 			route: route{"GET /v1/threads/{thread}/messages", schemas.ScopeRead, v1Messages}, summary: "The history of a conversation",
@@ -67,7 +91,8 @@ func v1Stored() []endpoint {
 		{
 			route: route{"GET /v1/events", schemas.ScopeRead, v1Events}, summary: "The events of the tenant, the oldest first",
 			answer: eventList{}, events: true,
-			query: []string{"thread: of this thread", "process: of this process", "from: next of the last answer",
+			query: []string{"thread: of this thread", "process: of this process",
+				"label: name=value, which the command's labels have; several", "from: next of the last answer",
 				"limit: at most so many, 100 unless set"},
 		},
 		{route: route{"GET /v1/tokens", schemas.ScopeAdmin, v1Tokens}, summary: "The tokens of the tenant", answer: tokenList{}},
@@ -95,10 +120,14 @@ func v1Prompt(c *call) error {
 	if err := c.readJSON(&b); err != nil {
 		return err
 	}
-	r, err := c.client.Message(c.r.Context(), client.Prompt{
+	p := client.Prompt{
 		Thread: c.thread(), Text: b.Prompt, Template: b.Template, Session: b.Session, User: b.User, Key: b.Key,
 		Timeout: millis(b.TimeoutMS), Origin: c.origin(b.Labels),
-	})
+	}
+	if c.wantsEvents() {
+		return c.streamExecution(c.client.MessageStream(c.r.Context(), p))
+	}
+	r, err := c.client.Message(c.r.Context(), p)
 	return give(c, http.StatusOK, r, err)
 }
 
@@ -115,8 +144,14 @@ func v1Messages(c *call) error {
 }
 
 func v1Events(c *call) error {
+	labels, err := c.pairs("label")
+	if err != nil {
+		return err
+	}
 	read := func(ctx context.Context, from uint64, follow bool, fn func(*schemas.Event) error) error {
-		return c.client.Events(ctx, client.EventQuery{Thread: c.query("thread"), Process: c.query("process"), From: from, Follow: follow}, fn)
+		return c.client.Events(ctx, client.EventQuery{
+			Thread: c.query("thread"), Process: c.query("process"), Labels: labels, From: from, Follow: follow,
+		}, fn)
 	}
 	list, next, err := history(c, read, func(e *schemas.Event) uint64 { return e.Seq })
 	if err != nil || list == nil {

@@ -12,14 +12,19 @@ import (
 
 // threadAnswer is what exists of a thread now. Its records, output and messages may exist without any of it.
 type threadAnswer struct {
-	Thread     string                `json:"thread"`
-	Session    *schemas.Session      `json:"session,omitempty"`
-	Workspaces []schemas.Workspace   `json:"workspaces,omitempty"`
-	Processes  []schemas.ProcessInfo `json:"processes,omitempty"`
-	Services   []schemas.Service     `json:"services,omitempty"`
+	// Thread is its id, and Session its session.
+	Thread  string           `json:"thread"`
+	Session *schemas.Session `json:"session,omitempty"`
+	// Workspaces are those on the disks of workers.
+	Workspaces []schemas.Workspace `json:"workspaces,omitempty"`
+	// Processes are those that run. A list of threads has neither these nor Services.
+	Processes []schemas.ProcessInfo `json:"processes,omitempty"`
+	Services  []schemas.Service     `json:"services,omitempty"`
 }
 
+// threadList is the threads of which something exists now.
 type threadList struct {
+	// Threads are sorted by their ids.
 	Threads []threadAnswer `json:"threads"`
 }
 

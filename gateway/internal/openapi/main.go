@@ -1,4 +1,4 @@
-// Command openapi writes the description of /v1 to a file: openapi FILE.
+// Command openapi writes the description of /v1 to a file, from the folder of package gateway: openapi FILE.
 package main
 
 import (
@@ -9,7 +9,7 @@ import (
 )
 
 func main() {
-	doc, err := gateway.Document()
+	doc, err := generate(".")
 	if err == nil {
 		err = os.WriteFile(os.Args[1], doc, 0o644)
 	}
@@ -17,4 +17,13 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// generate makes the description with the comments of the source in the folder of package gateway.
+func generate(folder string) ([]byte, error) {
+	c, err := readComments(folder, folder+"/../schemas")
+	if err != nil {
+		return nil, err
+	}
+	return gateway.Describe(c.of)
 }
