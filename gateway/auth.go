@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"net"
@@ -25,10 +26,15 @@ func (g *Gateway) authenticate(r *http.Request) (*schemas.Token, error) {
 	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxToken {
 		return nil, schemas.Errorf(schemas.CodeUnauthenticated, "the request has no token: send the header Authorization: Bearer TOKEN")
 	}
+	return g.verify(r.Context(), token)
+}
+
+// verify returns what a token is. Errors: unauthenticated, unavailable.
+func (g *Gateway) verify(ctx context.Context, token string) (*schemas.Token, error) {
 	if g.cfg.MachineToken != "" && sameSecret(token, g.cfg.MachineToken) {
 		return &schemas.Token{ID: "machine", Tenant: g.cfg.MachineTenant, Scope: schemas.ScopeAdmin}, nil
 	}
-	return client.NewTokens(g.cfg.Client).Verify(r.Context(), token)
+	return client.NewTokens(g.cfg.Client).Verify(ctx, token)
 }
 
 // bearerProtocol is before the token in the subprotocols of a WebSocket: a page in a browser can send no other header with one.

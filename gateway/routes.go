@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-dev/sluice/gateway/dashboard"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -20,13 +21,22 @@ func (g *Gateway) routes() []route {
 	return slices.Concat(sessionRoutes(), processRoutes(), conversationRoutes(), v1Routes())
 }
 
+// front leads browsers to the dashboard.
+func (g *Gateway) front(w http.ResponseWriter, r *http.Request) {
+	if strings.Contains(r.Header.Get("Accept"), "text/html") {
+		http.Redirect(w, r, dashboard.Path, http.StatusSeeOther)
+		return
+	}
+	g.authenticated(schemas.ScopeRead, g.noRoute)(w, r)
+}
+
 // noRoute answers a request that no route matches.
 func (g *Gateway) noRoute(c *call) error {
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		r := c.r.Clone(c.r.Context())
 		r.Method = method
-		if _, pattern := g.mux.Handler(r); pattern != "/" {
+		if _, pattern := g.mux.Handler(r); pattern != "/" && pattern != "GET /{$}" {
 			allowed = append(allowed, method)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/sluice-dev/sluice/client"
+	"github.com/sluice-dev/sluice/gateway/dashboard"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -85,6 +86,8 @@ func New(cfg Config) *Gateway {
 		}))
 	}
 	g.mux.Handle("/health", g.health())
+	g.mux.Handle(dashboard.Path, dashboard.New(dashboard.Config{Client: cfg.Client, Verify: g.verify, API: g.mux}))
+	g.mux.HandleFunc("GET /{$}", g.front)
 	g.mux.Handle("/", g.authenticated(schemas.ScopeRead, g.noRoute))
 	return g
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,8 +31,8 @@ type streamFailure struct {
 	Code  schemas.Code `json:"code"`
 }
 
-// lastEvent is the id of the last event that the reader has; empty for none.
-func (c *call) lastEvent() string { return c.r.Header.Get("Last-Event-ID") }
+// lastEvent is the id of the last event that the reader has; empty for none. A page that opens a stream again cannot set the header.
+func (c *call) lastEvent() string { return cmp.Or(c.r.Header.Get("Last-Event-ID"), c.query("after")) }
 
 // stream answers with server-sent events: what source sends, in order, and heartbeats meanwhile. It returns once source has ended. A reader
 // that does not keep up, and every reader when the gateway ends, gets the reason as its last event; what the events come from is stored, so

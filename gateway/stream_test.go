@@ -148,6 +148,23 @@ func TestStreamGoesOnAfterItsLastEvent(t *testing.T) {
 	}
 }
 
+// A reader that cannot set headers names its place in the URL, and may begin with the last lines.
+func TestStreamOfAPage(t *testing.T) {
+	w := newWeb(t, nil)
+	id := w.begin("seq 9; exit 3")
+	path := "/v1/processes/" + id + "/output"
+	all := w.stream("GET", path, "", "").until("exit")
+	testkit.Equal(t, "all", data(all, "stdout"), "1\n2\n3\n4\n5\n6\n7\n8\n9\n")
+	testkit.Equal(t, "the last lines", data(w.stream("GET", path+"?tail=2", "", "").until("exit"), "stdout"), "8\n9\n")
+	testkit.Equal(t, "after all of it", data(w.stream("GET", path+"?tail=2&after="+all[len(all)-2].id, "", "").until("exit"), "stdout"), "")
+	testkit.Equal(t, "the header wins", data(w.stream("GET", path+"?after="+all[len(all)-2].id, "", "0-0-0").until("exit"), "stdout"),
+		data(all, "stdout"))
+	w.request("GET", path+"?after="+all[len(all)-1].id, "").is("after the end", http.StatusNoContent)
+	for _, bad := range []string{"?tail=0", "?tail=x", "?tail=10001", "?after=x"} {
+		w.request("GET", path+bad, "").is(bad, http.StatusBadRequest)
+	}
+}
+
 func TestStreamsHaveHeartbeats(t *testing.T) {
 	w := newWeb(t, func(c *gateway.Config) { c.Heartbeat = 20 * time.Millisecond })
 	s := w.stream("GET", "/api/process/"+w.begin("sleep 1; echo end")+"/stream", "", "")

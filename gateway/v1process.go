@@ -98,7 +98,9 @@ func v1Processes() []endpoint {
 			answer: schemas.Result{}, query: []string{"wait: true waits for its end"}},
 		{
 			route: route{"GET " + one + "/output", schemas.ScopeRead, v1Output}, summary: "The output of a process until its end, as a stream",
-			gives: "text/event-stream", query: []string{"tail: begin with so many last lines, of both streams together; all unless set"},
+			gives: "text/event-stream",
+			query: []string{"tail: begin with so many last lines, of both streams together; all unless set",
+				"after: as Last-Event-ID, for readers that cannot set a header"},
 		},
 		{
 			route:   route{"DELETE " + one, schemas.ScopeExec, v1KillProcess},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/gateway"
+	"github.com/sluice-dev/sluice/gateway/dashboard"
 	"github.com/sluice-dev/sluice/gateway/mcp"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -91,7 +92,7 @@ func (w *webListener) suffix() string {
 	if w == nil {
 		return ""
 	}
-	return ", HTTP " + w.url
+	return ", dashboard " + w.url + dashboard.Path + ", HTTP " + w.url
 }
 
 // keyPair is a certificate that is read again when its file has changed.
