@@ -15,6 +15,8 @@ type Client struct {
 	caller *events.Caller
 	tenant string
 	close  func()
+
+	admission Admission // nil: everything is admitted
 }
 
 // Option changes a default of [Connect] and [New].
@@ -24,6 +26,8 @@ type settings struct {
 	nats   events.Options
 	tenant string
 	close  func()
+
+	admission Admission
 }
 
 // WithCreds authenticates with a NATS credentials file.
@@ -68,7 +72,7 @@ func Connect(url string, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{conn: conn, caller: conn.Caller(), tenant: s.tenant, close: conn.Close}, nil
+	return &Client{conn: conn, caller: conn.Caller(), tenant: s.tenant, close: conn.Close, admission: s.admission}, nil
 }
 
 // findServer returns the option that connects to the server of the environment, or to that of the data folder.
@@ -79,13 +83,13 @@ func findServer(getenv func(string) string) (Option, error) {
 }
 
 // New returns a client on an open connection, which it does not close; programs of the SDK use [Connect]. Of the options, only
-// WithTenant and WithClose have an effect. Errors: invalid_argument for a tenant that is not a valid id.
+// WithTenant, WithClose and WithAdmission have an effect. Errors: invalid_argument for a tenant that is not a valid id.
 func New(conn *events.Conn, opts ...Option) (*Client, error) {
 	s, err := newSettings("", opts)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{conn: conn, caller: conn.Caller(), tenant: s.tenant, close: sync.OnceFunc(s.close)}, nil
+	return &Client{conn: conn, caller: conn.Caller(), tenant: s.tenant, close: sync.OnceFunc(s.close), admission: s.admission}, nil
 }
 
 func newSettings(url string, opts []Option) (*settings, error) {

@@ -40,6 +40,7 @@ type Execution struct {
 	stop        context.CancelFunc // ends the copy of standard input
 	input       sync.WaitGroup
 	inputFailed atomic.Pointer[schemas.Error]
+	admitted    func() // ends the admission
 }
 
 // ExecStream sends a command and returns once it is accepted or queued. [Execution.Events] yields its output. The process continues
@@ -71,7 +72,7 @@ func newExecution(c *Client, cmd *schemas.Command, encoding Encoding) (*Executio
 	if err != nil {
 		return nil, err
 	}
-	x := &Execution{client: c, call: call, limit: cmd.Limit(), encoding: encoding, stop: func() {}}
+	x := &Execution{client: c, call: call, limit: cmd.Limit(), encoding: encoding, stop: func() {}, admitted: func() {}}
 	if cmd.Exec != nil && cmd.Exec.TTY {
 		x.writer = newWriter()
 	}
@@ -80,6 +81,11 @@ func newExecution(c *Client, cmd *schemas.Command, encoding Encoding) (*Executio
 
 // send sends the command and starts to copy its standard input.
 func (x *Execution) send(ctx context.Context, stdin io.Reader) error {
+	done, err := x.client.admit(ctx, x.call.Ref().Thread, x.call.Process())
+	if err != nil {
+		return err
+	}
+	x.admitted = done
 	if err := x.call.Send(ctx); err != nil {
 		return err
 	}
@@ -146,6 +152,7 @@ func (x *Execution) Close() {
 		x.follower.Close()
 	}
 	x.call.Close()
+	x.admitted()
 }
 
 // end waits for the end of the process. Until a worker has accepted the command, it calls notify with what no live worker has, and then

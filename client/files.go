@@ -217,7 +217,7 @@ func (f *Files) try(ctx context.Context, transfer string, req *schemas.FileReque
 		case req.Again:
 			return nil, schemas.Errorf(schemas.CodeUnavailable, "the worker of thread %s did not answer, and is gone: whether %s was done is unknown", f.place.Thread, req.Op)
 		default:
-			if _, err := f.client.caller.Place(ctx, f.client.tenant, f.place); err != nil {
+			if _, err := f.client.place(ctx, f.place); err != nil {
 				if f.id != "" {
 					err = expired(err)
 				}

@@ -37,6 +37,11 @@ func (s *Services) Start(ctx context.Context, req ServiceRequest) (service *sche
 	if err := cmp.Or(schemas.CheckID("thread", s.thread), start.Validate()); err != nil {
 		return nil, err
 	}
+	done, err := s.client.admit(ctx, s.thread, "service/"+s.thread+"/"+req.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	if s.sandbox != nil {
 		err = s.sandbox.do(ctx, always, func(session *Session) error {
 			start.Session = session.id

@@ -62,7 +62,7 @@ func createSession(ctx context.Context, c *Client, req SessionRequest) (*schemas
 	if err := schemas.CheckID("thread", req.Thread); err != nil {
 		return nil, false, err
 	}
-	reply, err := c.caller.Place(ctx, c.tenant, place)
+	reply, err := c.place(ctx, place)
 	if err != nil {
 		return nil, reply != nil && reply.Created, err
 	}

@@ -17,8 +17,8 @@ import (
 
 // ForTenant returns a client of another tenant on the same connection, which its Close leaves open. Errors: invalid_argument for a
 // tenant that is not a valid id.
-func ForTenant(c *Client, tenant string) (*Client, error) {
-	return New(c.conn, WithTenant(tenant))
+func ForTenant(c *Client, tenant string, opts ...Option) (*Client, error) {
+	return New(c.conn, append(opts, WithTenant(tenant))...)
 }
 
 // Tokens are the tokens of the HTTP gateway. Its methods are safe for concurrent use.
@@ -40,6 +40,8 @@ type TokenRequest struct {
 	Scope schemas.Scope
 	// Lifetime is how long it is valid. Default 0: until it is revoked.
 	Lifetime time.Duration
+	// Limits bound what its bearer may use. Default nil: those of [schemas.DefaultTokenLimits].
+	Limits *schemas.TokenLimits
 }
 
 // tokenMark is what every token begins with, so that people and scanners for secrets recognize one.
@@ -58,6 +60,9 @@ func (t *Tokens) Create(ctx context.Context, req TokenRequest) (secret string, i
 			Created: time.Now().UTC().Truncate(time.Second),
 		},
 		Hash: tokenHash(part),
+	}
+	if stored.Limits = schemas.DefaultTokenLimits(); req.Limits != nil {
+		stored.Limits = *req.Limits
 	}
 	if req.Lifetime > 0 {
 		stored.Expires = stored.Created.Add(req.Lifetime)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -72,6 +73,10 @@ func writeError(w http.ResponseWriter, err error) {
 		answer["error"] = cmp.Or(r.text, e.Error())
 		code = cmp.Or(r.status, code)
 	}
+	if after := e.Details[schemas.DetailRetryAfter]; isTokenLimit(err) {
+		w.Header().Set("Retry-After", after)
+		code = http.StatusTooManyRequests
+	}
 	switch e.Code {
 	case schemas.CodeUnauthenticated:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="sluice"`)
@@ -92,10 +97,13 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// readJSON decodes the body of a request, which is at most jsonBytes. Errors: invalid_argument, too_large.
+// readJSON decodes the body of a request, which is at most jsonBytes and arrives within the time of a pause. Errors: invalid_argument, too_large.
 func (c *call) readJSON(into any) error {
 	if kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "the content type is %.60q: send application/json", c.r.Header.Get("Content-Type"))
+	}
+	if in, ok := c.r.Body.(*body); ok {
+		in.until = time.Now().Add(in.pause) // it is held in memory meanwhile
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, jsonBytes))
 	if err != nil {
@@ -108,6 +116,9 @@ func (c *call) readJSON(into any) error {
 func bodyError(err error) error {
 	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return schemas.Errorf(schemas.CodeTooLarge, "the body has more than %d bytes", large.Limit)
+	}
+	if e, ok := errors.AsType[*schemas.Error](err); ok {
+		return e // of a reader before
 	}
 	return schemas.Errorf(schemas.CodeInvalidArgument, "read the body: %w", err)
 }

@@ -45,7 +45,7 @@ policy: {name: documents}
 // web is a gateway over a cell with one worker.
 type web struct {
 	*client.Client
-	t    *testing.T
+	t    testing.TB
 	ctx  context.Context
 	conn *events.Conn
 	http *http.Client
@@ -84,13 +84,19 @@ func (l *logged) String() string {
 // newWeb starts a gateway. change changes its configuration, and may be nil.
 func newWeb(t *testing.T, change func(*gateway.Config)) *web {
 	t.Helper()
-	return newWebOn(t, events.Topology{Partitions: 1}, change)
+	return newWebUntil(testkit.Context(t), t, events.Topology{Partitions: 1}, change)
 }
 
 // newWebOn is newWeb on streams of these sizes.
 func newWebOn(t *testing.T, streams events.Topology, change func(*gateway.Config)) *web {
 	t.Helper()
-	ctx, dir := testkit.Context(t), testkit.ShortDir(t)
+	return newWebUntil(testkit.Context(t), t, streams, change)
+}
+
+// newWebUntil starts a gateway on streams of these sizes, whose requests end with a context.
+func newWebUntil(ctx context.Context, t testing.TB, streams events.Topology, change func(*gateway.Config)) *web {
+	t.Helper()
+	dir := testkit.ShortDir(t)
 	w := &web{t: t, ctx: ctx, log: &logged{grown: make(chan struct{}, 1)}}
 	w.conn, w.stopWorker = startCell(t, ctx, dir, streams)
 	var err error
@@ -133,7 +139,7 @@ func (w *web) waitForLog(text string) {
 }
 
 // startCell starts a server and a worker, and returns a connection to them. stop stops the worker.
-func startCell(t *testing.T, ctx context.Context, dir string, streams events.Topology) (conn *events.Conn, stop func() error) {
+func startCell(t testing.TB, ctx context.Context, dir string, streams events.Topology) (conn *events.Conn, stop func() error) {
 	t.Helper()
 	server, err := embedded.Start(embedded.Config{Dir: filepath.Join(dir, "nats"), StoreBytes: 16 << 30})
 	testkit.Must(t, err)
@@ -177,7 +183,7 @@ func startCell(t *testing.T, ctx context.Context, dir string, streams events.Top
 
 // answer is a response, whose JSON is decoded.
 type answer struct {
-	t      *testing.T
+	t      testing.TB
 	status int
 	header http.Header
 	body   []byte

@@ -19,8 +19,9 @@ type call struct {
 	g      *Gateway
 	w      http.ResponseWriter
 	r      *http.Request
-	client *client.Client // of the token's tenant
+	client *client.Client // of the token's tenant, for what the token may begin
 	token  *schemas.Token
+	quota  *quota
 }
 
 type callKey struct{}
@@ -57,6 +58,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler) // a response that is cut must not look whole
 		}
 	}()
+	if len(r.TransferEncoding) > 0 {
+		// It may have had a length too, by which a proxy before the gateway would find the next request elsewhere: there is no next one.
+		h.Set("Connection", "close")
+	}
 	if r.Body == http.NoBody {
 		_ = out.control.SetReadDeadline(time.Time{}) // the server's is for the body
 	} else {
@@ -66,7 +71,23 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeError(out, err)
 		return
 	}
+	if h, _ := g.mux.Handler(r); !isRoute(h) {
+		g.authenticated(schemas.ScopeRead, unclean)(out, r)
+		return
+	}
 	g.mux.ServeHTTP(out, r)
+}
+
+// isRoute reports that a handler is a registered one, no redirect of [http.ServeMux] to a path without empty, . and .. parts: that needs no
+// token, and its answer is HTML.
+func isRoute(h http.Handler) bool {
+	_, ok := h.(http.HandlerFunc)
+	return ok
+}
+
+// unclean answers a request for a path that is another one once it is cleaned.
+func unclean(c *call) error {
+	return schemas.Errorf(schemas.CodeNotFound, "there is no endpoint %.100q: write the path in full, without empty, . and .. parts", c.r.URL.Path)
 }
 
 func (g *Gateway) logPanic(id string, r *http.Request, v any) {
@@ -83,16 +104,40 @@ func (g *Gateway) authenticated(scope schemas.Scope, serve func(*call) error) ht
 			err = schemas.Errorf(schemas.CodePermissionDenied, "the token has scope %s, and this needs %s", c.token.Scope, scope)
 		}
 		if err == nil {
-			c.client, err = client.ForTenant(g.cfg.Client, c.token.Tenant)
-		}
-		if err == nil {
-			c.r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
-			err = serve(c)
+			err = c.counted(serve)
 		}
 		if err != nil {
 			writeError(w, err)
 		}
 	}
+}
+
+// counted serves a request within the limits of its token.
+func (c *call) counted(serve func(*call) error) error {
+	now := time.Now()
+	used, release := c.g.quotas.get(c.token, now)
+	defer release()
+	done, err := used.begin(now, c.r.ContentLength)
+	if err != nil {
+		return err
+	}
+	defer done()
+	c.quota = used
+	if out, ok := c.w.(*response); ok {
+		out.quota = used
+	}
+	if in, ok := c.r.Body.(*body); ok {
+		in.quota = used
+	}
+	a := &admission{quota: used, tenant: c.token.Tenant}
+	if a.client, err = client.ForTenant(c.g.cfg.Client, c.token.Tenant); err != nil {
+		return err
+	}
+	if c.client, err = client.ForTenant(c.g.cfg.Client, c.token.Tenant, client.WithAdmission(a)); err != nil {
+		return err
+	}
+	c.r = c.r.WithContext(context.WithValue(c.r.Context(), callKey{}, c))
+	return serve(c)
 }
 
 // response is an http.ResponseWriter that knows its status, and whose receiver must not pause for too long.
@@ -101,6 +146,7 @@ type response struct {
 	control *http.ResponseController
 	pause   time.Duration
 	status  int
+	quota   *quota // of the request's token; nil before that is known
 }
 
 // Unwrap is for [http.ResponseController].
@@ -124,7 +170,11 @@ func (w *response) Write(p []byte) (int, error) {
 		w.status = http.StatusOK
 	}
 	w.extend()
-	return w.ResponseWriter.Write(p)
+	n, err := w.ResponseWriter.Write(p)
+	if w.quota != nil {
+		w.quota.move(time.Now(), n)
+	}
+	return n, err
 }
 
 func (w *response) extend() {
@@ -136,15 +186,31 @@ type body struct {
 	io.ReadCloser
 	control *http.ResponseController
 	pause   time.Duration
+	quota   *quota    // of the request's token; nil before that is known
+	until   time.Time // by when it must have arrived; zero for no such time
 }
 
 // Read extends the deadline, and removes it at the end: the server ends a request whose deadline passes while it is answered. After an
 // error it stays, for what the server reads of the body after the answer.
 func (b *body) Read(p []byte) (int, error) {
-	_ = b.control.SetReadDeadline(time.Now().Add(b.pause))
+	by := time.Now().Add(b.pause)
+	if !b.until.IsZero() && b.until.Before(by) {
+		by = b.until
+	}
+	_ = b.control.SetReadDeadline(by)
 	n, err := b.ReadCloser.Read(p)
-	if errors.Is(err, io.EOF) {
+	switch {
+	case errors.Is(err, io.EOF):
 		_ = b.control.SetReadDeadline(time.Time{})
+	case err != nil:
+		return n, bodyError(err) // it is the sender's, whatever reads
+	}
+	if b.quota != nil {
+		now := time.Now()
+		b.quota.move(now, n)
+		if full := b.quota.room(now, 0); full != nil {
+			return n, full
+		}
 	}
 	return n, err
 }

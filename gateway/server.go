@@ -69,13 +69,14 @@ type Gateway struct {
 	cfg     Config
 	mux     *http.ServeMux
 	started time.Time
+	quotas  *quotas
 }
 
 // New returns a gateway. It does nothing before Run.
 func New(cfg Config) *Gateway {
 	cfg.Grace, cfg.MachineTenant = cmp.Or(cfg.Grace, defaultGrace), cmp.Or(cfg.MachineTenant, schemas.DefaultTenant)
 	cfg.Pause, cfg.Heartbeat, cfg.Idle = cmp.Or(cfg.Pause, defaultPause), cmp.Or(cfg.Heartbeat, defaultHeartbeat), cmp.Or(cfg.Idle, defaultIdle)
-	g := &Gateway{cfg: cfg, mux: http.NewServeMux(), started: time.Now()}
+	g := &Gateway{cfg: cfg, mux: http.NewServeMux(), started: time.Now(), quotas: newQuotas(maxQuotas)}
 	for _, r := range g.routes() {
 		g.mux.Handle(r.pattern, g.authenticated(r.scope, r.serve))
 	}
@@ -86,7 +87,7 @@ func New(cfg Config) *Gateway {
 		}))
 	}
 	g.mux.Handle("/health", g.health())
-	g.mux.Handle(dashboard.Path, dashboard.New(dashboard.Config{Client: cfg.Client, Verify: g.verify, API: g.mux}))
+	g.mux.HandleFunc(dashboard.Path, dashboard.New(dashboard.Config{Client: cfg.Client, Verify: g.verify, API: g.mux}).ServeHTTP)
 	g.mux.HandleFunc("GET /{$}", g.front)
 	g.mux.Handle("/", g.authenticated(schemas.ScopeRead, g.noRoute))
 	return g
@@ -125,9 +126,9 @@ func (g *Gateway) Run(ctx context.Context, l net.Listener) error {
 	defer cut()
 	server := &http.Server{
 		Handler: g, ReadHeaderTimeout: min(headerTimeout, g.cfg.Pause), ReadTimeout: g.cfg.Pause, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: headerBytes,
-		BaseContext:    func(net.Listener) context.Context { return requests },
-		ErrorLog:       slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // broken connections and failed handshakes
+		MaxHeaderBytes: headerBytes, DisableGeneralOptionsHandler: true, // it needs no token
+		BaseContext: func(net.Listener) context.Context { return requests },
+		ErrorLog:    slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // broken connections and failed handshakes
 	}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

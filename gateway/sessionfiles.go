@@ -124,6 +124,9 @@ func (c *call) sendFile(f *client.Files, name string) error {
 	if e.Type != "file" {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "%.100q is a %s, no file", name, e.Type).With("path", "filename")
 	}
+	if err := c.quota.room(time.Now(), e.Size); err != nil {
+		return err
+	}
 	content, err := f.Open(ctx, name, client.FilePart{Limit: e.Size})
 	if err != nil {
 		return err
@@ -137,7 +140,7 @@ func (c *call) sendFile(f *client.Files, name string) error {
 	if c.r.Method == http.MethodHead {
 		return nil
 	}
-	if n, err := io.Copy(c.w, io.LimitReader(content, e.Size)); err != nil || n != e.Size {
+	if n, err := io.Copy(c.w, io.LimitReader(metered{content, c.quota}, e.Size)); err != nil || n != e.Size {
 		panic(http.ErrAbortHandler) // it has become shorter, or its worker is gone
 	}
 	return nil

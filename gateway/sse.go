@@ -24,6 +24,9 @@ const streamEnd = "end"
 // openingTime is how long a stream waits for its first event. A request that fails within it has an error with a status.
 const openingTime = 250 * time.Millisecond
 
+// verifyTimeout bounds the read of a token while its stream goes on: no event is sent meanwhile.
+const verifyTimeout = 2 * time.Second
+
 // streamFailure is the last event of a stream that ends early.
 type streamFailure struct {
 	Type  string       `json:"type"`
@@ -58,10 +61,18 @@ func (c *call) stream(source func(ctx context.Context, send func(streamEvent) er
 		var err error
 		select {
 		case p := <-queue:
+			if full := c.quota.room(time.Now(), 0); full != nil {
+				_ = c.writeEvents(encodeEvent(failureOf(full)))
+				return nil
+			}
 			err = c.writeEvents(p)
 		case <-opening.C:
 			err = c.writeEvents(nil)
 		case <-beat.C:
+			if err := c.stillValid(ctx); err != nil {
+				_ = c.writeEvents(encodeEvent(failureOf(err)))
+				return nil
+			}
 			err = c.writeEvents([]byte(": heartbeat\n\n"))
 		case <-c.ending().begun:
 			_ = c.writeEvents(encodeEvent(failureOf(schemas.Errorf(schemas.CodeUnavailable, "the gateway is ending: go on with Last-Event-ID"))))
@@ -82,6 +93,17 @@ func (c *call) stream(source func(ctx context.Context, send func(streamEvent) er
 			return nil // the reader has left
 		}
 	}
+}
+
+// stillValid returns unauthenticated once the token is revoked or has expired. Where that cannot be read, the stream goes on.
+func (c *call) stillValid(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+	defer cancel()
+	_, err := c.g.authenticate(c.r.WithContext(ctx))
+	if errors.Is(err, schemas.ErrUnauthenticated) {
+		return err
+	}
+	return nil
 }
 
 // guard turns a panic of f into an error: in another goroutine it would end the program.

@@ -17,7 +17,7 @@ import (
 
 // eventStream is a stream of server-sent events.
 type eventStream struct {
-	t     *testing.T
+	t     testing.TB
 	resp  *http.Response
 	lines *bufio.Scanner
 	beats int

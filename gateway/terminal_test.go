@@ -26,8 +26,8 @@ type tty struct {
 	seq    uint64 // of the last position
 }
 
-// dial opens a WebSocket; status is that of the response to the handshake.
-func (w *web) dial(path string, change ...func(http.Header)) (conn *websocket.Conn, status int, err error) {
+// dialTerminal opens a WebSocket; status is that of the response to the handshake.
+func (w *web) dialTerminal(path string, change ...func(http.Header)) (conn *websocket.Conn, status int, err error) {
 	h := http.Header{"Authorization": {"Bearer " + machineToken}}
 	for _, f := range change {
 		f(h)
@@ -48,7 +48,7 @@ func (w *web) dial(path string, change ...func(http.Header)) (conn *websocket.Co
 // terminal opens a terminal with a first message.
 func (w *web) terminal(path, first string, change ...func(http.Header)) *tty {
 	w.t.Helper()
-	conn, _, err := w.dial(path, change...)
+	conn, _, err := w.dialTerminal(path, change...)
 	testkit.Must(w.t, err)
 	w.t.Cleanup(func() { _ = conn.CloseNow() })
 	k := &tty{web: w, conn: conn}
@@ -233,7 +233,7 @@ func TestTerminalOfTheWrongClient(t *testing.T) {
 		{"a foreign page", http.StatusForbidden, []func(http.Header){set("Origin", "https://attacker.example")}},
 		{"a page of another port", http.StatusForbidden, []func(http.Header){set("Origin", "http://127.0.0.1:1")}},
 	} {
-		conn, status, err := w.dial(path, tt.change...)
+		conn, status, err := w.dialTerminal(path, tt.change...)
 		if err == nil {
 			_ = conn.CloseNow()
 			t.Errorf("%s: it is served", tt.name)
@@ -281,7 +281,7 @@ func TestTerminalBadMessages(t *testing.T) {
 	queued := w.terminal("/v1/threads/t9/terminal", `{"type":"start","command":"sh","template":"none","on_close":"kill"}`)
 	testkit.Equal(t, "why it waits: "+queued.until("waiting").text("error"), string(queued.out), "")
 	testkit.Must(t, queued.conn.Close(websocket.StatusNormalClosure, ""))
-	silent, _, err := w.dial(thread)
+	silent, _, err := w.dialTerminal(thread)
 	testkit.Must(t, err)
 	(&tty{web: w, conn: silent}).closed(websocket.StatusPolicyViolation, "no first message")
 

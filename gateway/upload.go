@@ -174,6 +174,9 @@ func (u *upload) admit(part *multipart.Part) (*bounded, error) {
 
 // refused is the documented error of a file that is too large, or for which there is no room.
 func (u *upload) refused(err error, size int64) error {
+	if isTokenLimit(err) {
+		return err
+	}
 	switch schemas.CodeOf(err) {
 	case schemas.CodeTooLarge:
 		return &refusal{err: err, text: "File too large", fields: map[string]any{

@@ -196,7 +196,7 @@ func v1Download(c *call) error {
 	}
 	defer content.Close()
 	c.w.Header().Set("Content-Type", "application/x-tar")
-	if _, err := io.Copy(c.w, content); err != nil {
+	if _, err := io.Copy(c.w, metered{content, c.quota}); err != nil {
 		panic(http.ErrAbortHandler) // an archive that is cut must not look whole
 	}
 	return nil

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -59,6 +60,8 @@ type tokenBody struct {
 	Scope schemas.Scope `json:"scope,omitempty"`
 	// LifetimeMS is how long it is valid, in milliseconds. Default: until it is revoked.
 	LifetimeMS int64 `json:"lifetime_ms,omitempty"`
+	// Limits that are not given are those of the creator, and at most the defaults.
+	Limits schemas.TokenLimits `json:"limits,omitzero"`
 }
 
 // createdToken is a token with its secret.
@@ -209,8 +212,11 @@ func v1Tokens(c *call) error {
 }
 
 func v1CreateToken(c *call) error {
-	var b tokenBody
+	b := tokenBody{Limits: schemas.DefaultTokenLimits().AtMost(&c.token.Limits)}
 	if err := c.readJSON(&b); err != nil {
+		return err
+	}
+	if err := cmp.Or(b.Limits.Validate(), b.Limits.Within(&c.token.Limits)); err != nil {
 		return err
 	}
 	if b.LifetimeMS < 0 || b.LifetimeMS > maxTokenLife.Milliseconds() {
@@ -218,7 +224,7 @@ func v1CreateToken(c *call) error {
 			maxTokenLife.Milliseconds()).With("path", "lifetime_ms")
 	}
 	secret, info, err := client.NewTokens(c.client).Create(c.r.Context(), client.TokenRequest{
-		Name: b.Name, Scope: b.Scope, Lifetime: time.Duration(b.LifetimeMS) * time.Millisecond,
+		Name: b.Name, Scope: b.Scope, Lifetime: time.Duration(b.LifetimeMS) * time.Millisecond, Limits: &b.Limits,
 	})
 	if err != nil {
 		return err

@@ -33,6 +33,8 @@ type Token struct {
 	Created time.Time `json:"created"`
 	// Expires is when it ends, in UTC; zero for never.
 	Expires time.Time `json:"expires,omitzero"`
+	// Limits bound what its bearer may use.
+	Limits TokenLimits `json:"limits,omitzero"`
 }
 
 // Allows reports whether the token's scope includes s.
@@ -43,5 +45,6 @@ func (t *Token) Allows(s Scope) bool {
 
 // Validate checks every field but Created. The error is invalid_argument with the detail "path".
 func (t *Token) Validate() error {
-	return first(CheckID("id", t.ID), checkLabel("name", t.Name, MaxUserBytes), CheckID("tenant", t.Tenant), oneOf("scope", t.Scope, Scopes()))
+	return first(CheckID("id", t.ID), checkLabel("name", t.Name, MaxUserBytes), CheckID("tenant", t.Tenant), oneOf("scope", t.Scope, Scopes()),
+		t.Limits.Validate())
 }

@@ -96,6 +96,16 @@ func TestUpServesHTTP(t *testing.T) {
 	testkit.Equal(t, "tokens", len(list), 1)
 	testkit.Equal(t, "name", list[0].Name, "ci")
 	testkit.Contains(t, "list", c.run("token", "list").stdout, list[0].ID)
+	testkit.Equal(t, "limits", list[0].Limits.Processes, int64(schemas.DefaultTokenProcesses))
+	limited := decode[schemas.Token](t, c.run("token", "create", "--rate", "0.001", "--burst", "1", "--max-sessions", "7", "--max-processes", "0", "--max-bytes", "1000000",
+		"--max-concurrent", "5", "--json").check(t).exits(0).got.stdout)
+	testkit.Equal(t, "limits", limited.Limits, schemas.TokenLimits{Rate: 0.001, Burst: 1, Sessions: 7, BytesPerHour: 1_000_000, Concurrent: 5})
+	shown := c.run("token", "list").check(t).exits(0).got.stdout
+	for _, cell := range []string{"0.001/s", "100/s", "976.6 KiB", "none"} {
+		testkit.Contains(t, "list", shown, cell)
+	}
+	c.run("token", "create", "--rate", "-1").wantError(t, schemas.CodeInvalidArgument, "rate")
+	c.run("token", "revoke", limited.ID).check(t).exits(0)
 	c.run("token", "revoke", list[0].ID).check(t).exits(0)
 	status, _ := u.post(token, "/create_session", `{}`)
 	testkit.Equal(t, "status of a revoked token", status, http.StatusUnauthorized)

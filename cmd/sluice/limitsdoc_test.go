@@ -68,6 +68,15 @@ func TestLimitsAreDocumented(t *testing.T) {
 		want(name, fmt.Sprintf("%.0f h", d.Hours()))
 	}
 	want("timeout, grace or lifetime", fmt.Sprintf("%.0f d", (time.Duration(schemas.MaxTimeoutMS)*time.Millisecond).Hours()/24))
+	token := schemas.DefaultTokenLimits()
+	want("requests per second", fmt.Sprint(token.Rate))
+	for name, n := range map[string]int64{
+		"requests at once before that": token.Bursts(), "requests and streams at a time": token.Concurrent,
+		"sessions of the tenant": token.Sessions, "processes of the tenant": token.Processes,
+	} {
+		want(name, fmt.Sprint(n))
+	}
+	want("bytes up and down in an hour", decimal(token.BytesPerHour))
 	m := &Main{Getenv: func(string) string { return "" }}
 	pools := map[string]string{}
 	every(m.rootCommand(), nil, func(c *cobra.Command, path []string) {

@@ -64,7 +64,7 @@ func nextStep(code schemas.Code) string {
 	case schemas.CodeTooLarge:
 		return "work in smaller pieces: read with offset and max_bytes, write with append."
 	case schemas.CodeLimitExceeded:
-		return "free space in the workspace, or stop processes with stop_process, then call again."
+		return "free space in the workspace, or stop processes with stop_process, then call again. A rate passes by itself: wait."
 	case schemas.CodePoolExhausted, schemas.CodeUnavailable, schemas.CodeDeadlineExceeded:
 		return "wait some seconds and call again. A command may have run: look with list_processes first."
 	case schemas.CodeCanceled:
