@@ -122,6 +122,20 @@ func TestDashboardInABrowser(t *testing.T) {
 	b.text("#timeline", "agent")
 	b.look("agent")
 
+	b.open("/ui/threads/term/terminal")
+	b.run("open a terminal", chromedp.SetValue(chromedp.CSS("#shell"), `printf '\033]8;;javascript:window.hacked=1\007<b>link</b>\033]8;;\007\n'; exec sh`),
+		chromedp.SendKeys(chromedp.CSS("#shell"), kb.Enter))
+	b.text(".xterm-accessibility", "<b>link</b>")
+	b.text("#terminal-state", "connected")
+	b.wait("a terminal of the size of its place", `document.querySelectorAll('.xterm-rows > div').length > 24`)
+	b.run("type", chromedp.KeyEvent("stty size; echo typed-$((40+2))\r"))
+	b.text(".xterm-accessibility", "typed-42")
+	b.look("terminal")
+	b.open(strings.TrimPrefix(b.value("location.href"), w.url)) // it goes on
+	b.text(".xterm-accessibility", "typed-42")
+	b.run("type", chromedp.Click(chromedp.CSS(".xterm")), chromedp.KeyEvent("exit 5\r"))
+	b.text("#terminal-state", "exit 5")
+
 	b.run("sign out", chromedp.Click(chromedp.CSS("header form[method=post] button")))
 	signIn(reader)
 	b.text("#threads", "build")

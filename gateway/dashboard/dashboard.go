@@ -26,9 +26,14 @@ const (
 	apiPath    = Path + "v1/"
 )
 
-// policy lets a page load only what the gateway serves, and lets no script turn text into elements.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
-	"base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+// policy lets a page load only what the gateway serves, and lets no script turn text into elements. stylesPolicy is that of the page with a
+// terminal, whose script makes style sheets.
+const (
+	policyStart  = "default-src 'none'; script-src 'self'; style-src 'self'"
+	policyRest   = "; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+	policy       = policyStart + policyRest
+	stylesPolicy = policyStart + " 'unsafe-inline'" + policyRest
+)
 
 // apiPolicy is that of answers of /v1: a browser that opens one as a page runs nothing of it.
 const apiPolicy = "default-src 'none'; frame-ancestors 'none'; sandbox"
@@ -69,6 +74,7 @@ func New(cfg Config) *Handler {
 		"threads/{thread}":                 threadPage,
 		"threads/{thread}/files":           filesPage,
 		"threads/{thread}/files/{path...}": filesPage,
+		"threads/{thread}/terminal":        terminalPage,
 		"threads/{thread}/messages":        messagesPage,
 		"threads":                          findThread,
 	} {

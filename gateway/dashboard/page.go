@@ -21,6 +21,7 @@ type page struct {
 	moved   string // where the page is; empty for here
 	Title   string
 	Section string // of the navigation
+	styles  bool   // scripts of the page make style sheets
 	Live    string // the stream whose events make the page load again; empty for none
 	Data    any
 }
@@ -70,6 +71,9 @@ func (p *pages) show(w http.ResponseWriter, v *visit, status int, shown *page) {
 	var body bytes.Buffer
 	if err := p.byName[shown.name].ExecuteTemplate(&body, "layout", s); err != nil {
 		panic(err) // a fault of a template; the gateway logs it
+	}
+	if shown.styles {
+		w.Header().Set("Content-Security-Policy", stylesPolicy)
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)

@@ -16,7 +16,7 @@ type processView struct {
 }
 
 // outputLines is how many lines of output a page asks for.
-const outputLines = "5000"
+const outputLines = "1000"
 
 func processPage(v *visit) (*page, error) {
 	p, err := v.client.Process(v.ctx(), "", v.r.PathValue("process"))

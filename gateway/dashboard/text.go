@@ -39,7 +39,7 @@ func functions() template.FuncMap {
 		"list": func(list []schemas.ProcessInfo, now time.Time, threads bool) processTable {
 			return processTable{list, now, threads}
 		},
-		"on":     func(view any, now time.Time) onPage { return onPage{view, now} },
+		"on":     func(view any, s shell) onPage { return onPage{view, s} },
 		"output": func(url string, hidden bool) outputBox { return outputBox{url, hidden} },
 	}
 }
@@ -56,7 +56,7 @@ type (
 	}
 	onPage struct {
 		Page any
-		Now  time.Time
+		shell
 	}
 	outputBox struct {
 		URL    string // of the stream; empty until a command is run

@@ -72,6 +72,21 @@ func threadPage(v *visit) (*page, error) {
 	return p, nil
 }
 
+// terminalPage has a terminal in the sandbox of the thread.
+func terminalPage(v *visit) (*page, error) {
+	if !v.token.Allows(schemas.ScopeExec) {
+		return nil, schemas.Errorf(schemas.CodePermissionDenied, "a terminal needs a token with scope exec: sign in with one")
+	}
+	h, err := head(v, "terminal")
+	if err != nil {
+		return nil, err
+	}
+	last, err := v.client.Processes(v.ctx(), client.ProcessQuery{Thread: h.Thread, All: true, Limit: 1})
+	return &page{
+		name: "terminal", Title: h.Thread + ": terminal", Section: "overview", styles: true, Live: liveURL(h.Thread, last), Data: h,
+	}, err
+}
+
 // maxEvents is how many events a timeline is made from: the newest.
 const maxEvents = 1000
 
