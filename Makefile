@@ -8,6 +8,9 @@ FLAKES_RUNS ?= 20
 # Each seed of `make chaos` runs this long, on one server and on three: CHAOS_SECONDS=600 CHAOS_SEEDS="1 2 3" make chaos
 CHAOS_SECONDS ?= 60
 CHAOS_SEEDS   ?= 1 2 3
+# How long the documented load goes on, and in which sandboxes: LOAD_SECONDS=600 LOAD_PROVIDER=docker make load
+LOAD_SECONDS  ?= 120
+LOAD_PROVIDER ?= auto
 RCLONE   := v1.75.1
 TARGETS  := linux/amd64 linux/arm64 darwin/arm64
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -20,7 +23,7 @@ CHECKS := tidy-check generate-check lint vet cross supervisor race e2e
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build static test race attack e2e flakes bench bench-sync chaos fuzz lint fmt vet tidy tidy-check generate generate-check cross supervisor check clean
+.PHONY: help build static test race attack e2e flakes bench bench-sync load chaos fuzz lint fmt vet tidy tidy-check generate generate-check cross supervisor check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +62,9 @@ bench-sync: ## measure sync against rclone, and against s5cmd with S5CMD=path, i
 	GOBIN=$(CURDIR)/.tools/bin $(GO) install github.com/rclone/rclone@$(RCLONE)
 	$(MAKE) --no-print-directory build
 	cd syncer/e2e && $(GO) run ./bench -sluice $(CURDIR)/bin/sluice -rclone $(CURDIR)/.tools/bin/rclone -s5cmd "$(S5CMD)"
+
+load: build ## the documented load over HTTP on `sluice up`, for LOAD_SECONDS (120): p50 and p99, and no error
+	$(GO) run ./cmd/load -sluice bin/sluice -provider $(LOAD_PROVIDER) -duration $(LOAD_SECONDS)s
 
 chaos: ## the long tests: kills at random moments, many writers, faulty stores; then cells under attack, by seed (Linux)
 	SLUICE_LONG=1 $(GO) test -count=1 -timeout 60m -run '^(TestEveryProcessSurvivesItsWorker|TestAKilledWorkers.*|TestAFrozenWorker.*|TestAConversationGoesOnElsewhere|TestAFullDiskUnder.*|TestConformance|TestMany.*)$$' ./client ./cmd/sluice ./sandbox/pool ./processor

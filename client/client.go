@@ -17,6 +17,7 @@ type Client struct {
 	close  func()
 
 	admission Admission // nil: everything is admitted
+	shared    *sharedPieces
 }
 
 // Option changes a default of [Connect] and [New].
@@ -72,7 +73,7 @@ func Connect(url string, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{conn: conn, caller: conn.Caller(), tenant: s.tenant, close: conn.Close, admission: s.admission}, nil
+	return &Client{conn: conn, caller: conn.Caller(), tenant: s.tenant, close: conn.Close, admission: s.admission, shared: newSharedPieces()}, nil
 }
 
 // findServer returns the option that connects to the server of the environment, or to that of the data folder.
@@ -89,7 +90,9 @@ func New(conn *events.Conn, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{conn: conn, caller: conn.Caller(), tenant: s.tenant, close: sync.OnceFunc(s.close), admission: s.admission}, nil
+	return &Client{
+		conn: conn, caller: conn.Caller(), tenant: s.tenant, close: sync.OnceFunc(s.close), admission: s.admission, shared: newSharedPieces(),
+	}, nil
 }
 
 func newSettings(url string, opts []Option) (*settings, error) {

@@ -51,9 +51,9 @@ func (f *Files) put(ctx context.Context, req *schemas.FileRequest, from io.Reade
 
 // sent is a piece that was sent and not answered.
 type sent struct {
-	call *events.FileCall
-	data []byte
-	end  bool
+	call   *events.FileCall
+	shared *piece // with its data; nil for the transfer's own piece
+	end    bool
 }
 
 // send carries out an operation that takes content. An error of the reader ends it, and undoes what it had not finished.
@@ -67,40 +67,54 @@ func (f *Files) send(ctx context.Context, req *schemas.FileRequest, from io.Read
 	defer func() {
 		for _, s := range window {
 			s.call.Close()
+			f.client.shared.give(s.shared)
 		}
 	}()
-	var free [][]byte
+	var own []byte
 	offset, end := int64(0), false
 	for {
 		for !end && len(window) < schemas.MaxFileWindow {
-			var buf []byte
-			if n := len(free); n > 0 {
-				buf, free = free[n-1], free[:n-1]
-			} else {
-				buf = make([]byte, schemas.MaxFilePiece)
+			shared := f.client.shared.take()
+			if shared == nil && len(window) > 0 {
+				break
 			}
-			n, err := fill(from, buf)
-			if end = errors.Is(err, io.EOF); err != nil && !end {
-				return nil, err
+			if shared == nil && own == nil {
+				own = make([]byte, ownPiece)
 			}
-			call, err := f.client.caller.SendFile(f.message(transfer, schemas.FileMessage{Offset: offset, Data: buf[:n], End: end}))
+			s, n, err := f.sendPiece(transfer, offset, from, shared, own)
 			if err != nil {
+				f.client.shared.give(shared)
 				return nil, err
 			}
-			window = append(window, sent{call, buf, end})
-			offset += int64(n)
+			window, offset, end = append(window, s), offset+int64(n), s.end
 		}
 		r, err := answered(ctx, window)
 		if err != nil {
 			return nil, f.broken(ctx, err)
 		}
-		window[0].call.Close()
-		if window[0].end {
-			window = window[1:]
+		first := window[0]
+		window = window[1:]
+		first.call.Close()
+		f.client.shared.give(first.shared)
+		if first.end {
 			return r, nil
 		}
-		free, window = append(free, window[0].data), window[1:]
 	}
+}
+
+// sendPiece fills a piece, its own one where shared is nil, and sends it.
+func (f *Files) sendPiece(transfer string, offset int64, from io.Reader, shared *piece, own []byte) (s sent, n int, err error) {
+	buf := own
+	if shared != nil {
+		buf = shared[:]
+	}
+	n, err = fill(from, buf)
+	end := errors.Is(err, io.EOF)
+	if err != nil && !end {
+		return s, n, err
+	}
+	call, err := f.client.caller.SendFile(f.message(transfer, schemas.FileMessage{Offset: offset, Data: buf[:n], End: end}))
+	return sent{call, shared, end}, n, err
 }
 
 // fill reads until buf is full or the reader ends. With [io.ReadFull], the error of a connection that was cut would look like the end.
@@ -280,8 +294,14 @@ func (r *fileReader) ask() error {
 		most = schemas.MaxFileWindow
 	}
 	for len(r.window) < most {
+		if len(r.window) > 0 && !r.files.client.shared.reserve() {
+			return nil
+		}
 		call, err := r.files.client.caller.SendFile(r.files.message(r.transfer, schemas.FileMessage{Offset: r.next}))
 		if err != nil {
+			if len(r.window) > 0 {
+				r.files.client.shared.release()
+			}
 			return err
 		}
 		r.window = append(r.window, call)
@@ -297,8 +317,7 @@ func (r *fileReader) answer() (schemas.FileAnswer, error) {
 	for {
 		a, err := waitAnswer(r.ctx, r.window[0])
 		if !errors.Is(err, errSilent) {
-			r.window[0].Close()
-			r.window = r.window[1:]
+			r.drop()
 			return a, err
 		}
 		for _, call := range r.window {
@@ -309,14 +328,22 @@ func (r *fileReader) answer() (schemas.FileAnswer, error) {
 	}
 }
 
+// drop closes the first call. All calls but one are for shared pieces.
+func (r *fileReader) drop() {
+	r.window[0].Close()
+	if r.window = r.window[1:]; len(r.window) > 0 {
+		r.files.client.shared.release()
+	}
+}
+
 // Close ends the operation.
 func (r *fileReader) Close() error {
 	if r.isEnded {
 		return nil
 	}
 	r.isEnded = true
-	for _, call := range r.window {
-		call.Close()
+	for len(r.window) > 0 {
+		r.drop()
 	}
 	r.ended()
 	if r.err == nil {

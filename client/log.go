@@ -44,7 +44,7 @@ func newGaps(q LogQuery) *gaps {
 
 func (g *gaps) report(gap *schemas.LogGap) error {
 	// A reader that begins later does not know what came before its first chunk, unless it says up to where it has read.
-	if gap == nil || g.query.Gap == nil || (gap.From == 0 && g.query.From > 1 && g.skip[gap.Stream] == 0) {
+	if gap == nil || g.query.Gap == nil || (gap.From == 0 && g.query.From > 1 && g.query.StdoutFrom == 0 && g.query.StderrFrom == 0) {
 		return nil
 	}
 	if gap = missing(gap.Stream, max(gap.From, g.skip[gap.Stream]), gap.To); gap == nil {

@@ -44,3 +44,17 @@ func TestTailKnowsTheSecondRun(t *testing.T) {
 	got := tail.query(LogQuery{})
 	testkit.Equal(t, "query", [3]int64{int64(got.From), got.StdoutFrom, got.StderrFrom}, [3]int64{4, 2, 0})
 }
+
+// A reader that says where it is in one stream says so of both: what is missing before the first byte of the other is reported.
+func TestGapAtTheBeginningOfAStreamIsReported(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		query LogQuery
+		want  int
+	}{{LogQuery{From: 5}, 0}, {LogQuery{From: 5, StdoutFrom: 3}, 1}, {LogQuery{}, 1}} {
+		got := 0
+		c.query.Gap = func(schemas.LogGap) error { got++; return nil }
+		testkit.Must(t, newGaps(c.query).report(missing(schemas.Stderr, 0, 4)))
+		testkit.Equal(t, "gaps", got, c.want)
+	}
+}

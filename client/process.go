@@ -108,6 +108,15 @@ func (p *Process) Info(ctx context.Context) (*schemas.ProcessInfo, error) {
 
 // Result reads the result of the process. Errors: not_found, unavailable while the process runs.
 func (p *Process) Result(ctx context.Context) (*schemas.Result, error) {
+	r, err := p.Exit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r, complete(ctx, p.client.caller, p.ref, r, schemas.DefaultOutputLimit)
+}
+
+// Exit is Result for callers that have the output: of that, it has only the beginning. Errors: those of Result.
+func (p *Process) Exit(ctx context.Context) (*schemas.Result, error) {
 	last, err := p.last(ctx)
 	if err != nil {
 		return nil, err
@@ -115,11 +124,7 @@ func (p *Process) Result(ctx context.Context) (*schemas.Result, error) {
 	if !last.Type.Terminal() {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "process %s is still running: follow it with `sluice logs -f %[1]s`", p.ref.Process)
 	}
-	r, err := resultOf(last)
-	if err != nil {
-		return nil, err
-	}
-	return r, complete(ctx, p.client.caller, p.ref, r, schemas.DefaultOutputLimit)
+	return resultOf(last)
 }
 
 // LogBytes returns how many bytes of its output LOG holds. Errors: unavailable.

@@ -15,10 +15,14 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// ForTenant returns a client of another tenant on the same connection, which its Close leaves open. Errors: invalid_argument for a
-// tenant that is not a valid id.
+// ForTenant returns a client of another tenant on the same connection, which its Close leaves open. The two share one bound on the file
+// content under way. Errors: invalid_argument for a tenant that is not a valid id.
 func ForTenant(c *Client, tenant string, opts ...Option) (*Client, error) {
-	return New(c.conn, append(opts, WithTenant(tenant))...)
+	other, err := New(c.conn, append(opts, WithTenant(tenant))...)
+	if err == nil {
+		other.shared = c.shared
+	}
+	return other, err
 }
 
 // Tokens are the tokens of the HTTP gateway. Its methods are safe for concurrent use.

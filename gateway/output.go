@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -61,15 +63,29 @@ func newOutput(thread, process string, from place) *output {
 	return &output{thread: thread, process: process, streams: [2]outputStream{{from: from.stdout}, {from: from.stderr}}}
 }
 
+// clone returns an output that has come as far.
+func (o *output) clone() *output {
+	other := *o
+	return &other
+}
+
+// same reports whether the streams have come as far as others.
+func (o *output) same(as *[2]outputStream) bool {
+	for i := range as {
+		a, b := &o.streams[i], &as[i]
+		if a.from != b.from || !bytes.Equal(a.open, b.open) || len(a.open) > 0 && a.seq != b.seq {
+			return false
+		}
+	}
+	return true
+}
+
 // chunk makes the event of a chunk; ok is false where it has no whole character.
 func (o *output) chunk(k *schemas.Chunk) (e streamEvent, ok bool) {
-	s := &o.streams[0]
-	if k.Stream == schemas.Stderr {
-		s = &o.streams[1]
-	}
+	s := &o.streams[streamIndex(k.Stream)]
 	data := k.Data
 	if k.Offset == s.from+int64(len(s.open)) {
-		data = append(s.open, k.Data...)
+		data = slices.Concat(s.open, k.Data) // clones share what is open
 	}
 	whole := len(data) - partialRune(data)
 	s.from, s.open = k.End()-int64(len(data)-whole), append([]byte(nil), data[whole:]...)
@@ -130,7 +146,7 @@ func partialRune(p []byte) int {
 
 // followOutput answers with the output of a process from its beginning or its last lines, or from after the reader's last event, until its
 // end. A tail of 0 is all.
-func (c *call) followOutput(thread, process string, tail int) error {
+func (c *call) followOutput(running *client.Process, tail int) error {
 	if c.lastEvent() == streamEnd {
 		c.w.WriteHeader(204) // a reader that is told so does not come again
 		return nil
@@ -139,27 +155,16 @@ func (c *call) followOutput(thread, process string, tail int) error {
 	if err != nil {
 		return err
 	}
-	running, err := c.client.Process(c.r.Context(), thread, process)
-	if err != nil {
-		return err
-	}
 	if c.lastEvent() != "" {
 		tail = 0
 	}
 	return c.stream(func(ctx context.Context, send func(streamEvent) error) error {
-		o := newOutput(running.Thread(), process, from)
-		q := client.LogQuery{
-			From: from.seq, StdoutFrom: from.stdout, StderrFrom: from.stderr, Tail: tail, Follow: true,
-			Gap: func(gap schemas.LogGap) error {
-				e := o.event("gap", time.Now(), nil)
-				e.Gap = &gap
-				return send(streamEvent{data: e})
-			},
-		}
-		if err := running.Logs(ctx, q, o.send(send)); err != nil {
+		o := newOutput(running.Thread(), running.ID(), from)
+		l := &logReader{call: c, output: o, running: running, send: send, tail: tail, next: from.seq, at: [2]readStream{{end: from.stdout}, {end: from.stderr}}}
+		if err := l.run(ctx); err != nil {
 			return err
 		}
-		r, err := running.Result(ctx)
+		r, err := running.Exit(ctx)
 		if err != nil {
 			return err
 		}

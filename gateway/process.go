@@ -160,17 +160,26 @@ func (c *call) queryNumber(name string, standard, least, most int) (int, error) 
 	return n, nil
 }
 
-// process returns the process of a request: its path has the id, or the name that it was started under in its session. Errors: not_found,
-// invalid_argument.
+// process describes the process of a request. Errors: those of findProcess, unavailable.
 func (c *call) process() (*schemas.ProcessInfo, error) {
+	p, err := c.findProcess()
+	if err != nil {
+		return nil, err
+	}
+	return p.Info(c.r.Context())
+}
+
+// findProcess returns the process of a request: its path has the id, or the name that it was started under in its session. Errors:
+// not_found, invalid_argument, unavailable.
+func (c *call) findProcess() (*client.Process, error) {
 	id := c.r.PathValue("id")
-	p, err := c.describeProcess(c.query("sessionId"), id)
+	p, err := c.client.Process(c.r.Context(), c.query("sessionId"), id)
 	if schemas.CodeOf(err) != schemas.CodeNotFound && schemas.CodeOf(err) != schemas.CodeInvalidArgument {
 		return p, err
 	}
 	thread := cmp.Or(c.query("sessionId"), defaultThread)
 	if schemas.ValidID(thread) {
-		if named, nameErr := c.describeProcess(thread, c.client.ProcessID(thread, id)); nameErr == nil {
+		if named, nameErr := c.client.Process(c.r.Context(), thread, c.client.ProcessID(thread, id)); nameErr == nil {
 			return named, nil
 		}
 	}
@@ -256,11 +265,11 @@ func processLogs(c *call) error {
 }
 
 func streamProcess(c *call) error {
-	p, err := c.process()
+	p, err := c.findProcess()
 	if err != nil {
 		return err
 	}
-	return c.followOutput(p.Thread, p.Process, 0)
+	return c.followOutput(p, 0)
 }
 
 // serviceAnswer describes a service.

@@ -19,6 +19,7 @@ type call struct {
 	g      *Gateway
 	w      http.ResponseWriter
 	r      *http.Request
+	id     string         // of the request
 	client *client.Client // of the token's tenant, for what the token may begin
 	token  *schemas.Token
 	quota  *quota
@@ -98,7 +99,7 @@ func (g *Gateway) logPanic(id string, r *http.Request, v any) {
 // authenticated serves requests whose token has a scope.
 func (g *Gateway) authenticated(scope schemas.Scope, serve func(*call) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		c := &call{g: g, w: w, r: r}
+		c := &call{g: g, w: w, r: r, id: w.Header().Get(headerRequest)}
 		var err error
 		if c.token, err = g.authenticate(r); err == nil && !c.token.Allows(scope) {
 			err = schemas.Errorf(schemas.CodePermissionDenied, "the token has scope %s, and this needs %s", c.token.Scope, scope)

@@ -70,13 +70,16 @@ type Gateway struct {
 	mux     *http.ServeMux
 	started time.Time
 	quotas  *quotas
+	feeds   logFeeds
 }
 
 // New returns a gateway. It does nothing before Run.
 func New(cfg Config) *Gateway {
 	cfg.Grace, cfg.MachineTenant = cmp.Or(cfg.Grace, defaultGrace), cmp.Or(cfg.MachineTenant, schemas.DefaultTenant)
 	cfg.Pause, cfg.Heartbeat, cfg.Idle = cmp.Or(cfg.Pause, defaultPause), cmp.Or(cfg.Heartbeat, defaultHeartbeat), cmp.Or(cfg.Idle, defaultIdle)
-	g := &Gateway{cfg: cfg, mux: http.NewServeMux(), started: time.Now(), quotas: newQuotas(maxQuotas)}
+	g := &Gateway{
+		cfg: cfg, mux: http.NewServeMux(), started: time.Now(), quotas: newQuotas(maxQuotas), feeds: logFeeds{open: make(map[feedKey]*logFeed)},
+	}
 	for _, r := range g.routes() {
 		g.mux.Handle(r.pattern, g.authenticated(r.scope, r.serve))
 	}

@@ -14,8 +14,9 @@ import (
 
 // streamEvent is an event of a stream. A reader that comes back names the id of the last one that it has.
 type streamEvent struct {
-	id   string // empty for one that does not move the reader's place
-	data any
+	id      string // empty for one that does not move the reader's place
+	data    any
+	encoded []byte // the whole event, instead of the other two
 }
 
 // streamEnd is the id of the last event of a stream that is complete: a reader with it needs nothing more.
@@ -110,8 +111,8 @@ func (c *call) stillValid(ctx context.Context) error {
 func (c *call) guard(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			c.g.logPanic(c.w.Header().Get(headerRequest), c.r, v)
-			err = schemas.Errorf(schemas.CodeInternal, "the gateway failed: its log has request %s", c.w.Header().Get(headerRequest))
+			c.g.logPanic(c.id, c.r, v)
+			err = schemas.Errorf(schemas.CodeInternal, "the gateway failed: its log has request %s", c.id)
 		}
 	}()
 	return f()
@@ -125,7 +126,7 @@ func enqueue[T any](ctx context.Context, c *call, queue chan<- T, v T, goOn stri
 	case queue <- v:
 		return nil
 	case <-patience.C:
-		c.g.cfg.Log.Info().Str("request", c.w.Header().Get(headerRequest)).Msg("http_slow_reader")
+		c.g.cfg.Log.Info().Str("request", c.id).Msg("http_slow_reader")
 		return schemas.Errorf(schemas.CodeDeadlineExceeded, "the reader took nothing for %s: %s", c.g.cfg.Pause/3, goOn)
 	case <-ctx.Done():
 		return ctx.Err()
@@ -139,6 +140,9 @@ func failureOf(err error) streamEvent {
 
 // encodeEvent writes an event. JSON has no line ends, so that its text cannot look like a field or another event.
 func encodeEvent(e streamEvent) []byte {
+	if len(e.encoded) > 0 {
+		return e.encoded
+	}
 	body, err := json.Marshal(e.data)
 	if err != nil {
 		panic(err)

@@ -263,7 +263,11 @@ func v1Output(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.followOutput("", c.r.PathValue("process"), tail)
+	p, err := c.running()
+	if err != nil {
+		return err
+	}
+	return c.followOutput(p, tail)
 }
 
 func v1KillProcess(c *call) error {

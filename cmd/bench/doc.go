@@ -2,8 +2,8 @@
 //
 //	BENCH <name> <value> <goal> <ok|short>
 //
-// Values are ratios, except those of jail.idle, session.create, session.parked_bytes and queue.restart.p99: machines differ and drift, and an
-// absolute time depends more on the machine than on the code. Sluice and its baseline take turns in short rounds, and the value is the
+// Values are ratios, except those of jail.idle, http.uploads.rss, sse.1000, session.create, session.parked_bytes and queue.restart.p99:
+// machines differ and drift, and an absolute time depends more on the machine than on the code. Sluice and its baseline take turns in short rounds, and the value is the
 // median of the rounds' ratios. Absolute times go to standard error.
 //
 // A figure is a row of the table in figure.go. To add one, write its function and add the row.

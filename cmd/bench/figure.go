@@ -30,8 +30,8 @@ func with[T any](open func(*bench, context.Context) (T, error), measure func(con
 }
 
 // figures is the table of all figures. The goals of session.create, in milliseconds, are the product's promise to that many users at
-// once on two cores, and that of queue.restart.p99, in seconds, is its promise to queued commands. jail.idle is in megabytes,
-// session.parked_bytes in bytes; all others are ratios to a baseline.
+// once on two cores, and that of queue.restart.p99, in seconds, is its promise to queued commands. jail.idle,
+// http.uploads.rss and sse.1000 are in megabytes, session.parked_bytes in bytes; all others are ratios to a baseline.
 func figures() []figure {
 	return []figure{
 		{"exec.latency.inprocess", 2.0, true, latency(inProcess)},
@@ -53,6 +53,8 @@ func figures() []figure {
 		{"process.list", 1.5, true, processList},
 		{"http.exec", 1.5, true, with((*bench).webRig, httpExec)},
 		{"http.rate", 0.7, false, with((*bench).webRig, httpRate)},
+		{"http.uploads.rss", 64, true, with((*bench).gatewayRig, uploadMemory)},
+		{"sse.1000", 150, true, with((*bench).gatewayRig, sseMemory)},
 		{"file.rw", 0.25, false, fileContent(inProcess)},
 		{"hook.overhead", 1.1, true, hookOverhead(inProcess)},
 		{"up.ready", 3, true, upReady},

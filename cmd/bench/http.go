@@ -15,16 +15,14 @@ import (
 	"github.com/sluice-dev/sluice/internal/membership"
 )
 
-const (
-	httpRounds      = 15
-	httpConnections = 64
-)
+const httpRounds = 15
 
 // web is a gateway of a rig, and a user of it.
 type web struct {
 	*rig
-	http *http.Client
-	url  string
+	http  *http.Client
+	url   string
+	token string
 }
 
 // webRig is a rig with a gateway in this process.
@@ -45,7 +43,7 @@ func (b *bench) webRig(ctx context.Context) (*web, error) {
 		return nil, err
 	}
 	b.atEnd(stop)
-	w := &web{r, &http.Client{Transport: &http.Transport{}}, "http://" + l.Addr().String()}
+	w := &web{r, &http.Client{Transport: &http.Transport{}}, "http://" + l.Addr().String(), token}
 	b.atEnd(closing(w.http.CloseIdleConnections))
 	return w, nil
 }
@@ -56,12 +54,17 @@ func (w *web) post(ctx context.Context, path string, body, answer any) error {
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url+path, bytes.NewReader(encoded))
+	return w.send(ctx, path, "application/json", bytes.NewReader(encoded), answer)
+}
+
+// send sends a body and decodes the answer.
+func (w *web) send(ctx context.Context, path, contentType string, body io.Reader, answer any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url+path, body)
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Authorization", "Bearer "+token)
-	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+w.token)
+	req.Header.Set("Content-Type", contentType)
 	resp, err := w.http.Do(req)
 	if err != nil {
 		return err
@@ -77,19 +80,26 @@ func (w *web) post(ctx context.Context, path string, body, answer any) error {
 	return json.Unmarshal(text, answer)
 }
 
-// execute creates a session of a thread, and returns a command in it: over HTTP, and the same one by the SDK.
-func (w *web) execute(ctx context.Context, thread string) (overHTTP, bySDK func(context.Context) error, err error) {
+// createSession creates a session of a thread.
+func (w *web) createSession(ctx context.Context, thread string) (id string, err error) {
 	var session struct {
 		ID string `json:"session_id"`
 	}
-	if err := w.post(ctx, "/create_session", map[string]string{"user_id": "bench", "thread_id": thread}, &session); err != nil {
+	err = w.post(ctx, "/create_session", map[string]string{"user_id": "bench", "thread_id": thread}, &session)
+	return session.ID, err
+}
+
+// execute creates a session of a thread, and returns a command in it: over HTTP, and the same one by the SDK.
+func (w *web) execute(ctx context.Context, thread string) (overHTTP, bySDK func(context.Context) error, err error) {
+	session, err := w.createSession(ctx, thread)
+	if err != nil {
 		return nil, nil, err
 	}
 	overHTTP = func(ctx context.Context) error {
 		var r struct {
 			ExitCode int `json:"exit_code"`
 		}
-		err := w.post(ctx, "/execute", map[string]string{"session_id": session.ID, "command": "true"}, &r)
+		err := w.post(ctx, "/execute", map[string]string{"session_id": session, "command": "true"}, &r)
 		if err == nil && r.ExitCode != 0 {
 			err = fmt.Errorf("true: exit code %d, want 0", r.ExitCode)
 		}
@@ -114,21 +124,4 @@ func httpExec(ctx context.Context, b *bench, w *web) (float64, error) {
 		return 0, err
 	}
 	return b.turns(ctx, httpRounds, ours, side{"exec by the SDK", latencyRuns, timed(bySDK)})
-}
-
-// httpRate is the commands a second of 64 connections, each with a session of its own, over those of as many callers of the SDK.
-func httpRate(ctx context.Context, b *bench, w *web) (float64, error) {
-	w.http.Transport = &http.Transport{MaxIdleConnsPerHost: httpConnections}
-	ours, base := crowd{name: "POST /execute", n: rateRuns}, crowd{name: "exec by the SDK", n: rateRuns}
-	for i := range httpConnections {
-		overHTTP, bySDK, err := w.execute(ctx, fmt.Sprint("web-", i))
-		if err == nil {
-			err = overHTTP(ctx)
-		}
-		if err != nil {
-			return 0, err
-		}
-		ours.each, base.each = append(ours.each, overHTTP), append(base.each, bySDK)
-	}
-	return b.rates(ctx, rateRounds, ours, base)
 }

@@ -135,11 +135,11 @@ func (b *bench) child(ctx context.Context, mode, dir string) (stop func() error,
 	if err != nil {
 		return nil, "", err
 	}
-	return startServer(ctx, exec.CommandContext(ctx, self, mode, dir, string(b.durability)))
+	return startServer(ctx, exec.CommandContext(ctx, self, mode, dir, string(b.durability)), "nats://")
 }
 
-// startServer starts a server process and returns the URL in the first line that it prints. stop ends it.
-func startServer(ctx context.Context, cmd *exec.Cmd) (stop func() error, url string, err error) {
+// startServer starts a server process and returns the URL with this scheme in the first line that it prints. stop ends it.
+func startServer(ctx context.Context, cmd *exec.Cmd, scheme string) (stop func() error, url string, err error) {
 	dieWithParent(cmd)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -159,7 +159,7 @@ func startServer(ctx context.Context, cmd *exec.Cmd) (stop func() error, url str
 		return nil, "", errors.Join(fmt.Errorf("%s did not start: %w", cmd.Path, err), stop())
 	}
 	for _, word := range strings.Fields(line) {
-		if strings.HasPrefix(word, "nats://") {
+		if strings.HasPrefix(word, scheme) {
 			return stop, strings.TrimSuffix(word, ","), nil
 		}
 	}
@@ -236,7 +236,7 @@ func upReady(ctx context.Context, b *bench) (float64, error) {
 	}
 	ratio, ours, bare, err := compare(ctx, upRounds,
 		started(func(dir string) (func() error, string, error) {
-			return startServer(ctx, exec.CommandContext(ctx, sluice, "up", "--provider", "local", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data", dir))
+			return startServer(ctx, exec.CommandContext(ctx, sluice, "up", "--provider", "local", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data", dir), "nats://")
 		}),
 		started(func(dir string) (func() error, string, error) { return b.child(ctx, modeBare, dir) }))
 	if err == nil {
