@@ -60,6 +60,7 @@ type FileCall struct {
 	thread  string
 	msg     *nats.Msg
 	answers <-chan *nats.Msg
+	refused context.Context // ends when the server refuses the message
 	done    func()
 }
 
@@ -79,7 +80,13 @@ func (c *Caller) SendFile(m schemas.FileMessage) (*FileCall, error) {
 		}
 	}
 	k := &FileCall{caller: c, thread: m.Thread, msg: msg}
-	msg.Reply, k.answers, k.done = c.conn.inbox.open()
+	var closeInbox, unwatch func()
+	msg.Reply, k.answers, closeInbox = c.conn.inbox.open()
+	k.refused, unwatch = c.conn.refusals.watch(context.Background(), msg.Subject)
+	k.done = func() {
+		unwatch()
+		closeInbox()
+	}
 	if err := k.Send(); err != nil {
 		k.done()
 		return nil, err
@@ -93,7 +100,7 @@ func (k *FileCall) Send() error {
 }
 
 // Wait waits for an answer. The error of a reply is in the answer. Errors: not_found with the detail [DetailNoOwner] when the thread has no
-// owner, ctx's.
+// owner, permission_denied when NATS refuses the message, ctx's.
 func (k *FileCall) Wait(ctx context.Context) (schemas.FileAnswer, error) {
 	select {
 	case m := <-k.answers:
@@ -101,6 +108,8 @@ func (k *FileCall) Wait(ctx context.Context) (schemas.FileAnswer, error) {
 			return schemas.FileAnswer{}, schemas.Errorf(schemas.CodeNotFound, "no worker owns thread %s", k.thread).With(DetailNoOwner, "true")
 		}
 		return fileAnswer(m)
+	case <-k.refused.Done():
+		return schemas.FileAnswer{}, wrap(context.Cause(k.refused), "thread "+k.thread+": files")
 	case <-ctx.Done():
 		return schemas.FileAnswer{}, wrap(ctx.Err(), "thread "+k.thread+": files")
 	}

@@ -43,7 +43,9 @@ func (s *TokenStore) CreateToken(ctx context.Context, t *StoredToken) error {
 	if !t.Expires.IsZero() {
 		opts = append(opts, jetstream.KeyTTL((time.Until(t.Expires) + tokenKeep).Round(time.Second)))
 	}
-	_, err = kv.Create(ctx, tokenPrefix+t.ID, body, opts...)
+	_, err = watched(ctx, s.conn.refusals, s.writeSubject(t.ID), func(ctx context.Context) (uint64, error) {
+		return kv.Create(ctx, tokenPrefix+t.ID, body, opts...)
+	})
 	return wrap(err, "save token "+t.ID)
 }
 
@@ -72,7 +74,15 @@ func (s *TokenStore) DeleteToken(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return wrap(kv.Purge(ctx, tokenPrefix+id, jetstream.PurgeTTL(deleteMarkerTTL)), "delete token "+id)
+	_, err = watched(ctx, s.conn.refusals, s.writeSubject(id), func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, kv.Purge(ctx, tokenPrefix+id, jetstream.PurgeTTL(deleteMarkerTTL))
+	})
+	return wrap(err, "delete token "+id)
+}
+
+// writeSubject is where a token is written. Clients of a tenant may not.
+func (s *TokenStore) writeSubject(id string) string {
+	return s.conn.kvWriteSubject(s.conn.names.state, tokenPrefix+id)
 }
 
 // EachToken passes the tokens of every tenant to fn. Errors: fn's, unavailable, deadline_exceeded.
