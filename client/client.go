@@ -31,7 +31,7 @@ type settings struct {
 	admission Admission
 }
 
-// WithCreds authenticates with a NATS credentials file.
+// WithCreds authenticates with a NATS credentials file, or with a file of `sluice tenant`.
 func WithCreds(file string) Option { return func(s *settings) { s.nats.CredsFile = file } }
 
 // WithToken authenticates with a token, such as the one in the data folder of `sluice up`.
@@ -100,6 +100,7 @@ func newSettings(url string, opts []Option) (*settings, error) {
 	for _, o := range opts {
 		o(s)
 	}
+	s.nats.Tenant = s.tenant
 	return s, schemas.CheckID("tenant", s.tenant)
 }
 

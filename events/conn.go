@@ -1,6 +1,7 @@
 package events
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -9,6 +10,7 @@ import (
 	"io/fs"
 	"net"
 	"net/url"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,8 +25,11 @@ import (
 type Options struct {
 	// URL is one or more server URLs, comma-separated. Default nats://127.0.0.1:4222.
 	URL string
-	// CredsFile is a NATS credentials file. Default: none.
+	// CredsFile is a NATS credentials file, or a file with the seed of an nkey. Default: none.
 	CredsFile string
+	// Tenant is the tenant of a client. With the seed of an nkey it is in the account of the tenant's clients; see [AccountOf] and [InboxOf].
+	// Default: none; a worker has none.
+	Tenant string
 	// CAFile is a file with the certificates of the authorities that may sign the server's. Default: those of the system.
 	CAFile string
 	// Token is the server's token. Default: none.
@@ -46,6 +51,9 @@ type Options struct {
 	Wait bool
 	// LeaseTTL is the time to live of the worker's lease; see silence. Default: that of [Topology].
 	LeaseTTL time.Duration
+
+	seed  bool   // CredsFile has the seed of an nkey
+	inbox string // the prefix of inboxes; empty for that of nats.go
 }
 
 // Bounds of the time after which a connection without a sign of life is replaced.
@@ -105,6 +113,7 @@ func Connect(o Options) (*Conn, error) {
 	if err := schemas.CheckID("js-domain", cmp.Or(o.Domain, "none")); err != nil {
 		return nil, err
 	}
+	o = o.inAccount()
 	c := &Conn{
 		layout: layout{NewSubjects(o.Cell), namesOf(o.Cell), Topology{}.withDefaults()}, room: newEventRoom(), budget: newLogBudget(),
 		ends:    endWatches{shared: make(map[Filter]*endWatch)},
@@ -166,7 +175,7 @@ func (o Options) dial(name string, extra ...nats.Option) (*nats.Conn, error) {
 		nats.SyncQueueLen(queueLen),
 	}
 	if o.CredsFile != "" {
-		opts = append(opts, nats.UserCredentials(o.CredsFile))
+		opts = append(opts, o.credentials())
 	}
 	if o.CAFile != "" {
 		opts = append(opts, nats.RootCAs(o.CAFile))
@@ -193,6 +202,8 @@ func (o Options) dial(name string, extra ...nats.Option) (*nats.Conn, error) {
 	switch {
 	case err == nil:
 		return nc, nil
+	case errors.As(err, new(*schemas.Error)):
+		return nil, err
 	case ok: // its text has the URL
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "%s is not the URL of a NATS server (%w): write nats://HOST:PORT", server, schemas.PublicURLError(invalid.Err, o.URL))
 	case isFile && errors.Is(file, fs.ErrNotExist):
@@ -205,6 +216,36 @@ func (o Options) dial(name string, extra ...nats.Option) (*nats.Conn, error) {
 	default:
 		return nil, schemas.Errorf(schemas.CodeUnavailable,
 			"cannot connect to the NATS server at %s (%w): start one with `sluice up`, or set --nats URL", server, schemas.PublicURLError(err, o.URL))
+	}
+}
+
+// hasSeed reports whether the credentials file has the seed of an nkey, and no JWT. nats.go reports a file that cannot be read.
+func (o Options) hasSeed() bool {
+	body, err := os.ReadFile(o.CredsFile)
+	return err == nil && !bytes.Contains(body, []byte("BEGIN NATS USER JWT"))
+}
+
+// inAccount returns the options with what the account of a tenant's clients needs.
+func (o Options) inAccount() Options {
+	o.seed = o.CredsFile != "" && o.hasSeed()
+	if o.seed && o.Tenant != "" {
+		o.Domain, o.inbox = cmp.Or(o.Domain, AccountOf(o.Tenant)), InboxOf(o.Tenant)
+	}
+	return o
+}
+
+// credentials returns the option for CredsFile. nats.go reads the file at each connection.
+func (o Options) credentials() nats.Option {
+	if !o.seed {
+		return nats.UserCredentials(o.CredsFile)
+	}
+	return func(opts *nats.Options) error {
+		key, err := nats.NkeyOptionFromSeed(o.CredsFile)
+		if err != nil {
+			return schemas.Errorf(schemas.CodeInvalidArgument, "%s has neither NATS credentials nor the seed of an nkey (%w): check --creds", o.CredsFile, err)
+		}
+		opts.InboxPrefix = o.inbox
+		return key(opts)
 	}
 }
 

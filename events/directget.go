@@ -79,6 +79,9 @@ func (r *streamReader) request(ctx context.Context, m *nats.Msg) (*nats.Msg, err
 
 func (r *streamReader) directSubject(stream string) string { return r.api + "DIRECT.GET." + stream }
 
+// getSubject is that of reads from a stream's leader.
+func (r *streamReader) getSubject(stream string) string { return r.api + "STREAM.MSG.GET." + stream }
+
 func (r *streamReader) infoSubject(stream string) string { return r.api + "STREAM.INFO." + stream }
 
 // directLast reads the newest message on a subject, which may have wildcards. It returns nil when there is none. Errors:

@@ -12,12 +12,15 @@ import (
 // A worker may publish on every subject of its cell, and a caller names the subject of its answers. So a worker answers on inboxes
 // alone: else a caller would write records, leases and streams with the worker's rights.
 
+// inboxPrefix is what inboxes begin with.
+const inboxPrefix = "_INBOX"
+
 // maxInbox is the most bytes of an inbox.
 const maxInbox = 256
 
 // isInbox reports whether a subject is an inbox of a tenant: below _INBOX or _INBOX_<tenant>, without a wildcard and without a $.
 func isInbox(tenant, subject string) bool {
-	rest, ok := strings.CutPrefix(subject, "_INBOX")
+	rest, ok := strings.CutPrefix(subject, inboxPrefix)
 	if !ok || len(subject) > maxInbox {
 		return false
 	}

@@ -58,7 +58,7 @@ type leaderReply struct {
 func (r *streamReader) askLeader(ctx context.Context, stream string, body []byte) (*leaderReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, leaderTry)
 	defer cancel()
-	m, err := r.request(ctx, &nats.Msg{Subject: r.api + "STREAM.MSG.GET." + stream, Data: body})
+	m, err := r.request(ctx, &nats.Msg{Subject: r.getSubject(stream), Data: body})
 	if err != nil {
 		return nil, err
 	}

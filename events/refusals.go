@@ -70,7 +70,7 @@ func (r *refusals) report(err error) {
 	if found.subject == "" {
 		return
 	}
-	inbox := found.subscription && strings.HasPrefix(found.subject, "_INBOX")
+	inbox := found.subscription && strings.HasPrefix(found.subject, inboxPrefix)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if inbox {

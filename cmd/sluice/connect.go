@@ -91,7 +91,7 @@ func (g *globals) checkCreds() error { return discover.CheckCreds(g.nats, g.cred
 
 // server is how to connect to the server of --nats.
 func (g *globals) server() *events.Options {
-	return &events.Options{URL: g.nats, CredsFile: g.creds, CAFile: g.ca, Token: g.token, Cell: g.cell, Domain: g.domain, Name: "sluice cli"}
+	return &events.Options{URL: g.nats, CredsFile: g.creds, CAFile: g.ca, Token: g.token, Tenant: g.tenant, Cell: g.cell, Domain: g.domain, Name: "sluice cli"}
 }
 
 // serverAt is how to connect to the server of the process that holds a data folder.

@@ -67,7 +67,7 @@ a server it starts what it needs in its own process.`,
 		}
 	}
 	f.StringVar(&g.ca, "tls-ca", env.CA, "certificate `FILE` of the authorities of the NATS server; default: the system's (SLUICE_NATS_CA)")
-	f.StringVar(&g.creds, "creds", env.Creds, "NATS credentials `FILE` (SLUICE_NATS_CREDS)")
+	f.StringVar(&g.creds, "creds", env.Creds, "NATS credentials `FILE`, such as one of \"sluice tenant\" (SLUICE_NATS_CREDS)")
 	f.StringVar(&g.data, "data", env.Data, "data `FOLDER` with streams, workspaces and token (SLUICE_DATA)")
 	f.StringVar(&g.cell, "cell", env.Cell, "cell `NAME` (SLUICE_CELL)")
 	f.StringVar(&g.tenant, "tenant", env.Tenant, "tenant `NAME` (SLUICE_TENANT)")
@@ -85,7 +85,7 @@ a server it starts what it needs in its own process.`,
 	add(groupObserve, "Observe:", psCommand(g), topCommand(g), logsCommand(g), eventsCommand(g), messagesCommand(g), statusCommand(g), limitsCommand(g))
 	add(groupSessions, "Sessions, sandboxes and processes:", sessionCommand(g), sandboxCommand(g), workspaceCommand(g), processCommand(g), serviceCommand(g), templateCommand(g))
 	add(groupData, "Data:", fileCommand(g), copyCommand(g), syncCommand(m))
-	add(groupOperate, "Operate:", upCommand(g), workerCommand(g), gatewayCommand(g), tokenCommand(g), reloadCommand(g), doctorCommand(g), versionCommand(m))
+	add(groupOperate, "Operate:", upCommand(g), workerCommand(g), gatewayCommand(g), tokenCommand(g), tenantCommand(g), reloadCommand(g), doctorCommand(g), versionCommand(m))
 	return root
 }
 

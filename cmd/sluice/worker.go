@@ -376,6 +376,7 @@ func (w *workerFlags) worker(ctx context.Context) error {
 	defer s.close()
 	server := w.server()
 	server.Name, server.Wait, server.LeaseTTL = "worker "+s.node.Worker, true, w.topology.LeaseTTL
+	server.Tenant = "" // clients can read the inboxes of a tenant
 	conn, err := events.Connect(*server)
 	if err != nil {
 		return err
