@@ -71,7 +71,7 @@ func fileError(err error, thread string) error {
 
 func (g *globals) printEntries(asJSON bool, list []schemas.FileEntry) error {
 	return printResult(g.Main, asJSON, list, func(m *Main, list []schemas.FileEntry) error {
-		t := m.list("no file or folder is there", "TYPE", "MODE", "SIZE", "MODIFIED", "PATH")
+		t := m.list("no file or folder is there", "TYPE", "MODE", "SIZE", "MODIFIED", "PATH…").leaveOut("MODE", "MODIFIED", "TYPE")
 		for _, e := range list {
 			name, modified := strconv.Quote(e.Path), ""
 			if name = name[1 : len(name)-1]; e.Target != "" {

@@ -120,7 +120,7 @@ func streamLimit(s *schemas.StreamStatus) (l limitLine, ok bool) {
 }
 
 func printLimits(m *Main, list []limitLine) error {
-	t := m.list("the cell has no limits yet: start a worker with `sluice up` or `sluice worker`", "LIMIT", "WORKER", "USED", "MOST", "FULL", "BEYOND IT")
+	t := m.list("the cell has no limits yet: start a worker with `sluice up` or `sluice worker`", "LIMIT", "WORKER…", "USED", "MOST", "FULL", "BEYOND IT…").leaveOut("WORKER", "BEYOND IT", "FULL")
 	for _, l := range list {
 		used, most, full := "", "none", ""
 		if l.Used != nil {

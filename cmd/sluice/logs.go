@@ -171,8 +171,7 @@ func eventPrinter(m *Main, asJSON bool) func(*schemas.Event) error {
 		return jsonLines[*schemas.Event](m)
 	}
 	return func(ev *schemas.Event) error {
-		_, err := fmt.Fprintf(m.Stdout, "%-6d %s  %-20s %-12s %s\n", ev.Seq, eventTime(ev.Time), ev.Type, oneLine(ev.Thread), oneLine(eventDetail(ev)))
-		return err
+		return m.line(fmt.Sprintf("%-6d %s  %-20s %-12s %s", ev.Seq, m.eventTime(ev.Time), ev.Type, ev.Thread, eventDetail(ev)))
 	}
 }
 

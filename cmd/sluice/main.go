@@ -36,6 +36,8 @@ type Main struct {
 	Stdin          *os.File
 	Stdout, Stderr io.Writer
 	Getenv         func(string) string
+
+	wide bool // tables are as wide as they are, also on a terminal
 }
 
 // Run runs the program and returns its exit code.

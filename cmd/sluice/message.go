@@ -110,7 +110,10 @@ func messagePrinter(m *Main, asJSON bool) func(*schemas.Message) error {
 		return jsonLines[*schemas.Message](m)
 	}
 	return func(msg *schemas.Message) error {
-		_, err := fmt.Fprintf(m.Stdout, "%-6d %s  %s\n%s\n", msg.Seq, eventTime(msg.Time), oneLine(messageHeader(msg)), indented(msg.Text))
+		err := m.line(fmt.Sprintf("%-6d %s  %s", msg.Seq, m.eventTime(msg.Time), messageHeader(msg)))
+		if err == nil {
+			_, err = fmt.Fprintln(m.Stdout, m.indented(msg.Text))
+		}
 		return err
 	}
 }
@@ -137,8 +140,15 @@ func messageHeader(msg *schemas.Message) string {
 	return s
 }
 
-// indented is a message's text, indented so that no line of it looks like a header.
-func indented(text string) string {
-	text = strings.TrimRight(printable(text), "\n")
-	return "    " + strings.ReplaceAll(text, "\n", "\n    ")
+// indented is a message's text, wrapped to the terminal and indented so that no line of it looks like a header.
+func (m *Main) indented(text string) string {
+	lines := strings.Split(strings.TrimRight(printable(text), "\n"), "\n")
+	if most := m.width(); most > 0 {
+		var wrapped []string
+		for _, line := range lines {
+			wrapped = append(wrapped, wrap(strings.ReplaceAll(line, "\t", "    "), max(minText, most-4))...)
+		}
+		lines = wrapped
+	}
+	return "    " + strings.Join(lines, "\n    ")
 }

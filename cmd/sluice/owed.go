@@ -14,7 +14,7 @@ func printOwed(m *Main, owed []schemas.OwedPush) error {
 		return nil
 	}
 	fmt.Fprintln(m.Stdout)
-	t, now := m.list("no push is owed", "OWED PUSH OF", "WORKER", "SESSION", "FOR", "ATTEMPTS", "LAST ERROR"), time.Now()
+	t, now := m.list("no push is owed", "OWED PUSH OF…", "WORKER…", "SESSION", "FOR", "ATTEMPTS", "LAST ERROR…").leaveOut("SESSION", "ATTEMPTS", "WORKER", "FOR"), time.Now()
 	for _, o := range owed {
 		why := ""
 		if o.Error != nil {

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 
@@ -52,42 +50,6 @@ func jsonLines[T any](m *Main) func(T) error {
 	enc := json.NewEncoder(m.Stdout)
 	enc.SetEscapeHTML(false)
 	return func(v T) error { return enc.Encode(v) }
-}
-
-// table prints rows with aligned columns. Cells hold foreign text: each is made one line, and an empty one is a dash.
-type table struct {
-	main  *Main
-	w     *tabwriter.Writer
-	empty string // the notice in place of a table without rows
-	rows  int
-}
-
-func (m *Main) table() *table {
-	return &table{main: m, w: tabwriter.NewWriter(m.Stdout, 0, 0, 2, ' ', 0)}
-}
-
-// list is a table with a header. Without a row, it is the notice empty, and standard output has nothing.
-func (m *Main) list(empty string, header ...string) *table {
-	t := m.table()
-	t.row(header...)
-	t.empty, t.rows = empty, 0
-	return t
-}
-
-func (t *table) row(cells ...string) {
-	for i, c := range cells {
-		cells[i] = cmp.Or(oneLine(c), "-")
-	}
-	t.rows++
-	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
-}
-
-func (t *table) print() error {
-	if t.rows == 0 && t.empty != "" {
-		t.main.notice(t.empty)
-		return nil
-	}
-	return t.w.Flush()
 }
 
 // printEach reads values and prints each. When there are none, it prints the notice empty instead, except among JSON.
@@ -139,20 +101,21 @@ func oneLine(s string) string {
 	}, printable(s))
 }
 
-// maxShownCommand is how many characters of a command a table shows.
-const maxShownCommand = 60
-
-// commandLine is a command on one line, cut to fit a table.
+// commandLine is a command on one line.
 func commandLine(command string, args []string) string {
-	s := oneLine(strings.Join(append([]string{command}, args...), " "))
-	if r := []rune(s); len(r) > maxShownCommand {
-		return string(r[:maxShownCommand]) + "…"
-	}
-	return s
+	return oneLine(strings.Join(append([]string{command}, args...), " "))
 }
 
+// narrowTerminal is the most columns of a terminal on which the times of events have no date.
+const narrowTerminal = 100
+
 // eventTime is a time with its date, for events and messages.
-func eventTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05.000") }
+func (m *Main) eventTime(t time.Time) string {
+	if most := m.width(); most > 0 && most <= narrowTerminal {
+		return t.Local().Format("15:04:05.000")
+	}
+	return t.Local().Format("2006-01-02 15:04:05.000")
+}
 
 // localTime is a time for a table; empty for the zero time.
 func localTime(t time.Time) string {

@@ -91,7 +91,7 @@ func listProcesses(g *globals, q *client.ProcessQuery, c *cobra.Command) *cobra.
 }
 
 func printRunning(m *Main, list []schemas.ProcessInfo) error {
-	t, now := m.list("no process runs: `sluice process list --all` shows those that ended", "PROCESS", "THREAD", "STATUS", "AGE", "COMMAND"), time.Now()
+	t, now := m.list("no process runs: `sluice process list --all` shows those that ended", "PROCESS", "THREAD…", "STATUS", "AGE", "COMMAND…").leaveOut("AGE", "STATUS", "THREAD"), time.Now()
 	for _, p := range list {
 		t.row(p.Process, p.Thread, string(p.Status), age(p.Started, now), commandLine(p.Command, p.Args))
 	}
@@ -99,7 +99,7 @@ func printRunning(m *Main, list []schemas.ProcessInfo) error {
 }
 
 func printProcesses(m *Main, list []schemas.ProcessInfo) error {
-	t := m.list("no process is on record: `sluice exec` runs one", "PROCESS", "THREAD", "STATUS", "EXIT", "STARTED", "COMMAND")
+	t := m.list("no process is on record: `sluice exec` runs one", "PROCESS", "THREAD…", "STATUS", "EXIT", "STARTED", "COMMAND…").leaveOut("STARTED", "THREAD", "EXIT")
 	for _, p := range list {
 		exit := ""
 		if p.ExitCode != nil {

@@ -71,6 +71,7 @@ a server it starts what it needs in its own process.`,
 	f.StringVar(&g.data, "data", env.Data, "data `FOLDER` with streams, workspaces and token (SLUICE_DATA)")
 	f.StringVar(&g.cell, "cell", env.Cell, "cell `NAME` (SLUICE_CELL)")
 	f.StringVar(&g.tenant, "tenant", env.Tenant, "tenant `NAME` (SLUICE_TENANT)")
+	f.BoolVar(&m.wide, "wide", false, "cut and leave out nothing of tables that are wider than the terminal")
 	f.StringVar(&g.templates, "templates", m.Getenv("SLUICE_TEMPLATES"), "template `FOLDER` of a worker that this command starts (SLUICE_TEMPLATES)")
 	// Every user of the machine can read the command line: the token comes from the environment only.
 	g.token = env.Token

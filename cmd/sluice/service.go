@@ -241,7 +241,7 @@ func printService(m *Main, s serviceInfo) error { return printServices(m, []serv
 
 func printServices(m *Main, list []serviceInfo) error {
 	t := m.list("no service is on record: `sluice service start` starts one",
-		"THREAD", "NAME", "STATE", "SINCE", "RESTARTS", "URL", "PROCESS", "COMMAND", "ERROR")
+		"THREAD…", "NAME…", "STATE", "SINCE", "RESTARTS", "URL…", "PROCESS", "COMMAND…", "ERROR…").leaveOut("PROCESS", "SINCE", "RESTARTS", "COMMAND", "URL")
 	for _, s := range list {
 		why := ""
 		if s.Error != nil {

@@ -243,7 +243,8 @@ func sessionState(s *schemas.Session) string {
 }
 
 func printSessions(m *Main, list []schemas.Session) error {
-	t := m.list("no session matches: a thread's first command creates one", "THREAD", "SESSION", "STATE", "SANDBOX", "TEMPLATE", "PROVIDER", "USER", "LAST ACTIVITY", "EXPIRES", "TAGS")
+	t := m.list("no session matches: a thread's first command creates one", "THREAD…", "SESSION", "STATE", "SANDBOX", "TEMPLATE…", "PROVIDER", "USER…", "LAST ACTIVITY", "EXPIRES", "TAGS…").
+		leaveOut("SESSION", "LAST ACTIVITY", "PROVIDER", "EXPIRES", "USER", "TAGS", "TEMPLATE")
 	for _, s := range list {
 		t.row(s.Thread, s.ID, sessionState(&s), string(s.State), s.Template, s.Provider, s.User, localTime(s.LastActivity), localTime(s.Expires), tagList(s.Tags))
 	}
@@ -334,7 +335,8 @@ func sandboxes(sessions []schemas.Session, all bool) []sandboxLine {
 }
 
 func printSandboxes(m *Main, list []sandboxLine) error {
-	t, now := m.list("no sandbox runs: the next command of a thread starts one", "THREAD", "SESSION", "SANDBOX", "PROVIDER", "IMAGE", "STATE", "WORKER", "AGE"), time.Now()
+	t, now := m.list("no sandbox runs: the next command of a thread starts one", "THREAD…", "SESSION", "SANDBOX", "PROVIDER", "IMAGE…", "STATE", "WORKER…", "AGE").
+		leaveOut("SESSION", "IMAGE", "WORKER", "PROVIDER", "AGE"), time.Now()
 	for _, s := range list {
 		t.row(s.Thread, s.Session, s.Sandbox, s.Provider, s.Image, string(s.State), s.Worker, age(s.Created, now))
 	}

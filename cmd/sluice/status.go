@@ -93,7 +93,7 @@ func printStatus(m *Main, s *schemas.Status) error {
 		return err
 	}
 	fmt.Fprintln(m.Stdout)
-	t = m.list("the cell has no streams", "STREAM", "MESSAGES", "SIZE", "LIMIT", "FULL", "KEPT FOR")
+	t = m.list("the cell has no streams", "STREAM", "MESSAGES", "SIZE", "LIMIT", "FULL", "KEPT FOR").leaveOut("KEPT FOR", "MESSAGES", "LIMIT")
 	for _, stream := range s.Streams {
 		limit, full, kept := "", "", ""
 		if stream.MaxBytes > 0 {
@@ -108,7 +108,7 @@ func printStatus(m *Main, s *schemas.Status) error {
 		return err
 	}
 	fmt.Fprintln(m.Stdout)
-	t = m.list("no worker is registered: start one with `sluice up` or `sluice worker`", "WORKER", "LEASE", "INCARNATION", "PROVIDERS", "TEMPLATES")
+	t = m.list("no worker is registered: start one with `sluice up` or `sluice worker`", "WORKER…", "LEASE", "INCARNATION", "PROVIDERS…", "TEMPLATES…").leaveOut("INCARNATION", "TEMPLATES", "PROVIDERS")
 	for _, w := range s.Workers {
 		lease := "expired"
 		if w.Alive {

@@ -360,7 +360,7 @@ func printSyncStatus(m *Main, st *syncer.Status) error {
 }
 
 func printVersions(m *Main, l versionList) error {
-	t := m.list("no version is stored there: `sluice sync push` stores one", "VERSION", "TIME", "STATE")
+	t := m.list("no version is stored there: `sluice sync push` stores one", "VERSION", "TIME", "STATE").leaveOut("TIME")
 	for _, v := range l.Versions {
 		state := ""
 		if v.Current {

@@ -50,7 +50,7 @@ func syncListCommand(f *syncFlags) *cobra.Command {
 }
 
 func printEntries(m *Main, entries []syncer.Entry) error {
-	t := m.list("the version has no files", "MODE", "SIZE", "MODIFIED", "PATH")
+	t := m.list("the version has no files", "MODE", "SIZE", "MODIFIED", "PATH…").leaveOut("MODE", "MODIFIED")
 	for i := range entries {
 		e := &entries[i]
 		mode, size, path := fs.FileMode(e.Mode), "", strconv.Quote(e.Path)
@@ -117,7 +117,7 @@ or times. To compare a folder with the store, use "sluice sync status".`,
 }
 
 func printChanges(m *Main, changes []syncer.Change) error {
-	t := m.list("nothing differs", "CHANGE", "KIND", "SIZE", "PATH")
+	t := m.list("nothing differs", "CHANGE", "KIND", "SIZE", "PATH…").leaveOut("KIND", "SIZE")
 	for _, c := range changes {
 		t.row(c.What, c.Kind, byteSize(c.Size), strconv.Quote(c.Path))
 	}

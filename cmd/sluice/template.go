@@ -47,7 +47,7 @@ func templateListCommand(g *globals) *cobra.Command {
 }
 
 func printTemplates(m *Main, list []*schemas.Template) error {
-	out := m.list("the workers have no templates", "TEMPLATE", "PROVIDER", "NETWORK", "AGENT", "DESCRIPTION")
+	out := m.list("the workers have no templates", "TEMPLATE…", "PROVIDER", "NETWORK", "AGENT…", "DESCRIPTION…").leaveOut("AGENT", "NETWORK", "PROVIDER")
 	for _, t := range list {
 		agent := ""
 		if t.Agent != nil && len(t.Agent.Command) > 0 {

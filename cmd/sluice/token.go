@@ -98,8 +98,8 @@ func tokenListCommand(g *globals) *cobra.Command {
 }
 
 func printTokens(m *Main, list []schemas.Token) error {
-	t := m.list("no tokens: `sluice token create` makes one", "ID", "NAME", "SCOPE", "CREATED", "EXPIRES", "RATE", "AT ONCE", "BYTES/H", "SESSIONS",
-		"PROCESSES")
+	t := m.list("no tokens: `sluice token create` makes one", "ID", "NAME…", "SCOPE", "CREATED", "EXPIRES", "RATE", "AT ONCE", "BYTES/H", "SESSIONS",
+		"PROCESSES").leaveOut("CREATED", "BYTES/H", "PROCESSES", "SESSIONS", "AT ONCE", "RATE", "EXPIRES")
 	for _, k := range list {
 		expires, l := "never", &k.Limits
 		if !k.Expires.IsZero() {

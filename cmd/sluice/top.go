@@ -13,7 +13,7 @@ import (
 
 // printStats prints what processes use.
 func printStats(m *Main, list []schemas.ProcessInfo) error {
-	t := m.list("no process runs: `sluice process list --all` shows those that ended", "PROCESS", "THREAD", "STATUS", "CPU TIME", "MEMORY", "PIDS", "COMMAND")
+	t := m.list("no process runs: `sluice process list --all` shows those that ended", "PROCESS", "THREAD…", "STATUS", "CPU TIME", "MEMORY", "PIDS", "COMMAND…").leaveOut("STATUS", "PIDS", "CPU TIME", "THREAD", "COMMAND")
 	for _, p := range list {
 		cpu, memory, pids := "", "", ""
 		if u := p.Usage; u != nil {
@@ -98,7 +98,7 @@ func (g *globals) top(ctx context.Context, c *client.Client, thread string, inte
 }
 
 func (g *globals) printTop(thread string, list []schemas.ProcessInfo, last, now sample) error {
-	t := g.list("no process of thread "+thread+" runs", "PROCESS", "CPU", "MEMORY", "PIDS", "CPU TIME", "AGE", "COMMAND")
+	t := g.list("no process of thread "+thread+" runs", "PROCESS", "CPU", "MEMORY", "PIDS", "CPU TIME", "AGE", "COMMAND…").leaveOut("AGE", "CPU TIME", "PIDS", "COMMAND", "MEMORY")
 	for _, p := range list {
 		cpu, memory, pids, total := "", "", "", ""
 		if u := p.Usage; u != nil {

@@ -43,7 +43,7 @@ func workspaceListCommand(g *globals) *cobra.Command {
 }
 
 func printWorkspaces(m *Main, list []schemas.Workspace) error {
-	t := m.list("no worker has a workspace: the first command of a thread makes one", "THREAD", "WORKER", "STATE", "TEMPLATE", "FILES", "SIZE", "ENDED", "KEPT UNTIL")
+	t := m.list("no worker has a workspace: the first command of a thread makes one", "THREAD…", "WORKER…", "STATE", "TEMPLATE…", "FILES", "SIZE", "ENDED", "KEPT UNTIL").leaveOut("ENDED", "TEMPLATE", "FILES", "WORKER", "KEPT UNTIL")
 	for _, w := range list {
 		state, files, size, until := "kept", fmt.Sprint(w.Files), byteSize(w.Bytes), localTime(w.Until)
 		if w.Owed {
