@@ -191,7 +191,8 @@ func (c *control) serve(ctx context.Context, conn net.Conn) {
 }
 
 func reloadCommand(g *globals) *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	c := &cobra.Command{
 		Use:   "reload",
 		Short: "Reload the templates of the worker on this data folder",
 		Long: `Reload the folder of templates of the "sluice up" or "sluice worker" on this data folder, with the
@@ -209,8 +210,13 @@ keep their template.`,
 			if err := dir.ask(cmd.Context(), askReload, &a); err != nil {
 				return err
 			}
+			if asJSON {
+				return g.printJSON(a)
+			}
 			_, err = fmt.Fprintf(g.Stdout, "reloaded: %d templates\n", a.Templates)
 			return err
 		},
 	}
+	jsonFlag(c, &asJSON, "one JSON object")
+	return c
 }

@@ -328,6 +328,9 @@ func (g *globals) copyIn(ctx context.Context, files *client.Files, local, to str
 	} else {
 		_, _, err = files.CopyIn(ctx, local, to)
 	}
+	if _, missing := os.Stat(local); local != "-" && errors.Is(missing, os.ErrNotExist) {
+		return schemas.Errorf(schemas.CodeNotFound, "copy into the workspace: %s does not exist on this machine: check the path, which is relative to the current folder", local)
+	}
 	return err
 }
 

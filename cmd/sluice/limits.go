@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -28,6 +29,9 @@ it fails. A template may set other limits of workspaces: see ` + "`sluice templa
 			var output *int64
 			if process != "" {
 				p, err := c.Process(ctx, thread, process)
+				if errors.Is(err, schemas.ErrNotFound) {
+					return schemas.Errorf(schemas.CodeNotFound, "%w: `sluice process list --all` shows those on record", err)
+				}
 				if err != nil {
 					return err
 				}

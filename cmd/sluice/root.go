@@ -47,7 +47,7 @@ a server it starts what it needs in its own process.`,
   sluice up                              # keep a server and a worker running
   sluice status                          # show the server, its workers and its streams`,
 		Version: version, SilenceErrors: true, SilenceUsage: true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	withCommands(root)
 	root.SetHelpFunc(m.help)
@@ -60,7 +60,9 @@ a server it starts what it needs in its own process.`,
 	f, env := root.PersistentFlags(), discover.Environment(m.Getenv)
 	f.StringVar(&g.nats, "nats", env.URL, "NATS server `URL`; default: the `sluice up` of the data folder, or a server in this process (SLUICE_NATS_URL)")
 	f.StringVar(&g.domain, "js-domain", env.Domain, "JetStream `DOMAIN` of the streams, when the server of --nats is a leaf node (SLUICE_JS_DOMAIN)")
-	f.Lookup("nats").DefValue = schemas.PublicURL(f.Lookup("nats").DefValue) // the help prints it
+	if env.URL != "" {
+		f.Lookup("nats").DefValue = schemas.PublicURL(env.URL) // the help prints it
+	}
 	root.PersistentPreRun = func(*cobra.Command, []string) {
 		if f.Changed("nats") && schemas.HasUserInfo(g.nats) {
 			g.notice("warning: every user of this machine can read the credentials in --nats: set SLUICE_NATS_URL or SLUICE_NATS_TOKEN instead")
@@ -86,7 +88,9 @@ a server it starts what it needs in its own process.`,
 	add(groupObserve, "Observe:", psCommand(g), topCommand(g), logsCommand(g), eventsCommand(g), messagesCommand(g), statusCommand(g), limitsCommand(g))
 	add(groupSessions, "Sessions, sandboxes and processes:", sessionCommand(g), sandboxCommand(g), workspaceCommand(g), processCommand(g), serviceCommand(g), templateCommand(g))
 	add(groupData, "Data:", fileCommand(g), copyCommand(g), syncCommand(m))
-	add(groupOperate, "Operate:", upCommand(g), workerCommand(g), gatewayCommand(g), tokenCommand(g), tenantCommand(g), reloadCommand(g), doctorCommand(g), versionCommand(m))
+	add(groupOperate, "Operate:", upCommand(g), workerCommand(g), gatewayCommand(g), tokenCommand(g), tenantCommand(g), reloadCommand(g), doctorCommand(g),
+		versionCommand(m), completionCommand(m), manCommand(m))
+	completer{g}.install(root)
 	return root
 }
 

@@ -182,31 +182,38 @@ func serviceGetCommand(g *globals) *cobra.Command {
 
 func serviceLogsCommand(g *globals) *cobra.Command {
 	tail := 100
+	var asJSON bool
 	c := &cobra.Command{
 		Use:   "logs [flags] THREAD NAME",
 		Short: "Print the last lines of a service, over its restarts",
 		Long: `Print the last lines of a service, of both streams and over its restarts, each with its time.
 All of the output is that of its process: "sluice service get" shows the id, and "sluice logs -f"
 follows it.`,
-		Example: `  sluice service logs --tail 20 t1 web`,
-		Args:    serviceArgs,
+		Example: `  sluice service logs --tail 20 t1 web
+  sluice service logs t1 web --json`,
+		Args: serviceArgs,
 		RunE: g.read(func(ctx context.Context, c *client.Client, args []string) error {
 			if tail < 1 || tail > client.MaxServiceLines {
 				return schemas.Errorf(schemas.CodeInvalidArgument, "--tail is %d: it must be from 1 to %d", tail, client.MaxServiceLines)
 			}
 			lines, err := c.Services(args[0]).Logs(ctx, args[1], tail)
+			if asJSON && err == nil {
+				return g.printJSON(append([]string{}, lines...))
+			}
 			for _, line := range lines {
 				fmt.Fprintln(g.Stdout, printable(line))
 			}
 			return serviceError(err)
 		}),
 	}
+	jsonFlag(c, &asJSON, "one JSON array of lines")
 	c.Flags().IntVar(&tail, "tail", tail, "at most the last `N` lines, up to 1000")
 	return c
 }
 
 func serviceStopCommand(g *globals) *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	c := &cobra.Command{
 		Use:   "stop THREAD NAME",
 		Short: "Stop a service, and wait for its end",
 		Long: `Stop a service, and wait for its end: its process and all that it started get SIGTERM, and SIGKILL
@@ -218,10 +225,15 @@ after the grace of its start. One that has ended before is no error.`,
 			if err != nil {
 				return serviceError(err)
 			}
+			if asJSON {
+				return g.printJSON(infoOf(s))
+			}
 			g.notice(fmt.Sprintf("service %s of thread %s is %s", s.Name, s.Thread, s.State))
 			return nil
 		}),
 	}
+	jsonFlag(c, &asJSON, "one JSON object")
+	return c
 }
 
 // serviceInfo is a service as it is shown: its record, and what follows from it.

@@ -24,8 +24,10 @@ timeouts. A session ends after its idle timeout, at the end of its lifetime, or 
 workspace stays on the worker for a time, which "stop" reports, or until "delete" removes it.`,
 		Example: `  sluice session create t1 --user ann --tag team=blue
   sluice session list --tag team=blue
+  sluice session push t1
   sluice session stop t1`,
-	}, sessionCreateCommand(g), sessionGetCommand(g), sessionListCommand(g), sessionRenewCommand(g), sessionStopCommand(g, false), sessionStopCommand(g, true))
+	}, sessionCreateCommand(g), sessionGetCommand(g), sessionListCommand(g), sessionRenewCommand(g),
+		sessionPushCommand(g), sessionVersionsCommand(g), sessionRestoreCommand(g), sessionStopCommand(g, false), sessionStopCommand(g, true))
 }
 
 func sessionCreateCommand(g *globals) *cobra.Command {
@@ -91,7 +93,7 @@ func sessionGetCommand(g *globals) *cobra.Command {
 		RunE: g.read(func(ctx context.Context, c *client.Client, _ []string) error {
 			s, err := c.SessionInfo(ctx, thread)
 			if err != nil {
-				return err
+				return sessionError(err, thread)
 			}
 			return printResult(g.Main, asJSON, s, printSession)
 		}),
@@ -158,7 +160,7 @@ func sessionRenewCommand(g *globals) *cobra.Command {
 		RunE: g.act(func(ctx context.Context, c *client.Client, _ []string) error {
 			s, err := c.RenewSession(ctx, thread, idle)
 			if err != nil {
-				return err
+				return sessionError(err, thread)
 			}
 			return printResult(g.Main, asJSON, s, printSession)
 		}),
@@ -210,7 +212,7 @@ again until that succeeds.`,
 			case asJSON && s != nil:
 				return cmp.Or(g.printJSON(s), err)
 			case err != nil:
-				return err
+				return sessionError(err, thread)
 			case asJSON:
 				return g.printJSON(struct{}{})
 			case s == nil:

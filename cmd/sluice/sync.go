@@ -360,13 +360,9 @@ func printSyncStatus(m *Main, st *syncer.Status) error {
 }
 
 func printVersions(m *Main, l versionList) error {
-	t := m.list("no version is stored there: `sluice sync push` stores one", "VERSION", "TIME", "STATE").leaveOut("TIME")
+	t := m.versionList("no version is stored there: `sluice sync push` stores one")
 	for _, v := range l.Versions {
-		state := ""
-		if v.Current {
-			state = "current"
-		}
-		t.row(v.ID, v.Time.Local().Format(time.RFC3339), state)
+		t.version(v.ID, v.Time, v.Current)
 	}
 	if err := t.print(); err != nil {
 		return err

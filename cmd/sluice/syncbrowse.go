@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"strconv"
 	"time"
@@ -20,7 +21,11 @@ func atFlag(c *cobra.Command, at *string, what string) {
 func (f *syncFlags) browse(c *cobra.Command, url string, read func(context.Context, *syncer.Syncer) error) error {
 	f.reads = true
 	return f.withSyncer(c.Context(), ".", url, func(ctx context.Context, s *syncer.Syncer, _ *syncProgress) error {
-		if err := read(ctx, s); err != nil {
+		err := read(ctx, s)
+		switch {
+		case errors.Is(err, schemas.ErrNotFound):
+			return schemas.Errorf(schemas.CodeNotFound, "%w: `sluice sync versions %s` lists what is stored", err, url)
+		case err != nil:
 			return f.interrupted(ctx, err)
 		}
 		return nil

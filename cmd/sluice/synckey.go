@@ -52,7 +52,10 @@ read. Without it no one can read the workspace: keep a copy apart from the folde
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			key := cryptstore.NewKey()
-			if len(args) == 0 {
+			switch {
+			case len(args) == 0 && f.asJSON:
+				return f.printJSON(map[string]string{"key": fmt.Sprint(key)})
+			case len(args) == 0:
 				fmt.Fprintln(f.Stdout, key)
 				return nil
 			}

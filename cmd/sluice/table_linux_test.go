@@ -70,3 +70,18 @@ func TestListsFitTheTerminal(t *testing.T) {
 	c.runOn(80, "ps", "--wide").check(t).printsPart(end)
 	c.run("ps").check(t).printsPart(end).reportsNothing()
 }
+
+// NO_COLOR and TERM=dumb keep escape sequences from a terminal.
+func TestNoEscapesWithoutColours(t *testing.T) {
+	t.Parallel()
+	n := 0
+	everyJSON(t, func(c *cli, args []string) {
+		c.env["NO_COLOR"], c.env["TERM"] = "1", "xterm"
+		if n++; n%2 == 0 && args[0] != "top" {
+			c.env["NO_COLOR"], c.env["TERM"] = "", "dumb"
+		}
+		if got := c.runOn(80, with(args)...); strings.Contains(got.stdout, "\x1b") {
+			t.Errorf("sluice %q prints escape sequences with NO_COLOR=%s TERM=%s: %q", args, c.env["NO_COLOR"], c.env["TERM"], got.stdout)
+		}
+	})
+}

@@ -91,8 +91,15 @@ func printTemplate(m *Main, t *schemas.Template) error {
 	return err
 }
 
+// checked is what `sluice template check --json` prints.
+type checked struct {
+	Templates []string `json:"templates"`
+	Problems  []string `json:"problems"`
+}
+
 func templateCheckCommand(m *Main) *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	c := &cobra.Command{
 		Use:   "check FILE…",
 		Short: "Check template files, without a server",
 		Long: `Check template files, or all template files of a folder, and print each problem with its line. The
@@ -103,14 +110,28 @@ exit code is 1 if there is any problem. No server is needed.`,
 				return schemas.Errorf(schemas.CodeInvalidArgument, "there is nothing to check: name a FILE or a folder")
 			}
 			found, err := template.Check(args...)
-			if problems, ok := errors.AsType[template.Problems](err); ok {
+			problems, bad := errors.AsType[template.Problems](err)
+			if err != nil && !bad {
+				return err
+			}
+			if asJSON {
+				out := checked{[]string{}, []string{}}
+				for _, p := range problems {
+					out.Problems = append(out.Problems, oneLine(p.Error()))
+				}
+				for _, t := range found {
+					out.Templates = append(out.Templates, t.Name)
+				}
+				if err := m.printJSON(out); err != nil || !bad {
+					return err
+				}
+				return exitCode(1)
+			}
+			if bad {
 				for _, p := range problems {
 					fmt.Fprintln(m.Stderr, oneLine(p.Error()))
 				}
 				return exitCode(1)
-			}
-			if err != nil {
-				return err
 			}
 			for _, t := range found {
 				fmt.Fprintln(m.Stdout, t.Name+": ok")
@@ -118,6 +139,8 @@ exit code is 1 if there is any problem. No server is needed.`,
 			return nil
 		},
 	}
+	jsonFlag(c, &asJSON, "one JSON object")
+	return c
 }
 
 // listTemplates lists those of the server's workers, or, without a server, those that a worker here would have. It starts no worker.

@@ -123,8 +123,7 @@ func (f *tenantFlags) printKeys(folder *accounts.Folder, t *accounts.Tenant, rol
 			Creds  map[accounts.Role]string `json:"creds"`
 		}{t, folder.Config(), files})
 	}
-	table := f.table()
-	table.row("ROLE", "CREDENTIALS")
+	table := f.list("no credentials", "ROLE", "CREDENTIALS")
 	for _, r := range roles {
 		table.row(string(r), files[r])
 	}
@@ -171,7 +170,7 @@ func tenantListCommand(g *globals) *cobra.Command {
 }
 
 func printTenants(m *Main, list []accounts.Tenant) error {
-	t := m.list("no tenants: `sluice tenant create` makes one", "NAME", "CELL", "STORAGE", "CONNECTIONS", "CREATED", "ROTATED")
+	t := m.list("no tenants: `sluice tenant create` makes one", "NAME", "CELL", "STORAGE", "CONNECTIONS", "CREATED", "ROTATED").leaveOut("CONNECTIONS", "ROTATED", "CREATED")
 	for i := range list {
 		k := &list[i]
 		t.row(k.Name, k.Cell, template.FormatSize(k.MaxStorage), fmt.Sprint(k.MaxConnections), k.Created.Local().Format(time.DateTime), k.Rotated.Local().Format(time.DateTime))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -120,7 +121,11 @@ func tokenRevokeCommand(g *globals) *cobra.Command {
 		Example: `  sluice token revoke 5dqz3m7cyv2a`,
 		Args:    exactArgs(1, "the ID of one token"),
 		RunE: g.read(func(ctx context.Context, c *client.Client, args []string) error {
-			return client.NewTokens(c).Revoke(ctx, args[0])
+			err := client.NewTokens(c).Revoke(ctx, args[0])
+			if errors.Is(err, schemas.ErrNotFound) {
+				return schemas.Errorf(schemas.CodeNotFound, "%w: `sluice token list` shows the tokens", err)
+			}
+			return err
 		}),
 	}
 }

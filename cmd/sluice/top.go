@@ -37,6 +37,7 @@ type sample struct {
 func topCommand(g *globals) *cobra.Command {
 	var interval time.Duration
 	var count int
+	var asJSON bool
 	c := &cobra.Command{
 		Use:   "top THREAD",
 		Short: "Show what the processes of a thread use, again and again",
@@ -44,7 +45,8 @@ func topCommand(g *globals) *cobra.Command {
 descendants, measured in their sandbox, again and again until Ctrl+C. A CPU of 100% is one whole
 core. Memory is the sum of resident sets: pages that processes share count several times.`,
 		Example: `  sluice top t1
-  sluice top --count 1 t1`,
+  sluice top --count 1 t1
+  sluice top --json t1`,
 		Args: exactArgs(1, "one THREAD"),
 		RunE: g.read(func(ctx context.Context, c *client.Client, args []string) error {
 			if interval < 100*time.Millisecond {
@@ -53,17 +55,27 @@ core. Memory is the sum of resident sets: pages that processes share count sever
 			if count < 0 {
 				return schemas.Errorf(schemas.CodeInvalidArgument, "--count is %d: it must be at least 1, or left out", count)
 			}
-			return g.top(ctx, c, args[0], interval, count)
+			return g.top(ctx, c, args[0], interval, count, asJSON)
 		}),
 	}
 	c.Flags().DurationVar(&interval, "interval", time.Second, "`DURATION` between two measurements")
 	c.Flags().IntVarP(&count, "count", "n", 0, "end after `N` tables; default: never")
+	jsonFlag(c, &asJSON, "each table as one line of JSON")
 	return c
 }
 
+// topLine is a process in a table of `sluice top --json`.
+type topLine struct {
+	schemas.ProcessInfo
+	// CPU is the share of one core since the last measurement; nil where there was none.
+	CPU *float64 `json:"cpu_percent,omitempty"`
+}
+
 // top prints a table after each interval. The first one needs two measurements.
-func (g *globals) top(ctx context.Context, c *client.Client, thread string, interval time.Duration, count int) error {
+func (g *globals) top(ctx context.Context, c *client.Client, thread string, interval time.Duration, count int, asJSON bool) error {
 	_, redraw := g.terminal(g.Stdout)
+	redraw = redraw && !asJSON
+	print := jsonLines[[]topLine](g.Main)
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for n, last := 0, (sample{}); ; n++ {
@@ -79,10 +91,15 @@ func (g *globals) top(ctx context.Context, c *client.Client, thread string, inte
 			if redraw {
 				fmt.Fprint(g.Stdout, "\x1b[H\x1b[2J")
 			}
-			if n == 1 || len(list)+len(last.usage) > 0 { // that nothing runs is printed once
-				if err := g.printTop(thread, list, last, now); err != nil {
-					return err
-				}
+			lines := topLines(list, last, now)
+			switch {
+			case asJSON:
+				err = print(lines)
+			case n == 1 || len(list)+len(last.usage) > 0: // that nothing runs is printed once
+				err = g.printTop(thread, lines, now)
+			}
+			if err != nil {
+				return err
 			}
 			if n == count {
 				return nil
@@ -97,17 +114,31 @@ func (g *globals) top(ctx context.Context, c *client.Client, thread string, inte
 	}
 }
 
-func (g *globals) printTop(thread string, list []schemas.ProcessInfo, last, now sample) error {
-	t := g.list("no process of thread "+thread+" runs", "PROCESS", "CPU", "MEMORY", "PIDS", "CPU TIME", "AGE", "COMMAND…").leaveOut("AGE", "CPU TIME", "PIDS", "COMMAND", "MEMORY")
-	for _, p := range list {
+// topLines adds what processes used since the last measurement.
+func topLines(list []schemas.ProcessInfo, last, now sample) []topLine {
+	lines := make([]topLine, len(list))
+	for i, p := range list {
+		lines[i].ProcessInfo = p
+		if before := last.usage[p.Process]; p.Usage != nil && before != nil {
+			// A descendant that ended without its parent's wait takes its time with it.
+			used := max(0, cpuTime(p.Usage)-cpuTime(before))
+			percent := 100 * used.Seconds() / now.at.Sub(last.at).Seconds()
+			lines[i].CPU = &percent
+		}
+	}
+	return lines
+}
+
+func (g *globals) printTop(thread string, lines []topLine, now sample) error {
+	t := g.list("no process of thread "+thread+" runs: `sluice ps` shows those of all threads", "PROCESS", "CPU", "MEMORY", "PIDS", "CPU TIME", "AGE", "COMMAND…").
+		leaveOut("AGE", "CPU TIME", "PIDS", "COMMAND", "MEMORY")
+	for _, p := range lines {
 		cpu, memory, pids, total := "", "", "", ""
 		if u := p.Usage; u != nil {
 			total, memory, pids = cpuTime(u).Round(10*time.Millisecond).String(), byteSize(u.MemoryBytes), fmt.Sprint(u.Processes)
-			if before := last.usage[p.Process]; before != nil {
-				// A descendant that ended without its parent's wait takes its time with it.
-				used := max(0, cpuTime(u)-cpuTime(before))
-				cpu = fmt.Sprintf("%.1f%%", 100*used.Seconds()/now.at.Sub(last.at).Seconds())
-			}
+		}
+		if p.CPU != nil {
+			cpu = fmt.Sprintf("%.1f%%", *p.CPU)
 		}
 		t.row(p.Process, cpu, memory, pids, total, age(p.Started, now.at), commandLine(p.Command, p.Args))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -99,6 +100,18 @@ func TestInvalidUsageIsReported(t *testing.T) {
 	c.run("--nats", "nats://127.0.0.1:1", "events").wantError(t, schemas.CodeUnavailable, "127.0.0.1:1", "sluice up")
 	c.run("--tenant", "a b", "events").wantError(t, schemas.CodeInvalidArgument, "tenant")
 	c.run("--cell", "a.b", "events").wantError(t, schemas.CodeInvalidArgument, "cell")
+}
+
+// What does not exist is named, with the command that shows what does.
+func TestErrorsNameTheNextStep(t *testing.T) {
+	c := newUp(t)
+	missing := filepath.Join(t.TempDir(), "missing")
+	c.run("token", "revoke", "none").wantError(t, schemas.CodeNotFound, "none", "sluice token list")
+	c.run("limits", "--process", "none").wantError(t, schemas.CodeNotFound, "none", "sluice process list --all")
+	c.run("cp", missing, "t1:").wantError(t, schemas.CodeNotFound, missing, "check the path")
+	c.run("sync", "ls", "file://"+missing).wantError(t, schemas.CodeNotFound, missing, "sluice sync versions")
+	c.run("top", "--count", "1", "--interval", "100ms", "none").check(t).exits(0).reports("none", "sluice ps")
+	c.run("session", "delete", "none").wantError(t, schemas.CodeNotFound, "none", "sluice session list")
 }
 
 func TestMachineWithoutIsolationIsReported(t *testing.T) {
