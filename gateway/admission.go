@@ -94,9 +94,9 @@ func (a *admission) Session(ctx context.Context, thread string) (done func(), er
 	}
 	return a.sessions.admit(thread, most, time.Now, func() ([]string, error) {
 		list, err := a.client.Sessions(ctx, client.SessionQuery{Limit: int(min(most, maxListed))})
-		threads := make([]string, len(list))
+		threads := make([]string, 0, len(list)+1)
 		for i := range list {
-			threads[i] = list[i].Thread
+			threads = append(threads, list[i].Thread)
 		}
 		if err == nil && int64(len(list)) >= most { // this thread may be one of the others
 			if _, infoErr := a.client.SessionInfo(ctx, thread); infoErr == nil {

@@ -96,6 +96,9 @@ func TestUnwritableDataFolderIsAnError(t *testing.T) {
 		if got := bad.run("doctor"); data != blocked {
 			got.check(t).exits(schemas.ExitSluiceFailed).printsPart("--data")
 		}
+		if made, err := filepath.Glob("j"); err != nil || len(made) > 0 {
+			t.Errorf("doctor made %v in the current folder (error: %v)", made, err)
+		}
 	}
 	if os.Getuid() != 0 {
 		testkit.Must(t, os.Chmod(blocked, 0o500))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 
@@ -75,9 +76,11 @@ func examine(ctx context.Context, g *globals) []finding {
 		{Check: "system", OK: true, Required: true, Found: runtime.GOOS + "/" + runtime.GOARCH + ", " + runtime.Version() + ", sluice " + version},
 		examineData(g), examineDisk(g.data), examineServer(g), examineFiles(),
 	}
-	run := ""
-	if dir, err := openFolder(g.data); err == nil { // otherwise the check of the data folder has failed
-		run, _ = dir.runFolder() // its error is the providers' as well
+	run := filepath.Join(g.data, "run") // where the data folder cannot be used, the providers cannot use it either
+	if dir, err := openFolder(g.data); err == nil {
+		if short, err := dir.runFolder(); err == nil {
+			run = short
+		}
 	}
 	for _, c := range node.CheckProviders(ctx, run) {
 		out = append(out, finding{Check: "provider " + c.Provider, OK: c.Err == nil, Warning: c.Partial, Found: c.Found})

@@ -30,7 +30,7 @@ func withoutJSON() map[string][]string {
 // everyJSON starts `sluice up` and calls f with each command line that has --json, without that flag, in an order that works.
 func everyJSON(t *testing.T, f func(c *cli, args []string)) {
 	c := newCLI(t)
-	dir, work, remote := t.TempDir(), t.TempDir(), "file://"+t.TempDir()
+	dir, work, remote, accounts := t.TempDir(), t.TempDir(), "file://"+t.TempDir(), t.TempDir()
 	templates, file := c.templates("name: stored\nprovider: local\nsync: {location: 'file://" + dir + "/{thread}'}\n")
 	c.env["SLUICE_TEMPLATES"] = templates
 	c.up()
@@ -45,6 +45,7 @@ func everyJSON(t *testing.T, f func(c *cli, args []string)) {
 		"service stop t1 web", "template list", "template show stored", "template check " + file, "token create --name ci", "token list", "reload", "version", "doctor",
 		"sync push " + work + " " + remote, "sync status " + work + " " + remote, "sync versions " + remote, "sync ls " + remote, "sync pull " + work + " " + remote + " --dry-run",
 		"sync check " + work + " " + remote, "sync restore " + work + " " + remote + " --at 2100-01-01T00:00:00Z", "sync diff " + remote + " 2100-01-01T00:00:00Z", "sync keygen",
+		"tenant create acme --dir " + accounts, "tenant list --dir " + accounts, "tenant rotate acme --dir " + accounts,
 		"session restore t1 --at 2100-01-01T00:00:00Z", "session stop t1 --grace 0s", "session delete chat",
 	} {
 		f(c, strings.Fields(line))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -171,7 +172,11 @@ func eventPrinter(m *Main, asJSON bool) func(*schemas.Event) error {
 		return jsonLines[*schemas.Event](m)
 	}
 	return func(ev *schemas.Event) error {
-		return m.line(fmt.Sprintf("%-6d %s  %-20s %-12s %s", ev.Seq, m.eventTime(ev.Time), ev.Type, ev.Thread, eventDetail(ev)))
+		detail := eventDetail(ev)
+		if id, text, ok := strings.Cut(detail, "  "); ok && m.narrow() {
+			detail = text + "  " + id // what is cut first
+		}
+		return m.line(fmt.Sprintf("%-6d %s  %-20s %-12s %s", ev.Seq, m.eventTime(ev.Time), ev.Type, ev.Thread, detail))
 	}
 }
 

@@ -90,9 +90,7 @@ func TestMCPUsesTheServerOfTheDataFolder(t *testing.T) {
 	a.wantExit(0)
 	testkit.Contains(t, "log", a.stderr.String(), `"tool":"run_command"`)
 	// The command in the foreground has ended with the agent, the process in the background goes on.
-	list := decode[[]schemas.ProcessInfo](t, c.run("process", "list", "--thread", "t1", "--json").stdout)
-	testkit.Equal(t, "number of processes", len(list), 1)
-	testkit.Equal(t, "process that runs", any(list[0].Process), p["process"])
+	testkit.Equal(t, "process that runs", any(c.awaitRunning(1)[0].Process), p["process"])
 }
 
 func TestMCPRunsItsOwnServer(t *testing.T) {
@@ -115,7 +113,20 @@ func TestInterruptEndsMCP(t *testing.T) {
 	a.sleeping()
 	a.signal(syscall.SIGINT)
 	a.wantExit(0)
-	testkit.Equal(t, "processes", strings.TrimSpace(c.run("process", "list", "--thread", "t1", "--json").stdout), "[]")
+	c.awaitRunning(0)
+}
+
+// awaitRunning waits until n processes of thread t1 run, and returns them: a cancel is stored before its process has ended.
+func (c *cli) awaitRunning(n int) []schemas.ProcessInfo {
+	c.t.Helper()
+	var list []schemas.ProcessInfo
+	for ctx := testkit.Context(c.t); ctx.Err() == nil; {
+		if list = decode[[]schemas.ProcessInfo](c.t, c.run("process", "list", "--thread", "t1", "--json").stdout); len(list) == n {
+			return list
+		}
+	}
+	c.t.Fatalf("running processes = %+v, want %d", list, n)
+	return nil
 }
 
 func TestInvalidMCP(t *testing.T) {

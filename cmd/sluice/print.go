@@ -106,12 +106,15 @@ func commandLine(command string, args []string) string {
 	return oneLine(strings.Join(append([]string{command}, args...), " "))
 }
 
-// narrowTerminal is the most columns of a terminal on which the times of events have no date.
-const narrowTerminal = 100
+// narrow reports whether standard output is a terminal on which an event does not fit into a line.
+func (m *Main) narrow() bool {
+	most := m.width()
+	return most > 0 && most <= 100
+}
 
-// eventTime is a time with its date, for events and messages.
+// eventTime is a time for events and messages, with its date where there is room.
 func (m *Main) eventTime(t time.Time) string {
-	if most := m.width(); most > 0 && most <= narrowTerminal {
+	if m.narrow() {
 		return t.Local().Format("15:04:05.000")
 	}
 	return t.Local().Format("2006-01-02 15:04:05.000")
