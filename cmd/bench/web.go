@@ -27,7 +27,7 @@ func (b *bench) gatewayRig(ctx context.Context) (*gatewayProcess, error) {
 	if err != nil {
 		return nil, err
 	}
-	secret, _, err := client.NewTokens(r.client).Create(ctx, client.TokenRequest{Name: "bench", Scope: schemas.ScopeExec})
+	secret, _, err := client.NewTokens(r.client).Create(ctx, client.TokenRequest{Name: "bench", Scope: schemas.ScopeExec, Limits: &schemas.TokenLimits{}})
 	if err != nil {
 		return nil, err
 	}
