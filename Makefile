@@ -4,6 +4,8 @@ GO       ?= go
 FUZZTIME ?= 20s
 # How many packages are tested at a time: most of their tests wait most of the time.
 PACKAGES ?= 4
+# They take the longest, and so they begin first.
+LONGEST  := ./cmd/sluice ./events ./syncer ./processor
 FLAKES_RUNS ?= 20
 # Each seed of `make chaos` runs this long, on one server and on three: CHAOS_SECONDS=600 CHAOS_SEEDS="1 2 3" make chaos
 CHAOS_SECONDS ?= 60
@@ -35,10 +37,10 @@ static: ## build bin/sluice without cgo and local paths, to copy to other machin
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/sluice
 
 test: ## run the tests; needs Go alone
-	$(GO) test -timeout 20m -p $(PACKAGES) ./...
+	$(GO) test -timeout 20m -p $(PACKAGES) $(LONGEST) ./...
 
 race: ## run the tests under the race detector, in random order (needs a C compiler)
-	$(GO) test -race -shuffle=on -timeout 20m -p $(PACKAGES) ./...
+	$(GO) test -race -shuffle=on -timeout 20m -p $(PACKAGES) $(LONGEST) ./...
 
 attack: ## attack jails and containers from inside, load attacks included (jails run as the calling user)
 	SLUICE_ATTACK=1 $(GO) test -count=1 -timeout 20m -run '^TestAttack$$' ./sandbox/...
