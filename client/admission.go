@@ -20,15 +20,15 @@ type Admission interface {
 func WithAdmission(a Admission) Option { return func(s *settings) { s.admission = a } }
 
 // admit asks for a process in a thread, and for the session that it may create.
-func (c *Client) admit(ctx context.Context, thread, process string) (done func(), err error) {
-	if c.admission == nil {
+func admit(ctx context.Context, a Admission, thread, process string) (done func(), err error) {
+	if a == nil {
 		return func() {}, nil
 	}
-	left, err := c.admission.Session(ctx, thread)
+	left, err := a.Session(ctx, thread)
 	if err != nil {
 		return nil, err
 	}
-	ended, err := c.admission.Process(ctx, thread, process)
+	ended, err := a.Process(ctx, thread, process)
 	if err != nil {
 		left()
 		return nil, err

@@ -20,7 +20,7 @@ type AttachRequest struct {
 	Process string
 	// Thread is its thread. Default: looked up by the id of the process.
 	Thread string
-	// Size becomes the terminal's size. Whoever resized it last decides for all that are attached. Required.
+	// Size becomes the terminal's size. The last resize decides for all that are attached. Required.
 	Size schemas.TerminalSize
 }
 

@@ -81,7 +81,7 @@ func newExecution(c *Client, cmd *schemas.Command, encoding Encoding) (*Executio
 
 // send sends the command and starts to copy its standard input.
 func (x *Execution) send(ctx context.Context, stdin io.Reader) error {
-	done, err := x.client.admit(ctx, x.call.Ref().Thread, x.call.Process())
+	done, err := admit(ctx, x.client.admission, x.call.Ref().Thread, x.call.Process())
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (s *Services) Start(ctx context.Context, req ServiceRequest) (service *sche
 	if err := cmp.Or(schemas.CheckID("thread", s.thread), start.Validate()); err != nil {
 		return nil, err
 	}
-	done, err := s.client.admit(ctx, s.thread, "service/"+s.thread+"/"+req.Name)
+	done, err := admit(ctx, s.client.admission, s.thread, "service/"+s.thread+"/"+req.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -148,7 +148,7 @@ func partialRune(p []byte) int {
 // end. A tail of 0 is all.
 func (c *call) followOutput(running *client.Process, tail int) error {
 	if c.lastEvent() == streamEnd {
-		c.w.WriteHeader(204) // a reader that is told so does not come again
+		c.w.WriteHeader(204) // a reader that gets it does not come again
 		return nil
 	}
 	from, err := parsePlace(c.lastEvent())

@@ -29,7 +29,7 @@ func (o *operation) loadIndex() error {
 	if data, err := worktree.ReadTrusted(o.own, indexName, maxIndex); err == nil {
 		if known, err := worktree.DecodeIndex(data, o.cfg.Limits.Entries); err == nil {
 			o.index = known
-			if !missing && (known.StateFile == st || o.wrote(&known.Base)) {
+			if !missing && (known.StateFile == st || o.file.wrote(&known.Base)) {
 				o.indexValid = true
 			} else {
 				// Its stats still identify the content of the files. The base comes from the state file.

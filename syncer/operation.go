@@ -83,7 +83,7 @@ func (s *Syncer) open() (*operation, error) {
 	o.intents = &intents{file: o.file}
 	o.resumed = &resumption{operation: o}
 	if o.dir, err = root.Open("."); err != nil {
-		return nil, errors.Join(schemas.Errorf(schemas.CodeInvalidArgument, "sync: %w", err), o.closeOwn(), root.Close())
+		return nil, errors.Join(schemas.Errorf(schemas.CodeInvalidArgument, "sync: %w", err), closeOwn(o.own, o.root), root.Close())
 	}
 	switch err = worktree.TryLock(o.dir); {
 	case errors.Is(err, unix.EWOULDBLOCK):
@@ -102,7 +102,7 @@ func (s *Syncer) open() (*operation, error) {
 }
 
 func (o *operation) close() error {
-	return errors.Join(worktree.Unlock(o.dir), o.dir.Close(), o.closeOwn(), o.root.Close())
+	return errors.Join(worktree.Unlock(o.dir), o.dir.Close(), closeOwn(o.own, o.root), o.root.Close())
 }
 
 // note adds a warning to the report, once.

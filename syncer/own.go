@@ -51,11 +51,12 @@ func (s *Syncer) openOwn(root *os.Root) (*os.Root, error) {
 	return own, nil
 }
 
-func (o *operation) closeOwn() error {
-	if o.own == o.root {
+// closeOwn closes what openOwn has opened for a root.
+func closeOwn(own, root *os.Root) error {
+	if own == root {
 		return nil
 	}
-	return o.own.Close()
+	return own.Close()
 }
 
 // tie makes sure that OwnDir is of this folder, as it is now. Where it is new, it adopts what an earlier version has kept in the folder.
@@ -129,11 +130,11 @@ func (f *stateFile) replaceInFolder(base *state.State) (skew int64, err error) {
 
 // wrote reports whether the state file, whose stat is another one, still has what was written with a base: a worker gives its files
 // to the user of a sandbox. Without an OwnDir, the state file is read.
-func (o *operation) wrote(base *state.State) bool {
-	if o.own == o.root {
+func (f *stateFile) wrote(base *state.State) bool {
+	if f.own == f.root {
 		return false
 	}
-	want := o.file.portable(base).Encode()
-	have, err := worktree.ReadOwn(o.root, state.ReservedName, int64(len(want)))
+	want := f.portable(base).Encode()
+	have, err := worktree.ReadOwn(f.root, state.ReservedName, int64(len(want)))
 	return err == nil && bytes.Equal(have, want)
 }

@@ -43,7 +43,7 @@ type Caller struct {
 	Owner string
 }
 
-// Handler serves MCP over streamable HTTP. It authenticates nobody: mount it behind what does, and checks Origin and Host.
+// Handler serves MCP over streamable HTTP. It authenticates no caller: mount it behind what does, and checks Origin and Host.
 type Handler struct {
 	caller   func(*http.Request) (Caller, error)
 	key      []byte // of the signatures of session ids

@@ -76,7 +76,7 @@ func single(s *jsonschema.Schema) {
 	}
 }
 
-// tool is what callers are told of a tool.
+// tool is the description of a tool.
 type tool struct {
 	name, title, description string
 	// reads says that it changes nothing, destroys that it may remove or replace something, repeats that a repetition changes nothing more.
@@ -86,7 +86,7 @@ type tool struct {
 	input rules
 }
 
-// described are the tools as callers are told of them, for all servers of a handler: a schema is made and resolved once, and not for each request.
+// described has the descriptions of the tools, for all servers of a handler: a schema is made and resolved once, and not for each request.
 type described struct {
 	resolved *sdk.SchemaCache
 
@@ -119,7 +119,7 @@ func add[In, Out any](s *server, t tool, run func(ctx context.Context, req *sdk.
 	if s.ReadOnly && !t.reads {
 		return
 	}
-	told := s.tools.of(toolKey{t.name, s.Thread != ""}, func() *sdk.Tool {
+	entry := s.tools.of(toolKey{t.name, s.Thread != ""}, func() *sdk.Tool {
 		input := schemaOf[In](t.input)
 		if s.Thread != "" {
 			delete(input.Properties, "thread")
@@ -133,7 +133,7 @@ func add[In, Out any](s *server, t tool, run func(ctx context.Context, req *sdk.
 			},
 		}
 	})
-	sdk.AddTool(s.sdk, told, func(ctx context.Context, req *sdk.CallToolRequest, in In) (*sdk.CallToolResult, Out, error) {
+	sdk.AddTool(s.sdk, entry, func(ctx context.Context, req *sdk.CallToolRequest, in In) (*sdk.CallToolResult, Out, error) {
 		out, err := run(ctx, req, in)
 		if err != nil {
 			return nil, out, coded(err)

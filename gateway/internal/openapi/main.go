@@ -1,4 +1,3 @@
-// Command openapi writes the description of /v1 to a file, from the folder of package gateway: openapi FILE.
 package main
 
 import (
