@@ -2,10 +2,11 @@
 
 GO       ?= go
 FUZZTIME ?= 20s
-# How many packages are tested at a time: most of their tests wait most of the time.
+# How many packages, and how many tests of each, run at a time: most tests wait most of the time.
 PACKAGES ?= 4
+PARALLEL ?= 4
 # They take the longest, and so they begin first.
-LONGEST  := ./cmd/sluice ./events ./syncer ./processor
+LONGEST  := ./cmd/sluice ./events ./syncer ./processor ./internal/node ./sandbox/docker
 FLAKES_RUNS ?= 20
 # Each seed of `make chaos` runs this long, on one server and on three: CHAOS_SECONDS=600 CHAOS_SEEDS="1 2 3" make chaos
 CHAOS_SECONDS ?= 60
@@ -37,10 +38,10 @@ static: ## build bin/sluice without cgo and local paths, to copy to other machin
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/sluice
 
 test: ## run the tests; needs Go alone
-	$(GO) test -timeout 20m -p $(PACKAGES) $(LONGEST) ./...
+	$(GO) test -timeout 20m -p $(PACKAGES) -parallel $(PARALLEL) $(LONGEST) ./...
 
 race: ## run the tests under the race detector, in random order (needs a C compiler)
-	$(GO) test -race -shuffle=on -timeout 20m -p $(PACKAGES) $(LONGEST) ./...
+	$(GO) test -race -shuffle=on -timeout 20m -p $(PACKAGES) -parallel $(PARALLEL) $(LONGEST) ./...
 
 attack: ## attack jails and containers from inside, load attacks included (jails run as the calling user)
 	SLUICE_ATTACK=1 $(GO) test -count=1 -timeout 20m -run '^TestAttack$$' ./sandbox/...
@@ -89,8 +90,7 @@ lint: ## run the linters (the first run builds them: a minute or two)
 fmt: ## format the code
 	$(LINT) fmt
 
-vet: # for this system and for darwin, tests included
-	$(GO) vet ./...
+vet: # for darwin, tests included: the linters vet this system
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...
 
 generate: ## regenerate the generated files

@@ -80,6 +80,7 @@ func TestCancelByProcess(t *testing.T) {
 
 // Promises 8: a cancel that is not stored is no canceled command.
 func TestCancelOfUnknownOutcome(t *testing.T) {
+	t.Parallel()
 	d := newCaller(t)
 	err := d.canceledExec(1, d.cell.server.Close)
 	if !errors.Is(err, context.Canceled) {

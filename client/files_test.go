@@ -298,6 +298,7 @@ func TestTransfersAreReported(t *testing.T) {
 
 // A folder with more names than a reply holds is listed whole, in order.
 func TestLargeFolderIsListedInParts(t *testing.T) {
+	t.Parallel()
 	d := newCaller(t, "w1")
 	f := d.Files("t1")
 	_, err := f.Mkdir(d.ctx, "many")

@@ -99,6 +99,7 @@ func TestNameWithANewLine(t *testing.T) {
 
 // Many changes at once whose lines are longer than a message of NATS arrive whole.
 func TestWatchOfLongNames(t *testing.T) {
+	t.Parallel()
 	d := newCaller(t, "w1")
 	f := d.Files("t1")
 	_, err := f.Mkdir(d.ctx, "many")

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"net"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -51,7 +52,7 @@ func (c *Client) ForwardAll(ctx context.Context, l net.Listener, thread string, 
 		}
 		go func() {
 			defer func() { <-done }()
-			if err := c.Forward(ctx, thread, port, conn); err != nil && ctx.Err() == nil {
+			if err := c.Forward(ctx, thread, port, conn); err != nil && !errors.Is(err, ctx.Err()) {
 				failed(err)
 			}
 		}()

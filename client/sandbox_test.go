@@ -234,6 +234,7 @@ func TestSandboxThatEndsByItselfHasCompleted(t *testing.T) {
 }
 
 func TestExpiredSessionIsMadeAnewOnce(t *testing.T) {
+	t.Parallel()
 	d := newCaller(t, "w1")
 	ann := client.SessionRequest{User: "ann"}
 	group, once := d.Sandboxes(ann), d.Sandboxes(ann, client.WithoutRenewal())

@@ -77,6 +77,7 @@ func TestMainCommandThatCannotRunEndsItsSandbox(t *testing.T) {
 }
 
 func TestMainCommandWaitsForASandboxThatFails(t *testing.T) {
+	t.Parallel()
 	d := newCaller(t, "w1")
 	mend := d.spoil("t")
 	s, err := client.Run(d.ctx, d.Client, client.SessionRequest{Thread: "t"}, mainly("exit 4"))

@@ -69,7 +69,7 @@ func (s *Sandbox) begin(ctx context.Context, again bool) (*Session, error) {
 }
 
 // startMain starts the main command, which runs once by its key. One that is rejected because its sandbox fails is no error: that
-// failure is.
+// failure is. One that is lost already has begun.
 func (s *Sandbox) startMain(ctx context.Context, session *Session) error {
 	if s.main == nil {
 		return nil
@@ -82,7 +82,10 @@ func (s *Sandbox) startMain(ctx context.Context, session *Session) error {
 	req := *s.main
 	req.Thread, req.Session = session.thread, session.id
 	_, err = c.StartProcess(ctx, req)
-	if err == nil || errors.Is(err, schemas.ErrSessionExpired) || ctx.Err() != nil {
+	switch {
+	case schemas.CodeOf(err) == schemas.CodeLost:
+		return nil
+	case err == nil, errors.Is(err, schemas.ErrSessionExpired), ctx.Err() != nil:
 		return err
 	}
 	if errors.Is(s.await(ctx, session, isStarted), ErrSandboxFailed) {

@@ -34,6 +34,9 @@ func wrap(err error, operation string) error {
 	if _, ok := errors.AsType[*schemas.Error](err); ok {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
+	if r := refusalIn(err); r.subject != "" {
+		return fmt.Errorf("%s: %w", operation, r.err())
+	}
 	return schemas.Errorf(codeFor(err), "%s: %w", operation, err)
 }
 

@@ -163,6 +163,7 @@ func TestMessagesAreFollowed(t *testing.T) {
 }
 
 func TestMessagesAreReadWhileTheFirstOneIsSaved(t *testing.T) {
+	t.Parallel()
 	for range 20 {
 		_, c := connected(t, false)
 		ctx := testkit.Context(t)

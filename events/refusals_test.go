@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -121,6 +122,11 @@ func TestRefusalIn(t *testing.T) {
 		check(fmt.Errorf("%w: %s", nats.ErrPermissionViolation, text), want)
 	}
 	check(errors.New(`Publish to "a"`), refusal{})
+	err := wrap(fmt.Errorf(`%w: Permissions Violation for Subscription to "_INBOX.a"`, nats.ErrPermissionViolation), "list workers")
+	testkit.WantCode(t, err, schemas.CodePermissionDenied)
+	if !strings.Contains(err.Error(), `list workers: NATS refuses to subscribe to "_INBOX.a"`) {
+		t.Errorf("error = %v", err)
+	}
 	check(nil, refusal{})
 }
 

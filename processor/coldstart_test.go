@@ -84,6 +84,7 @@ func TestPolicyRejectsADeniedCommand(t *testing.T) {
 }
 
 func TestSandboxStartHasItsOwnTimeout(t *testing.T) {
+	t.Parallel()
 	c, w := newRig(t, with(&schemas.Template{Name: "hasty", Session: schemas.TemplateSession{StartTimeoutMS: 100}}))
 	_, slow := w.provider.hold()
 	// The sandbox takes longer to create than the command may run.

@@ -188,6 +188,7 @@ func TestFencedWorkerPublishesNothingOfItsMessages(t *testing.T) {
 
 // A message whose acceptance failed does not hold up the next one.
 func TestUnacceptedMessagePassesItsTurnOn(t *testing.T) {
+	t.Parallel()
 	two := message("2", "2")
 	c, w, _ := newTalk(t, held(":"), failRecords(func(ev *schemas.Event) error {
 		if ev.Process == processOf(two) {

@@ -95,6 +95,7 @@ func (c *cell) awaitNoPrograms() {
 
 // A caller that sends nothing more ends its transfer, also while the program takes no content. Its request, sent again, keeps it alive.
 func TestSilentCallerEndsItsTransfer(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat("/proc/self"); err != nil {
 		t.Skip("needs /proc")
 	}

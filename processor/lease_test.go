@@ -60,6 +60,7 @@ func TestFencedWorkerKillsAndPublishesNothing(t *testing.T) {
 func (r *rig) idleNow() bool { return r.Runs().Len() == 0 }
 
 func TestTakenLeaseFencesItsWorker(t *testing.T) {
+	t.Parallel()
 	c, w := newRig(t)
 	cmd := command("k", sh("echo on; exec sleep 300"))
 	c.start(cmd, "on")
@@ -88,6 +89,7 @@ func TestTakenLeaseFencesItsWorker(t *testing.T) {
 }
 
 func TestWorkerReportsProcessesOfADeadWorkerAsLost(t *testing.T) {
+	t.Parallel()
 	c, dead := newRig(t, hasty)
 	one, two := command("k1", sh("echo one; exec sleep 300")), command("k2", sh("echo two >&2; exec sleep 300"))
 	first, second := c.send(one), c.send(two)

@@ -94,6 +94,7 @@ func (c *cell) wantQueued(up time.Time, calls []*events.Call, want schemas.Resul
 
 // Promises 1: the worker that is killed was the queue's dispatcher.
 func TestQueueOfAKilledDispatcherGoesOn(t *testing.T) {
+	t.Parallel()
 	c := newCell(t)
 	before := c.queue(command("before", sh(":")))
 	w := c.worker("w1", hasty)
@@ -183,6 +184,7 @@ func (a *attempts) Check(_ *schemas.Template, _ string, args []string) error {
 
 // Promises 2: a command that is forwarded to a full owner waits in the queue.
 func TestForwardedCommandWaitsForAFullOwner(t *testing.T) {
+	t.Parallel()
 	c := newCell(t)
 	c.killedOwner("t")
 	long, short := command("k1", sh("echo on; exec sleep 300")), command("k2", sh("echo two"))

@@ -56,6 +56,7 @@ func TestFullWorkerHandsThreadsOver(t *testing.T) {
 
 // Promises 3: a command goes to the worker that serves it, on both paths.
 func TestCommandGoesToAWorkerThatServesIt(t *testing.T) {
+	t.Parallel()
 	c := newCell(t)
 	special := func(i int) *schemas.Command {
 		cmd := inThread(i, ":")
@@ -76,6 +77,7 @@ func TestCommandGoesToAWorkerThatServesIt(t *testing.T) {
 
 // Promises 3: while no live worker serves a command it waits, its caller receives what is missing, and other threads go on.
 func TestCommandWaitsForAWorkerThatServesIt(t *testing.T) {
+	t.Parallel()
 	c := newCell(t)
 	c.worker("w1", func(cfg *processor.Config) { cfg.MaxAttempts = 1 })
 	for i, want := range []struct {

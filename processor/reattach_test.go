@@ -96,6 +96,7 @@ func (r *rig) awaitLine(message string) {
 }
 
 func TestResumedProcessGetsControlsAndTimeouts(t *testing.T) {
+	t.Parallel()
 	c, dead := newRig(t, hasty)
 	fed := sh("echo on; while read l; do echo got $l; done; echo end")
 	fed.StdinOpen, fed.Stdin = true, []byte("zero\n")

@@ -71,6 +71,7 @@ const (
 
 // Processes 4: a real server is slowed, killed and frozen in turn, with the documented timeline of states. Nothing of it is left.
 func TestServiceMisbehaves(t *testing.T) {
+	t.Parallel()
 	c, _ := newRig(t)
 	s := newServer(c)
 	got, err := s.start("web")
@@ -122,6 +123,7 @@ func TestServiceMisbehaves(t *testing.T) {
 // Processes 4: an answer that never comes, redirects, or has headers for ever is a failure within its timeout; one whose body never ends
 // is an answer.
 func TestHealthAnswersAreBounded(t *testing.T) {
+	t.Parallel()
 	c, _ := newRig(t)
 	tests := []struct {
 		mode string
@@ -189,6 +191,7 @@ func TestHealthChecks(t *testing.T) {
 
 // Processes 4: a service survives its worker, and the next incarnation supervises it. Its process is the same one.
 func TestServiceOutlivesItsWorker(t *testing.T) {
+	t.Parallel()
 	c, dead := newRig(t, hasty)
 	s := newServer(c)
 	before, err := s.start("web")

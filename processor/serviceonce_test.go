@@ -17,6 +17,7 @@ import (
 
 // Processes 4: whenever a worker is killed, or loses its lease, while it starts a service, the next incarnation has one process of it.
 func TestServiceRunsOnceOverOutages(t *testing.T) {
+	t.Parallel()
 	c, w := newRig(t, hasty)
 	_, err := c.place(schemas.PlaceRequest{})
 	c.must(err)

@@ -12,6 +12,7 @@ import (
 
 // A caller asks again every 5 s. The repetition joins the sync that is under way.
 func TestSlowSyncIsDoneOnce(t *testing.T) {
+	t.Parallel()
 	begun := make(chan schemas.SyncOp, 10)
 	h := &hooks{sync: func(req *schemas.SyncRequest) (schemas.SessionReply, error) {
 		begun <- req.Op

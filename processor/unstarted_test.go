@@ -175,6 +175,7 @@ func TestUnstartedMessagesAreAnsweredInOrderAfterAnOutage(t *testing.T) {
 
 // Promises 15: over many outages, each of which comes while commands are accepted and started, every accepted command runs once.
 func TestNothingRunsTwiceOverOutages(t *testing.T) {
+	t.Parallel()
 	const rounds, commands, threads = 25, 8, 4
 	c, w := newRig(t, hasty)
 	accepted := make(map[string]*schemas.Command) // by key

@@ -100,6 +100,7 @@ func stored(t *testing.T, folder string) (out []string) {
 // A worker is killed during a conversation: its process is lost, another worker takes the thread over with the workspace as last
 // pushed, and the next message is answered.
 func TestAConversationGoesOnElsewhere(t *testing.T) {
+	t.Parallel()
 	f, _ := newRecallFleet(t)
 	for round := range longRounds() {
 		thread := fmt.Sprint("kill-", round)
@@ -129,6 +130,7 @@ func TestAConversationGoesOnElsewhere(t *testing.T) {
 // A worker is frozen during a conversation until another worker has taken the thread over. When it wakes, it publishes nothing,
 // pushes nothing, and ends its sandboxes.
 func TestAFrozenWorkerPushesNothing(t *testing.T) {
+	t.Parallel()
 	f, store := newRecallFleet(t)
 	for round := range longRounds() {
 		thread := fmt.Sprint("frozen-", round)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 // A worker that is killed with -9 in the middle of transfers: their callers get a typed error, and once the worker is back, no process and no
 // temporary file of them is left. The file has its old content.
 func TestTransfersOfAKilledWorker(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, nil, "w1")
 	files := f.client.Files("t1")
 	_, err := files.WriteFile(f.ctx, "file", make([]byte, 64*schemas.MaxFilePiece))
@@ -66,6 +68,7 @@ func TestTransfersOfAKilledWorker(t *testing.T) {
 	for _, e := range found {
 		names = append(names, e.Path)
 	}
+	slices.Sort(names)
 	testkit.Equal(t, "names in the workspace", strings.Join(names, " "), "file in")
 }
 

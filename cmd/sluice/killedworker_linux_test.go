@@ -175,6 +175,7 @@ func (o *open) end(texts ...string) {
 // Processes 4: a worker that is killed under a terminal, a service and a forwarded port, and comes back: keys wait, the service is the
 // same process, the connection is cut, and the next one is made.
 func TestKilledWorkerComesBack(t *testing.T) {
+	t.Parallel()
 	o := openAll(newFleet(t, nil, "w1"))
 	before := o.instances()
 	o.workers["w1"].kill()
@@ -210,6 +211,7 @@ func TestTerminalWithoutAWorkerIsLeft(t *testing.T) {
 // Processes 4: a worker is killed under all three, and another worker takes the thread over: the terminal ends as lost, the service has failed as lost and is not
 // started again by itself, and forwarded connections are refused. A process that the killed worker left ends when it comes back.
 func TestKilledWorkerIsReplaced(t *testing.T) {
+	t.Parallel()
 	o := openAll(newFleet(t, nil, "w1", "w2"))
 	orphan := o.instances()
 	o.workers[o.owner].kill()

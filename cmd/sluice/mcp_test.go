@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -116,12 +117,14 @@ func TestInterruptEndsMCP(t *testing.T) {
 	c.awaitRunning(0)
 }
 
-// awaitRunning waits until n processes of thread t1 run, and returns them: a cancel is stored before its process has ended.
+// awaitRunning waits until n processes of thread t1 run and none starts, and returns them: a cancel is stored before its process has
+// ended.
 func (c *cli) awaitRunning(n int) []schemas.ProcessInfo {
 	c.t.Helper()
 	var list []schemas.ProcessInfo
 	for ctx := testkit.Context(c.t); ctx.Err() == nil; {
-		if list = decode[[]schemas.ProcessInfo](c.t, c.run("process", "list", "--thread", "t1", "--json").stdout); len(list) == n {
+		list = decode[[]schemas.ProcessInfo](c.t, c.run("process", "list", "--thread", "t1", "--json").stdout)
+		if len(list) == n && !slices.ContainsFunc(list, func(p schemas.ProcessInfo) bool { return p.PID == 0 }) {
 			return list
 		}
 	}

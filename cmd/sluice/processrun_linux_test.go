@@ -47,6 +47,7 @@ func TestProcessesInTheBackground(t *testing.T) {
 	feed("late\n", "process", "stdin", id).wantError(t, schemas.CodeNotFound, id)
 
 	first, second := start("--", "sleep", "300"), start("--", "sleep", "300")
+	c.awaitRunning(2)
 	list := decode[[]schemas.ProcessInfo](t, c.run("process", "list", "--stats", "--json").stdout)
 	if u := list[0].Usage; len(list) != 2 || u == nil || u.Processes != 1 || u.MemoryBytes <= 0 {
 		t.Errorf("processes with their usage: %+v", list)

@@ -12,6 +12,7 @@ import (
 
 // Promises 9: standard input goes on where it was when the worker is killed and comes back: no byte is lost and none comes twice.
 func TestStdinGoesOnAfterTheWorkerIsKilled(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, nil, "w1")
 	in, feed := io.Pipe()
 	x, err := f.client.ExecStream(f.ctx, client.Request{Thread: "t", Command: "cat", Stdin: in})

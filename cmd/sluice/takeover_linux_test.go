@@ -205,6 +205,7 @@ func (s *spawned) freeze() {
 }
 
 func TestAKilledWorkersThreadsGoOnElsewhere(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, nil, "w1", "w2")
 	for round := range rounds() {
 		thread := fmt.Sprint("kill-", round)
@@ -254,6 +255,7 @@ func (f *fleet) wantSilent(thread, worker string, from uint64) {
 }
 
 func TestAFrozenWorkerThatWakesIsFenced(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, nil, "w1", "w2")
 	for round := range rounds() {
 		thread := fmt.Sprint("freeze-", round)
@@ -301,6 +303,7 @@ func TestSecondWorkerWithOneIDIsRefused(t *testing.T) {
 
 // Promises 16: a killed worker takes its own lease over at once; another one with its id waits until the lease has expired.
 func TestKilledWorkerRestartsAtOnce(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, nil, "w1")
 	for range rounds() {
 		f.workers["w1"].kill()

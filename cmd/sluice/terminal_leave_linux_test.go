@@ -25,11 +25,12 @@ func TestDetachLeavesTheInputOpen(t *testing.T) {
 	s.wantCooked(7)
 }
 
-// Ctrl+Z stops a program, and the shell continues it.
+// Ctrl+Z stops a program, and the shell continues it. The program's children are of the background: one of the
+// foreground that is stopped between its vfork and its exec keeps its parent from stopping, in any terminal.
 func TestJobControl(t *testing.T) {
 	c := newUp(t)
 	s := c.onScreen("shell", "--provider", "local", "t1")
-	s.press("sh -c 'trap \"echo con\"tinued CONT; echo start\"\"ed; while :; do sleep 0.05; done'\r")
+	s.press("sh -c 'trap \"echo con\"tinued CONT; echo start\"\"ed; while :; do sleep 0.05 & wait $!; done'\r")
 	s.await("started\r\n")
 	s.press("\x1a")
 	s.await("Stopped")

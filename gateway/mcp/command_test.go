@@ -63,6 +63,7 @@ func TestHostileOutputIsData(t *testing.T) {
 }
 
 func TestLongOutputIsReadOn(t *testing.T) {
+	t.Parallel()
 	a := serve(t, mcp.Config{Client: cell(t), Thread: "t"})
 	const size = 100 << 20
 	r := ran{}

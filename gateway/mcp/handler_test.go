@@ -70,6 +70,7 @@ func (s *site) connect(t *testing.T, owner, version string) *agent {
 func versions() []string { return []string{"2026-07-28", "2025-11-25", "2025-06-18"} }
 
 func TestHTTPServesEveryVersion(t *testing.T) {
+	t.Parallel()
 	c := cell(t)
 	s := newSite(t, c)
 	for _, version := range versions() {
@@ -84,6 +85,7 @@ func TestHTTPServesEveryVersion(t *testing.T) {
 }
 
 func TestCommandOverHTTPEndsWithItsCaller(t *testing.T) {
+	t.Parallel()
 	for _, version := range versions() {
 		for _, leave := range []string{"canceled", "gone"} {
 			t.Run(version+"/"+leave, func(t *testing.T) {
@@ -192,6 +194,7 @@ func TestSessionsServeTheirOwner(t *testing.T) {
 }
 
 func TestClosedHandlerEndsItsCalls(t *testing.T) {
+	t.Parallel()
 	for _, version := range versions() {
 		t.Run(version, func(t *testing.T) {
 			c := cell(t)

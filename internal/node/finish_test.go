@@ -33,6 +33,7 @@ func (c *cell) finish(process string) (f schemas.StreamFinish) {
 // Ten minutes 12: the finish of a message has the version that holds its files, and where its answer is. Without a change the version is
 // the one before; without a push there is none.
 func TestFinishHasVersionAndAnswer(t *testing.T) {
+	t.Parallel()
 	c := newCell(t)
 	cl, err := client.New(c.conn)
 	testkit.Must(t, err)

@@ -10,6 +10,7 @@ import (
 
 // Promises 15: a worker whose NATS is away at its start, or goes away while it acquires its lease, ended. It waits, says so, and starts.
 func TestWorkerStartsWhenNATSDoes(t *testing.T) {
+	t.Parallel()
 	for _, v := range []struct {
 		name string
 		wait bool // for the first connection, as `sluice worker` does; `up` and `exec` bring their server

@@ -14,6 +14,7 @@ import (
 
 // Promises 15: a command that a worker had accepted, and not started when an outage ended its lease, runs once after the outage.
 func TestAcceptedCommandStartsAfterAnOutage(t *testing.T) {
+	t.Parallel()
 	o := newOutage(t)
 	o.templates = t.TempDir()
 	began, goOn := filepath.Join(o.templates, "began"), filepath.Join(o.templates, "go")
