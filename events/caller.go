@@ -158,7 +158,7 @@ func (c *Caller) StartSession(ctx context.Context, tenant, thread string, req sc
 	return c.requestSession(ctx, tenant, thread, VerbStart, req)
 }
 
-// SyncWorkspace stores, restores or lists versions of the workspace of a session. The reply has what was done, also with an error. Errors are
+// SyncWorkspace stores, restores, lists or compares versions of the workspace of a session. The reply has what was done, also with an error. Errors are
 // those of StartSession, and the operation's.
 func (c *Caller) SyncWorkspace(ctx context.Context, tenant, thread string, req schemas.SyncRequest) (*schemas.SessionReply, error) {
 	reply, err := requestOwner(ctx, c, ownerRequest{tenant, thread, VerbSync, string(req.Op) + " the workspace of thread " + thread, req}, isReleasing)

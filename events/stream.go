@@ -154,8 +154,9 @@ func (c *Conn) ensure(ctx context.Context, t Topology) error {
 
 // ensureTopology creates or updates the streams and buckets. Errors: limit_exceeded when they do not fit into the store.
 func ensureTopology(ctx context.Context, c *Conn, t Topology, fresh bool) error {
-	// In parallel: each costs the server a dozen file operations.
-	group, ctx := errgroup.WithContext(ctx)
+	// In parallel: each costs the server a dozen file operations. An error cancels none of the others: the server would do what was asked
+	// already, perhaps after what the next try asks for.
+	var group errgroup.Group
 	for _, cfg := range c.streamConfigs(t) {
 		group.Go(func() error {
 			s, err := c.ensureStream(ctx, cfg, fresh)

@@ -57,14 +57,17 @@ func ensureWithin(ctx context.Context, c *Conn, t Topology, account *jetstream.A
 		}
 	}
 	set, unset := t.sums()
-	share := 1.0
+	share, halved := 1.0, false
 	if limit := storeLimit(account, t.withDefaults().Replicas); limit > 0 && unset > 0 {
 		room := max(limit-limit/16-set, minStoreBytes) // a sixteenth is for the buckets
 		share = min(1, float64(room)/float64(unset))
 	}
-	for ; ; fresh, share = false, share/2 {
+	for ; ; fresh, share, halved = false, share/2, true {
 		sized := t.scaled(share)
 		err := ensureTopology(ctx, c, sized, fresh)
+		if errors.Is(err, schemas.ErrLimitExceeded) && halved { // the streams of the larger try took the room until this one shrank them
+			err = ensureTopology(ctx, c, sized, false)
+		}
 		if errors.Is(err, schemas.ErrLimitExceeded) && given == 0 && share*float64(unset) >= 2*minStoreBytes {
 			continue
 		}

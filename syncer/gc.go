@@ -2,9 +2,11 @@ package syncer
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
+	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer/state"
 	"github.com/sluice-dev/sluice/syncer/worktree"
 )
@@ -63,6 +65,9 @@ func (s *Syncer) collect(ctx context.Context, probe func(context.Context) error)
 			return Collected{}, nil
 		}
 		g, err := s.findGarbage(ctx, was.state)
+		if errors.Is(err, schemas.ErrNotFound) {
+			continue // another collection has removed a version meanwhile
+		}
 		if err != nil || len(g.versions)+len(g.objects) == 0 {
 			return Collected{}, err
 		}

@@ -121,12 +121,19 @@ func (s *Syncer) readVersion(ctx context.Context, id string, known []*state.Stat
 		return nil, schemas.Errorf(schemas.CodeDamaged, "sync: version %s: %w: %v", id, state.ErrCorrupt, err)
 	}
 	version, err := packed.ReadState(ctx, s.cfg.Store, data, known, s.cfg.Limits, s.cfg.Downloads)
-	if errors.Is(err, packed.ErrSegmentMissing) {
-		if _, gone := s.cfg.Store.Stat(ctx, state.VersionPrefix+id); errors.Is(gone, schemas.ErrNotFound) {
-			return nil, gone // it was removed meanwhile
-		}
+	if errors.Is(err, packed.ErrSegmentMissing) && s.wasCollected(ctx, id) {
+		return nil, schemas.Errorf(schemas.CodeNotFound, "sync: version %s has been removed", id)
 	}
 	return version, err
+}
+
+// wasCollected reports whether a collection has removed a version. A push that lost against another one may have stored it again since.
+func (s *Syncer) wasCollected(ctx context.Context, id string) bool {
+	if _, err := s.cfg.Store.Stat(ctx, state.VersionPrefix+id); errors.Is(err, schemas.ErrNotFound) {
+		return true
+	}
+	now, err := s.loadRemote(ctx, &worktree.Index{}, nil)
+	return err == nil && id < now.state.Floor
 }
 
 // findVersion returns the version with the ID at, or the newest that is not later than the time at (RFC 3339).
