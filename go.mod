@@ -38,7 +38,10 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require github.com/coder/websocket v1.8.15
+require (
+	github.com/aymanbagabas/go-udiff v0.4.1
+	github.com/coder/websocket v1.8.15
+)
 
 require github.com/go-json-experiment/json v0.0.0-20260623181947-01eb4420fa68 // indirect
 

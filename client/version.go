@@ -29,6 +29,23 @@ func (s *Session) Versions(ctx context.Context) ([]schemas.WorkspaceVersion, err
 	return reply.Versions, err
 }
 
+// Changes compares the workspace with the current version: what a push would store. Errors: those of Versions; not_found before the first push.
+func (s *Session) Changes(ctx context.Context) (*schemas.WorkspaceDiff, error) {
+	reply, err := s.sync(ctx, schemas.SyncRequest{Op: schemas.SyncDiff})
+	return reply.Diff, err
+}
+
+// Diff compares a file line by line with a version: its id, a time (RFC 3339) for the newest up to then, or "" for the current one. What one of
+// them lacks is empty. Errors: those of Versions; not_found when both lack the file, or no such version is kept; invalid_argument for what is no
+// file.
+func (s *Session) Diff(ctx context.Context, path, at string) (*schemas.WorkspaceDiff, error) {
+	if path == "" {
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "a comparison of lines needs the path of a file")
+	}
+	reply, err := s.sync(ctx, schemas.SyncRequest{Op: schemas.SyncDiff, At: at, Path: path})
+	return reply.Diff, err
+}
+
 // sync sends a sync request. The reply is never nil.
 func (s *Session) sync(ctx context.Context, req schemas.SyncRequest) (*schemas.SessionReply, error) {
 	req.Session = s.id

@@ -14,9 +14,11 @@ type Versions interface {
 	Restore(ctx context.Context, call *Call, at, path string) (*schemas.SyncReport, error)
 	// Versions lists the versions, the newest first. Errors: unavailable.
 	Versions(ctx context.Context, call *Call) ([]schemas.WorkspaceVersion, error)
+	// Diff compares call.Dir with the current version, or its file at path with the version at. Errors: not_found, unavailable.
+	Diff(ctx context.Context, call *Call, at, path string) (*schemas.WorkspaceDiff, error)
 }
 
-// Sync stores, restores or lists versions of the workspace in dir, on request. Of data, the conversation is used. The reply has what was done, also
+// Sync stores, restores, lists or compares versions of the workspace in dir, on request. Of data, the conversation is used. The reply has what was done, also
 // with an error. Errors: invalid_argument for a template without sync, unavailable for a worker that keeps no versions, those of the Workspace.
 func (c *Chains) Sync(ctx context.Context, t *schemas.Template, data schemas.HookData, dir string,
 	req *schemas.SyncRequest) (reply schemas.SessionReply, err error) {
@@ -40,6 +42,8 @@ func (c *Chains) Sync(ctx context.Context, t *schemas.Template, data schemas.Hoo
 	case schemas.SyncVersions:
 		reply.Versions, err = versions.Versions(ctx, call)
 		reply.Versions = reply.Versions[:min(len(reply.Versions), schemas.MaxVersions)]
+	case schemas.SyncDiff:
+		reply.Diff, err = versions.Diff(ctx, call, req.At, req.Path)
 	default:
 		err = schemas.Errorf(schemas.CodeInvalidArgument, "unknown operation %q: one of %v", req.Op, schemas.SyncOps())
 	}

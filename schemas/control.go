@@ -133,6 +133,8 @@ type SessionReply struct {
 	Sync *SyncReport `json:"sync,omitempty"`
 	// Versions are the stored versions of the workspace, the newest first, for the operation that lists them.
 	Versions []WorkspaceVersion `json:"versions,omitempty"`
+	// Diff is how the workspace differs from a version, for the operation that compares them.
+	Diff *WorkspaceDiff `json:"diff,omitempty"`
 	// Error is why the request failed.
 	Error *Error `json:"error,omitempty"`
 }

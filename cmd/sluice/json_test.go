@@ -37,7 +37,7 @@ func everyJSON(t *testing.T, f func(c *cli, args []string)) {
 	testkit.Must(t, os.WriteFile(filepath.Join(work, "file"), []byte("\x1b[31m"), 0o600))
 	process := schemas.ProcessID(schemas.DefaultTenant, "t1", "done")
 	for _, line := range []string{
-		"session create t1 --template stored --user ann --tag a=b", "session get t1", "session list", "session renew t1", "session push t1", "session versions t1",
+		"session create t1 --template stored --user ann --tag a=b", "session get t1", "session list", "session renew t1", "session push t1", "session versions t1", "session diff t1",
 		"exec --thread t1 --key done {} -- sh -c echo;echo;>file", "process start --thread t1 --id long {} -- sleep 300", "ps", "process list --all",
 		"process list --stats", "process get " + process, "process wait " + process, "logs " + process, "process logs " + process, "process follow " + process,
 		"top --count 1 --interval 100ms t1", "message --thread chat --template echo-agent {} hello", "messages chat", "events", "status", "limits", "sandbox list", "workspace list",

@@ -27,7 +27,7 @@ workspace stays on the worker for a time, which "stop" reports, or until "delete
   sluice session push t1
   sluice session stop t1`,
 	}, sessionCreateCommand(g), sessionGetCommand(g), sessionListCommand(g), sessionRenewCommand(g),
-		sessionPushCommand(g), sessionVersionsCommand(g), sessionRestoreCommand(g), sessionStopCommand(g, false), sessionStopCommand(g, true))
+		sessionPushCommand(g), sessionVersionsCommand(g), sessionRestoreCommand(g), sessionDiffCommand(g), sessionStopCommand(g, false), sessionStopCommand(g, true))
 }
 
 func sessionCreateCommand(g *globals) *cobra.Command {

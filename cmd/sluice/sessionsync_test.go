@@ -33,6 +33,17 @@ func TestSessionVersions(t *testing.T) {
 	c.run("session", "versions", "t").check(t).exits(0).printsMatch(`(?m)^VERSION +TIME +STATE$`).printsMatch(`(?m)^` + second.Version + ` +\S+ +current$`)
 	testkit.Equal(t, "completions", strings.Join(c.completions("session", "restore", "t", "--at", ""), " "), versions[0].ID+" "+versions[1].ID)
 
+	c.run("session", "diff", "t").check(t).exits(0).prints("").reports("nothing differs")
+	run("echo three >file; rm new; printf 'a\\000' >binary").check(t).exits(0)
+	c.run("session", "diff", "t").check(t).exits(0).printsMatch(`(?s)^CHANGE +TYPE +SIZE +PATH\nadded +file +2 B +binary\nchanged +file +6 B +file\ndeleted +file +- +new\n$`)
+	c.run("session", "diff", "t", "--path", "file").check(t).exits(0).prints("--- a/file\n+++ b/file\n@@ -1 +1 @@\n-two\n+three\n")
+	c.run("session", "diff", "t", "--path", "file", "--at", versions[1].ID).check(t).exits(0).printsPart("-one\n+three\n")
+	c.run("session", "diff", "t", "--path", "new").check(t).exits(0).printsPart("-new\n")
+	c.run("session", "diff", "t", "--path", "binary").check(t).exits(0).prints("binary differs, and is binary\n")
+	c.run("session", "diff", "t", "--path", "none").wantError(t, schemas.CodeNotFound, "none")
+	c.run("session", "diff", "t", "--path", "../x").wantError(t, schemas.CodeInvalidArgument, "path")
+	c.run("session", "diff", "t", "--path", "d").wantError(t, schemas.CodeInvalidArgument, "folder")
+	c.run("session", "diff", "t", "--at", versions[1].ID).wantError(t, schemas.CodeInvalidArgument, "--path")
 	c.run("session", "restore", "t", "--at", versions[1].ID).check(t).exits(0).printsPart("version ", "restored")
 	run("cat file d/kept; ls").check(t).prints("one\nkept\nd\nfile\n")
 	c.run("session", "restore", "t", "--at", second.Version, "--path", "new", "--json").check(t).exits(0)
@@ -43,7 +54,7 @@ func TestSessionVersions(t *testing.T) {
 
 	c.run("session", "restore", "t").wantError(t, schemas.CodeInvalidArgument, "--at", "sluice session versions t")
 	c.run("session", "restore", "t", "--at", "2001-01-01T00:00:00Z").wantError(t, schemas.CodeNotFound, "sluice session versions t")
-	for _, args := range [][]string{{"push", "none"}, {"versions", "none"}, {"restore", "none", "--at", "x"}, {"get", "none"}, {"stop", "none"}, {"renew", "none"}} {
+	for _, args := range [][]string{{"push", "none"}, {"versions", "none"}, {"diff", "none"}, {"restore", "none", "--at", "x"}, {"get", "none"}, {"stop", "none"}, {"renew", "none"}} {
 		c.run(append([]string{"session"}, args...)...).wantError(t, schemas.CodeNotFound, "none", "sluice session list")
 	}
 	c.exec("--", "true").check(t).exits(0)

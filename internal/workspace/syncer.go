@@ -126,17 +126,31 @@ func (s *Syncer) Push(ctx context.Context, call *hooks.Call) (*schemas.SyncRepor
 		func(r *syncer.Report) (files int, bytes int64) { return r.Uploaded, r.BytesSent })
 }
 
-func (s *Syncer) run(ctx context.Context, call *hooks.Call, at place, op func(*syncer.Syncer) (*syncer.Report, error), moved func(*syncer.Report) (int, int64)) (_ *schemas.SyncReport, err error) {
+func (s *Syncer) run(ctx context.Context, call *hooks.Call, at place, op func(*syncer.Syncer) (*syncer.Report, error), moved func(*syncer.Report) (int, int64)) (report *schemas.SyncReport, err error) {
 	begun := time.Now()
-	conversation, sync := call.Conversation, at.template.Sync
+	err = s.with(ctx, call, at, func(location *Location, operation *syncer.Syncer) error {
+		r, err := op(operation)
+		files, bytes := moved(r)
+		report = &schemas.SyncReport{
+			Location: location.Name, Version: r.Version, Files: int64(files), Bytes: bytes, Deleted: int64(r.Deleted),
+			DurationMS: float64(time.Since(begun)) / float64(time.Millisecond), Conflicts: conflictPaths(r.Conflicts),
+		}
+		return err
+	})
+	return report, err
+}
+
+// with calls f with the syncer of a folder and the store at a place, once no other sync of the folder is under way.
+func (s *Syncer) with(ctx context.Context, call *hooks.Call, at place, f func(*Location, *syncer.Syncer) error) (err error) {
 	release, err := s.acquire(ctx, call.Dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer release()
+	conversation, sync := call.Conversation, at.template.Sync
 	location, err := s.open(ctx, conversation.Tenant, at)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() {
 		if closeErr := location.Close(); closeErr != nil { // errors.Join would wrap a single error too
@@ -149,14 +163,9 @@ func (s *Syncer) run(ctx context.Context, call *hooks.Call, at place, op func(*s
 		Fence: func(ctx context.Context) error { return s.cfg.Fence(ctx, conversation) },
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	r, err := op(operation)
-	files, bytes := moved(r)
-	return &schemas.SyncReport{
-		Location: location.Name, Version: r.Version, Files: int64(files), Bytes: bytes, Deleted: int64(r.Deleted),
-		DurationMS: float64(time.Since(begun)) / float64(time.Millisecond), Conflicts: conflictPaths(r.Conflicts),
-	}, err
+	return f(location, operation)
 }
 
 // open opens the store of a thread's workspace. Errors: invalid_argument for a template that stores none, those of the store.

@@ -14,7 +14,7 @@ type syncing struct {
 	reply schemas.SessionReply
 }
 
-// sync stores, restores or lists versions of the thread's workspace, or joins the same request. Another one is a conflict meanwhile.
+// sync stores, restores, lists or compares versions of the thread's workspace, or joins the same request. Another one is a conflict meanwhile.
 func (ss *Sessions) sync(ctx context.Context, t *Thread, req *schemas.SyncRequest) schemas.SessionReply {
 	t.mu.Lock()
 	current := t.syncing

@@ -76,16 +76,17 @@ func closed() []string {
 // string.
 func leaves() map[reflect.Type]*jsonschema.Schema {
 	return map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[time.Time]():         {Type: "string", Format: "date-time"},
-		reflect.TypeFor[[]byte]():            {Type: "string", ContentEncoding: "base64"},
-		reflect.TypeFor[json.RawMessage]():   {},
-		reflect.TypeFor[schemas.Op]():        enum(schemas.Ops()),
-		reflect.TypeFor[schemas.FileOp]():    enum(schemas.FileOps()),
-		reflect.TypeFor[schemas.SyncOp]():    enum(schemas.SyncOps()),
-		reflect.TypeFor[schemas.Code]():      enum(schemas.Codes()),
-		reflect.TypeFor[schemas.EventType](): enum(schemas.EventTypes()),
-		reflect.TypeFor[schemas.Stream]():    enum(schemas.Streams()),
-		reflect.TypeFor[schemas.Reason]():    enum(schemas.Reasons()),
+		reflect.TypeFor[time.Time]():            {Type: "string", Format: "date-time"},
+		reflect.TypeFor[[]byte]():               {Type: "string", ContentEncoding: "base64"},
+		reflect.TypeFor[json.RawMessage]():      {},
+		reflect.TypeFor[schemas.Op]():           enum(schemas.Ops()),
+		reflect.TypeFor[schemas.FileOp]():       enum(schemas.FileOps()),
+		reflect.TypeFor[schemas.SyncOp]():       enum(schemas.SyncOps()),
+		reflect.TypeFor[schemas.DiffOmission](): enum(schemas.DiffOmissions()),
+		reflect.TypeFor[schemas.Code]():         enum(schemas.Codes()),
+		reflect.TypeFor[schemas.EventType]():    enum(schemas.EventTypes()),
+		reflect.TypeFor[schemas.Stream]():       enum(schemas.Streams()),
+		reflect.TypeFor[schemas.Reason]():       enum(schemas.Reasons()),
 
 		reflect.TypeFor[schemas.ProcessStatus](): enum(schemas.ProcessStatuses()),
 		// Validation accepts an empty string as the default.
