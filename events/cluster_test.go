@@ -224,7 +224,6 @@ func renewOften(t *testing.T, l *Lease) (stop func()) {
 
 // Promises 18: a server that was away from the others does not know of the renewals since. It declares no worker dead.
 func TestServerThatMissedRenewalsDeclaresNoWorkerDead(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t)
 	topology := Topology{Partitions: 1, LeaseTTL: 15 * time.Second} // the choice of a leader takes less
 	first := c.connect(0)

@@ -24,7 +24,6 @@ func TestFollowerJoinsOverABrokenConnection(t *testing.T) {
 
 // The answer with the last output is lost with the connection: the follower asks again.
 func TestFollowerFinishesOverABrokenConnection(t *testing.T) {
-	t.Parallel()
 	c, taps := twoTaps(t, 4*time.Second)
 	o := newOutput(t, c, ref("t", "p"))
 	f := c.follow(t, ref("t", "p"), 0)

@@ -50,7 +50,6 @@ func TestEnsureLaterWaitsForJetStream(t *testing.T) {
 
 // Promises 15: workers that started together on a new cluster ended: its streams have no leader yet, or too few servers.
 func TestWorkersStartTogetherOnANewCluster(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t)
 	ctx := testkit.Context(t)
 	var all sync.WaitGroup
@@ -72,7 +71,6 @@ func TestWorkersStartTogetherOnANewCluster(t *testing.T) {
 
 // What is wrong with the configuration does not pass: the worker ends at once, with the code.
 func TestEnsureLaterReturnsMisconfigurations(t *testing.T) {
-	t.Parallel()
 	user := func(name string, p *server.Permissions) *server.User {
 		return &server.User{Username: name, Password: "pw", Permissions: p}
 	}

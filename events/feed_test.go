@@ -125,7 +125,6 @@ func TestFeedReadsWhatHasNoLiveCopy(t *testing.T) {
 
 // Promises 17: no later copy shows that the last ones are missing.
 func TestIdleFeedLooksForLostCopies(t *testing.T) {
-	t.Parallel()
 	feedTests(t, func(f *feedTest) {
 		f.put("1")
 		f.await("1")

@@ -69,7 +69,6 @@ func until(ctx context.Context, f func(context.Context) error) error {
 
 // Promises 17: followers of EVT and MSG receive each message once and in order, when leaders step down and a server is cut off.
 func TestFeedsLoseNothingWhenLeadersChange(t *testing.T) {
-	t.Parallel()
 	servers := newCluster(t)
 	ctx := testkit.Context(t)
 	c := servers.connect(0)

@@ -78,7 +78,6 @@ func TestLeaseIsRenewedAndReleased(t *testing.T) {
 }
 
 func TestLeaseIsLost(t *testing.T) {
-	t.Parallel()
 	c := newNode(t, false).shortLeases()
 	t.Run("to another incarnation", func(t *testing.T) {
 		l := c.acquire(t, "w1", "i1", nil, nil)
@@ -138,7 +137,6 @@ func TestLiveLeaseIsNotOverwritten(t *testing.T) {
 }
 
 func TestKilledWorkersLeaseIsTakenOver(t *testing.T) {
-	t.Parallel()
 	n := newNode(t, false)
 	c := n.shortLeases()
 	killed := func(worker string) *Lease { return n.shortLeases().acquire(t, worker, "i1", nil, nil) }
@@ -202,7 +200,6 @@ func TestKilledWorkersLeaseIsTakenOver(t *testing.T) {
 
 // Promises 15: a recovery may take longer than the lease, since JetStream answers late after an outage. The lease is renewed meanwhile.
 func TestLeaseIsRenewedDuringARecovery(t *testing.T) {
-	t.Parallel()
 	_, c := connected(t, false)
 	ctx := testkit.Context(t)
 	testkit.Must(t, c.Ensure(ctx, Topology{LeaseTTL: time.Second}))

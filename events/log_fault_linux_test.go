@@ -17,7 +17,6 @@ import (
 
 // The server restarts while a process prints: no output is lost, duplicated or reordered.
 func TestOutputSurvivesAServerRestart(t *testing.T) {
-	t.Parallel()
 	n, c := connected(t, true)
 	reader := n.connect()
 	r := ref("t", "p")
@@ -112,7 +111,6 @@ func TestFullStoreIsLimitExceeded(t *testing.T) {
 
 // A full disk blocks the output until there is space again. The server disables JetStream and enables it again.
 func TestFullDiskBlocksOutput(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	if err := syscall.Mount("sluice-test", dir, "tmpfs", 0, "size=64m"); err != nil {
 		testkit.Missing(t, "the right to mount a small disk ("+err.Error()+")", "sudo -E go test ./events")

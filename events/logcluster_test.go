@@ -12,7 +12,6 @@ import (
 
 // Promises 17: live output is complete when the leader of LOG steps down while much is written.
 func TestFollowersLoseNothingWhenTheLeaderOfLogStepsDown(t *testing.T) {
-	t.Parallel()
 	servers := newCluster(t)
 	worker := servers.connect(0)
 	ctx := testkit.Context(t)

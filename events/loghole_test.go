@@ -54,7 +54,6 @@ func (h *holeLog) read(f *Follower, got *string) {
 
 // Promises 17: a writer that has lost a chunk stores it after its successors. A follower waits for it.
 func TestFollowerWaitsForAChunkThatIsStoredLater(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct{ name, begin, hole, filled string }{
 		{"in the middle", "0001 ", "0001 ", "0001 0002 0003 0004 "},
 		{"at the beginning", "", "", "0001 0002 0003 0004 "},
@@ -90,7 +89,6 @@ func TestFollowerWaitsForAChunkThatIsStoredLater(t *testing.T) {
 
 // Promises 13, 17: a follower goes on where another has stopped, while the chunk after that place is missing. It waits for it too.
 func TestFollowerThatGoesOnWaitsForAChunkThatIsStoredLater(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		hole   schemas.Stream
@@ -145,7 +143,6 @@ func TestChunkThatCameTooEarlyIsStoredAgain(t *testing.T) {
 
 // A hole that no writer fills delays a follower for as long as it may be filled, and no longer.
 func TestFollowerPassesAHoleThatStays(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct {
 		name string
 		put  func(h *holeLog)

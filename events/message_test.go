@@ -163,7 +163,6 @@ func TestMessagesAreFollowed(t *testing.T) {
 }
 
 func TestMessagesAreReadWhileTheFirstOneIsSaved(t *testing.T) {
-	t.Parallel()
 	for range 20 {
 		_, c := connected(t, false)
 		ctx := testkit.Context(t)

@@ -15,7 +15,6 @@ import (
 // Promises 3, 5: a dispatcher missed deliveries while others were on their way and were acked, and then all servers of the cell restarted.
 // No command that waited is lost, and the order of its thread holds.
 func TestMissedDeliveriesOutliveARestartOfAllServers(t *testing.T) {
-	t.Parallel()
 	const threads, commands = 20, 10 // those that wait
 	const senders, others = 16, 100
 	cluster, topology := newCluster(t), Topology{Partitions: 1}

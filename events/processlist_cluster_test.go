@@ -12,7 +12,6 @@ import (
 
 // A list read through any server of a cluster has what was acknowledged, also when that server was cut off and lags behind.
 func TestListsHaveWhatWasAcknowledged(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t)
 	peers := []*peer{c.connect(0), c.connect(1), c.connect(2)}
 	c.ensure(peers[0], Topology{})

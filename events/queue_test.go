@@ -114,7 +114,6 @@ func (l *ledger) accept(d schemas.Delivery) {
 
 // Promises 5: the order of a thread holds when the dispatcher is killed, stops, or misses deliveries with its connection.
 func TestOrderHoldsOverChangesOfTheDispatcher(t *testing.T) {
-	t.Parallel()
 	const threads, commands = 20, 40
 	n, c := onePartition(t)
 	l := &ledger{t: t, next: map[string]int{}, left: threads * commands, done: make(chan struct{})}
@@ -281,7 +280,6 @@ func TestFullWorkerPassesThreadsOn(t *testing.T) {
 // Promises 3: a command that a worker declines goes to one that serves it. While there is none it waits, its caller learns so once, and
 // no other thread waits.
 func TestDeclinedCommandGoesToAWorkerThatServesIt(t *testing.T) {
-	t.Parallel()
 	n, c := onePartition(t)
 	received := make(chan schemas.Delivery, 4096) // by either worker
 	declines := func(w *fakeWorker) {

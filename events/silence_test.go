@@ -107,7 +107,6 @@ func twoTaps(t *testing.T, ttl time.Duration) (*peer, [2]*tap) {
 
 // Promises 15: a frozen server, or a route that broke, held a worker for minutes: its lease was lost although another server was there.
 func TestWorkerLeavesASilentServer(t *testing.T) {
-	t.Parallel()
 	c, taps := twoTaps(t, 8*time.Second)
 	l, err := c.AcquireLease(testkit.Context(t), "w", "i1", nil, nil)
 	testkit.Must(t, err)
@@ -137,7 +136,6 @@ func TestWorkerLeavesASilentServer(t *testing.T) {
 
 // Promises 15: the same for output: its connection is full of chunks that the silent server does not take.
 func TestOutputLeavesASilentServer(t *testing.T) {
-	t.Parallel()
 	c, taps := twoTaps(t, 0)
 	w := c.Open(ref("t", "p"), nil)
 	chunk := make([]byte, 64<<10)

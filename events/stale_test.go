@@ -112,7 +112,6 @@ func staleReads(n names) []staleRead {
 
 // Promises 17: a replica that lags behind answers no read on which a decision depends. The read fails, or waits.
 func TestNoDecisionReadIsBehind(t *testing.T) {
-	t.Parallel()
 	servers := newCluster(t)
 	first := servers.connect(0)
 	topology := Topology{Partitions: 1}

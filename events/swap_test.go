@@ -39,7 +39,6 @@ func (b *inFlightBucket) Update(ctx context.Context, key string, value []byte, r
 
 // Promises 15: a lease was lost at once while its own renewal was in flight on a replicated stream. Only another incarnation takes it.
 func TestRenewalInFlightLosesNoLease(t *testing.T) {
-	t.Parallel()
 	for _, v := range []struct {
 		name string
 		fate func(ctx context.Context, l *Lease, revision uint64)
