@@ -29,7 +29,7 @@ func (s *Session) Versions(ctx context.Context) ([]schemas.WorkspaceVersion, err
 	return reply.Versions, err
 }
 
-// Changes compares the workspace with the current version: what a push would store. Errors: those of Versions; not_found before the first push.
+// Changes compares the workspace with the current version: what a push would store, before the first one all of it. Errors: those of Versions.
 func (s *Session) Changes(ctx context.Context) (*schemas.WorkspaceDiff, error) {
 	reply, err := s.sync(ctx, schemas.SyncRequest{Op: schemas.SyncDiff})
 	return reply.Diff, err

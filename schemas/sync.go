@@ -43,13 +43,13 @@ type SyncRequest struct {
 
 // WorkspaceDiff is how a workspace, or one file of it, differs from a version.
 type WorkspaceDiff struct {
-	// Changes are the paths that differ, sorted, at most [MaxChanges]. They are null for one file.
+	// Changes are the paths that differ, in order, at most [MaxChanges] and 128 KiB of paths. They are null for one file.
 	Changes []WorkspaceChange `json:"changes,omitempty"`
 	// Count is how many paths differ.
 	Count int64 `json:"count,omitempty"`
 	// Text is how the file differs, in the unified format of diff with three lines of context. It is empty for a file that does not.
 	Text string `json:"text,omitempty"`
-	// Omitted is why a file that differs has no text: "binary", or "too_large" for more than [MaxDiffBytes].
+	// Omitted is why a file that differs has no text: "binary", or "too_large" for a file of more than [MaxDiffBytes], or a text of more than 128 KiB.
 	Omitted DiffOmission `json:"omitted,omitempty"`
 }
 

@@ -23,6 +23,7 @@ func TestSessionVersions(t *testing.T) {
 	}
 	run("echo one >file; mkdir d; echo kept >d/kept").check(t).exits(0)
 	c.run("session", "versions", "t").check(t).exits(0).prints("").reports("sluice session push t")
+	c.run("session", "diff", "t").check(t).exits(0).printsMatch(`(?m)^added +file +4 B +file$`)
 	c.run("session", "push", "t").check(t).exits(0).printsMatch(`^version \S+: 2 files stored, 9 B, 0 deleted, file://` + store + `/t, `)
 	c.run("session", "push", "t").check(t).exits(0).printsPart("no new version: 0 files")
 	run("echo two >file; rm d/kept; echo new >new").check(t).exits(0)

@@ -2,7 +2,6 @@ package workspace
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -22,7 +20,7 @@ import (
 	"github.com/sluice-dev/sluice/syncer/worktree"
 )
 
-// maxDiffText is the longest text of a reply, in bytes: with every byte escaped it fits in a message.
+// maxDiffText bounds the text of a reply, or the paths in it, in bytes: with every byte escaped it fits in a message.
 const maxDiffText = 128 << 10
 
 // errTooLarge ends the copy of a file that is not compared.
@@ -48,9 +46,12 @@ func changes(ctx context.Context, op *syncer.Syncer) (*schemas.WorkspaceDiff, er
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(st.Push, func(a, b syncer.Change) int { return cmp.Compare(a.Path, b.Path) })
 	d := &schemas.WorkspaceDiff{Count: int64(len(st.Push))}
+	size := 0
 	for _, c := range st.Push[:min(len(st.Push), schemas.MaxChanges)] {
+		if size += len(c.Path); size > maxDiffText {
+			break
+		}
 		d.Changes = append(d.Changes, schemas.WorkspaceChange{Path: strings.ToValidUTF8(c.Path, "\uFFFD"), What: c.What, Type: c.Kind, Size: c.Size})
 	}
 	return d, nil
