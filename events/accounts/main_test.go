@@ -1,9 +1,11 @@
 package accounts_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +26,7 @@ type serverLog struct {
 	server.Logger
 	mu    sync.Mutex
 	lines []string
+	more  chan struct{} // closed with the next line
 }
 
 // Errorf implements server.Logger.
@@ -31,6 +34,8 @@ func (l *serverLog) Errorf(format string, v ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lines = append(l.lines, fmt.Sprintf(format, v...))
+	close(l.more)
+	l.more = make(chan struct{})
 }
 
 // Noticef implements server.Logger.
@@ -39,20 +44,25 @@ func (*serverLog) Noticef(string, ...any) {}
 // Warnf implements server.Logger.
 func (*serverLog) Warnf(string, ...any) {}
 
-// has reports whether a line has all parts.
-func (l *serverLog) has(parts ...string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, line := range l.lines {
-		missing := false
-		for _, p := range parts {
-			missing = missing || !strings.Contains(line, p)
+// await waits for a line that has all parts: the server tells the client first, and logs then.
+func (l *serverLog) await(ctx context.Context, parts ...string) error {
+	read := 0
+	for {
+		l.mu.Lock()
+		fresh, more := l.lines[read:], l.more
+		l.mu.Unlock()
+		for _, line := range fresh {
+			if !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(line, p) }) {
+				return nil
+			}
 		}
-		if !missing {
-			return true
+		read += len(fresh)
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return fmt.Errorf("no line has %q", parts)
 		}
 	}
-	return false
 }
 
 // tenants is a NATS server with the configuration of tenants a and b.
@@ -67,7 +77,7 @@ type tenants struct {
 func newTenants(t *testing.T) *tenants {
 	t.Helper()
 	dir := t.TempDir()
-	n := &tenants{t: t, folder: accounts.NewFolder(filepath.Join(dir, "tenants")), conf: filepath.Join(dir, "nats.conf"), log: &serverLog{}}
+	n := &tenants{t: t, folder: accounts.NewFolder(filepath.Join(dir, "tenants")), conf: filepath.Join(dir, "nats.conf"), log: &serverLog{more: make(chan struct{})}}
 	for _, name := range []string{"a", "b"} {
 		_, err := n.folder.Create(accounts.Tenant{Name: name, MaxStorage: 256 << 20})
 		testkit.Must(t, err)
@@ -133,8 +143,8 @@ func (n *tenants) refused(a *attacker, subject string) {
 		select {
 		case err := <-a.errors:
 			if strings.Contains(err.Error(), fmt.Sprintf("%q", subject)) {
-				if !n.log.has("Violation", fmt.Sprintf("%q", subject)) {
-					n.t.Errorf("the server does not log that it refuses %s", subject)
+				if err := n.log.await(ctx, "Violation", fmt.Sprintf("%q", subject)); err != nil {
+					n.t.Errorf("the server does not log that it refuses %s: %v", subject, err)
 				}
 				return
 			}
