@@ -20,8 +20,10 @@ import (
 // Files are the files of a thread's workspace. Operations are done in the thread's sandbox, by its user; a thread without a session gets
 // one. Paths are relative to the workspace, or begin with its path in the sandbox; symbolic links in them must not lead out of it.
 //
+// A request that workers decline, because they are full or shutting down, is sent again for a minute.
+//
 // Errors of all methods: invalid_argument for a path that is not valid, leads out of the workspace, or is of another type; not_found,
-// permission_denied; conflict for what exists; too_large and limit_exceeded for the limits of the workspace; deadline_exceeded, unavailable.
+// permission_denied; conflict for what exists; too_large and limit_exceeded for the limits of the workspace; pool_exhausted, deadline_exceeded, unavailable.
 // Methods are safe for concurrent use.
 type Files struct {
 	client *Client
@@ -179,18 +181,29 @@ func (f *Files) begin(ctx context.Context, req *schemas.FileRequest) (transfer s
 		return "", nil, schemas.AsError(err)
 	}
 	transfer = "f" + strings.ToLower(ulid.Make().String())
-	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(10*time.Millisecond), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(0))
-	err = backoff.Retry(func() error {
-		var tryErr error
-		if r, tryErr = f.try(ctx, transfer, req); tryErr == nil || declined(tryErr) {
-			return tryErr
-		}
-		return backoff.Permanent(tryErr)
-	}, backoff.WithContext(policy, ctx))
+	err = whileDeclined(ctx, func() (err error) {
+		r, err = f.try(ctx, transfer, req)
+		return err
+	})
 	if err != nil {
 		f.end(transfer) // nothing goes on for a caller that has left
 	}
 	return transfer, r, err
+}
+
+// declinePatience is how long a request is sent again that workers decline: longer than a full or restarting worker stays so, as a rule.
+const declinePatience = time.Minute
+
+// whileDeclined calls try until a worker has not declined the request. The error is the last one, or ctx's.
+func whileDeclined(ctx context.Context, try func() error) error {
+	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(10*time.Millisecond), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(declinePatience))
+	return backoff.Retry(func() error {
+		err := try()
+		if err == nil || declined(err) {
+			return err
+		}
+		return backoff.Permanent(err)
+	}, backoff.WithContext(policy, ctx))
 }
 
 // declined reports that the request has not begun, and another try may succeed.

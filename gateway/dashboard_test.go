@@ -45,6 +45,23 @@ func startCommands(w *web) (running string) {
 	return start("build", `printf '%s' "$OUT"; while [ ! -e go ]; do sleep 0.1; done; echo finished; seq 3; exit 3`).ID()
 }
 
+// storeAndChange stores a version of the workspace of thread kept, and changes it.
+func storeAndChange(w *web) {
+	w.t.Helper()
+	run := func(script string) {
+		w.t.Helper()
+		r, err := w.Exec(w.ctx, client.Request{Thread: "kept", Template: "stored", Command: "sh", Args: []string{"-c", script}})
+		testkit.Must(w.t, err)
+		testkit.Equal(w.t, "reason", r.Reason, schemas.ReasonExited)
+	}
+	run("mkdir src; seq 20 >src/list; echo '<b>one</b>' >main.go; echo was here >gone")
+	s, err := w.Session(w.ctx, "kept")
+	testkit.Must(w.t, err)
+	_, err = s.Push(w.ctx)
+	testkit.Must(w.t, err)
+	run("echo 21 >>src/list; echo '<i>two</i>' >main.go; rm gone")
+}
+
 // The dashboard as a person uses it, in one browser.
 func TestDashboardInABrowser(t *testing.T) {
 	w := newWeb(t, nil)
@@ -107,6 +124,19 @@ func TestDashboardInABrowser(t *testing.T) {
 	b.open("/ui/threads/docs/files/out/" + url.PathEscape(hostileName))
 	b.text(".file", "<script>window.hacked=1</script>")
 	b.look("file")
+	storeAndChange(w)
+	b.open("/ui/threads/kept/files")
+	b.text("#changes", "3 changed")
+	b.text("td del", "gone")
+	b.text(".table tbody tr", "1 changed")
+	b.look("changes")
+	b.open("/ui/threads/kept/files/main.go")
+	b.text(".diff .del", "-<b>one</b>")
+	b.text(".diff .add", "+<i>two</i>")
+	b.text(".file", "<i>two</i>")
+	b.look("diff")
+	b.open("/ui/threads/kept/files/gone")
+	b.text(".diff .del", "-was here")
 	b.open("/ui/threads/none/files")
 	b.text(".empty", "no session")
 

@@ -42,6 +42,14 @@ func v1Sync() []endpoint {
 			route: route{"GET " + thread + "/versions", schemas.ScopeRead, v1Versions}, answer: versionList{},
 			summary: "The stored versions of the workspace, the newest first",
 		},
+		{
+			route: route{"GET " + thread + "/diff", schemas.ScopeRead, v1Diff}, answer: schemas.WorkspaceDiff{},
+			summary: "What the workspace has changed since a version was stored",
+			query: []string{
+				"path: compare this file line by line; the files that differ from the current version are listed unless set",
+				"at: the version to compare the file with, by id or time (RFC 3339); the current one unless set",
+			},
+		},
 		{route: route{"GET /v1/workspaces", schemas.ScopeRead, v1Workspaces}, summary: "The workspaces on the disks of workers",
 			answer: workspaceList{}},
 		{
@@ -87,6 +95,20 @@ func v1Versions(c *call) error {
 	}
 	list, err := s.Versions(c.r.Context())
 	return give(c, http.StatusOK, versionList{append([]schemas.WorkspaceVersion{}, list...)}, err)
+}
+
+func v1Diff(c *call) error {
+	s, err := c.client.Session(c.r.Context(), c.thread())
+	if err != nil {
+		return err
+	}
+	path, at := c.query("path"), c.query("at")
+	if path == "" && at == "" {
+		d, err := s.Changes(c.r.Context())
+		return give(c, http.StatusOK, d, err)
+	}
+	d, err := s.Diff(c.r.Context(), path, at)
+	return give(c, http.StatusOK, d, err)
 }
 
 func v1Workspaces(c *call) error {

@@ -10,12 +10,15 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// A caller asks again every 5 s. The repetition joins the sync that is under way.
+// A caller asks again every 5 s. The repetition joins the sync that is under way. A second change is refused meanwhile, and who only reads is not.
 func TestSlowSyncIsDoneOnce(t *testing.T) {
 	t.Parallel()
 	begun := make(chan schemas.SyncOp, 10)
 	h := &hooks{sync: func(req *schemas.SyncRequest) (schemas.SessionReply, error) {
 		begun <- req.Op
+		if req.Op == schemas.SyncVersions {
+			return schemas.SessionReply{Versions: []schemas.WorkspaceVersion{{ID: "v0"}}}, nil
+		}
 		<-time.After(7 * time.Second) // longer than a caller waits
 		return schemas.SessionReply{Sync: &schemas.SyncReport{Version: "v1"}}, nil
 	}}
@@ -30,8 +33,12 @@ func TestSlowSyncIsDoneOnce(t *testing.T) {
 		return err
 	})
 	testkit.Equal(t, "operation", <-begun, schemas.SyncPush)
-	_, err := c.conn.SyncWorkspace(c.ctx, schemas.DefaultTenant, "t", schemas.SyncRequest{Op: schemas.SyncVersions})
+	_, err := c.conn.SyncWorkspace(c.ctx, schemas.DefaultTenant, "t", schemas.SyncRequest{Op: schemas.SyncRestore, At: "v0"})
 	testkit.WantCode(t, err, schemas.CodeConflict)
+	reply, err := c.conn.SyncWorkspace(c.ctx, schemas.DefaultTenant, "t", schemas.SyncRequest{Op: schemas.SyncVersions})
+	testkit.Must(t, err)
+	testkit.Equal(t, "versions", len(reply.Versions), 1)
+	testkit.Equal(t, "operation", <-begun, schemas.SyncVersions)
 	testkit.Must(t, first.Wait())
 	testkit.Equal(t, "repetitions", len(begun), 0)
 }

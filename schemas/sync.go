@@ -16,6 +16,9 @@ const (
 // SyncOps lists every operation.
 func SyncOps() []SyncOp { return []SyncOp{SyncPush, SyncRestore, SyncVersions, SyncDiff} }
 
+// Changes reports whether the operation changes the workspace or what is stored of it.
+func (o SyncOp) Changes() bool { return o == SyncPush || o == SyncRestore }
+
 // Bounds of one reply.
 const (
 	// MaxVersions is the most versions: the newest.
@@ -45,8 +48,8 @@ type SyncRequest struct {
 type WorkspaceDiff struct {
 	// Changes are the paths that differ, in order, at most [MaxChanges] and 128 KiB of paths. They are null for one file.
 	Changes []WorkspaceChange `json:"changes,omitempty"`
-	// Count is how many paths differ.
-	Count int64 `json:"count,omitempty"`
+	// Count is how many paths differ; for one file 0 or 1.
+	Count int64 `json:"count"`
 	// Text is how the file differs, in the unified format of diff with three lines of context. It is empty for a file that does not.
 	Text string `json:"text,omitempty"`
 	// Omitted is why a file that differs has no text: "binary", or "too_large" for a file of more than [MaxDiffBytes], or a text of more than 128 KiB.

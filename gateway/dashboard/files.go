@@ -6,7 +6,6 @@ import (
 	"io"
 	"path"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/sluice-dev/sluice/client"
@@ -31,14 +30,19 @@ type filesView struct {
 	// Versions are the stored ones, the newest first; NoVersions is why there are none.
 	Versions   []schemas.WorkspaceVersion
 	NoVersions string
+	// Changes are those of a folder's workspace since the last version; nil without one.
+	Changes *workspaceChanges
+	// Deleted are what the folder had in the last version.
+	Deleted []changeRow
 }
 
-// fileRow is an entry of a folder. Changed says that it was changed after the last version was stored.
+// fileRow is an entry of a folder.
 type fileRow struct {
 	schemas.FileEntry
-	Name    string
-	URL     string // empty for one that cannot be opened
-	Changed bool
+	Name   string
+	URL    string // empty for one that cannot be opened
+	Change string // since the last version: added, changed; empty for none
+	Below  int    // how much of a folder has changed
 }
 
 // fileView is the content of a file.
@@ -48,7 +52,8 @@ type fileView struct {
 	Binary  bool
 	Cut     bool
 	RawURL  string
-	Changed bool
+	Deleted bool        // only the last version has it
+	Change  *fileChange // since the last version; nil without one
 }
 
 func filesPage(v *visit) (*page, error) {
@@ -67,34 +72,66 @@ func filesPage(v *visit) (*page, error) {
 		f.Away = true
 		return p, nil
 	}
-	if err := f.readVersions(v); err != nil {
+	session, err := v.client.Session(v.ctx(), f.Thread)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.readVersions(v, session); err != nil {
 		return nil, err
 	}
 	files := v.client.Files(f.Thread)
 	e := &schemas.FileEntry{Type: "folder"}
 	if f.Path != "" {
-		if e, err = files.Stat(v.ctx(), f.Path); err != nil {
+		if e, err = files.Stat(v.ctx(), f.Path); errors.Is(err, schemas.ErrNotFound) && len(f.Versions) > 0 {
+			return p, f.readDeleted(v, session, err)
+		} else if err != nil {
 			return nil, err
 		}
 	}
 	if e.Type != "folder" {
-		return p, f.readFile(v, files, e)
+		return p, f.readFile(v, session, files, e)
+	}
+	return p, f.readFolder(v, session, files, limit)
+}
+
+// openable reports that a page can show a path: it is text, and not of a type that has no content.
+func openable(name, kind string) bool {
+	return utf8.ValidString(name) && !strings.ContainsRune(name, utf8.RuneError) && (kind == "file" || kind == "folder")
+}
+
+// readFolder reads the entries of a folder.
+func (f *filesView) readFolder(v *visit, s *client.Session, files *client.Files, limit int) error {
+	base := threadURL(f.Thread) + "/files"
+	f.Changes = &workspaceChanges{}
+	if len(f.Versions) > 0 {
+		f.Changes = compare(v.ctx(), s, base)
 	}
 	for e, err := range files.List(v.ctx(), f.Path) {
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if len(f.Entries) == limit {
 			f.More = moreLink(base+"/"+escapePath(f.Path), limit)
 			break
 		}
-		row := fileRow{FileEntry: e, Name: path.Base(e.Path), Changed: e.Type == "file" && f.changed(e.Modified)}
-		if utf8.ValidString(e.Path) && !strings.ContainsRune(e.Path, utf8.RuneError) && (e.Type == "file" || e.Type == "folder") {
+		row := fileRow{FileEntry: e, Name: path.Base(e.Path), Change: f.Changes.what[e.Path], Below: f.Changes.below[e.Path]}
+		if openable(e.Path, e.Type) {
 			row.URL = base + "/" + escapePath(e.Path)
 		}
 		f.Entries = append(f.Entries, row)
 	}
-	return p, nil
+	f.Deleted = f.Changes.deletedIn(f.Path)
+	return nil
+}
+
+// readDeleted reads a file that only the last version has. notFound is the error where it has none.
+func (f *filesView) readDeleted(v *visit, s *client.Session, notFound error) error {
+	change, err := compareFile(v.ctx(), s, f.Path)
+	if err != nil {
+		return notFound
+	}
+	f.File = &fileView{FileEntry: schemas.FileEntry{Path: f.Path, Type: "file"}, Deleted: true, Change: change}
+	return nil
 }
 
 func (f *filesView) addParents(base string) {
@@ -110,11 +147,7 @@ func (f *filesView) addParents(base string) {
 }
 
 // readVersions reads the stored versions. A template that stores none is no error.
-func (f *filesView) readVersions(v *visit) error {
-	s, err := v.client.Session(v.ctx(), f.Thread)
-	if err != nil {
-		return err
-	}
+func (f *filesView) readVersions(v *visit, s *client.Session) (err error) {
 	f.Versions, err = s.Versions(v.ctx())
 	if errors.Is(err, schemas.ErrInvalidArgument) {
 		f.NoVersions = schemas.AsError(err).Error()
@@ -123,16 +156,14 @@ func (f *filesView) readVersions(v *visit) error {
 	return err
 }
 
-// changed reports that a time is after that of the last version.
-func (f *filesView) changed(modified *time.Time) bool {
-	return modified != nil && len(f.Versions) > 0 && modified.After(f.Versions[0].Time)
-}
-
 // readFile reads the beginning of a file.
-func (f *filesView) readFile(v *visit, files *client.Files, e *schemas.FileEntry) error {
-	f.File = &fileView{FileEntry: *e, RawURL: apiPath + "threads/" + f.Thread + "/files/" + escapePath(f.Path), Changed: f.changed(e.Modified)}
+func (f *filesView) readFile(v *visit, s *client.Session, files *client.Files, e *schemas.FileEntry) error {
+	f.File = &fileView{FileEntry: *e, RawURL: apiPath + "threads/" + f.Thread + "/files/" + escapePath(f.Path)}
 	if e.Type != "file" {
 		return nil
+	}
+	if len(f.Versions) > 0 {
+		f.File.Change, _ = compareFile(v.ctx(), s, f.Path) // it says why
 	}
 	content, err := files.Open(v.ctx(), f.Path, client.FilePart{Limit: min(e.Size, fileBytes)})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -36,6 +37,7 @@ func functions() template.FuncMap {
 		"clock": func(t time.Time) string { return t.UTC().Format("15:04:05") },
 		"sum":   func(a, b float64) float64 { return a + b },
 		"dec":   func(n int) int { return n - 1 },
+		"base":  path.Base,
 		"list": func(list []schemas.ProcessInfo, now time.Time, threads bool) processTable {
 			return processTable{list, now, threads}
 		},

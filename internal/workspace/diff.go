@@ -76,18 +76,18 @@ func diffFile(ctx context.Context, op *syncer.Syncer, dir, at, name string) (*sc
 func compare(name string, was, is *bounded) *schemas.WorkspaceDiff {
 	switch {
 	case was.full || is.full:
-		return &schemas.WorkspaceDiff{Omitted: schemas.DiffTooLarge}
+		return &schemas.WorkspaceDiff{Count: 1, Omitted: schemas.DiffTooLarge}
 	case bytes.Equal(was.body, is.body):
 		return &schemas.WorkspaceDiff{}
 	case !was.isText() || !is.isText():
-		return &schemas.WorkspaceDiff{Omitted: schemas.DiffBinary}
+		return &schemas.WorkspaceDiff{Count: 1, Omitted: schemas.DiffBinary}
 	}
 	before := string(was.body)
 	text, err := udiff.ToUnified("a/"+name, "b/"+name, before, udiff.Lines(before, string(is.body)), udiff.DefaultContextLines)
 	if err != nil || len(text) > maxDiffText {
-		return &schemas.WorkspaceDiff{Omitted: schemas.DiffTooLarge}
+		return &schemas.WorkspaceDiff{Count: 1, Omitted: schemas.DiffTooLarge}
 	}
-	return &schemas.WorkspaceDiff{Text: text}
+	return &schemas.WorkspaceDiff{Count: 1, Text: text}
 }
 
 // bounded holds a file that is small enough to be compared.

@@ -2,45 +2,62 @@ package session
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
 
+// maxSyncs bounds the different syncs of a thread that are under way at a time.
+const maxSyncs = 16
+
 // syncing is a sync of a workspace that is under way. The same request, sent again meanwhile, gets the same answer.
 type syncing struct {
-	req   schemas.SyncRequest
 	done  chan struct{} // closed with reply set
 	reply schemas.SessionReply
 }
 
-// sync stores, restores, lists or compares versions of the thread's workspace, or joins the same request. Another one is a conflict meanwhile.
+// sync stores, restores, lists or compares versions of the thread's workspace, or joins the same request. One that changes something is a
+// conflict while another one does; one that only reads waits for its turn.
 func (ss *Sessions) sync(ctx context.Context, t *Thread, req *schemas.SyncRequest) schemas.SessionReply {
-	t.mu.Lock()
-	current := t.syncing
-	if current == nil {
-		t.syncing = &syncing{req: *req, done: make(chan struct{})}
-	}
-	mine := t.syncing
-	t.mu.Unlock()
+	s, mine, err := t.joinSync(req)
 	switch {
-	case current == nil:
-		mine.reply = ss.runSync(t, req)
+	case err != nil:
+		return schemas.SessionReply{Error: err}
+	case mine:
+		s.reply = ss.runSync(t, req)
 		t.mu.Lock()
-		t.syncing = nil
+		delete(t.syncs, *req)
 		t.mu.Unlock()
-		close(mine.done)
-	case current.req != *req:
-		return schemas.SessionReply{Error: schemas.Errorf(schemas.CodeConflict,
-			"thread %s: %s of the workspace is under way: try again when it has ended", t.ID, current.req.Op)}
+		close(s.done)
 	default:
 		select {
-		case <-mine.done:
+		case <-s.done:
 		case <-ctx.Done():
 			return schemas.SessionReply{Error: schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", ss.publisher.Worker)}
 		}
 	}
-	return mine.reply
+	return s.reply
+}
+
+// joinSync returns the sync of a request. It is the caller's to run when it is a new one. Errors: conflict.
+func (t *Thread) joinSync(req *schemas.SyncRequest) (s *syncing, isNew bool, err *schemas.Error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.syncs[*req]; s != nil {
+		return s, false, nil
+	}
+	if len(t.syncs) >= maxSyncs {
+		return nil, false, schemas.Errorf(schemas.CodeConflict, "thread %s: %d syncs of the workspace are under way: try again when one has ended", t.ID, len(t.syncs))
+	}
+	for other := range maps.Keys(t.syncs) {
+		if req.Op.Changes() && other.Op.Changes() {
+			return nil, false, schemas.Errorf(schemas.CodeConflict, "thread %s: %s of the workspace is under way: try again when it has ended", t.ID, other.Op)
+		}
+	}
+	s = &syncing{done: make(chan struct{})}
+	t.syncs[*req] = s
+	return s, true, nil
 }
 
 // runSync does what the request asks for. The sandbox is started first: its cold start pulls the workspace.

@@ -39,17 +39,17 @@ type Thread struct {
 	lastUsed      time.Time
 	reuseReported time.Time // the last session.reused
 	attempt       *sandboxAttempt
-	parking       chan struct{} // closed when the parked sandbox has ended; nil for none
-	warm          bool          // the cold start succeeded
-	bound         bool          // a sandbox has run, see schemas.Session
-	termination   *Termination  // set once the session is being ended
-	syncing       *syncing      // of a request; nil for none
-	updates       []update      // to be published
-	flushed       chan struct{} // closed when they are; nil for none
+	parking       chan struct{}                    // closed when the parked sandbox has ended; nil for none
+	warm          bool                             // the cold start succeeded
+	bound         bool                             // a sandbox has run, see schemas.Session
+	termination   *Termination                     // set once the session is being ended
+	updates       []update                         // to be published
+	flushed       chan struct{}                    // closed when they are; nil for none
+	syncs         map[schemas.SyncRequest]*syncing // under way
 }
 
 func newThread(tenant, id string, template *schemas.Template, now time.Time) *Thread {
-	return &Thread{Tenant: tenant, ID: id, Template: template, lastUsed: now, runs: make(map[Run]struct{})}
+	return &Thread{Tenant: tenant, ID: id, Template: template, lastUsed: now, runs: make(map[Run]struct{}), syncs: make(map[schemas.SyncRequest]*syncing)}
 }
 
 // About is what an event of the thread is about that follows from a command with this origin.
