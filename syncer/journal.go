@@ -20,6 +20,9 @@ const journalName = state.ReservedName + ".journal"
 // journal is what a pull is about to do in the folder.
 type journal struct {
 	Version string `json:"version"`
+	// From is the ID of the base before the pull. Where the folder has another base by now, a sync that knew nothing of the journal, as one
+	// without the same OwnDir, has gone on since.
+	From string `json:"from"`
 	// Swapped are the paths that are removed to put another kind of thing in their place. Between the two such a path is missing,
 	// and would look as if the user had deleted it.
 	Swapped [][]byte `json:"swapped"`
@@ -50,8 +53,8 @@ func (m *move) done(in *worktree.Folders) bool {
 }
 
 // newJournal writes down what a pull of a version is about to do.
-func newJournal(root, own *os.Root, version string, c *changes, moves []packed.Target) (j *journal, err error) {
-	j = &journal{Version: version}
+func newJournal(root, own *os.Root, from, version string, c *changes, moves []packed.Target) (j *journal, err error) {
+	j = &journal{Version: version, From: from}
 	for _, n := range c.swapped {
 		j.Swapped = append(j.Swapped, []byte(n.Path))
 	}
@@ -117,6 +120,12 @@ func (j *journal) keepDone(root, own *os.Root) error {
 	return errors.Join(folders.Close(), j.write(own))
 }
 
+// outdated reports that the folder has gone on since: it has neither the base from which the pull began, nor the one it was to leave, nor none.
+// What earlier versions wrote does not say from which it began.
+func (j *journal) outdated(base string) bool {
+	return j.Version != "" && base != "" && base != j.From && base != j.Version
+}
+
 // installed returns the test whether a path was renamed out of the stage, by itself or with a folder above it.
 func (j *journal) installed() func(path string) bool {
 	tops := make(map[string]bool, len(j.Moves))
@@ -175,7 +184,7 @@ type recovery struct{ *operation }
 // begin writes down the base that the folder has after an install, and what that is about to do.
 func (o recovery) begin(c *changes, moves []packed.Target, base *state.State) (err error) {
 	if err = o.file.prepare(pullingName, base); err == nil {
-		o.journal, err = newJournal(o.root, o.own, base.ID, c, moves)
+		o.journal, err = newJournal(o.root, o.own, o.index.Base.ID, base.ID, c, moves)
 	}
 	return err
 }
@@ -184,6 +193,11 @@ func (o recovery) begin(c *changes, moves []packed.Target, base *state.State) (e
 func (o recovery) recover(t *worktree.Tree) error {
 	if o.journal == nil {
 		return nil
+	}
+	if o.journal.outdated(o.index.Base.ID) {
+		err := o.end()
+		o.journal = nil
+		return err
 	}
 	pulled, ok, err := o.file.readPrepared(pullingName)
 	if err != nil {

@@ -3,6 +3,8 @@ package syncer
 import (
 	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -17,6 +19,15 @@ const (
 	maxIndex  = 512 << 20 // bytes
 )
 
+// IndexSize returns the size in bytes of the index that the last sync left in a folder, 0 for none. A sync takes a small multiple of it in memory.
+func IndexSize(dir string) int64 {
+	info, err := os.Lstat(filepath.Join(dir, indexName))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
 // loadIndex reads the index. It is valid only with the state file that it was written with: another tool may have written
 // that file since, and the documented file decides.
 func (o *operation) loadIndex() error {
@@ -26,15 +37,13 @@ func (o *operation) loadIndex() error {
 	if err != nil && !missing {
 		return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
 	}
-	if data, err := worktree.ReadTrusted(o.own, indexName, maxIndex); err == nil {
-		if known, err := worktree.DecodeIndex(data, o.cfg.Limits.Entries); err == nil {
-			o.index = known
-			if !missing && (known.StateFile == st || o.file.wrote(&known.Base)) {
-				o.indexValid = true
-			} else {
-				// Its stats still identify the content of the files. The base comes from the state file.
-				o.index = &worktree.Index{Seen: known.Seen}
-			}
+	if known := o.readIndex(); known != nil {
+		o.index = known
+		if !missing && (known.StateFile == st || o.file.wrote(&known.Base)) {
+			o.indexValid = true
+		} else {
+			// Its stats still identify the content of the files. The base comes from the state file.
+			o.index = &worktree.Index{Seen: known.Seen}
 		}
 	}
 	if !o.indexValid && !missing {
@@ -50,6 +59,20 @@ func (o *operation) loadIndex() error {
 		return err
 	}
 	return o.intents.load()
+}
+
+// readIndex returns the index, nil where it is missing or not readable.
+func (o *operation) readIndex() *worktree.Index {
+	f, size, err := worktree.OpenTrusted(o.own, indexName, maxIndex)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	known, err := worktree.DecodeIndex(f, size, o.cfg.Limits.Entries)
+	if err != nil {
+		return nil
+	}
+	return known
 }
 
 func (o *operation) statState() (worktree.Stat, error) {

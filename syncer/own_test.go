@@ -3,6 +3,8 @@ package syncer_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -112,6 +114,31 @@ func TestJournalOfAnEarlierVersionIsTakenOver(t *testing.T) {
 	c := treetest.New(t)
 	c.Pull(store)
 	c.Want("f", "1")
+}
+
+// A sync without the same OwnDir has gone on after an interrupted pull: what that wrote down holds no more.
+func TestOutdatedJournalIsNotTaken(t *testing.T) {
+	a, b, store := treetest.New(t), treetest.New(t), &storetest.Memory{}
+	next := func(text string, options ...treetest.Option) (version string) {
+		a.Write("f", text)
+		version = a.Push(store).Version
+		b.Pull(store, options...)
+		b.Want("f", text)
+		return version
+	}
+	own := b.Dir + treetest.ApartSuffix + "/" + state.ReservedName
+	first := next("1", treetest.Apart)
+	second := next("2")
+	prepared, err := os.ReadFile(b.Path(state.ReservedName))
+	testkit.Must(t, err)
+	journal, err := json.Marshal(map[string]any{"version": second, "from": first, "moves": []any{map[string]any{"at": []byte("f")}}})
+	testkit.Must(t, err)
+	testkit.Must(t, os.WriteFile(own+".journal", journal, 0o600)) // as a killed pull of the second version leaves it
+	testkit.Must(t, os.WriteFile(own+".pulling", prepared, 0o600))
+	next("3")
+	next("4", treetest.Apart)
+	_, err = os.Stat(own + ".journal")
+	testkit.Equal(t, "the journal is gone", errors.Is(err, fs.ErrNotExist), true)
 }
 
 // Giving the state file to another user, as a worker does, changes its ctime and not what it says.

@@ -225,12 +225,23 @@ func retentionFlags(c *cobra.Command, f *syncFlags) {
 	c.Flags().DurationVar(&f.keepReplaced, "keep-replaced", 24*time.Hour, "shortest time `DURATION` that replaced content stays")
 }
 
-// withSyncer calls fn with a syncer for a folder and a location. Ctrl+C ends its context, and a second one ends the program.
-func (f *syncFlags) withSyncer(ctx context.Context, dir, url string, fn func(context.Context, *syncer.Syncer, *syncProgress) error) (err error) {
-	// A sync without changes would spend a tenth of its time on collections of a heap of 4 MiB. The first one, of 16 MiB, ends this.
-	if was := debug.SetGCPercent(400); was != 400 {
+// delayCollection has the first garbage collection wait until a sync without changes would have ended, by the size of its index in bytes:
+// nearly all that it allocates is needed to the end, and a collection also reads memory that is not used yet, which makes its first use slow.
+func delayCollection(index int64) {
+	const (
+		heap    = 4 << 20 // of a first collection at 100 %, see GOGC in package runtime
+		least   = 400
+		longest = 512 << 20 // bytes of heap
+	)
+	percent := int(max(least, min(index*9/2, longest)*100/heap))
+	if was := debug.SetGCPercent(percent); was != percent {
 		runtime.AddCleanup(new([32]byte), func(percent int) { debug.SetGCPercent(percent) }, was)
 	}
+}
+
+// withSyncer calls fn with a syncer for a folder and a location. Ctrl+C ends its context, and a second one ends the program.
+func (f *syncFlags) withSyncer(ctx context.Context, dir, url string, fn func(context.Context, *syncer.Syncer, *syncProgress) error) (err error) {
+	delayCollection(syncer.IndexSize(dir))
 	ctx, stop := untilHangup(ctx)
 	defer stop()
 	mayDelete, err := deletionLimit(f.maxDelete)

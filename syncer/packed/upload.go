@@ -46,7 +46,7 @@ func (l *Layout) Upload(ctx context.Context, files, remote []*state.Node) (resul
 	group.SetLimit(parallel + 1) // the uploads and the reading
 	u := &uploader{
 		root: l.Root, index: l.Index, ctx: ctx, group: group,
-		bufs: make(chan []byte, readers+parallel), packing: map[state.Digest]bool{}, done: l.Meter("upload", files), skip: l.Unread,
+		bufs: make(chan []byte, parallel+1), packing: map[state.Digest]bool{}, done: l.Meter("upload", files), skip: l.Unread,
 	}
 	for range cap(u.bufs) {
 		u.bufs <- nil
@@ -96,7 +96,7 @@ type member struct {
 }
 
 // uploader reads files and stores their content: small ones in packs, large ones chunk by chunk. The number of buffers
-// bounds memory: a reader waits while all of them are being sent.
+// bounds memory: one more than are sent at a time, so that the next is ready when one has been sent. A reader waits for it.
 type uploader struct {
 	root  *os.Root
 	index *ObjectIndex

@@ -45,17 +45,17 @@ type Checksum [md5.Size]byte
 
 // Node is one path of a workspace: on disk, at the last sync, or in the store.
 type Node struct {
-	Path     string // relative, slash-separated, byte for byte as on disk
-	Kind     Kind
-	Mode     uint16 // the permission bits, 0o777 at most; 0 for a symlink
-	Sparse   bool   // the file had holes when it was read
+	Path   string // relative, slash-separated, byte for byte as on disk
+	Kind   Kind
+	Sparse bool   // the file had holes when it was read
+	Mode   uint16 // the permission bits, 0o777 at most; 0 for a symlink
+	// Hashed is false for a local file whose size or times changed and whose content has not been read yet.
+	Hashed   bool
 	Size     int64  // bytes; 0 for folders and symlinks
 	Modified int64  // nanoseconds since 1970; 0 for folders and symlinks
 	Target   string // of a symlink
 	MD5      Checksum
 	Digest   Digest
-	// Hashed is false for a local file whose size or times changed and whose content has not been read yet.
-	Hashed bool
 	// At locates the content in the objects of this node's state. It is zero for local nodes, for empty files and for
 	// files of the plain layout.
 	At Location

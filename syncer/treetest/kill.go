@@ -170,7 +170,7 @@ func (k *Kills) Pulls(t *testing.T) {
 		if _, finished := k.run(t, "pull", b.Dir, time.Duration(random.Int64N(int64(took)*5/4))); finished {
 			ended++
 		}
-		b.Pull(k.Store)
+		b.Pull(k.Store, k.Options...)
 		Same(t, a, b)
 	}
 	t.Logf("%d operations ended before they were killed", ended)

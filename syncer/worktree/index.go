@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"io"
 	"maps"
 	"slices"
 	"time"
@@ -39,9 +40,8 @@ var errIndex = errors.New("index: not readable")
 
 const indexMagic = "sluice-index-5\n\x00"
 
-func indexSum(records []byte) uint32 {
-	return crc32.Checksum(records, crc32.MakeTable(crc32.Castagnoli))
-}
+// castagnoli is made once, by package crc32.
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 type indexWriter struct{ b []byte }
 
@@ -168,19 +168,18 @@ func (x *Index) Encode() []byte {
 		w.bool(e.Racy)
 		w.stat(&e.Stat)
 	}
-	binary.LittleEndian.PutUint32(w.b[len(indexMagic):], indexSum(w.b[len(indexMagic)+4:]))
+	binary.LittleEndian.PutUint32(w.b[len(indexMagic):], crc32.Checksum(w.b[len(indexMagic)+4:], castagnoli()))
 	return w.b
 }
 
-// DecodeIndex reads what Encode wrote, with at most limit entries. It allocates at most a fixed multiple of the size of data, whatever
-// that is. On any error the caller goes on without an index.
-func DecodeIndex(data []byte, limit int) (x *Index, err error) {
-	head := len(indexMagic) + 4
-	if len(data) < head || string(data[:len(indexMagic)]) != indexMagic ||
-		indexSum(data[head:]) != binary.LittleEndian.Uint32(data[len(indexMagic):]) {
+// DecodeIndex reads what Encode wrote, of size bytes, with at most limit entries. It allocates at most a fixed multiple of size, whatever
+// it reads. On any error the caller goes on without an index.
+func DecodeIndex(in io.Reader, size int64, limit int) (x *Index, err error) {
+	head := make([]byte, len(indexMagic)+4)
+	if _, err := io.ReadFull(in, head); err != nil || string(head[:len(indexMagic)]) != indexMagic {
 		return nil, errIndex
 	}
-	r := &indexReader{b: data[head:]}
+	r := newIndexReader(in, size-int64(len(head)))
 	x = &Index{Remote: r.string(), Token: r.string(), Whole: r.bool(), Probed: objectstore.Probed(r.byte())}
 	r.stat(&x.StateFile)
 	s := &x.Base
@@ -232,109 +231,8 @@ func DecodeIndex(data []byte, limit int) (x *Index, err error) {
 		e.Node, e.Racy = &all[at], r.bool()
 		r.stat(&e.Stat)
 	}
-	if r.bad || len(r.b) > 0 {
+	if !r.ended(binary.LittleEndian.Uint32(head[len(indexMagic):])) {
 		return nil, errIndex
 	}
 	return x, nil
-}
-
-// indexReader reads up to the first invalid value, and zeros from there on.
-type indexReader struct {
-	b     []byte
-	bad   bool
-	chunk []uint32 // memory for locations: one allocation for each file would be slow
-}
-
-func (r *indexReader) fail() { r.bad, r.b = true, nil }
-
-func (r *indexReader) uint() uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 {
-		r.fail()
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *indexReader) int() int64 {
-	v, n := binary.Varint(r.b)
-	if n <= 0 {
-		r.fail()
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-// count reads a number of records of at least size bytes each. The remaining bytes must be able to hold them.
-func (r *indexReader) count(size int) int {
-	v := r.uint()
-	if size > 0 && v > uint64(len(r.b)/size) || v > 1<<40 {
-		r.fail()
-		return 0
-	}
-	return int(v)
-}
-
-func (r *indexReader) string() string {
-	n := r.count(1)
-	s := string(r.b[:n])
-	r.b = r.b[n:]
-	return s
-}
-
-func (r *indexReader) byte() byte {
-	if len(r.b) == 0 {
-		r.fail()
-		return 0
-	}
-	v := r.b[0]
-	r.b = r.b[1:]
-	return v
-}
-
-func (r *indexReader) bool() bool { return r.byte() != 0 }
-
-func (r *indexReader) copy(into []byte) {
-	if len(r.b) < len(into) {
-		r.fail()
-		return
-	}
-	r.b = r.b[copy(into, r.b):]
-}
-
-func (r *indexReader) stat(s *Stat) {
-	s.Size, s.Mtime = r.int(), r.int()
-	s.Ctime = s.Mtime + r.int()
-	s.Inode, s.Mode = r.uint(), uint16(r.uint())
-}
-
-func (r *indexReader) node(n *state.Node) {
-	flags := r.byte()
-	n.Kind, n.Sparse, n.Hashed = state.Kind(flags>>2), flags&1 != 0, flags&2 != 0
-	n.Mode = uint16(r.uint())
-	switch n.Kind {
-	case state.Symlink:
-		n.Target = r.string()
-	case state.File:
-		n.Size, n.Modified = r.int(), r.int()
-		r.copy(n.MD5[:])
-		r.copy(n.Digest[:])
-		count := r.count(1)
-		if count == 0 {
-			return
-		}
-		if len(r.chunk)+count > cap(r.chunk) {
-			r.chunk = make([]uint32, 0, max(4096, count))
-		}
-		start := len(r.chunk)
-		for range count {
-			r.chunk = append(r.chunk, uint32(r.uint()))
-		}
-		n.At.Objects = r.chunk[start:len(r.chunk):len(r.chunk)]
-		if count == 1 {
-			n.At.Offset = r.int()
-		}
-	}
 }

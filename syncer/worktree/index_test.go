@@ -1,6 +1,7 @@
 package worktree_test
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,7 +29,7 @@ func TestIndexRoundTrips(t *testing.T) {
 			}
 		}
 		data := x.Encode()
-		got, err := worktree.DecodeIndex(data, 1000)
+		got, err := worktree.DecodeIndex(bytes.NewReader(data), int64(len(data)), 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +47,7 @@ func TestIndexRoundTrips(t *testing.T) {
 			}
 		}
 		data[rapid.IntRange(0, len(data)-1).Draw(t, "at")] ^= 1
-		if _, err := worktree.DecodeIndex(data, 1000); err == nil {
+		if _, err := worktree.DecodeIndex(bytes.NewReader(data), int64(len(data)), 1000); err == nil {
 			t.Fatal("DecodeIndex accepted a damaged index")
 		}
 	})

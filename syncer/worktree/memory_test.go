@@ -1,6 +1,7 @@
 package worktree_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"hash/crc32"
 	"runtime"
@@ -37,12 +38,12 @@ func TestDecodingAnIndexTakesBoundedMemory(t *testing.T) {
 		binary.LittleEndian.PutUint32(data[magic:], crc32.Checksum(data[magic+4:], crc32.MakeTable(crc32.Castagnoli)))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := worktree.DecodeIndex(data, 1<<20)
+		_, err := worktree.DecodeIndex(bytes.NewReader(data), int64(len(data)), 1<<20)
 		runtime.ReadMemStats(&after)
 		if took := after.TotalAlloc - before.TotalAlloc; took > uint64(64*len(data)+64<<10) {
 			t.Errorf("%s: %d bytes took %d of memory, want at most 64 times as many (error: %v)", name, len(data), took, err)
 		}
-		if _, err := worktree.DecodeIndex(data, 1000); err == nil {
+		if _, err := worktree.DecodeIndex(bytes.NewReader(data), int64(len(data)), 1000); err == nil {
 			t.Errorf("%s: an index of more entries than the limit was accepted", name)
 		}
 	}

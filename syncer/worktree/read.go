@@ -192,29 +192,39 @@ func ignoreEOF(err error) error {
 	return err
 }
 
-// ReadTrusted is [ReadOwn] for a file that only this user, or root, could write. Any other is refused with fs.ErrPermission.
-func ReadTrusted(root *os.Root, path string, limit int64) ([]byte, error) {
+// OpenTrusted opens one of Sluice's own files, of at most limit bytes, that only this user, or root, could write. Any other is refused with
+// fs.ErrPermission, and a larger one with [schemas.CodeTooLarge]. size is its size in bytes.
+func OpenTrusted(root *os.Root, path string, limit int64) (f *os.File, size int64, err error) {
 	info, err := root.Lstat(path)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() && st.Uid != 0 || info.Mode().Perm()&0o022 != 0 {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrPermission}
+		return nil, 0, &fs.PathError{Op: "open", Path: path, Err: fs.ErrPermission}
 	}
-	return ReadOwn(root, path, limit)
+	return openOwn(root, path, limit)
+}
+
+func openOwn(root *os.Root, path string, limit int64) (f *os.File, size int64, err error) {
+	f, st, _, err := Open(root, path)
+	if err != nil {
+		return nil, 0, err
+	}
+	if st.Size > limit {
+		err = schemas.Errorf(schemas.CodeTooLarge, "%s: %d bytes, the limit is %d", path, st.Size, limit)
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	return f, st.Size, nil
 }
 
 // ReadOwn reads one of Sluice's own files, of at most limit bytes.
 func ReadOwn(root *os.Root, path string, limit int64) (data []byte, err error) {
-	f, st, _, err := Open(root, path)
+	f, size, err := openOwn(root, path, limit)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if st.Size > limit {
-		return nil, schemas.Errorf(schemas.CodeTooLarge, "%s: %d bytes, the limit is %d", path, st.Size, limit)
-	}
-	data = make([]byte, st.Size)
+	data = make([]byte, size)
 	n, err := io.ReadFull(f, data)
 	return data[:n], ignoreEOF(err)
 }

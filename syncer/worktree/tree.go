@@ -32,8 +32,8 @@ type comparer struct {
 	verify bool
 }
 
-// Compare makes a tree of a listing. An unchanged file shares the node it had, which keeps memory small. With verify
-// every file is read again.
+// Compare makes a tree of a listing, which is empty afterwards. An unchanged file shares the node it had, which keeps memory small. With
+// verify every file is read again.
 func (l *Listing) Compare(seen []Seen, verify bool) *Tree {
 	t := &Tree{Nodes: make([]*state.Node, 0, l.count), Stats: make([]Stat, 0, l.count), Skipped: l.Skipped}
 	c := &comparer{Tree: t, seen: seen, verify: verify}
@@ -76,6 +76,7 @@ func (c *comparer) add(from *folder) {
 			c.Nodes, c.Stats = c.Nodes[:at], c.Stats[:at]
 		}
 	}
+	from.entries = nil // its memory is worth having: there may be a million
 }
 
 func (c *comparer) node(e *entry, verify bool) *state.Node {
