@@ -51,6 +51,24 @@ func TestRateOfAToken(t *testing.T) {
 	w.request("GET", "/v1/sessions", "").is("the token of the machine", http.StatusOK)
 }
 
+// Pages of the dashboard count as requests of the token of their cookie.
+func TestPagesOfAToken(t *testing.T) {
+	w := newWeb(t, nil)
+	secret, _ := w.token("default", client.TokenRequest{Limits: &schemas.TokenLimits{Rate: 0.01, Burst: 2}})
+	cookie := w.signedIn(secret)
+	page := func(path string) *answer {
+		return w.request("GET", path, "", func(r *http.Request) { r.Header.Del("Authorization") }, func(r *http.Request) { r.AddCookie(cookie) })
+	}
+	page("/ui/").is("the first page", http.StatusOK)
+	page("/ui/static/app.js").is("a script", http.StatusOK) // counts as none
+	page("/ui/processes").is("the second page", http.StatusOK)
+	a := page("/ui/").is("the third page", http.StatusTooManyRequests)
+	testkit.Contains(t, "its text", string(a.body), "The limit of your token is reached")
+	if n, err := strconv.Atoi(a.header.Get("Retry-After")); err != nil || n < 1 {
+		t.Errorf("Retry-After = %q, want seconds", a.header.Get("Retry-After"))
+	}
+}
+
 func TestConcurrentStreamsOfAToken(t *testing.T) {
 	w := newWeb(t, nil)
 	token := w.limited(schemas.TokenLimits{Concurrent: 1})

@@ -141,6 +141,12 @@ func (c *call) counted(serve func(*call) error) error {
 	return serve(c)
 }
 
+// countPage has a page of the dashboard made within the limits of a token.
+func (g *Gateway) countPage(w http.ResponseWriter, r *http.Request, t *schemas.Token, page func() error) error {
+	c := &call{g: g, w: w, r: r, token: t}
+	return c.counted(func(*call) error { return page() })
+}
+
 // response is an http.ResponseWriter that knows its status, and whose receiver must not pause for too long.
 type response struct {
 	http.ResponseWriter

@@ -90,7 +90,7 @@ func New(cfg Config) *Gateway {
 		}))
 	}
 	g.mux.Handle("/health", g.health())
-	g.mux.HandleFunc(dashboard.Path, dashboard.New(dashboard.Config{Client: cfg.Client, Verify: g.verify, API: g.mux}).ServeHTTP)
+	g.mux.HandleFunc(dashboard.Path, dashboard.New(dashboard.Config{Client: cfg.Client, Verify: g.verify, Count: g.countPage, API: g.mux}).ServeHTTP)
 	g.mux.HandleFunc("GET /{$}", g.front)
 	g.mux.Handle("/", g.authenticated(schemas.ScopeRead, g.noRoute))
 	return g

@@ -47,6 +47,8 @@ type Config struct {
 	Client *client.Client
 	// Verify returns what a token is. Errors: unauthenticated, unavailable.
 	Verify func(ctx context.Context, token string) (*schemas.Token, error)
+	// Count has a page made within the limits of a token. Errors: limit_exceeded, those of the page.
+	Count func(w http.ResponseWriter, r *http.Request, t *schemas.Token, page func() error) error
 	// API serves /v1 to requests whose header Authorization has a token.
 	API http.Handler
 }
@@ -56,12 +58,13 @@ type Handler struct {
 	mux   *http.ServeMux
 	gate  *gate
 	pages *pages
+	count func(w http.ResponseWriter, r *http.Request, t *schemas.Token, page func() error) error
 	api   http.Handler
 }
 
 // New returns a dashboard.
 func New(cfg Config) *Handler {
-	h := &Handler{mux: http.NewServeMux(), gate: &gate{client: cfg.Client, verify: cfg.Verify}, pages: newPages(assetVersion()), api: cfg.API}
+	h := &Handler{mux: http.NewServeMux(), gate: &gate{client: cfg.Client, verify: cfg.Verify}, pages: newPages(assetVersion()), count: cfg.Count, api: cfg.API}
 	h.mux.HandleFunc("GET "+staticPath+"{file}", serveStatic)
 	h.mux.HandleFunc("GET "+loginPath, h.login)
 	h.mux.HandleFunc("POST "+loginPath, h.signIn)
@@ -114,7 +117,10 @@ func (h *Handler) page(read func(*visit) (*page, error)) http.HandlerFunc {
 		}
 		var p *page
 		if err == nil {
-			p, err = read(v)
+			err = h.count(w, r, v.token, func() (err error) {
+				p, err = read(v)
+				return err
+			})
 		}
 		switch {
 		case err != nil:

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"html/template"
 	"net/http"
@@ -88,6 +89,9 @@ func (p *pages) fail(w http.ResponseWriter, v *visit, err error) {
 		shown.Headline = "This does not exist"
 	case schemas.CodeInvalidArgument:
 		shown.Headline = "This address is not valid"
+	case schemas.CodeLimitExceeded:
+		shown.Headline = "The limit of your token is reached"
+		w.Header().Set("Retry-After", cmp.Or(schemas.AsError(err).Details[schemas.DetailRetryAfter], "1"))
 	case schemas.CodePermissionDenied:
 		shown.Headline = "This is not allowed"
 	case schemas.CodeUnavailable, schemas.CodeDeadlineExceeded:
@@ -109,6 +113,8 @@ func statusOf(err error) int {
 		return http.StatusUnauthorized
 	case schemas.CodePermissionDenied:
 		return http.StatusForbidden
+	case schemas.CodeLimitExceeded:
+		return http.StatusTooManyRequests
 	case schemas.CodeUnavailable:
 		return http.StatusServiceUnavailable
 	case schemas.CodeDeadlineExceeded:
