@@ -23,7 +23,8 @@ func (s *Session) Restore(ctx context.Context, at, path string) (*schemas.SyncRe
 	return reply.Sync, err
 }
 
-// Versions lists the stored versions of the workspace, the newest first, at most 1,000. Errors: those of Push without conflict.
+// Versions lists the stored versions of the workspace, the newest first, at most 1,000. Errors: those of Push; conflict only while many other
+// syncs of the workspace are under way.
 func (s *Session) Versions(ctx context.Context) ([]schemas.WorkspaceVersion, error) {
 	reply, err := s.sync(ctx, schemas.SyncRequest{Op: schemas.SyncVersions})
 	return reply.Versions, err
