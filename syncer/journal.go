@@ -20,9 +20,9 @@ const journalName = state.ReservedName + ".journal"
 // journal is what a pull is about to do in the folder.
 type journal struct {
 	Version string `json:"version"`
-	// From is the ID of the base before the pull. Where the folder has another base by now, a sync that knew nothing of the journal, as one
-	// without the same OwnDir, has gone on since.
-	From string `json:"from"`
+	// From is the ID of the base before the pull; earlier versions did not write it. Where the folder has another base by now, a sync that
+	// knew nothing of the journal, as one without the same OwnDir, has gone on since.
+	From *string `json:"from,omitempty"`
 	// Swapped are the paths that are removed to put another kind of thing in their place. Between the two such a path is missing,
 	// and would look as if the user had deleted it.
 	Swapped [][]byte `json:"swapped"`
@@ -54,7 +54,7 @@ func (m *move) done(in *worktree.Folders) bool {
 
 // newJournal writes down what a pull of a version is about to do.
 func newJournal(root, own *os.Root, from, version string, c *changes, moves []packed.Target) (j *journal, err error) {
-	j = &journal{Version: version, From: from}
+	j = &journal{Version: version, From: &from}
 	for _, n := range c.swapped {
 		j.Swapped = append(j.Swapped, []byte(n.Path))
 	}
@@ -121,9 +121,8 @@ func (j *journal) keepDone(root, own *os.Root) error {
 }
 
 // outdated reports that the folder has gone on since: it has neither the base from which the pull began, nor the one it was to leave, nor none.
-// What earlier versions wrote does not say from which it began.
 func (j *journal) outdated(base string) bool {
-	return j.Version != "" && base != "" && base != j.From && base != j.Version
+	return j.From != nil && base != "" && base != *j.From && base != j.Version
 }
 
 // installed returns the test whether a path was renamed out of the stage, by itself or with a folder above it.
