@@ -37,7 +37,7 @@ func (o *operation) loadIndex() error {
 	if err != nil && !missing {
 		return schemas.Errorf(schemas.CodeInternal, "sync: %w", err)
 	}
-	if known := o.readIndex(); known != nil {
+	if known := readIndex(o.own, o.cfg.Limits.Entries); known != nil {
 		o.index = known
 		if !missing && (known.StateFile == st || o.file.wrote(&known.Base)) {
 			o.indexValid = true
@@ -61,14 +61,14 @@ func (o *operation) loadIndex() error {
 	return o.intents.load()
 }
 
-// readIndex returns the index, nil where it is missing or not readable.
-func (o *operation) readIndex() *worktree.Index {
-	f, size, err := worktree.OpenTrusted(o.own, indexName, maxIndex)
+// readIndex returns the index in a folder, nil where it is missing or not readable.
+func readIndex(own *os.Root, entries int) *worktree.Index {
+	f, size, err := worktree.OpenTrusted(own, indexName, maxIndex)
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
-	known, err := worktree.DecodeIndex(f, size, o.cfg.Limits.Entries)
+	known, err := worktree.DecodeIndex(f, size, entries)
 	if err != nil {
 		return nil
 	}

@@ -44,7 +44,7 @@ func (*serverLog) Noticef(string, ...any) {}
 // Warnf implements server.Logger.
 func (*serverLog) Warnf(string, ...any) {}
 
-// await waits for a line that has all parts: the server tells the client first, and logs then.
+// await waits for a line that has all parts: the server sends its error to the client first, and logs it then.
 func (l *serverLog) await(ctx context.Context, parts ...string) error {
 	read := 0
 	for {
