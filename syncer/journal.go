@@ -121,6 +121,7 @@ func (j *journal) keepDone(root, own *os.Root) error {
 }
 
 // outdated reports that the folder has gone on since: it has neither the base from which the pull began, nor the one it was to leave, nor none.
+// What the pull has installed is then in the base; what it has removed may still be missing, since a push leaves that as it is.
 func (j *journal) outdated(base string) bool {
 	return j.From != nil && base != "" && base != *j.From && base != j.Version
 }
@@ -193,16 +194,12 @@ func (o recovery) recover(t *worktree.Tree) error {
 	if o.journal == nil {
 		return nil
 	}
-	if o.journal.outdated(o.index.Base.ID) {
-		err := o.end()
-		o.journal = nil
-		return err
-	}
 	pulled, ok, err := o.file.readPrepared(pullingName)
 	if err != nil {
 		return err
 	}
-	if ok && pulled.ID == o.journal.Version && pulled.ID != o.index.Base.ID { // it is earlier in a pull of an earlier version
+	base := o.index.Base.ID
+	if ok && pulled.ID == o.journal.Version && pulled.ID != base && !o.journal.outdated(base) { // it is earlier in a pull of an earlier version
 		o.forgetBase(o.journal.adopt(t, o.index.Base, *pulled))
 		if _, err := o.file.replace(&o.index.Base); err != nil { // another pull replaces the journal
 			return err

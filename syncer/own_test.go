@@ -141,6 +141,26 @@ func TestOutdatedJournalIsNotTaken(t *testing.T) {
 	testkit.Equal(t, "the journal is gone", errors.Is(err, fs.ErrNotExist), true)
 }
 
+// After a pull that was killed while it replaced a path, a push comes before the next pull: the path was not deleted.
+func TestPushAfterAKilledPullKeepsItsJournal(t *testing.T) {
+	a, b, store := treetest.New(t), treetest.New(t), &storetest.Memory{}
+	a.Write("f", "1")
+	first := a.Push(store).Version
+	b.Pull(store, treetest.Apart)
+	a.Remove("f")
+	a.Write("f/below", "2")
+	second := a.Push(store).Version
+	b.Remove("f") // as between the two steps of replacing it
+	journal, err := json.Marshal(map[string]any{"version": second, "from": first, "swapped": [][]byte{[]byte("f")}})
+	testkit.Must(t, err)
+	testkit.Must(t, os.WriteFile(b.Dir+treetest.ApartSuffix+"/"+state.ReservedName+".journal", journal, 0o600))
+	b.Write("g", "3")
+	b.Push(store, treetest.Apart)
+	b.Pull(store, treetest.Apart)
+	b.Want("f/below", "2")
+	b.Want("g", "3")
+}
+
 // Giving the state file to another user, as a worker does, changes its ctime and not what it says.
 func TestIndexHoldsWhenTheStateFileIsGivenAway(t *testing.T) {
 	w, store := treetest.New(t), &storetest.Memory{}
