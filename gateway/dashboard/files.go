@@ -30,7 +30,7 @@ type filesView struct {
 	// Versions are the stored ones, the newest first; NoVersions is why there are none.
 	Versions   []schemas.WorkspaceVersion
 	NoVersions string
-	// Changes are those of a folder's workspace since the last version; nil without one.
+	// Changes are those of the workspace since the last version; nil on the page of a file.
 	Changes *workspaceChanges
 	// Deleted are what the folder had in the last version.
 	Deleted []changeRow

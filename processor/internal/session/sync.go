@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"maps"
 	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -50,7 +49,7 @@ func (t *Thread) joinSync(req *schemas.SyncRequest) (s *syncing, isNew bool, err
 	if len(t.syncs) >= maxSyncs {
 		return nil, false, schemas.Errorf(schemas.CodeConflict, "thread %s: %d syncs of the workspace are under way: try again when one has ended", t.ID, len(t.syncs))
 	}
-	for other := range maps.Keys(t.syncs) {
+	for other := range t.syncs {
 		if req.Op.Changes() && other.Op.Changes() {
 			return nil, false, schemas.Errorf(schemas.CodeConflict, "thread %s: %s of the workspace is under way: try again when it has ended", t.ID, other.Op)
 		}
