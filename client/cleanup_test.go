@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-dev/sluice/client"
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -70,6 +71,44 @@ func TestEndedProcessesAreCleanedUp(t *testing.T) {
 	d.equal("processes in the end", d.listed(all), []string{})
 	_, err = d.CleanProcesses(d.ctx, "a b")
 	d.wantCode("an invalid thread", err, schemas.CodeInvalidArgument)
+}
+
+// Output is deleted once its process has ended. Its readers find a gap, and its record stays.
+func TestOutputIsDeleted(t *testing.T) {
+	d := newCaller(t, "w1")
+	runs := d.start(sh("echo on; exec sleep 300"))
+	d.waitForOutput(runs.ID(), "on")
+	testkit.WantCode(t, runs.DeleteOutput(d.ctx), schemas.CodeConflict)
+	ended := d.start(sh("echo printed; echo too >&2; exit 3"))
+	_, err := ended.Wait(d.ctx)
+	d.must(err)
+	read := func() (text string, gaps int64) {
+		d.must(d.Logs(d.ctx, client.LogQuery{Process: ended.ID(), Gap: func(g schemas.LogGap) error {
+			gaps += g.To - g.From
+			return nil
+		}}, func(k schemas.Chunk) error {
+			text += string(k.Data)
+			return nil
+		}))
+		return text, gaps
+	}
+	text, gaps := read()
+	d.equal("bytes of output", len(text), len("printed\ntoo\n"))
+	d.equal("bytes that are missing", gaps, int64(0))
+	d.must(ended.DeleteOutput(d.ctx))
+	d.must(ended.DeleteOutput(d.ctx)) // again, with nothing to delete
+	text, gaps = read()
+	d.equal("output afterwards", text, "")
+	d.equal("bytes that are missing afterwards", gaps, int64(len("printed\ntoo\n")))
+	info, err := ended.Info(d.ctx)
+	d.must(err)
+	d.equal("status", info.Status, schemas.StatusFailed)
+	on := ""
+	d.must(d.Logs(d.ctx, client.LogQuery{Process: runs.ID()}, func(k schemas.Chunk) error {
+		on += string(k.Data)
+		return nil
+	}))
+	d.equal("output of another process", on, "on\n")
 }
 
 func TestProcessesCleanThemselvesUp(t *testing.T) {

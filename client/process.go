@@ -78,6 +78,13 @@ func (c *Client) CleanProcesses(ctx context.Context, thread string) (int, error)
 	return c.caller.Clean(ctx, c.tenant, schemas.CleanRequest{Thread: thread})
 }
 
+// DeleteOutput deletes the output of the process, which must have ended, from the log: readers find a gap. Its record stays, and with it what the
+// result of a command repeats of the output. Errors: not_found, conflict while it runs, unavailable without a worker, deadline_exceeded.
+func (p *Process) DeleteOutput(ctx context.Context) error {
+	_, err := p.client.caller.Clean(ctx, p.ref.Tenant, schemas.CleanRequest{Thread: p.ref.Thread, Process: p.ref.Process})
+	return err
+}
+
 // Info describes the process. Errors: not_found, unavailable.
 func (p *Process) Info(ctx context.Context) (*schemas.ProcessInfo, error) {
 	info := new(schemas.ProcessInfo)

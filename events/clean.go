@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -59,6 +60,12 @@ func (l *Listener) handleClean(m *nats.Msg) schemas.CleanReply {
 	handler, ctx := l.target()
 	ctx, cancel := context.WithTimeout(ctx, cleanTimeout)
 	defer cancel()
+	if req.Process != "" {
+		if err := l.conn.deleteOutput(ctx, tenant, req); err != nil {
+			return schemas.CleanReply{Error: schemas.AsError(err)}
+		}
+		return schemas.CleanReply{Cleaned: 1}
+	}
 	var done schemas.ProcessesCleaned
 	err = (&Reader{l.conn}).Ended(ctx, Filter{Tenant: tenant, Thread: req.Thread}, 0, nil, func(p schemas.ProcessInfo) bool {
 		done.Count++
@@ -74,11 +81,30 @@ func (l *Listener) handleClean(m *nats.Msg) schemas.CleanReply {
 	return schemas.CleanReply{Cleaned: done.Count}
 }
 
+// deleteOutput deletes what LOG has of the output of a process that has ended. Errors: not_found, conflict, unavailable.
+func (c *Conn) deleteOutput(ctx context.Context, tenant string, req *schemas.CleanRequest) error {
+	last, err := (&Reader{c}).Last(ctx, tenant, req.Thread, req.Process)
+	if err != nil {
+		return err
+	}
+	if !last.Type.Terminal() {
+		return schemas.Errorf(schemas.CodeConflict, "process %s has not ended: its output can be deleted afterwards", req.Process)
+	}
+	log, err := c.bulkJS.Stream(ctx, c.names.log)
+	for _, s := range schemas.Streams() {
+		if err == nil {
+			err = log.Purge(ctx, jetstream.WithPurgeSubject(c.subjects.Log(tenant, req.Thread, req.Process, s)))
+		}
+	}
+	return wrap(err, "delete the output of process "+req.Process)
+}
+
 // cleanTimeout bounds a request to clean up, which reads the records of the thread since the last one.
 const cleanTimeout = 30 * time.Second
 
-// Clean cleans up the ended processes of a thread: lists leave them out from now on. It returns how many. Errors: unavailable without a
-// worker, deadline_exceeded, permission_denied, pool_exhausted.
+// Clean cleans up the ended processes of a thread: lists leave them out from now on. It returns how many. For one process, it deletes its output
+// instead. Errors: unavailable without a worker, deadline_exceeded, permission_denied, pool_exhausted; of one process not_found, and conflict
+// while it runs.
 func (c *Caller) Clean(ctx context.Context, tenant string, req schemas.CleanRequest) (int, error) {
 	body, err := json.Marshal(req)
 	if err != nil {

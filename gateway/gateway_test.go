@@ -183,11 +183,12 @@ func startCell(t testing.TB, ctx context.Context, dir string, streams events.Top
 
 // answer is a response, whose JSON is decoded.
 type answer struct {
-	t      testing.TB
-	status int
-	header http.Header
-	body   []byte
-	json   map[string]any
+	t       testing.TB
+	status  int
+	header  http.Header
+	trailer http.Header
+	body    []byte
+	json    map[string]any
 }
 
 // request makes a request with the machine's token and a JSON body, which change may replace.
@@ -214,6 +215,7 @@ func (w *web) do(req *http.Request) *answer {
 	a := &answer{t: w.t, status: resp.StatusCode, header: resp.Header}
 	a.body, err = io.ReadAll(resp.Body)
 	testkit.Must(w.t, err)
+	a.trailer = resp.Trailer
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
 		testkit.Must(w.t, json.Unmarshal(a.body, &a.json))
 	}

@@ -165,3 +165,26 @@ func TestV1FollowsFilesAndAnswers(t *testing.T) {
 	a := w.request("POST", "/v1/threads/c1/messages", `{"prompt":"hello","template":"echo-agent"}`, header("Accept", "text/event-stream"))
 	testkit.Contains(t, "an answer as a stream", string(a.is("prompt", http.StatusOK).body), `"type":"exit"`)
 }
+
+func TestV1Log(t *testing.T) {
+	w := newWeb(t, nil)
+	id := w.request("POST", "/v1/threads/t1/processes", `{"command":"sh","args":["-c","echo out; echo err >&2"]}`).is("start", http.StatusCreated).text("process")
+	path := "/v1/processes/" + id
+	w.request("GET", path+"/result?wait=true", "").is("the end", http.StatusOK)
+	log := func(query, want, missing string) {
+		t.Helper()
+		a := w.request("GET", path+"/log"+query, "").is("a log", http.StatusOK)
+		testkit.Equal(t, "log"+query, string(a.body), want)
+		testkit.Equal(t, "missing bytes of log"+query, a.trailer.Get("Sluice-Missing-Bytes"), missing)
+		testkit.Equal(t, "its name", a.header.Get("Content-Disposition"), "attachment; filename="+id+".log")
+	}
+	log("?stream=stdout", "out\n", "0")
+	log("?stream=stderr", "err\n", "0")
+	w.request("GET", path+"/log?stream=stdin", "").failed("another stream", http.StatusBadRequest, schemas.CodeInvalidArgument)
+	w.request("DELETE", path+"/log", "").is("delete", http.StatusNoContent)
+	log("", "", "8")
+	w.request("GET", path, "").is("its record", http.StatusOK)
+	w.request("DELETE", "/v1/processes/none/log", "").failed("of no process", http.StatusNotFound, schemas.CodeNotFound)
+	running := w.request("POST", "/v1/threads/t1/processes", `{"command":"sleep","args":["300"]}`).is("start", http.StatusCreated).text("process")
+	w.request("DELETE", "/v1/processes/"+running+"/log", "").failed("while it runs", http.StatusConflict, schemas.CodeConflict)
+}

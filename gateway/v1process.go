@@ -5,7 +5,10 @@ import (
 	"context"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
+	"sync"
+	"time"
 
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/schemas"
@@ -101,6 +104,15 @@ func v1Processes() []endpoint {
 			gives: "text/event-stream",
 			query: []string{"tail: begin with so many last lines, of both streams together; all unless set",
 				"after: as Last-Event-ID, for readers that cannot set a header"},
+		},
+		{
+			route: route{"GET " + one + "/log", schemas.ScopeRead, v1Log}, gives: "application/octet-stream",
+			summary: "The output of a process so far, as a file; the trailer Sluice-Missing-Bytes says how much the log has no more",
+			query:   []string{"stream: stdout or stderr; both, in the order of their storing, unless set"},
+		},
+		{
+			route:   route{"DELETE " + one + "/log", schemas.ScopeExec, v1DeleteLog},
+			summary: "Delete the output of a process that has ended; its record stays", status: http.StatusNoContent,
 		},
 		{
 			route:   route{"DELETE " + one, schemas.ScopeExec, v1KillProcess},
@@ -268,6 +280,57 @@ func v1Output(c *call) error {
 		return err
 	}
 	return c.followOutput(p, tail)
+}
+
+// headerMissing is the trailer that says how many bytes of a downloaded log are missing.
+const headerMissing = "Sluice-Missing-Bytes"
+
+func v1Log(c *call) error {
+	only := schemas.Stream(c.query("stream"))
+	if only != "" && !slices.Contains(schemas.Streams(), only) {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "stream is %.20q: use one of %v, or none for both", only, schemas.Streams()).With("path", "stream")
+	}
+	p, err := c.running()
+	if err != nil {
+		return err
+	}
+	h, missing := c.w.Header(), int64(0)
+	begin := sync.OnceFunc(func() {
+		h.Set("Content-Type", "application/octet-stream")
+		h.Set("Content-Disposition", attachment(p.ID()+".log"))
+		h.Set("Trailer", headerMissing)
+		c.w.WriteHeader(http.StatusOK)
+	})
+	err = c.client.Logs(c.r.Context(), client.LogQuery{Process: p.ID(), Gap: func(g schemas.LogGap) error {
+		if only == "" || g.Stream == only {
+			missing += max(0, g.To-g.From)
+		}
+		return nil
+	}}, func(k schemas.Chunk) error {
+		if only != "" && k.Stream != only {
+			return nil
+		}
+		if err := c.quota.room(time.Now(), 0); err != nil {
+			return err
+		}
+		begin()
+		_, err := c.w.Write(k.Data)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	begin()
+	h.Set(headerMissing, strconv.FormatInt(missing, 10))
+	return nil
+}
+
+func v1DeleteLog(c *call) error {
+	p, err := c.running()
+	if err == nil {
+		err = p.DeleteOutput(c.r.Context())
+	}
+	return c.done(err)
 }
 
 func v1KillProcess(c *call) error {

@@ -16,7 +16,7 @@ import (
 func logsCommand(g *globals) *cobra.Command {
 	var q client.LogQuery
 	var since string
-	var asJSON, timestamps bool
+	var asJSON, timestamps, remove bool
 	c := &cobra.Command{
 		Use:   "logs [flags] PROCESS",
 		Short: "Print a process's output, while it runs or afterwards",
@@ -25,7 +25,8 @@ func logsCommand(g *globals) *cobra.Command {
   sluice logs -f --tail 20 p1q2w3…     # the last 20 lines, and the new output
   sluice logs --since 10m --timestamps p1q2w3…
   sluice logs --thread t1 web          # of a name that --id gave
-  sluice logs -f --from 1234 p1q2w3…   # from a sequence on`,
+  sluice logs -f --from 1234 p1q2w3…   # from a sequence on
+  sluice logs --delete p1q2w3… >log    # then nothing is kept of the output`,
 		Args: oneProcess,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if cmd.Flags().Changed("tail") && q.Tail < 1 {
@@ -39,7 +40,14 @@ func logsCommand(g *globals) *cobra.Command {
 				if q.Process, err = named(ctx, c, q.Thread, args[0]); err != nil {
 					return err
 				}
-				return c.Logs(ctx, q, chunkPrinter(g.Main, asJSON, timestamps))
+				if err := c.Logs(ctx, q, chunkPrinter(g.Main, asJSON, timestamps)); err != nil || !remove {
+					return err
+				}
+				p, err := c.Process(ctx, q.Thread, q.Process)
+				if err != nil {
+					return err
+				}
+				return p.DeleteOutput(ctx)
 			})
 		},
 	}
@@ -52,6 +60,7 @@ func logsCommand(g *globals) *cobra.Command {
 	f.StringVar(&since, "since", "", "only output stored since this `TIME`, such as 2026-01-02T15:04:05Z, or for a duration, such as 10m")
 	f.BoolVar(&timestamps, "timestamps", false, "print before each line when its beginning was stored; --json always has it")
 	followFlag(c, &q.Follow, "the process ends")
+	f.BoolVar(&remove, "delete", false, "delete the output once all of it is printed; the process must have ended")
 	jsonFlag(c, &asJSON, "each chunk and gap as one JSON object")
 	return c
 }
