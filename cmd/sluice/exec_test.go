@@ -144,6 +144,24 @@ func TestSecondCtrlCKills(t *testing.T) {
 	c.run("logs", id).check(t).exits(0).prints("ready\ncaught\n")
 }
 
+// What is printed before its deletion is all that there was.
+func TestLogsDelete(t *testing.T) {
+	c := newUp(t)
+	x := c.spawn(execArgs("-n", "--", "bash", "-c", "echo one; read -r line < "+c.fifo("go")+"; echo two $line; echo three >&2")...)
+	x.wantLine("one")
+	id := c.only()
+	c.run("logs", "--delete", id).wantError(t, schemas.CodeConflict, id, "--follow")
+	c.run("logs", "--delete", "--tail", "1", id).wantError(t, schemas.CodeInvalidArgument, "--tail")
+	following := c.spawn("logs", "-f", "--delete", id)
+	following.wantLine("one")
+	c.release("go", "and")
+	following.wantEnd(0, "two and\n")
+	x.wantEnd(0, "two and\n")
+	c.run("logs", id).check(t).exits(0).prints("").reports("bytes 0 to 12 of stdout are missing", "bytes 0 to 6 of stderr are missing")
+	c.run("process", "get", id).check(t).exits(0).printsPart("completed")
+	c.run("logs", "--delete", id).check(t).exits(0).prints("")
+}
+
 func TestSignalExitsWith128PlusNumber(t *testing.T) {
 	c := newUp(t)
 	for sig, want := range map[string]int{"KILL": 137, "TERM": 143, "SEGV": 139, "USR1": 128 + int(syscall.SIGUSR1)} {

@@ -35,19 +35,19 @@ func logsCommand(g *globals) *cobra.Command {
 			if q.Since, err = parseSince(since, time.Now()); err != nil {
 				return err
 			}
+			if part := firstChanged(cmd, "tail", "since", "from", "stdout-from", "stderr-from"); remove && part != "" {
+				return schemas.Errorf(schemas.CodeInvalidArgument, "--delete deletes all of the output: leave out --%s, which prints a part of it", part)
+			}
 			q.Gap = gapPrinter(g.Main, asJSON)
 			return g.with(cmd.Context(), hostOptions{}, func(ctx context.Context, c *client.Client) (err error) {
 				if q.Process, err = named(ctx, c, q.Thread, args[0]); err != nil {
 					return err
 				}
-				if err := c.Logs(ctx, q, chunkPrinter(g.Main, asJSON, timestamps)); err != nil || !remove {
-					return err
+				print := chunkPrinter(g.Main, asJSON, timestamps)
+				if !remove {
+					return c.Logs(ctx, q, print)
 				}
-				p, err := c.Process(ctx, q.Thread, q.Process)
-				if err != nil {
-					return err
-				}
-				return p.DeleteOutput(ctx)
+				return printAndDelete(ctx, c, q, print)
 			})
 		},
 	}
@@ -60,9 +60,42 @@ func logsCommand(g *globals) *cobra.Command {
 	f.StringVar(&since, "since", "", "only output stored since this `TIME`, such as 2026-01-02T15:04:05Z, or for a duration, such as 10m")
 	f.BoolVar(&timestamps, "timestamps", false, "print before each line when its beginning was stored; --json always has it")
 	followFlag(c, &q.Follow, "the process ends")
-	f.BoolVar(&remove, "delete", false, "delete the output once all of it is printed; the process must have ended")
+	f.BoolVar(&remove, "delete", false, "delete the output once all of it is printed; the process must have ended, or add --follow")
 	jsonFlag(c, &asJSON, "each chunk and gap as one JSON object")
 	return c
+}
+
+// printAndDelete prints the output of a process and deletes it then. What a process would print between the two would be lost: so it must have
+// ended before, or is followed until it has.
+func printAndDelete(ctx context.Context, c *client.Client, q client.LogQuery, print func(schemas.Chunk) error) error {
+	p, err := c.Process(ctx, q.Thread, q.Process)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	if !q.Follow {
+		info, err := p.Info(ctx)
+		if err == nil && !info.Status.Ended() {
+			err = schemas.Errorf(schemas.CodeConflict, "process %s has not ended: add --follow to print and delete its output at its end", q.Process)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := c.Logs(ctx, q, print); err != nil {
+		return err
+	}
+	return p.DeleteOutput(ctx)
+}
+
+// firstChanged is the first of the flags that the command line has, or "".
+func firstChanged(cmd *cobra.Command, flags ...string) string {
+	for _, flag := range flags {
+		if cmd.Flags().Changed(flag) {
+			return flag
+		}
+	}
+	return ""
 }
 
 // chunkLine is a chunk as --json prints it.
