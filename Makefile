@@ -22,11 +22,11 @@ LDFLAGS   = -s -w -X main.version=$(VERSION)
 LINT     := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 # The steps of check, in this order: fast steps and likely failures first.
-CHECKS := tidy-check generate-check lint vet cross supervisor race e2e
+CHECKS := tidy-check generate-check lint vet cross supervisor test e2e
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build static test race attack e2e flakes bench bench-sync load chaos fuzz lint fmt vet tidy tidy-check generate generate-check cross supervisor check clean
+.PHONY: help build static test attack e2e flakes bench bench-sync load chaos fuzz lint fmt vet tidy tidy-check generate generate-check cross supervisor check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,11 +37,8 @@ build: ## build bin/sluice for this machine, from the build cache of `go run` an
 static: ## build bin/sluice without cgo and local paths, to copy to other machines
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/sluice
 
-test: ## run the tests; needs Go alone
-	$(GO) test -timeout 20m -p $(PACKAGES) -parallel $(PARALLEL) $(LONGEST) ./...
-
-race: ## run the tests under the race detector, in random order (needs a C compiler)
-	$(GO) test -race -shuffle=on -timeout 20m -p $(PACKAGES) -parallel $(PARALLEL) $(LONGEST) ./...
+test: ## run the tests; needs Go alone. RACE=on: under the race detector, in random order (needs a C compiler)
+	$(GO) test $(if $(RACE),-race -shuffle=on) -timeout 20m -p $(PACKAGES) -parallel $(PARALLEL) $(LONGEST) ./...
 
 attack: ## attack jails and containers from inside, load attacks included (jails run as the calling user)
 	SLUICE_ATTACK=1 $(GO) test -count=1 -timeout 20m -run '^TestAttack$$' ./sandbox/...
@@ -101,7 +98,8 @@ tidy: ## regenerate go.mod and go.sum
 	cd tools && $(GO) mod tidy
 	cd syncer/e2e && $(GO) mod tidy
 
-check: ## everything that CI runs: tidy, generate, lint, vet, cross, supervisor, race, e2e
+check: export RACE = on
+check: ## everything that CI runs: tidy, generate, lint, vet, cross, supervisor, test with RACE=on, e2e
 	@for step in $(CHECKS); do \
 		echo "== $$step"; start=$$(date +%s); \
 		$(MAKE) --no-print-directory $$step || exit 1; \
