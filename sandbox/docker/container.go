@@ -28,11 +28,11 @@ const (
 // supervisorPIDs is the number of threads for the supervisor, added to the sandbox's limit of pids.
 const supervisorPIDs = 32
 
-// maskedPaths are the files in /proc and /sys that reveal the host: the list of the newest engine, whatever the engine's version, and
-// all of /sys/kernel.
+// maskedPaths are the files in /proc and /sys that reveal the host: the list of the newest engine, whatever the engine's version,
+// /proc/softirqs, and all of /sys/kernel.
 var maskedPaths = []string{
 	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/kallsyms", "/proc/latency_stats", "/proc/modules",
-	"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+	"/proc/sched_debug", "/proc/scsi", "/proc/softirqs", "/proc/timer_list", "/proc/timer_stats",
 	"/sys/devices/virtual/powercap", "/sys/firmware", "/sys/kernel",
 }
 

@@ -10,8 +10,8 @@ import (
 )
 
 // The profile is Docker's newest default, whatever the engine's version, minus what commands do not need: other architectures' system
-// calls, access to other processes, sockets other than unix and IP (older defaults allow AF_VSOCK, which reaches the host of a virtual
-// machine past the network namespace), and set-user-ID files.
+// calls, access to other processes, sockets other than unix, TCP and UDP (older defaults allow AF_VSOCK, which reaches the host of a
+// virtual machine past the network namespace), and set-user-ID files.
 
 // deniedCalls are calls of the default that are denied. The arguments of openat2 are in memory, where a filter cannot see the mode.
 var deniedCalls = []string{
@@ -21,6 +21,9 @@ var deniedCalls = []string{
 
 // setIDBits are the mode bits that make a program run as its owner or group.
 const setIDBits = unix.S_ISUID | unix.S_ISGID
+
+// socketKinds are the bits of a socket's type beside its flags.
+const socketKinds = 0xf
 
 // ioprioProcess is IOPRIO_WHO_PROCESS.
 const ioprioProcess = 1
@@ -57,8 +60,19 @@ func filteredCalls() []*seccomp.Syscall {
 	allow := func(name string, args ...specs.LinuxSeccompArg) {
 		rules = append(rules, &seccomp.Syscall{LinuxSyscall: specs.LinuxSyscall{Names: []string{name}, Action: specs.ActAllow, Args: args}})
 	}
-	for _, family := range []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6} {
-		allow("socket", argEquals(0, family))
+	refuse := func(name string, err unix.Errno, args ...specs.LinuxSeccompArg) {
+		number := uint(err)
+		rules = append(rules, &seccomp.Syscall{LinuxSyscall: specs.LinuxSyscall{Names: []string{name}, Action: specs.ActErrno, ErrnoRet: &number, Args: args}})
+	}
+	allow("socket", argEquals(0, unix.AF_UNIX))
+	for _, family := range []uint64{unix.AF_INET, unix.AF_INET6} {
+		for kind, protocol := range map[uint64]uint64{unix.SOCK_STREAM: unix.IPPROTO_TCP, unix.SOCK_DGRAM: unix.IPPROTO_UDP} {
+			allow("socket", argEquals(0, family), argMasked(1, socketKinds, kind), argEquals(2, 0))
+			allow("socket", argEquals(0, family), argMasked(1, socketKinds, kind), argEquals(2, protocol))
+		}
+		for _, protocol := range []uint64{unix.IPPROTO_MPTCP, unix.IPPROTO_UDPLITE, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6} {
+			refuse("socket", unix.EPROTONOSUPPORT, argEquals(0, family), argEquals(2, protocol)) // as where a kernel lacks it: programs go on without
+		}
 	}
 	allow("socket", argEquals(0, unix.AF_NETLINK), argEquals(2, unix.NETLINK_ROUTE)) // for getifaddrs
 	// Only for the caller itself: the supervisor has the same user, and a lower limit for it would end the sandbox.
@@ -83,6 +97,9 @@ func argEquals(index uint, value uint64) specs.LinuxSeccompArg {
 	return specs.LinuxSeccompArg{Index: index, Value: value, Op: specs.OpEqualTo}
 }
 
-func argWithout(index uint, bits uint64) specs.LinuxSeccompArg {
-	return specs.LinuxSeccompArg{Index: index, Value: bits, Op: specs.OpMaskedEqual}
+func argWithout(index uint, bits uint64) specs.LinuxSeccompArg { return argMasked(index, bits, 0) }
+
+// argMasked matches an argument that has this value in the bits of a mask.
+func argMasked(index uint, mask, value uint64) specs.LinuxSeccompArg {
+	return specs.LinuxSeccompArg{Index: index, Value: mask, ValueTwo: value, Op: specs.OpMaskedEqual}
 }

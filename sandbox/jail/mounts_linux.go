@@ -92,7 +92,7 @@ var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 // maskedProc lists what this host's /proc reveals of the host or the kernel to every user, and kcore. Other files of /proc are for
 // root alone, or reveal nothing without a capability.
 func maskedProc() (files, dirs []string) {
-	for _, name := range []string{"kcore", "keys", "key-users", "timer_list", "latency_stats", "sched_debug", "kallsyms", "modules"} {
+	for _, name := range []string{"kcore", "keys", "key-users", "timer_list", "latency_stats", "sched_debug", "kallsyms", "modules", "interrupts", "softirqs"} {
 		if info, err := os.Lstat("/proc/" + name); err == nil && info.Mode().IsRegular() {
 			files = append(files, name)
 		}

@@ -213,8 +213,8 @@ func newRules() rules {
 	return r
 }
 
-// sockets allows local sockets, IP without raw packets, and the netlink protocol that getifaddrs needs. AF_VSOCK and others reach
-// beyond network namespaces, or are old code with past vulnerabilities.
+// sockets allows local sockets, TCP and UDP, and the netlink protocol that getifaddrs needs. AF_VSOCK and others reach beyond network
+// namespaces; other protocols, such as MPTCP, UDP-Lite and ICMP, are code with past vulnerabilities, and programs go on without them.
 func (f *filter) sockets() {
 	f.loadArg(0)
 	f.ifEqual(unix.AF_UNIX)
@@ -222,9 +222,11 @@ func (f *filter) sockets() {
 	var ip filter
 	ip.loadArg(1)
 	ip.op(unix.BPF_ALU|unix.BPF_AND|unix.BPF_K, 0xf, 0, 0)
-	for _, kind := range []uint32{unix.SOCK_STREAM, unix.SOCK_DGRAM} {
-		ip.ifEqual(kind)
-		ip.ret(retAllow)
+	for _, k := range []struct{ kind, protocol uint32 }{{unix.SOCK_STREAM, unix.IPPROTO_TCP}, {unix.SOCK_DGRAM, unix.IPPROTO_UDP}} {
+		var known filter
+		known.allowOnly(2, unix.EPROTONOSUPPORT, 0, k.protocol)
+		ip.op(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, k.kind, 0, uint8(len(known)))
+		ip = append(ip, known...)
 	}
 	ip.ret(errno(unix.EPERM))
 	var netlink filter

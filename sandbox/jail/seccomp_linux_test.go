@@ -72,7 +72,10 @@ func TestFilterDecidesByRule(t *testing.T) {
 			t.Errorf("call %d: action = %#x, want %#x", number, got, want)
 		}
 	}
-	const refusedFamily = retErrno | uint32(unix.EAFNOSUPPORT)
+	const (
+		refusedFamily   = retErrno | uint32(unix.EAFNOSUPPORT)
+		refusedProtocol = retErrno | uint32(unix.EPROTONOSUPPORT)
+	)
 	for _, c := range []struct {
 		want   uint32
 		number int
@@ -103,6 +106,12 @@ func TestFilterDecidesByRule(t *testing.T) {
 		{eperm, unix.SYS_PERSONALITY, []uint32{0x40000}},
 		{retAllow, unix.SYS_SOCKET, []uint32{unix.AF_UNIX, unix.SOCK_STREAM}},
 		{retAllow, unix.SYS_SOCKET, []uint32{unix.AF_INET6, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC}},
+		{retAllow, unix.SYS_SOCKET, []uint32{unix.AF_INET, unix.SOCK_STREAM | unix.SOCK_NONBLOCK, unix.IPPROTO_TCP}},
+		{retAllow, unix.SYS_SOCKET, []uint32{unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_UDP}},
+		{refusedProtocol, unix.SYS_SOCKET, []uint32{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP}},
+		{refusedProtocol, unix.SYS_SOCKET, []uint32{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_UDP}},
+		{refusedProtocol, unix.SYS_SOCKET, []uint32{unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_UDPLITE}},
+		{refusedProtocol, unix.SYS_SOCKET, []uint32{unix.AF_INET, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP}},
 		{eperm, unix.SYS_SOCKET, []uint32{unix.AF_INET, unix.SOCK_RAW}},
 		{retAllow, unix.SYS_SOCKET, []uint32{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE}},
 		{refusedFamily, unix.SYS_SOCKET, []uint32{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_AUDIT}},

@@ -12,6 +12,9 @@ import (
 // maxDepth is the nesting of folders that a walk accepts: each level keeps a descriptor open.
 const maxDepth = 256
 
+// blockBytes is the unit of st_blocks, whatever the file system: stat(2).
+const blockBytes = 512
+
 var errDeep = errors.New("folders are nested more than 256 deep")
 
 // entry is a file, folder or link in a workspace. It may have changed since its stat.
@@ -99,7 +102,8 @@ func (w *walker) entry(dir int, name string, depth int) error {
 
 // Usage is the size of a workspace.
 type Usage struct {
-	// Bytes is the size of all files together, Largest that of the largest file.
+	// Bytes is what all files together have, or take on the disk where that is more: blocks can be allocated beyond the end of a file, and
+	// small files and folders take whole ones. Largest is the size of the largest file.
 	Bytes, Largest int64
 	// Files is the number of files, folders and links.
 	Files int64
@@ -111,10 +115,12 @@ func Measure(dir string) (Usage, error) {
 	var u Usage
 	err := walk(dir, func(e *entry) error {
 		u.Files++
+		taken := e.stat.Blocks * blockBytes
 		if e.stat.Mode&unix.S_IFMT == unix.S_IFREG {
-			u.Bytes += e.stat.Size
+			taken = max(taken, e.stat.Size)
 			u.Largest = max(u.Largest, e.stat.Size)
 		}
+		u.Bytes += taken
 		return nil
 	})
 	if err != nil {

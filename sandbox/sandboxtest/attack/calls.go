@@ -23,7 +23,7 @@ var callAttacks = []attack{
 		f.wantAlive(t, f.attacker)
 	}},
 	{"Kernel", "calls that change the machine, and those with a large attack surface, fail", func(t *testing.T, f *fixture) { f.wantRefused(t, "kernel") }},
-	{"Sockets", "only local and IP sockets can be created, and no raw ones", func(t *testing.T, f *fixture) { f.wantRefused(t, "sockets") }},
+	{"Sockets", "only local sockets and those of TCP and UDP can be created", func(t *testing.T, f *fixture) { f.wantRefused(t, "sockets") }},
 	{"Clocks", "no clock can be set", func(t *testing.T, f *fixture) { f.wantRefused(t, "clocks") }},
 	{"Terminals", "no input can be inserted into a terminal", func(t *testing.T, f *fixture) { f.wantRefused(t, "terminals") }},
 	{"Modes", "no file gets set-id bits, on the host either; no device can be created; no process becomes root", func(t *testing.T, f *fixture) {

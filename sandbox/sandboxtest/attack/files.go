@@ -31,7 +31,7 @@ var fileAttacks = []attack{
 		f.wantSilent(t, "paths of the host's secret", `find / \( -path /usr -o -path /proc -o -path /sys \) -prune -o -name secret -print 2>/dev/null`)
 	}},
 	{"Kernel", "files that control the kernel or reveal its state are not writable, or empty", func(t *testing.T, f *fixture) {
-		for _, path := range []string{"/proc/kcore", "/proc/keys", "/proc/kmsg", "/proc/timer_list", "/proc/slabinfo", "/proc/sysrq-trigger"} {
+		for _, path := range []string{"/proc/kcore", "/proc/keys", "/proc/kmsg", "/proc/timer_list", "/proc/slabinfo", "/proc/sysrq-trigger", "/proc/interrupts", "/proc/softirqs"} {
 			f.wantSilent(t, path, `head -c 100 "$1"`, path)
 		}
 		for _, path := range []string{"/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sys/kernel/modprobe",

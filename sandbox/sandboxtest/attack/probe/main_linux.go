@@ -161,6 +161,9 @@ func sockets() {
 		"netfilter": {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER}, "uevent": {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_KOBJECT_UEVENT},
 		"tipc": {unix.AF_TIPC, unix.SOCK_STREAM, 0}, "rds": {unix.AF_RDS, unix.SOCK_SEQPACKET, 0}, "can": {unix.AF_CAN, unix.SOCK_RAW, 1},
 		"xdp": {unix.AF_XDP, unix.SOCK_RAW, 0}, "kcm": {unix.AF_KCM, unix.SOCK_DGRAM, 0}, "x25": {unix.AF_X25, unix.SOCK_SEQPACKET, 0},
+		"mptcp": {unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP}, "mptcp6": {unix.AF_INET6, unix.SOCK_STREAM, unix.IPPROTO_MPTCP},
+		"udplite": {unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_UDPLITE}, "sctp": {unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP},
+		"ping": {unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP}, "ping6": {unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_ICMPV6},
 	} {
 		fd, err := unix.Socket(s[0], s[1], s[2])
 		report("socket "+name, err)
