@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -61,11 +62,15 @@ const (
 )
 
 // Start starts a program in its own session, in /, with an empty environment and /dev/null as standard streams: it may outlive the
-// worker, and a Ctrl+C at the worker's terminal must not reach it. files become the descriptors from 3 on.
+// worker, and a Ctrl+C at the worker's terminal must not reach it. files become the descriptors from 3 on, and it gets no others: what
+// the worker inherited itself, such as an open file of the shell that started it, is closed in every program that it executes from then on.
 //
 // A program file that was written a moment ago may still be open for writing in a child that another thread has forked and that
 // has not reached its exec yet. Start retries ETXTBSY 50 times, every 2 ms.
 func Start(command []string, files ...*os.File) (*exec.Cmd, error) {
+	if err := closeOnExec(); err != nil {
+		return nil, err
+	}
 	for try := 0; ; try++ {
 		cmd := exec.Command(command[0], command[1:]...)
 		cmd.Env, cmd.Dir = []string{}, "/"
@@ -80,4 +85,16 @@ func Start(command []string, files ...*os.File) (*exec.Cmd, error) {
 		}
 		time.Sleep(busyWait)
 	}
+}
+
+// closeOnExec marks this process's descriptors above the standard streams: Go marks those that it opens, but not those that the process
+// inherited. Commands have never had them; a supervisor beside them would keep them open.
+func closeOnExec() error {
+	open, err := os.ReadDir("/dev/fd")
+	for _, entry := range open {
+		if fd, err := strconv.Atoi(entry.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
+	return err
 }

@@ -1,9 +1,13 @@
 package hostproc
 
 import (
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
@@ -30,6 +34,23 @@ func TestFind(t *testing.T) {
 	_, err = Find(ref)
 	testkit.WantCode(t, err, schemas.CodeNotFound)
 	p.Kill()
+}
+
+// What the worker inherited is not open in what it starts.
+func TestStartPassesNoInheritedDescriptor(t *testing.T) {
+	var ends [2]int
+	testkit.Must(t, syscall.Pipe(ends[:])) // not close-on-exec, as descriptors of a shell
+	cmd, err := Start([]string{"/bin/sleep", "300"})
+	testkit.Must(t, err)
+	testkit.Must(t, syscall.Close(ends[1]))
+	testkit.Must(t, syscall.SetNonblock(ends[0], true))
+	reader := os.NewFile(uintptr(ends[0]), "pipe")
+	testkit.Must(t, reader.SetReadDeadline(time.Now().Add(testkit.Timeout)))
+	_, err = reader.Read(make([]byte, 1)) // ends when no process has the other end
+	testkit.Equal(t, "no other process has the pipe", errors.Is(err, io.EOF), true)
+	testkit.Must(t, reader.Close())
+	testkit.Must(t, cmd.Process.Kill())
+	_ = cmd.Wait() // killed
 }
 
 // A program file may be open for writing for a moment in a child that another thread has forked.
