@@ -93,6 +93,7 @@ func TestInvalidUsageIsReported(t *testing.T) {
 	c.run("events", "t1").wantError(t, schemas.CodeInvalidArgument, `"t1"`)
 	c.run("logs").wantError(t, schemas.CodeInvalidArgument, "process list")
 	c.run("logs", "a", "b").wantError(t, schemas.CodeInvalidArgument, "one PROCESS")
+	c.run("up", "--runtime", "runsc").wantError(t, schemas.CodeInvalidArgument, "runsc", "--provider docker")
 	c.run("up", "--provider", "moon").wantError(t, schemas.CodeInvalidArgument, `unknown provider "moon": use jail, docker or local`)
 	c.run("up", "--provider", "local", "--durability", "some", "--listen", "127.0.0.1:0").wantError(t, schemas.CodeInvalidArgument, "some")
 	c.run("up", "--provider", "local", "--log-level", "loud").wantError(t, schemas.CodeInvalidArgument, "loud")

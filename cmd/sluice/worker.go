@@ -30,6 +30,7 @@ type workerFlags struct {
 	*globals
 	provider  string
 	image     string
+	runtime   string
 	limits    sandbox.Limits
 	network   string
 	pool      int
@@ -64,6 +65,7 @@ func (w *workerFlags) addTo(c *cobra.Command, pool int) {
 	}
 	f.DurationVar(&w.keep, "keep-workspaces", keep, "time `DURATION` that a workspace is kept after its session; 0 for without an end (SLUICE_KEEP_WORKSPACES)")
 	f.StringVar(&w.image, "image", w.Getenv("SLUICE_IMAGE"), "default `IMAGE` of containers, with provider "+node.ImageProvider()+" (SLUICE_IMAGE)")
+	f.StringVar(&w.runtime, "runtime", "", "OCI `RUNTIME` of containers, as the engine names it, such as runsc; needs --provider docker; default: the engine's")
 	if n, err := strconv.Atoi(w.Getenv("POOL_SIZE")); err == nil && n >= 0 {
 		pool = n
 	}
@@ -102,6 +104,9 @@ func (w *workerFlags) nodeConfig(ctx context.Context, runFolder string) (node.Co
 		return node.Config{}, err
 	}
 	choice, err := node.Choose(ctx, w.provider, runFolder)
+	if err == nil && w.runtime != "" {
+		err = node.CheckRuntime(ctx, choice, w.runtime)
+	}
 	if err != nil {
 		return node.Config{}, err
 	}
@@ -121,8 +126,8 @@ func (w *workerFlags) nodeConfig(ctx context.Context, runFolder string) (node.Co
 		w.keep = -1 // as node.Config has it
 	}
 	return node.Config{
-		Topology: w.topology, Provider: choice.Default, Allowed: choice.Allowed, Image: w.image, Limits: limits, Network: schemas.Network(w.network), PoolSize: w.pool,
-		Processes: w.processes, Grace: w.grace, Idle: w.idle, KeepWorkspaces: w.keep, PrivateHooks: w.private, RunFolder: runFolder,
+		Topology: w.topology, Provider: choice.Default, Allowed: choice.Allowed, Image: w.image, Runtime: w.runtime, Limits: limits, Network: schemas.Network(w.network),
+		PoolSize: w.pool, Processes: w.processes, Grace: w.grace, Idle: w.idle, KeepWorkspaces: w.keep, PrivateHooks: w.private, RunFolder: runFolder,
 	}, nil
 }
 

@@ -61,7 +61,7 @@ func (n *Node) newDocker() (sandbox.Provider, error) {
 		pulls.report = func(text string) { n.cfg.Log.Info().Str("provider", name).Msg(text) }
 	}
 	containers, err := docker.New(docker.Config{
-		RunDir: n.cfg.RunFolder, Image: n.cfg.Image, Worker: n.cfg.Worker, Warn: warn, OnPull: pulls.update,
+		RunDir: n.cfg.RunFolder, Image: n.cfg.Image, Runtime: n.cfg.Runtime, Worker: n.cfg.Worker, Warn: warn, OnPull: pulls.update,
 	})
 	if err != nil || n.cfg.PoolSize == 0 || n.cfg.Image == "" {
 		return provided(containers, err)

@@ -37,6 +37,8 @@ type Config struct {
 	Allowed []string
 	// Image is the image of provider docker for commands that name none. Default: such commands are rejected.
 	Image string
+	// Runtime is the engine's name of the OCI runtime of containers, such as runsc. Default: the engine's.
+	Runtime string
 	// Limits are the limits of each sandbox. Zero fields have the provider's defaults.
 	Limits sandbox.Limits
 	// Network is the network of sandboxes whose template names none. Default none.

@@ -150,6 +150,21 @@ func Choose(ctx context.Context, name, runFolder string) (Choice, error) {
 	return c, nil
 }
 
+// CheckRuntime checks the OCI runtime that an operator names: commands must have no way around it, and the engine must have it, unless no engine
+// answers yet. Errors: invalid_argument.
+func CheckRuntime(ctx context.Context, c Choice, name string) error {
+	if len(c.Allowed) != 1 || c.Default != ImageProvider() {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "a runtime, %s, is for containers alone: add --provider %s", name, ImageProvider())
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if has, err := docker.Runtimes(ctx, ""); err == nil && !slices.Contains(has, name) {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "the Docker engine has no runtime %q, but %s: add it to the engine's configuration, or name one of these",
+			name, strings.Join(has, ", "))
+	}
+	return nil
+}
+
 // Check is what a provider offers on this machine.
 type Check struct {
 	// Provider is its name.

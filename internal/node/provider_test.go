@@ -25,6 +25,21 @@ func TestProviderTableNamesProviders(t *testing.T) {
 	testkit.Equal(t, "error", err.Error(), `unknown provider "moon": use jail, docker or local`)
 }
 
+// A runtime, such as gVisor's, is no choice of commands: where one is named, no other provider is offered.
+func TestRuntimeNeedsContainersAlone(t *testing.T) {
+	t.Setenv("DOCKER_HOST", "unix:///nothere") // with an engine: docker's TestRuntimes
+	for _, c := range []struct {
+		choice Choice
+		code   schemas.Code
+	}{
+		{Choice{schemas.ProviderDocker, []string{schemas.ProviderDocker}}, ""},
+		{Choice{schemas.ProviderJail, []string{schemas.ProviderJail}}, schemas.CodeInvalidArgument},
+		{Choice{schemas.ProviderDocker, []string{schemas.ProviderDocker, schemas.ProviderJail}}, schemas.CodeInvalidArgument},
+	} {
+		testkit.Equal(t, "code for "+c.choice.Default, schemas.CodeOf(CheckRuntime(t.Context(), c.choice, "runsc")), c.code)
+	}
+}
+
 func TestAutoIsNeverLocal(t *testing.T) {
 	run := testkit.ShortDir(t)
 	checks := CheckProviders(t.Context(), run)

@@ -3,8 +3,10 @@ package docker
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +32,20 @@ func Probe(ctx context.Context, host string) (string, error) {
 		return "", engineError(c, "read its version", err)
 	}
 	return v.Version + ", API " + v.APIVersion, nil
+}
+
+// Runtimes returns the names of the OCI runtimes that the engine at host has, sorted. An empty host is that of the environment. Errors: unavailable.
+func Runtimes(ctx context.Context, host string) ([]string, error) {
+	c, err := newClient(host)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	info, err := c.Info(ctx)
+	if err != nil {
+		return nil, engineError(c, "read its runtimes", err)
+	}
+	return slices.Sorted(maps.Keys(info.Runtimes)), nil
 }
 
 // listenTimeout bounds a connection to the engine's socket on this machine.

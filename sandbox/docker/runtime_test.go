@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,4 +35,11 @@ func TestGVisor(t *testing.T) {
 	_, exit = sandboxtest.MustFinish(t, p)
 	wantReason(t, "tree", exit, schemas.ReasonKilled)
 	testkit.Must(t, s.Terminate(t.Context(), 0))
+}
+
+func TestRuntimes(t *testing.T) {
+	_ = newProvider(t, nil) // needs the engine
+	got, err := Runtimes(t.Context(), "")
+	testkit.Must(t, err)
+	testkit.Equal(t, "has runc: "+strings.Join(got, " "), slices.Contains(got, "runc"), true)
 }
