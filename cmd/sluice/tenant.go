@@ -37,7 +37,7 @@ func (f *tenantFlags) folder() (*accounts.Folder, error) {
 func tenantCommand(g *globals) *cobra.Command {
 	return withCommands(&cobra.Command{
 		Use:   "tenant",
-		Short: "Create and list the tenants of a NATS server, and rotate their credentials",
+		Short: "Create, list and delete the tenants of a NATS server, and rotate their credentials",
 		Long: `Give each tenant accounts of its own on a NATS server. The commands write accounts.conf, which the
 configuration of the server includes, and a file with credentials for each role: client, gateway and
 worker. They need no server. Tenants see nothing of each other, and each has workers of its own. See
@@ -45,7 +45,7 @@ docs/tenants.md.`,
 		Example: `  sluice tenant create acme --dir /etc/nats/tenants
   sluice tenant list --dir /etc/nats/tenants
   sluice tenant rotate acme --role client --dir /etc/nats/tenants`,
-	}, tenantCreateCommand(g), tenantListCommand(g), tenantRotateCommand(g))
+	}, tenantCreateCommand(g), tenantListCommand(g), tenantRotateCommand(g), tenantDeleteCommand(g))
 }
 
 func tenantCreateCommand(g *globals) *cobra.Command {
@@ -107,6 +107,34 @@ workers and gateways of the tenant: what runs in the sandboxes of a worker survi
 		},
 	}
 	c.Flags().StringSliceVar(&names, "role", nil, "`ROLE` whose credentials are replaced: client, gateway or worker; default: all")
+	return f.addTo(c, "the tenant as JSON")
+}
+
+func tenantDeleteCommand(g *globals) *cobra.Command {
+	f := &tenantFlags{globals: g}
+	c := &cobra.Command{
+		Use:   "delete NAME",
+		Short: "Remove a tenant from accounts.conf, and its credentials",
+		Long: `Remove a tenant from accounts.conf, and its credentials. The server closes its connections, and
+refuses it, once it has reloaded its configuration. Stop its workers before that. Its streams stay on
+the server's disk, and are there again when a tenant of that name is created.`,
+		Example: `  sluice tenant delete acme --dir /etc/nats/tenants`,
+		Args:    exactArgs(1, "the NAME of one tenant"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			folder, err := f.folder()
+			if err == nil {
+				err = folder.Delete(args[0])
+			}
+			if err != nil {
+				return err
+			}
+			if f.asJSON {
+				return f.printJSON(map[string]string{"name": args[0], "config": folder.Config()})
+			}
+			_, err = fmt.Fprintf(f.Stdout, "Tenant %s is out of %s: reload the NATS server. Its streams stay on the server's disk.\n", args[0], folder.Config())
+			return err
+		},
+	}
 	return f.addTo(c, "the tenant as JSON")
 }
 

@@ -141,10 +141,38 @@ func (f *Folder) Rotate(tenant string, roles ...Role) (*Tenant, error) {
 	}
 	return f.change(tenant, roles, func(tenants []Tenant, at int) ([]Tenant, error) {
 		if at < 0 || tenants[at].Name != tenant {
-			return nil, schemas.Errorf(schemas.CodeNotFound, "tenant %q does not exist in %s: `sluice tenant list` shows those that do", tenant, f.path)
+			return nil, f.missing(tenant)
 		}
 		return tenants, nil
 	})
+}
+
+// Delete removes a tenant and its credentials. The server closes its connections, and refuses them, once it has reloaded its configuration; the
+// streams stay on the server's disk. When it fails midway, Delete again. Errors: not_found, unavailable.
+func (f *Folder) Delete(tenant string) error {
+	unlock, err := f.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	tenants, err := f.List()
+	if err != nil {
+		return err
+	}
+	rest := slices.DeleteFunc(slices.Clone(tenants), func(t Tenant) bool { return t.Name == tenant })
+	if len(rest) == len(tenants) {
+		return f.missing(tenant)
+	}
+	for _, role := range Roles() {
+		if err := os.Remove(f.Creds(tenant, role)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return schemas.Errorf(schemas.CodeUnavailable, "remove the credentials of tenant %s: %w", tenant, err)
+		}
+	}
+	return f.store(rest)
+}
+
+func (f *Folder) missing(tenant string) error {
+	return schemas.Errorf(schemas.CodeNotFound, "tenant %q does not exist in %s: `sluice tenant list` shows those that do", tenant, f.path)
 }
 
 // change changes the tenants, and gives one of them new keys. The seeds are in place before the keys: when it fails midway, Rotate repairs
@@ -175,15 +203,20 @@ func (f *Folder) change(name string, roles []Role, edit func(tenants []Tenant, a
 	}
 	changed := *t
 	slices.SortFunc(tenants, func(a, b Tenant) int { return cmp.Compare(a.Name, b.Name) })
+	return &changed, f.store(tenants)
+}
+
+// store writes both files of the tenants.
+func (f *Folder) store(tenants []Tenant) error {
 	body, err := json.MarshalIndent(tenants, "", "  ")
 	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeInternal, "encode the tenants: %w", err)
+		return schemas.Errorf(schemas.CodeInternal, "encode the tenants: %w", err)
 	}
 	// The server reads accounts.conf as another user. tenants.json goes first: the other file is made from it each time.
 	if err := f.write(tenantFile, append(body, '\n'), 0o644, nil); err != nil {
-		return nil, err
+		return err
 	}
-	return &changed, f.write(ConfigFile, []byte(render(tenants)), 0o644, func(file string) error {
+	return f.write(ConfigFile, []byte(render(tenants)), 0o644, func(file string) error {
 		_, err := server.ProcessConfigFile(file)
 		return err
 	})

@@ -49,6 +49,36 @@ func TestRotatedCredentialsAreRefused(t *testing.T) {
 	testkit.Equal(t, "keys", list[0].Keys, made.Keys)
 }
 
+// After the reload a deleted tenant is refused, its connections are closed, and those of others go on.
+func TestDeletedTenantIsRefused(t *testing.T) {
+	t.Parallel()
+	n := newTenants(t)
+	file := filepath.Join(t.TempDir(), "kept.nk")
+	kept, err := os.ReadFile(n.folder.Creds("a", accounts.Client))
+	testkit.Must(t, err)
+	testkit.Must(t, os.WriteFile(file, kept, 0o600))
+	x, other := n.attacker("a", accounts.Client), n.attacker("b", accounts.Client)
+	closed := x.StatusChanged(nats.RECONNECTING)
+	testkit.WantCode(t, n.folder.Delete("A"), schemas.CodeNotFound)
+	testkit.Must(t, n.folder.Delete("a"))
+	testkit.WantCode(t, n.folder.Delete("a"), schemas.CodeNotFound)
+	for _, r := range accounts.Roles() {
+		if _, err := os.Stat(n.folder.Creds("a", r)); !os.IsNotExist(err) {
+			t.Errorf("stat of the credentials of %s: %v, want not exist", r, err)
+		}
+	}
+	n.reload()
+	select {
+	case <-closed:
+	case <-testkit.Context(t).Done():
+		t.Error("a connection of the tenant goes on")
+	}
+	_, err = events.Connect(events.Options{URL: n.server.ClientURL(), CredsFile: file, Tenant: "a"})
+	testkit.WantCode(t, err, schemas.CodeUnauthenticated)
+	testkit.Equal(t, "the other tenant is connected", other.IsConnected(), true)
+	n.connect("b", accounts.Client)
+}
+
 // A tenant that is created while the server runs has its streams after a reload, and its limit of storage.
 func TestNewTenantWorksAfterAReload(t *testing.T) {
 	t.Parallel()
