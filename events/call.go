@@ -134,7 +134,11 @@ func (k *Call) queue(ctx context.Context, header nats.Header) error {
 			k.before = last.Seq
 		}
 	}
-	err := k.caller.store(ctx, &nats.Msg{Subject: conn.subjects.Command(k.ref.Tenant, k.ref.Thread, k.cmd.Op), Header: header, Data: k.body})
+	m := &nats.Msg{Subject: conn.subjects.Command(k.ref.Tenant, k.ref.Thread, k.cmd.Op), Header: header, Data: k.body}
+	err := conn.seal(ctx, k.ref.Tenant, k.ref.Thread, k.cmd.Op, m)
+	if err == nil {
+		err = k.caller.store(ctx, m)
+	}
 	k.queued.Store(err == nil)
 	return wrap(err, "queue the command")
 }

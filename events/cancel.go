@@ -192,7 +192,11 @@ func (d *dispatcher) fingerprint(ctx context.Context, name threadName, process s
 		if err != nil {
 			continue
 		}
-		if c := d.listener.decode(m.subject, m.body, m.header); c.Process == process {
+		body, err := d.listener.conn.unseal(m)
+		if errors.Is(err, schemas.ErrNotFound) {
+			return "", err // it may be the one
+		}
+		if c := d.listener.decode(m.subject, body, m.header); c.Process == process {
 			return c.Fingerprint, nil
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/sluice-dev/sluice/events/seal"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -85,6 +86,8 @@ type Conn struct {
 	dlq      atomic.Bool                 // the stream DLQ exists
 	lease    atomic.Pointer[Lease]       // nil on a connection of a caller
 	buffer   atomic.Pointer[EventBuffer] // nil unless the worker has one
+	sealed   sealKeyCache
+	sealKeys *seal.Keys // of the worker; set by EnsureSealed
 
 	openMu      sync.Mutex
 	buckets     map[string]jetstream.KeyValue

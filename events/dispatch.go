@@ -76,7 +76,8 @@ func shorten(e *schemas.Error) *schemas.Error {
 }
 
 // deadLetter stores a command that can never be accepted, with the reason, before it is removed from CMD.
-func (d *dispatcher) deadLetter(ctx context.Context, of schemas.Delivery, body []byte, reason *schemas.Error) error {
+// One that is sealed stays so.
+func (d *dispatcher) deadLetter(ctx context.Context, of schemas.Delivery, m *stored, reason *schemas.Error) error {
 	c, thread, tenant := d.listener.conn, of.Thread, of.Tenant
 	if !schemas.ValidID(thread) {
 		thread = noProcess
@@ -90,10 +91,13 @@ func (d *dispatcher) deadLetter(ctx context.Context, of schemas.Delivery, body [
 		return err
 	}
 	header := nats.Header{headerReason: {reason.Message}, headerInbox: {of.Inbox}}
+	if id := m.header.Get(headerSealed); id != "" {
+		header[headerSealed] = []string{id}
+	}
 	if of.Command != nil {
 		header = addTrace(header, of.Command.Origin)
 	}
-	_, err := c.js.PublishMsg(ctx, &nats.Msg{Subject: c.subjects.DeadLetter(tenant, thread), Data: body, Header: header})
+	_, err := c.js.PublishMsg(ctx, &nats.Msg{Subject: c.subjects.DeadLetter(tenant, thread), Data: m.body, Header: header})
 	if errors.Is(err, jetstream.ErrNoStreamResponse) {
 		c.dlq.Store(false) // the stream was deleted
 	}

@@ -157,13 +157,23 @@ const (
 func (d *dispatcher) dispatch(h *unacked) outcome {
 	_, ctx := d.listener.target()
 	m, err := d.load(ctx, h)
+	var body []byte
+	var sealed error
+	if err == nil {
+		body, sealed = d.listener.conn.unseal(m)
+	}
 	var delivery schemas.Delivery
 	out := outcome{Verdict: schemas.Verdict{Action: schemas.ActionRetry}}
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound): // it is too old, or was removed
 		out.Action = schemas.ActionDone
+	case errors.Is(sealed, schemas.ErrNotFound): // it waits for a worker that has the key
+		out.wait = waitServer
+	case sealed != nil:
+		out.Verdict = schemas.Verdict{Action: schemas.ActionDead, Reason: schemas.AsError(sealed)}
+		delivery = d.listener.decode(m.subject, nil, m.header)
 	case err == nil:
-		delivery = d.listener.decode(m.subject, m.body, m.header)
+		delivery = d.listener.decode(m.subject, body, m.header)
 		delivery.Durable, delivery.Attempt, delivery.Sent = true, h.failures+1, h.sent
 		out.Verdict = d.decide(ctx, h, delivery, m)
 	}
@@ -174,15 +184,15 @@ func (d *dispatcher) dispatch(h *unacked) outcome {
 	d.mu.Unlock()
 	switch out.Action {
 	case schemas.ActionForward:
-		out = d.forward(out.To, delivery, m.body)
+		out = d.forward(out.To, delivery, body)
 	case schemas.ActionFull, schemas.ActionDecline:
-		out = d.offer(h, out.Verdict, delivery, m.body)
+		out = d.offer(h, out.Verdict, delivery, body)
 	case schemas.ActionLimit:
 		out.wait = waitLimit
 	}
 	if out.Action == schemas.ActionDead {
 		out.Reason = shorten(cmp.Or(out.Reason, schemas.Errorf(schemas.CodeInternal, "the worker gave no reason")))
-		if d.deadLetter(ctx, delivery, m.body, out.Reason) != nil {
+		if d.deadLetter(ctx, delivery, m, out.Reason) != nil {
 			return outcome{Verdict: schemas.Verdict{Action: schemas.ActionRetry}}
 		}
 	}

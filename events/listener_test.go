@@ -328,6 +328,24 @@ func TestInvalidCommandsBecomeDeadLetters(t *testing.T) {
 	testkit.WantCode(t, wrap(err, "queue"), schemas.CodeTooLarge)
 }
 
+// awaitLetter waits for a dead letter of a thread, and returns its headers.
+func awaitLetter(t *testing.T, c *peer, thread string) nats.Header {
+	t.Helper()
+	for {
+		letters, err := c.js.Stream(testkit.Context(t), c.names.dlq)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
+		testkit.Must(t, err)
+		m, err := letters.GetLastMsgForSubject(testkit.Context(t), c.subjects.DeadLetter("default", thread))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		testkit.Must(t, err)
+		return m.Header
+	}
+}
+
 // Promises 2: a forwarded command stays durable, and the owner's verdict decides.
 func TestDurableCommandIsForwarded(t *testing.T) {
 	n, c := connected(t, true)
@@ -364,20 +382,7 @@ func TestDurableCommandIsForwarded(t *testing.T) {
 		deliveries += fmt.Sprintf("%s%d%q%v ", d.Command.Key, d.Attempt, d.Inbox, d.Durable)
 	}
 	testkit.Equal(t, "deliveries", deliveries, `a1""true a2""true a3""true b1""true b2""true `)
-	for {
-		letter, err := c.js.Stream(testkit.Context(t), c.names.dlq)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			continue
-		}
-		testkit.Must(t, err)
-		m, err := letter.GetLastMsgForSubject(testkit.Context(t), c.subjects.DeadLetter("default", "t"))
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue
-		}
-		testkit.Must(t, err)
-		testkit.Equal(t, "reason of the dead letter", m.Header.Get(headerReason), "never")
-		break
-	}
+	testkit.Equal(t, "reason of the dead letter", awaitLetter(t, c, "t").Get(headerReason), "never")
 }
 
 // Promises 1: the owner of a thread that is not subscribed to it answers a request to take it, whichever worker receives that.

@@ -219,6 +219,7 @@ const (
 	headerRoom     = "Sluice-Room"    // set when a thread is placed for a command: a worker without room for it declines
 	headerType     = "Sluice-Type"    // the type of an event, so that a reader can skip it without decoding
 	headerWorker   = "Sluice-Worker"  // the worker that published an event
+	headerSealed   = "Sluice-Sealed"  // the id of the key that a command in CMD is sealed with
 	headerReason   = "Sluice-Reason"  // why a command is a dead letter
 	headerStdinEnd = "Sluice-End"     // set on the last piece of standard input
 	headerWriter   = "Sluice-Writer"  // who writes a piece of standard input

@@ -44,7 +44,7 @@ func everyJSON(t *testing.T, f func(c *cli, args []string)) {
 		"file ls t1:", "file stat t1:file", "file search t1: --name *", "service start --health-timeout 1s {} t1 web -- sleep 300", "service list", "service get t1 web", "service logs t1 web",
 		"service stop t1 web", "template list", "template show stored", "template check " + file, "token create --name ci", "token list", "reload", "version", "doctor",
 		"sync push " + work + " " + remote, "sync status " + work + " " + remote, "sync versions " + remote, "sync ls " + remote, "sync pull " + work + " " + remote + " --dry-run",
-		"sync check " + work + " " + remote, "sync restore " + work + " " + remote + " --at 2100-01-01T00:00:00Z", "sync diff " + remote + " 2100-01-01T00:00:00Z", "sync keygen",
+		"sync check " + work + " " + remote, "sync restore " + work + " " + remote + " --at 2100-01-01T00:00:00Z", "sync diff " + remote + " 2100-01-01T00:00:00Z", "sync keygen", "keygen",
 		"tenant create acme --dir " + accounts, "tenant list --dir " + accounts, "tenant rotate acme --dir " + accounts, "tenant delete acme --dir " + accounts,
 		"session restore t1 --at 2100-01-01T00:00:00Z", "session stop t1 --grace 0s", "session delete chat",
 	} {

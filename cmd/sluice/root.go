@@ -88,7 +88,7 @@ a server it starts what it needs in its own process.`,
 	add(groupObserve, "Observe:", psCommand(g), topCommand(g), logsCommand(g), eventsCommand(g), messagesCommand(g), statusCommand(g), limitsCommand(g))
 	add(groupSessions, "Sessions, sandboxes and processes:", sessionCommand(g), sandboxCommand(g), workspaceCommand(g), processCommand(g), serviceCommand(g), templateCommand(g))
 	add(groupData, "Data:", fileCommand(g), copyCommand(g), syncCommand(m))
-	add(groupOperate, "Operate:", upCommand(g), workerCommand(g), gatewayCommand(g), tokenCommand(g), tenantCommand(g), reloadCommand(g), doctorCommand(g),
+	add(groupOperate, "Operate:", upCommand(g), workerCommand(g), gatewayCommand(g), tokenCommand(g), tenantCommand(g), keygenCommand(g), reloadCommand(g), doctorCommand(g),
 		versionCommand(m), completionCommand(m), manCommand(m))
 	completer{g}.install(root)
 	return root

@@ -116,8 +116,8 @@ func tenantDeleteCommand(g *globals) *cobra.Command {
 		Use:   "delete NAME",
 		Short: "Remove a tenant from accounts.conf, and its credentials",
 		Long: `Remove a tenant from accounts.conf, and its credentials. The server closes its connections, and
-refuses it, once it has reloaded its configuration. Stop its workers before that. Its streams stay on
-the server's disk, and are there again when a tenant of that name is created.`,
+refuses it, once it has reloaded its configuration. Stop its workers before that. Its streams stay
+on the server's disk, and are there again when a tenant of that name is created.`,
 		Example: `  sluice tenant delete acme --dir /etc/nats/tenants`,
 		Args:    exactArgs(1, "the NAME of one tenant"),
 		RunE: func(_ *cobra.Command, args []string) error {

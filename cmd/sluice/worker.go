@@ -40,6 +40,7 @@ type workerFlags struct {
 	idle      time.Duration
 	keep      time.Duration // of workspaces; 0 for without an end
 	private   bool
+	sealKeys  string
 	metrics   string
 	logFormat string
 	logLevel  string
@@ -72,6 +73,7 @@ func (w *workerFlags) addTo(c *cobra.Command, pool int) {
 	f.IntVar(&w.pool, "pool", pool, "number `N` of sandboxes kept ready: jails, for root, and containers of --image (POOL_SIZE)")
 	f.IntVar(&w.processes, "max-processes", 256, "most processes `N` that run at once; further commands are refused")
 	w.streamFlags(f)
+	f.StringVar(&w.sealKeys, "seal-keys", w.Getenv("SLUICE_SEAL_KEYS"), "`FILE` with keys of `sluice keygen`, the same for all workers: commands wait sealed with the first one (SLUICE_SEAL_KEYS)")
 	f.BoolVar(&w.private, "private-hooks", false, "allow HTTP hooks to reach loopback and private addresses")
 	f.StringVar(&w.metrics, "metrics", "", "`ADDRESS` that serves Prometheus metrics at /metrics, HOST:PORT or a port of loopback; default: none")
 	w.logFlags(f)
@@ -110,6 +112,10 @@ func (w *workerFlags) nodeConfig(ctx context.Context, runFolder string) (node.Co
 	if err != nil {
 		return node.Config{}, err
 	}
+	keys, err := w.readSealKeys()
+	if err != nil {
+		return node.Config{}, err
+	}
 	if w.pool < 0 {
 		return node.Config{}, schemas.Errorf(schemas.CodeInvalidArgument, "--pool is %d: it must not be negative", w.pool)
 	}
@@ -127,7 +133,7 @@ func (w *workerFlags) nodeConfig(ctx context.Context, runFolder string) (node.Co
 	}
 	return node.Config{
 		Topology: w.topology, Provider: choice.Default, Allowed: choice.Allowed, Image: w.image, Runtime: w.runtime, Limits: limits, Network: schemas.Network(w.network),
-		PoolSize: w.pool, Processes: w.processes, Grace: w.grace, Idle: w.idle, KeepWorkspaces: w.keep, PrivateHooks: w.private, RunFolder: runFolder,
+		PoolSize: w.pool, SealKeys: keys, Processes: w.processes, Grace: w.grace, Idle: w.idle, KeepWorkspaces: w.keep, PrivateHooks: w.private, RunFolder: runFolder,
 	}, nil
 }
 

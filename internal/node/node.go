@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/events/seal"
 	"github.com/sluice-dev/sluice/hooks"
 	"github.com/sluice-dev/sluice/internal/membership"
 	"github.com/sluice-dev/sluice/processor"
@@ -57,6 +58,8 @@ type Config struct {
 	KeepWorkspaces time.Duration
 	// Temporary is processor.Config's.
 	Temporary bool
+	// SealKeys open the commands that are sealed in the queue, and seal new ones with the first key. Default: none.
+	SealKeys *seal.Keys
 	// PrivateHooks lets HTTP hooks reach loopback and private addresses. Default: only public addresses, and only by HTTPS.
 	PrivateHooks bool
 	// Hooks are further Go hooks by name. Default: only the built-in hooks.

@@ -124,8 +124,29 @@ func (n *Node) ensure(ctx context.Context) error {
 			Int64("message_bytes", t.MessageBytes).Int64("dead_letter_bytes", t.DeadBytes).
 			Msg("streams are smaller than by default: JetStream has no room for more; set sizes by --event-bytes, --log-bytes and the like")
 	}
-	return nil
+	return n.ensureSealed(ctx)
 }
+
+// ensureSealed waits for NATS as long as that helps.
+func (n *Node) ensureSealed(ctx context.Context) error {
+	if n.cfg.Temporary {
+		return nil // it is alone, and what waits is for the next worker
+	}
+	for {
+		err := n.conn.EnsureSealed(ctx, n.cfg.SealKeys)
+		if err == nil || !n.passes(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(sealRetry):
+		}
+	}
+}
+
+// sealRetry is the time between two tries to read the key of the cell.
+const sealRetry = time.Second
 
 func (n *Node) ensureStreams(ctx context.Context) error {
 	var reported time.Time
