@@ -15,6 +15,9 @@ type Limits struct {
 	CPUs float64
 	// PIDs is the number of processes and threads at a time. Default 256.
 	PIDs int64
+	// OpenFiles is the number of descriptors that one process may have open, where the provider isolates: jail and docker. Opening more
+	// fails with EMFILE. A process may raise it to [Limits.HardOpenFiles]. Default 1,024.
+	OpenFiles int64 `json:",omitempty"`
 	// TmpBytes is the size of /tmp, and of /dev/shm; both count as memory. Default 64 MiB; jail allows at most a quarter of
 	// MemoryBytes.
 	TmpBytes int64
@@ -33,7 +36,7 @@ const NoLimit = 1_000_000_000_000_000_000
 
 // DefaultLimits returns the defaults that depend on no other limit: all but FileBytes.
 func DefaultLimits() Limits {
-	return Limits{MemoryBytes: 512 << 20, CPUs: 1, PIDs: 256, TmpBytes: 64 << 20, WorkspaceBytes: 2_000_000_000, WorkspaceFiles: 100_000}
+	return Limits{MemoryBytes: 512 << 20, CPUs: 1, PIDs: 256, OpenFiles: 1024, TmpBytes: 64 << 20, WorkspaceBytes: 2_000_000_000, WorkspaceFiles: 100_000}
 }
 
 // defaultFileBytes is the default of FileBytes where WorkspaceBytes is not less.
@@ -42,7 +45,7 @@ const defaultFileBytes = 1_000_000_000
 // LimitsOf returns the limits that a template sets.
 func LimitsOf(t *schemas.TemplateLimits) Limits {
 	return Limits{
-		MemoryBytes: t.MemoryBytes, CPUs: t.CPUs, PIDs: t.PIDs, TmpBytes: t.TmpBytes,
+		MemoryBytes: t.MemoryBytes, CPUs: t.CPUs, PIDs: t.PIDs, OpenFiles: t.OpenFiles, TmpBytes: t.TmpBytes,
 		WorkspaceBytes: t.WorkspaceBytes, WorkspaceFiles: t.WorkspaceFiles, FileBytes: t.FileBytes,
 	}
 }
@@ -51,7 +54,7 @@ func LimitsOf(t *schemas.TemplateLimits) Limits {
 func (l Limits) Or(fallback Limits) Limits {
 	return Limits{
 		MemoryBytes: cmp.Or(l.MemoryBytes, fallback.MemoryBytes), CPUs: cmp.Or(l.CPUs, fallback.CPUs),
-		PIDs: cmp.Or(l.PIDs, fallback.PIDs), TmpBytes: cmp.Or(l.TmpBytes, fallback.TmpBytes),
+		PIDs: cmp.Or(l.PIDs, fallback.PIDs), OpenFiles: cmp.Or(l.OpenFiles, fallback.OpenFiles), TmpBytes: cmp.Or(l.TmpBytes, fallback.TmpBytes),
 		WorkspaceBytes: cmp.Or(l.WorkspaceBytes, fallback.WorkspaceBytes), WorkspaceFiles: cmp.Or(l.WorkspaceFiles, fallback.WorkspaceFiles),
 		FileBytes: cmp.Or(l.FileBytes, fallback.FileBytes),
 	}
@@ -67,7 +70,7 @@ func (l Limits) WorkspaceDefaults() Limits {
 
 // Validate returns invalid_argument when a limit is negative.
 func (l Limits) Validate() error {
-	if min(l.MemoryBytes, l.PIDs, l.TmpBytes, l.WorkspaceBytes, l.WorkspaceFiles, l.FileBytes) < 0 || l.CPUs < 0 {
+	if min(l.MemoryBytes, l.PIDs, l.OpenFiles, l.TmpBytes, l.WorkspaceBytes, l.WorkspaceFiles, l.FileBytes) < 0 || l.CPUs < 0 {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "limits: a limit is negative").With("path", "limits")
 	}
 	return nil
@@ -79,7 +82,20 @@ const (
 	minTmpBytes    = 4096
 	minCPUs        = 0.01
 	minPIDs        = 16
+	minOpenFiles   = 16
 )
+
+// The descriptors that a supervisor needs: three pipes of each process, and its own connections.
+const (
+	filesOfProcess    = 3
+	filesOfSupervisor = 256
+)
+
+// HardOpenFiles is the hard limit of open files in a sandbox. It is OpenFiles, unless the supervisor needs more for as many processes: it is
+// the first process, whose limit the others inherit. With the default limits it is 1,024.
+func (l Limits) HardOpenFiles() int64 {
+	return max(l.OpenFiles, filesOfProcess*l.PIDs+filesOfSupervisor)
+}
 
 // WithDefaults returns the limits with the defaults in place of zeros, and TmpBytes reduced to a quarter of MemoryBytes. Errors:
 // invalid_argument for a limit that is negative, or too small to run anything.
@@ -92,9 +108,9 @@ func (l Limits) WithDefaults() (Limits, error) {
 		return l, schemas.Errorf(schemas.CodeInvalidArgument, "limits: memory is %d bytes; the minimum is %d", l.MemoryBytes, minMemoryBytes)
 	}
 	l.TmpBytes = min(l.TmpBytes, l.MemoryBytes/4)
-	if l.TmpBytes < minTmpBytes || l.CPUs < minCPUs || l.PIDs < minPIDs {
+	if l.TmpBytes < minTmpBytes || l.CPUs < minCPUs || l.PIDs < minPIDs || l.OpenFiles < minOpenFiles {
 		return l, schemas.Errorf(schemas.CodeInvalidArgument,
-			"limits: too small to run anything; the minimum is %d bytes of /tmp, %g CPUs and %d pids", minTmpBytes, minCPUs, minPIDs)
+			"limits: too small to run anything; the minimum is %d bytes of /tmp, %g CPUs, %d pids and %d open files", minTmpBytes, minCPUs, minPIDs, minOpenFiles)
 	}
 	return l, nil
 }

@@ -69,6 +69,8 @@ type TemplateLimits struct {
 	CPUs float64 `json:"cpus,omitempty"`
 	// PIDs is the number of processes and threads.
 	PIDs int64 `json:"pids,omitempty"`
+	// OpenFiles is the number of descriptors that each process may have open.
+	OpenFiles int64 `json:"open_files,omitempty"`
 	// TmpBytes is the size of /tmp, WorkspaceBytes that of the workspace, in bytes.
 	TmpBytes       int64 `json:"tmp_bytes,omitempty"`
 	WorkspaceBytes int64 `json:"workspace_bytes,omitempty"`

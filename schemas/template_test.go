@@ -41,6 +41,7 @@ func TestTemplateValidateRefusesInvalid(t *testing.T) {
 		{"rootfs", func(t *schemas.Template) { t.Rootfs, t.Image = "/srv/root", "debian" }},
 		{"network", func(t *schemas.Template) { t.Network = "all" }},
 		{"limits.memory_bytes", func(t *schemas.Template) { t.Limits.MemoryBytes = -1 }},
+		{"limits.open_files", func(t *schemas.Template) { t.Limits.OpenFiles = -1 }},
 		{"limits.workspace_files", func(t *schemas.Template) { t.Limits.WorkspaceFiles = -1 }},
 		{"limits.file_bytes", func(t *schemas.Template) { t.Limits.FileBytes = -1 }},
 		{"limits.cpus", func(t *schemas.Template) { t.Limits.CPUs = -1 }},

@@ -45,7 +45,7 @@ func (l *TemplateLimits) validate() error {
 		name  string
 		value int64
 	}{
-		{"memory_bytes", l.MemoryBytes}, {"pids", l.PIDs}, {"tmp_bytes", l.TmpBytes}, {"workspace_bytes", l.WorkspaceBytes},
+		{"memory_bytes", l.MemoryBytes}, {"pids", l.PIDs}, {"open_files", l.OpenFiles}, {"tmp_bytes", l.TmpBytes}, {"workspace_bytes", l.WorkspaceBytes},
 		{"workspace_files", l.WorkspaceFiles}, {"file_bytes", l.FileBytes},
 	} {
 		if f.value < 0 {

@@ -108,6 +108,7 @@ func (m *Main) limitFlags(c *cobra.Command, l *sandbox.Limits, network *string) 
 	s.Var((*size)(&l.MemoryBytes), "memory", "most memory `SIZE` of a sandbox, such as 2GiB")
 	s.Float64Var(&l.CPUs, "cpus", d.CPUs, "most CPU time of a sandbox, in CPUs `N`, such as 1.5")
 	s.Int64Var(&l.PIDs, "pids", d.PIDs, "most processes and threads `N` of a sandbox")
+	s.Int64Var(&l.OpenFiles, "open-files", d.OpenFiles, "most open files `N` of a process of a jail or container")
 	s.StringVar(network, "network", string(schemas.NetworkNone), "`NETWORK` of sandboxes whose template names none: none, or host, the machine's own")
 	standard := m.workspaceLimits().WorkspaceDefaults()
 	f := c.Flags()
@@ -118,7 +119,7 @@ func (m *Main) limitFlags(c *cobra.Command, l *sandbox.Limits, network *string) 
 
 // limitNames are the flags of limitFlags.
 func limitNames() []string {
-	return []string{"memory", "cpus", "pids", "network", "workspace-bytes", "workspace-files", "file-bytes"}
+	return []string{"memory", "cpus", "pids", "open-files", "network", "workspace-bytes", "workspace-files", "file-bytes"}
 }
 
 // givenLimit is the first flag of limitFlags that the user gave; empty for none.

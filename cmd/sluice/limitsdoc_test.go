@@ -58,8 +58,9 @@ func TestLimitsAreDocumented(t *testing.T) {
 	want("memory, with /tmp and /dev/shm", binary(limits.MemoryBytes))
 	want("CPUs", fmt.Sprint(limits.CPUs))
 	want("processes and threads", fmt.Sprint(limits.PIDs))
+	want("open files of a process", thousands(limits.OpenFiles))
 	want("size of /tmp", binary(limits.TmpBytes))
-	want("size of a workspace", decimal(limits.WorkspaceBytes))
+	want("size of a workspace, by the blocks that it takes", decimal(limits.WorkspaceBytes))
 	want("files and folders of a workspace", thousands(limits.WorkspaceFiles))
 	want("size of a file", decimal(limits.FileBytes))
 	for name, d := range map[string]time.Duration{

@@ -81,7 +81,7 @@ func (p *Provider) containerConfig(spec sandbox.Spec, image *imageInfo, requestP
 			MemorySwap: l.MemoryBytes, // the sum of both: no swap
 			NanoCPUs:   int64(l.CPUs * 1e9),
 			PidsLimit:  &pids,
-			Ulimits:    []*container.Ulimit{{Name: "fsize", Soft: l.FileBytes, Hard: l.FileBytes}},
+			Ulimits:    []*container.Ulimit{{Name: "fsize", Soft: l.FileBytes, Hard: l.FileBytes}, {Name: "nofile", Soft: l.OpenFiles, Hard: l.HardOpenFiles()}},
 		},
 		Mounts: []mount.Mount{
 			bind(p.program, supervisorPath, true), bind(requestPath, requestSocketPath, true), bind(spec.Workspace, home, spec.ReadOnly),

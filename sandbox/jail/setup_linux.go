@@ -149,7 +149,6 @@ func (p *program) raiseLoopback() {
 
 // The rlimits that no Limits set.
 const (
-	maxOpenFiles      = 4096
 	maxPendingSignals = 1024
 	maxLockedBytes    = 8 << 20
 	maxQueueBytes     = 1 << 16
@@ -158,7 +157,7 @@ const (
 func (p *program) setLimits(c *jailConfig) {
 	limits := [][2]uint64{
 		// With 0 the kernel still starts the host's core dump program, where one is set; with 1 it does not.
-		{unix.RLIMIT_CORE, 1}, {unix.RLIMIT_NOFILE, maxOpenFiles}, {unix.RLIMIT_FSIZE, uint64(c.limits.FileBytes)},
+		{unix.RLIMIT_CORE, 1}, {unix.RLIMIT_FSIZE, uint64(c.limits.FileBytes)},
 		{unix.RLIMIT_MEMLOCK, maxLockedBytes}, {unix.RLIMIT_MSGQUEUE, maxQueueBytes}, {unix.RLIMIT_NICE, 0}, {unix.RLIMIT_RTPRIO, 0},
 		{unix.RLIMIT_SIGPENDING, maxPendingSignals},
 		// The user is this jail's alone, or is counted in this jail's user namespace.
@@ -169,9 +168,15 @@ func (p *program) setLimits(c *jailConfig) {
 		limits = append(limits, [2]uint64{unix.RLIMIT_DATA, uint64(c.limits.MemoryBytes)})
 	}
 	for _, l := range limits {
-		limit := min(l[1], hardLimit(int(l[0])))
-		p.call("set rlimit "+strconv.Itoa(int(l[0])), unix.SYS_PRLIMIT64, 0, int(l[0]), words(limit, limit), 0)
+		p.setLimit(int(l[0]), l[1], l[1])
 	}
+	// The Go runtime of the supervisor raises its own soft limit to the hard one, and starts programs with what it was.
+	p.setLimit(unix.RLIMIT_NOFILE, uint64(c.limits.OpenFiles), uint64(c.limits.HardOpenFiles()))
+}
+
+func (p *program) setLimit(resource int, soft, hard uint64) {
+	hard = min(hard, hardLimit(resource))
+	p.call("set rlimit "+strconv.Itoa(resource), unix.SYS_PRLIMIT64, 0, resource, words(min(soft, hard), hard), 0)
 }
 
 // hardLimit is the worker's own hard limit, which a jail's may not exceed: only CAP_SYS_RESOURCE permits to raise one, and neither an

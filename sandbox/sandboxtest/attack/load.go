@@ -29,6 +29,16 @@ var processAttacks = []attack{
 	}},
 	{"PIDLimit", "a sandbox has no more processes than its limit", func(t *testing.T, f *fixture) { f.wantPIDLimit(t) }},
 	{"ExhaustedPIDs", "without a free pid a start is refused, signals and kills work, and the sandbox survives", func(t *testing.T, f *fixture) { f.exhaustPIDs(t) }},
+	{"OpenFiles", "a process opens at most 1,024 files, and cannot raise that", func(t *testing.T, f *fixture) {
+		got := f.probe(t, "openfiles")
+		if n, err := strconv.Atoi(got["opened"]); err != nil || n < 1000 || n > 1024 {
+			t.Errorf("a process opened %q files, want about 1,024", got["opened"])
+		}
+		testkit.Equal(t, "error of the last one", got["the last one"], "EMFILE")
+		if err := got["raise the limit"]; err != "EPERM" {
+			t.Errorf("raise the limit: result = %s, want EPERM", err)
+		}
+	}},
 	{"UnreadOutput", "output that is not read blocks only its own process", func(t *testing.T, f *fixture) { f.floodUnread(t) }},
 	{"Zombies", "any number of orphans is reaped", func(t *testing.T, f *fixture) { f.makeZombies(t, 300) }},
 	{"Tmp", "memory file systems limit bytes and files", func(t *testing.T, f *fixture) {

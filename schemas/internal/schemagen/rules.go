@@ -258,7 +258,7 @@ func (f fields) addTemplate() {
 	f.add(values(schemas.AgentOutputs()), "TemplateAgent.Output")
 	f.add(values(schemas.PolicyNames()), "TemplatePolicy.Name")
 	f.add(values(schemas.BuiltinHooks()), "HookSpec.Builtin")
-	f.add(between(0, -1), "TemplateLimits.MemoryBytes", "TemplateLimits.CPUs", "TemplateLimits.PIDs", "TemplateLimits.TmpBytes",
+	f.add(between(0, -1), "TemplateLimits.MemoryBytes", "TemplateLimits.CPUs", "TemplateLimits.PIDs", "TemplateLimits.OpenFiles", "TemplateLimits.TmpBytes",
 		"TemplateLimits.WorkspaceBytes", "TemplateLimits.WorkspaceFiles", "TemplateLimits.FileBytes")
 	f.add(between(0, schemas.MaxTimeoutMS), "TemplateSession.IdleTimeoutMS", "TemplateSession.ParkAfterMS", "TemplateSession.MaxLifetimeMS",
 		"TemplateSession.StartTimeoutMS", "TemplateSession.StopGraceMS", "TemplateAgent.TimeoutMS")

@@ -28,7 +28,7 @@ var groups = map[string]func(){
 	"mounts": mounts, "namespaces": namespaces, "others": others, "kernel": kernel, "sockets": sockets, "modes": modes,
 	"clocks": clocks, "terminals": terminals, "supervisor": supervisor, "tables": tables, "links": links, "descriptors": descriptors,
 	"reach": reach, "ping": ping, "abstract": abstract, "route": route, "flood": flood,
-	"zombies": zombies, "forks": forks, "hold": hold, "bomb": bomb, "memory": memory, "demote": demote, "starve": starve,
+	"zombies": zombies, "forks": forks, "hold": hold, "bomb": bomb, "memory": memory, "openfiles": openFiles, "demote": demote, "starve": starve,
 }
 
 func report(name string, err error) {
@@ -224,6 +224,24 @@ func supervisor() {
 	}
 	limit := unix.Rlimit{Cur: 3, Max: 3}
 	report("prlimit", unix.Prlimit(1, unix.RLIMIT_NOFILE, &limit, nil))
+}
+
+// openFiles tries to raise its limit of open files, and then opens as many as it can.
+func openFiles() {
+	var limit unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
+	if err == nil {
+		err = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit.Max + 1, Max: limit.Max + 1})
+	}
+	report("raise the limit", err)
+	opened := 0
+	for ; ; opened++ {
+		if _, err := unix.Open("/dev/null", unix.O_RDONLY, 0); err != nil {
+			report("the last one", err)
+			break
+		}
+	}
+	fmt.Printf("opened\t%d\n", opened)
 }
 
 // links attempts hard links to files outside the workspace.
