@@ -28,6 +28,7 @@ type Worker struct {
 	recovery   *recovery.Recovery
 	services   *service.Services
 	files      *files.Files
+	disk       *disk
 	stopping   atomic.Bool // the shutdown has begun
 }
 
@@ -38,6 +39,7 @@ func New(cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	w := &Worker{cfg: cfg, background: work.NewBackground()}
+	w.disk = &disk{worker: cfg.Worker, dir: cfg.Workspaces, minFree: cfg.Limits.MinFreeBytes, log: cfg.Log}
 	w.publisher = &publisher.Publisher{Worker: cfg.Worker, LeaseHeld: cfg.LeaseHeld, Events: cfg.Records, Send: cfg.Answer, Log: cfg.Log}
 	w.sessions = session.New(session.Config{
 		Publisher: w.publisher, Background: w.background, Timeouts: cfg.timeouts,
@@ -51,7 +53,7 @@ func New(cfg Config) (*Worker, error) {
 		Publisher: w.publisher, Background: w.background, Timeouts: cfg.timeouts, Sessions: w.sessions,
 		NewTurn: conversations.NewMessage,
 		Records: cfg.Records, History: cfg.History, OpenOutput: cfg.OpenOutput, Replay: cfg.Replay, FollowLog: cfg.FollowLog, Handover: cfg.Handover, Policy: cfg.Policy,
-		MaxProcesses: cfg.MaxProcesses, MaxAttempts: cfg.MaxAttempts, Freed: cfg.Freed, Temporary: cfg.Temporary,
+		MaxProcesses: cfg.MaxProcesses, MaxAttempts: cfg.MaxAttempts, Freed: cfg.Freed, Temporary: cfg.Temporary, Disk: w.disk.admit,
 	}
 	w.runs, w.canceler = run.New(runs), run.NewCanceler(runs)
 	w.acceptor = run.NewAcceptor(w.runs)
@@ -101,9 +103,9 @@ func (w *Worker) Register(ctx context.Context) error {
 		names = append(names, name)
 	}
 	processes, first := w.runs.Unfinished()
-	workspace := w.cfg.Limits.WorkspaceDefaults()
+	workspace, disk := w.cfg.Limits.WorkspaceDefaults(), w.disk.usage()
 	return w.cfg.Roster.Register(ctx, schemas.WorkerInfo{
-		ID: w.cfg.Worker, Incarnation: w.cfg.Incarnation, LowSeq: first, Providers: names, Processes: processes,
+		ID: w.cfg.Worker, Incarnation: w.cfg.Incarnation, LowSeq: first, Providers: names, Processes: processes, Disk: &disk,
 		Limits: &schemas.WorkerLimits{
 			Processes: w.cfg.MaxProcesses, WorkspaceBytes: workspace.WorkspaceBytes, WorkspaceFiles: workspace.WorkspaceFiles, FileBytes: workspace.FileBytes,
 		},
@@ -117,11 +119,17 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer sweep.Stop()
 	orphans := time.NewTicker(w.cfg.OrphansEvery)
 	defer orphans.Stop()
+	room := time.NewTicker(diskEvery)
+	defer room.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			w.shutdown()
 			return nil
+		case <-room.C:
+			if w.disk.regained() {
+				w.cfg.Freed()
+			}
 		case <-sweep.C:
 			w.sessions.Sweep(ctx)
 			if !w.cfg.Temporary {
@@ -208,7 +216,16 @@ func (w *Worker) HandleCancel(ctx context.Context, c schemas.Cancel) (runs bool,
 }
 
 // Room returns how many more commands the worker has room for now.
-func (w *Worker) Room() int { return w.runs.Room() }
+func (w *Worker) Room() int {
+	// Nothing waits for the disk of a temporary worker: its command is refused, with the reason.
+	if !w.cfg.Temporary && w.disk.admit() != nil {
+		return 0
+	}
+	return w.runs.Room()
+}
+
+// Disk returns how much room the file system of the workspaces has.
+func (w *Worker) Disk() schemas.WorkerDisk { return w.disk.usage() }
 
 // HandleControl signals a running process, kills it or writes to its standard input, and calls done, at most once, with the outcome.
 func (w *Worker) HandleControl(_ context.Context, ctl schemas.Control, done func(error)) {
@@ -233,7 +250,7 @@ func (w *Worker) HandleService(_ context.Context, req schemas.ServiceControl, re
 // HandlePlace claims a thread that no worker owns, and makes its session when it has none. It declines without room for a process of the
 // thread, unless the request says that none is needed.
 func (w *Worker) HandlePlace(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply {
-	room := func() bool { return req.WithoutRoom || w.runs.Room() > 0 }
+	room := func() bool { return req.WithoutRoom || w.Room() > 0 }
 	return w.sessions.Place(ctx, tenant, req, room)
 }
 

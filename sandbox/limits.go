@@ -26,6 +26,9 @@ type Limits struct {
 	WorkspaceBytes int64
 	// WorkspaceFiles is the number of files and folders in the workspace. Default 100,000.
 	WorkspaceFiles int64
+	// MinFreeBytes is what is kept free of the workspace's file system: while less than half of it is, processes of a workspace that grows
+	// are killed. Default 1 GiB, or a 20th of the file system where that is less.
+	MinFreeBytes int64 `json:",omitempty"`
 	// FileBytes is the size of one file. Where the provider isolates, the kernel sends SIGXFSZ to a process that writes more.
 	// Default 1 GB, or WorkspaceBytes when that is less.
 	FileBytes int64
@@ -56,7 +59,7 @@ func (l Limits) Or(fallback Limits) Limits {
 		MemoryBytes: cmp.Or(l.MemoryBytes, fallback.MemoryBytes), CPUs: cmp.Or(l.CPUs, fallback.CPUs),
 		PIDs: cmp.Or(l.PIDs, fallback.PIDs), OpenFiles: cmp.Or(l.OpenFiles, fallback.OpenFiles), TmpBytes: cmp.Or(l.TmpBytes, fallback.TmpBytes),
 		WorkspaceBytes: cmp.Or(l.WorkspaceBytes, fallback.WorkspaceBytes), WorkspaceFiles: cmp.Or(l.WorkspaceFiles, fallback.WorkspaceFiles),
-		FileBytes: cmp.Or(l.FileBytes, fallback.FileBytes),
+		FileBytes: cmp.Or(l.FileBytes, fallback.FileBytes), MinFreeBytes: cmp.Or(l.MinFreeBytes, fallback.MinFreeBytes),
 	}
 }
 
@@ -70,7 +73,7 @@ func (l Limits) WorkspaceDefaults() Limits {
 
 // Validate returns invalid_argument when a limit is negative.
 func (l Limits) Validate() error {
-	if min(l.MemoryBytes, l.PIDs, l.OpenFiles, l.TmpBytes, l.WorkspaceBytes, l.WorkspaceFiles, l.FileBytes) < 0 || l.CPUs < 0 {
+	if min(l.MemoryBytes, l.PIDs, l.OpenFiles, l.TmpBytes, l.WorkspaceBytes, l.WorkspaceFiles, l.MinFreeBytes, l.FileBytes) < 0 || l.CPUs < 0 {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "limits: a limit is negative").With("path", "limits")
 	}
 	return nil

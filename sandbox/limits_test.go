@@ -9,8 +9,8 @@ import (
 )
 
 func TestLimitsOrFillsEveryField(t *testing.T) {
-	set := sandbox.Limits{MemoryBytes: 1, CPUs: 2, PIDs: 3, OpenFiles: 8, TmpBytes: 4, WorkspaceBytes: 5, WorkspaceFiles: 6, FileBytes: 7}
-	other := sandbox.Limits{MemoryBytes: 11, CPUs: 12, PIDs: 13, OpenFiles: 18, TmpBytes: 14, WorkspaceBytes: 15, WorkspaceFiles: 16, FileBytes: 17}
+	set := sandbox.Limits{MemoryBytes: 1, CPUs: 2, PIDs: 3, OpenFiles: 8, TmpBytes: 4, WorkspaceBytes: 5, WorkspaceFiles: 6, MinFreeBytes: 9, FileBytes: 7}
+	other := sandbox.Limits{MemoryBytes: 11, CPUs: 12, PIDs: 13, OpenFiles: 18, TmpBytes: 14, WorkspaceBytes: 15, WorkspaceFiles: 16, MinFreeBytes: 19, FileBytes: 17}
 	testkit.Equal(t, "set or other", set.Or(other), set)
 	testkit.Equal(t, "zero or other", sandbox.Limits{}.Or(other), other)
 }
@@ -31,7 +31,7 @@ func TestLimitsWithDefaults(t *testing.T) {
 	}
 	for what, l := range map[string]sandbox.Limits{
 		"negative memory": {MemoryBytes: -1}, "negative CPUs": {CPUs: -1}, "negative pids": {PIDs: -1}, "negative /tmp": {TmpBytes: -1},
-		"negative files": {WorkspaceFiles: -1}, "negative file size": {FileBytes: -1},
+		"negative files": {WorkspaceFiles: -1}, "negative file size": {FileBytes: -1}, "negative reserve": {MinFreeBytes: -1},
 		"no memory": {MemoryBytes: 1}, "little memory": {MemoryBytes: 1 << 20},
 		"little /tmp": {TmpBytes: 1}, "few CPUs": {CPUs: 0.001}, "few pids": {PIDs: 1}, "few open files": {OpenFiles: 1},
 	} {

@@ -18,7 +18,19 @@ type WorkerInfo struct {
 	Processes int `json:"processes,omitempty"`
 	// Limits are the worker's; nil for those of an earlier version, which reported none.
 	Limits *WorkerLimits `json:"limits,omitempty"`
+	// Disk is that of the worker's workspaces at its last update; nil for workers of an earlier version.
+	Disk *WorkerDisk `json:"disk,omitempty"`
 }
+
+// WorkerDisk is the room in the file system of a worker's workspaces.
+type WorkerDisk struct {
+	// FreeBytes is what ordinary users can still write. While it is less than MinFreeBytes, the worker starts no process.
+	FreeBytes    int64 `json:"free_bytes"`
+	MinFreeBytes int64 `json:"min_free_bytes"`
+}
+
+// Low reports whether the worker starts no process.
+func (d *WorkerDisk) Low() bool { return d.FreeBytes < d.MinFreeBytes }
 
 // WorkerLimits bound what a worker runs.
 type WorkerLimits struct {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/internal/diskspace"
 	"github.com/sluice-dev/sluice/internal/node"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -110,12 +111,18 @@ func examineData(g *globals) finding {
 const lowDisk = 1 << 30
 
 func examineDisk(path string) finding {
-	var st unix.Statfs_t
-	if err := unix.Statfs(path, &st); err != nil {
+	disk, err := diskspace.Of(path)
+	if err != nil {
 		return finding{Check: "disk", Found: err.Error()}
 	}
-	free := st.Bavail * uint64(st.Bsize)
-	f := finding{Check: "disk", OK: free >= lowDisk, Found: fmt.Sprintf("%.1f GiB free for streams and workspaces", float64(free)/(1<<30))}
+	gib := func(n int64) float64 { return float64(n) / (1 << 30) }
+	reserve := disk.Reserve(0)
+	f := finding{Check: "disk", OK: disk.Free >= lowDisk, Found: fmt.Sprintf("%.1f GiB free for streams and workspaces", gib(disk.Free))}
+	if disk.Free < reserve {
+		f.Found += fmt.Sprintf(", less than the %.1f GiB that workers keep free: they start no process", gib(reserve))
+	} else {
+		f.Found += fmt.Sprintf("; workers start no process below %.1f GiB", gib(reserve))
+	}
 	if !f.OK {
 		f.Found += ": free at least 1 GiB, or choose another folder with --data"
 	}

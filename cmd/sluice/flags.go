@@ -114,12 +114,13 @@ func (m *Main) limitFlags(c *cobra.Command, l *sandbox.Limits, network *string) 
 	f := c.Flags()
 	f.Int64Var(&l.WorkspaceBytes, "workspace-bytes", standard.WorkspaceBytes, "most bytes `N` of all files of a workspace (MAX_WORKSPACE_SIZE_MB)")
 	f.Int64Var(&l.WorkspaceFiles, "workspace-files", standard.WorkspaceFiles, "most files and folders `N` of a workspace (MAX_TOTAL_FILES)")
+	f.Var((*reserve)(&l.MinFreeBytes), "min-free", "least free space `SIZE` of the disk of workspaces: below it no process starts (default 1GiB, at most 5%; 0 for none)")
 	f.Int64Var(&l.FileBytes, "file-bytes", standard.FileBytes, "most bytes `N` of a file (MAX_FILE_SIZE_MB)")
 }
 
 // limitNames are the flags of limitFlags.
 func limitNames() []string {
-	return []string{"memory", "cpus", "pids", "open-files", "network", "workspace-bytes", "workspace-files", "file-bytes"}
+	return []string{"memory", "cpus", "pids", "open-files", "network", "workspace-bytes", "workspace-files", "file-bytes", "min-free"}
 }
 
 // givenLimit is the first flag of limitFlags that the user gave; empty for none.
@@ -153,6 +154,27 @@ func (s *size) String() string { return template.FormatSize(int64(*s)) }
 
 // Type implements pflag.Value.
 func (s *size) Type() string { return "size" }
+
+// reserve is free space in the form of size, in which no reserve is one byte: 0 is the default.
+type reserve int64
+
+// Set implements pflag.Value.
+func (r *reserve) Set(text string) error {
+	n, err := template.ParseSize(text)
+	*r = reserve(max(n, 1))
+	return err
+}
+
+// String implements pflag.Value.
+func (r *reserve) String() string {
+	if *r == 0 {
+		return ""
+	}
+	return template.FormatSize(int64(*r))
+}
+
+// Type implements pflag.Value.
+func (r *reserve) Type() string { return "size" }
 
 // documentLimits are the limits of the environment, for the template documents.
 func (m *Main) documentLimits() schemas.TemplateLimits {

@@ -97,6 +97,10 @@ func limitsOf(s *schemas.Status, output *int64) []limitLine {
 			limitLine{Name: "workspace_bytes", label: "size of a workspace", Worker: w.ID, Unit: unitBytes, Max: w.Limits.WorkspaceBytes, Beyond: rejected},
 			limitLine{Name: "workspace_files", label: "files of a workspace", Worker: w.ID, Unit: unitFiles, Max: w.Limits.WorkspaceFiles, Beyond: rejected},
 			limitLine{Name: "file_bytes", label: "size of a file", Worker: w.ID, Unit: unitBytes, Max: w.Limits.FileBytes, Beyond: "the process that writes more is killed"})
+		if w.Disk != nil {
+			list = append(list, limitLine{Name: "min_free_bytes", label: "space kept free on the disk", Worker: w.ID, Unit: unitBytes, Max: w.Disk.MinFreeBytes,
+				Beyond: "direct commands are refused, queued ones wait"})
+		}
 	}
 	return list
 }

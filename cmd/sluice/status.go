@@ -89,6 +89,11 @@ func printStatus(m *Main, s *schemas.Status) error {
 	if s.Log != nil {
 		t.row("output", fmt.Sprintf("%s kept, at most %s, and %s of a process", byteSize(s.Log.TenantBytes), byteSize(s.Log.MaxTenantBytes), byteSize(s.Log.MaxProcessBytes)))
 	}
+	for _, w := range s.Workers {
+		if w.Alive && w.Disk != nil && w.Disk.Low() {
+			t.row("disk", fmt.Sprintf("%s has %s free and keeps %s: it starts no process", w.ID, byteSize(w.Disk.FreeBytes), byteSize(w.Disk.MinFreeBytes)))
+		}
+	}
 	if err := errors.Join(t.print(), printOwed(m, s.Owed)); err != nil {
 		return err
 	}

@@ -115,6 +115,9 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 	if n.observer, err = observe.New(n.cfg.Log, n.cfg.Metrics); err != nil {
 		return schemas.Errorf(schemas.CodeInternal, "register metrics: %w", err)
 	}
+	if err := observe.Disk(n.cfg.Metrics, n.disk); err != nil {
+		return schemas.Errorf(schemas.CodeInternal, "register the metrics of the disk: %w", err)
+	}
 	// In parallel: the first waits for NATS, the second for this machine.
 	var providers map[string]sandbox.Provider
 	setUp, setUpCtx := errgroup.WithContext(ctx)
@@ -140,6 +143,14 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		close(accepts)
 	})
 	return n.serve(ctx, providers, onReady)
+}
+
+// disk is the room for workspaces, for the metrics.
+func (n *Node) disk() schemas.WorkerDisk {
+	if w := n.worker.Load(); w != nil {
+		return w.Disk()
+	}
+	return schemas.WorkerDisk{}
 }
 
 // background runs f until ctx ends or wait is called. wait ends it and waits for it.

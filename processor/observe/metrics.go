@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -87,6 +88,17 @@ func (a active) Collect(out chan<- prometheus.Metric) {
 	for template, n := range count {
 		out <- prometheus.MustNewConstMetric(a.desc(), prometheus.GaugeValue, float64(n), template)
 	}
+}
+
+// Disk registers the metrics of the file system of the workspaces. Errors: those of the registry, for a second registration.
+func Disk(registry prometheus.Registerer, usage func() schemas.WorkerDisk) error {
+	gauge := func(name, help string, value func(schemas.WorkerDisk) int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "sluice_" + name, Help: help}, func() float64 { return float64(value(usage())) })
+	}
+	return errors.Join(
+		registry.Register(gauge("disk_free_bytes", "Free space on the disk of the workspaces.", func(d schemas.WorkerDisk) int64 { return d.FreeBytes })),
+		registry.Register(gauge("disk_min_free_bytes", "Free space below which no process starts.", func(d schemas.WorkerDisk) int64 { return d.MinFreeBytes })),
+	)
 }
 
 // PoolStats are the statistics of a sandbox pool.

@@ -50,6 +50,12 @@ var limitTests = []test{
 		}
 		wantNoLimit(t, "a command within the limits", l.sh(t, "rm 1").wantExit(t, schemas.ReasonExited, 0))
 	}},
+	{"LowDisk", func(t *testing.T, f *fixture) {
+		l := f.sandboxWith(t, sandbox.Limits{MinFreeBytes: 1 << 62}) // more than any disk has
+		exit := l.sh(t, "head -c 3000000 /dev/zero >a; exec sleep 300").wantExit(t, schemas.ReasonKilled, 137)
+		WantCode(t, "limit of what makes the workspace larger", exit.Limit, schemas.CodeLimitExceeded)
+		wantNoLimit(t, "a command that writes little", l.sh(t, "echo x >b; rm a").wantExit(t, schemas.ReasonExited, 0))
+	}},
 	{"LinksAndDeepFolders", func(t *testing.T, f *fixture) {
 		l := f.limitedSandbox(t)
 		outside := filepath.Join(t.TempDir(), "outside")
@@ -63,11 +69,17 @@ var limitTests = []test{
 	}},
 }
 
-// limitedSandbox makes a second sandbox of the same provider, whose workspace may hold 5 files and 100,000 bytes.
+// limitedSandbox is sandboxWith 5 files and 100,000 bytes at most.
 func (f *fixture) limitedSandbox(t *testing.T) *fixture {
 	t.Helper()
+	return f.sandboxWith(t, sandbox.Limits{WorkspaceFiles: 5, WorkspaceBytes: 100_000})
+}
+
+// sandboxWith makes a second sandbox of the same provider, with these limits.
+func (f *fixture) sandboxWith(t *testing.T, limits sandbox.Limits) *fixture {
+	t.Helper()
 	l := &fixture{provider: f.provider, workspace: filepath.Join(filepath.Dir(f.workspace), "limited"), ctx: f.ctx}
-	l.spec = sandbox.Spec{ID: "limited", Workspace: l.workspace, Limits: sandbox.Limits{WorkspaceFiles: 5, WorkspaceBytes: 100_000}}
+	l.spec = sandbox.Spec{ID: "limited", Workspace: l.workspace, Limits: limits}
 	l.Sandbox = f.create(t, l.spec)
 	t.Cleanup(func() { _ = l.Terminate(f.ctx, 0) }) // the close of the provider, which follows, reports what fails
 	return l

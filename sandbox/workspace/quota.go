@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/diskspace"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -57,24 +58,54 @@ func (q *Quota) Admit() error {
 		q.over, q.strikes, advice)
 }
 
-// Room returns how many bytes and files the workspace has room for, by the last measurement.
+// Room returns how many bytes and files the workspace has room for, by the last measurement. It leaves the reserve of the disk free.
 func (q *Quota) Room() (bytes, files int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return max(0, q.limits.WorkspaceBytes-q.used.Bytes), max(0, q.limits.WorkspaceFiles-q.used.Files)
+	bytes, files = max(0, q.limits.WorkspaceBytes-q.used.Bytes), max(0, q.limits.WorkspaceFiles-q.used.Files)
+	if q.unlimited() {
+		return bytes, files
+	}
+	if disk, reserve, err := q.disk(); err == nil {
+		bytes = min(bytes, max(0, disk.Free-reserve))
+	}
+	return bytes, files
 }
 
 // Check checks whether the running processes must end: they made the workspace cross its quota, or made it larger when it was over
-// the quota already. Errors: limit_exceeded.
+// the quota already, or when the disk has little room left. Errors: limit_exceeded.
 func (q *Quota) Check() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	wasOver := q.over != nil
+	wasOver, before := q.over != nil, q.used
 	u := q.measure()
 	if q.over == nil || wasOver && !q.crossed && !u.exceeds(q.last) {
-		return nil
+		return q.checkDisk(u.Bytes - before.Bytes)
 	}
 	return q.exceeded()
+}
+
+// disk returns the room of the workspace's file system, and what of it is a reserve.
+func (q *Quota) disk() (disk diskspace.Space, reserve int64, err error) {
+	disk, err = diskspace.Of(q.dir())
+	return disk, disk.Reserve(q.limits.MinFreeBytes), err
+}
+
+// smallGrowth bounds the growth between two checks, in bytes, that is no reason to kill anything.
+const smallGrowth = 1 << 20
+
+// checkDisk returns limit_exceeded for a workspace that has grown while less than half of the reserve is free. The other half is for
+// what ends processes and records that, and grows a little, as a log does, is no reason.
+func (q *Quota) checkDisk(grown int64) error {
+	if q.unlimited() {
+		return nil
+	}
+	disk, reserve, err := q.disk()
+	if err == nil && disk.Free < reserve/2 && grown > min(reserve/1024, smallGrowth) {
+		return schemas.Errorf(schemas.CodeLimitExceeded, "the disk of the workspaces has %d bytes free, less than half of the %d that are kept free, and the workspace grew by %d: free space on "+
+			"the worker's disk, or start the worker with a smaller --min-free", disk.Free, reserve, grown)
+	}
+	return nil
 }
 
 // CheckExit checks the workspace after a command has ended: whether the command made it cross its quota, or made it larger when it
@@ -108,9 +139,14 @@ func (q *Quota) exceeded() error {
 	return schemas.Errorf(schemas.CodeLimitExceeded, "%s: %s", q.over, advice)
 }
 
+// unlimited reports whether the workspace has no limits, and is not measured.
+func (q *Quota) unlimited() bool {
+	return min(q.limits.WorkspaceBytes, q.limits.WorkspaceFiles, q.limits.FileBytes) >= sandbox.NoLimit
+}
+
 // measure measures the workspace, unless it has no limits, and updates the state. mu is held.
 func (q *Quota) measure() Usage {
-	if l := &q.limits; min(l.WorkspaceBytes, l.WorkspaceFiles, l.FileBytes) >= sandbox.NoLimit {
+	if q.unlimited() {
 		q.checked = time.Now()
 		return Usage{}
 	}

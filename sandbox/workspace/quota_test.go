@@ -106,10 +106,10 @@ func TestQuotaLimits(t *testing.T) {
 		file   int
 		over   bool
 	}{
-		"within":             {sandbox.Limits{WorkspaceBytes: 100, FileBytes: 100}, 100, false},
-		"workspace bytes":    {sandbox.Limits{WorkspaceBytes: 100, FileBytes: 1000}, 101, true},
-		"file bytes":         {sandbox.Limits{WorkspaceBytes: 1000, FileBytes: 100}, 101, true},
-		"default file bytes": {sandbox.Limits{WorkspaceBytes: 1000}, 1000, false},
+		"within":             {sandbox.Limits{WorkspaceBytes: 1 << 20, FileBytes: 100}, 100, false},
+		"workspace bytes":    {sandbox.Limits{WorkspaceBytes: 1 << 20, FileBytes: 2 << 20}, 1<<20 + 1, true},
+		"file bytes":         {sandbox.Limits{WorkspaceBytes: 1 << 20, FileBytes: 100}, 101, true},
+		"default file bytes": {sandbox.Limits{WorkspaceBytes: 1 << 20}, 1000, false},
 	} {
 		dir := t.TempDir()
 		testkit.Must(t, os.WriteFile(filepath.Join(dir, "f"), make([]byte, tt.file), 0o600))

@@ -49,6 +49,7 @@ func (ac *Acceptor) HandleCommand(ctx context.Context, d *schemas.Delivery) sche
 // facts are what decide knows of a command.
 type facts struct {
 	admission
+	noDisk   bool // full, for want of disk space
 	thread   *session.Thread
 	owner    string
 	run      *Run           // the running process of the same id
@@ -131,6 +132,8 @@ func (ac *Acceptor) gatherFacts(ctx context.Context, d *schemas.Delivery) facts 
 	if f.leaving {
 		return f
 	}
+	f.noDisk = ac.cfg.Disk() != nil
+	f.full = f.full || f.noDisk
 	want := session.Request{
 		Placement: session.Placement{Provider: d.Command.Provider, Image: d.Command.Image}, Template: d.Command.Template, Session: d.Command.Session,
 		Origin: d.Command.Origin,
@@ -139,7 +142,7 @@ func (ac *Acceptor) gatherFacts(ctx context.Context, d *schemas.Delivery) facts 
 	switch f.thread = ac.sessions.Find(d.Tenant, d.Thread); {
 	case f.thread != nil && ac.sessions.Settled(f.thread, &want):
 		f.owner, err = ac.publisher.Worker, want.FitsThread(f.thread)
-	case d.Durable && !ac.runs.reserve(): // a thread that it claims could not go to a worker with room
+	case d.Durable && (f.noDisk && !ac.cfg.Temporary || !ac.runs.reserve()): // a thread that it claims could not go to a worker with room
 		f.full = true
 		return ac.whenFull(ctx, d, f)
 	default:
@@ -204,6 +207,9 @@ func (ac *Acceptor) unavailable(d *schemas.Delivery, a admission) *schemas.Error
 	case a.leaving:
 		return schemas.Errorf(schemas.CodeUnavailable, "worker %s cannot take commands of thread %s now: try again", ac.publisher.Worker, d.Thread)
 	case a.full:
+		if err := ac.cfg.Disk(); err != nil {
+			return schemas.AsError(err)
+		}
 		return schemas.Errorf(schemas.CodePoolExhausted, "worker %s runs %d processes already: try again later, or raise --max-processes", ac.publisher.Worker, ac.cfg.MaxProcesses)
 	default:
 		return schemas.Errorf(schemas.CodeUnavailable, "thread %s is changing its owner: try again", d.Thread)

@@ -91,6 +91,8 @@ type Config struct {
 	Handover   *Handover
 	Policy     Policy // nil: everything is allowed
 	Freed      func() // called each time that there is room for one more process
+	// Disk returns why the disk of the workspaces has no room for another process; nil when it has. Errors: pool_exhausted.
+	Disk func() error
 
 	MaxProcesses int
 	MaxAttempts  int

@@ -156,7 +156,7 @@ func (ss *Sessions) leavingError() *schemas.Error {
 
 // fullError declines a claim for this worker alone, in the same way.
 func (ss *Sessions) fullError() *schemas.Error {
-	return schemas.Errorf(schemas.CodePoolExhausted, "worker %s has no room for another process: try again later, or raise --max-processes",
+	return schemas.Errorf(schemas.CodePoolExhausted, "worker %s has no room for another process: try again later, raise --max-processes, or free space on its disk",
 		ss.publisher.Worker).With(schemas.DetailDeclined, schemas.DeclinedFull)
 }
 
