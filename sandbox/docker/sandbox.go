@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -41,7 +44,7 @@ func (p *Provider) newSandbox(r record, image *imageInfo, l *link.Link, pid int)
 		examined: make(chan struct{}), removed: make(chan struct{}),
 	}
 	s.Sandbox = link.NewSandbox(l, link.Config{
-		Spec: r.Spec, Home: home, Exited: s.removed, Kill: s.kill,
+		Spec: r.Spec, Home: home, Supervisor: ownPID(pid, r.Container), Exited: s.removed, Kill: s.kill,
 		Cleanup: func() {
 			if err := removeFile(p.socket(r.Name)); err != nil {
 				p.config.Warn(err)
@@ -52,6 +55,15 @@ func (p *Provider) newSandbox(r record, image *imageInfo, l *link.Link, pid int)
 	})
 	go s.watch(l)
 	return s
+}
+
+// ownPID returns the pid of a container's process, 0 where it is not this host's: the engine may run elsewhere.
+func ownPID(pid int, container string) int {
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))
+	if err != nil || container == "" || !strings.Contains(string(b), container) {
+		return 0
+	}
+	return pid
 }
 
 // Container is the engine's id of the container.

@@ -275,7 +275,7 @@ func (p *Provider) open(rec record, res *resources, l *link.Link, proc *process)
 		_ = proc.wait() // fails only for a closed descriptor, and Cleanup closes it later
 	}()
 	s := link.NewSandbox(l, link.Config{
-		Spec: rec.Spec, Home: workspacePath, Exited: gone, Kill: func() { res.kill(proc) },
+		Spec: rec.Spec, Home: workspacePath, Supervisor: rec.PID, Exited: gone, Kill: func() { res.kill(proc) },
 		Cleanup: func() {
 			_ = proc.pidfd.Close()
 			res.release()

@@ -47,7 +47,7 @@ func (q *Quota) Admit() error {
 	if q.over == nil && time.Since(q.checked) < CheckInterval {
 		return nil
 	}
-	u := q.measure()
+	u := q.measure(0)
 	if q.over != nil && q.crossed { // files came from outside the sandbox
 		q.cross(u)
 	}
@@ -73,12 +73,13 @@ func (q *Quota) Room() (bytes, files int64) {
 }
 
 // Check checks whether the running processes must end: they made the workspace cross its quota, or made it larger when it was over
-// the quota already, or when the disk has little room left. Errors: limit_exceeded.
-func (q *Quota) Check() error {
+// the quota already, or when the disk has little room left. What they hold open without a name counts, where the pid of their supervisor
+// is known; see Unlinked. Errors: limit_exceeded.
+func (q *Quota) Check(supervisor int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	wasOver, before := q.over != nil, q.used
-	u := q.measure()
+	u := q.measure(supervisor)
 	if q.over == nil || wasOver && !q.crossed && !u.exceeds(q.last) {
 		return q.checkDisk(u.Bytes - before.Bytes)
 	}
@@ -113,7 +114,7 @@ func (q *Quota) checkDisk(grown int64) error {
 func (q *Quota) CheckExit() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	u := q.measure()
+	u := q.measure(0)
 	switch {
 	case q.over == nil:
 		return nil
@@ -144,13 +145,15 @@ func (q *Quota) unlimited() bool {
 	return min(q.limits.WorkspaceBytes, q.limits.WorkspaceFiles, q.limits.FileBytes) >= sandbox.NoLimit
 }
 
-// measure measures the workspace, unless it has no limits, and updates the state. mu is held.
-func (q *Quota) measure() Usage {
+// measure measures the workspace, unless it has no limits, adds what is unlinked, and updates the state. mu is held.
+func (q *Quota) measure(supervisor int) Usage {
 	if q.unlimited() {
 		q.checked = time.Now()
 		return Usage{}
 	}
+	unlinked := Unlinked(q.dir(), supervisor) // first, so that a file that loses its name meanwhile does not count twice
 	u, err := Measure(q.dir())
+	u.Bytes += unlinked
 	q.checked, q.used = time.Now(), u
 	wasOver := q.over != nil
 	if q.over = err; err == nil {

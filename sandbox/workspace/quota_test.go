@@ -52,17 +52,17 @@ func TestQuota(t *testing.T) {
 	fill(t, dir, "a", 3)
 	wantLimit(t, "exit with a full workspace", q.CheckExit(), false)
 	fill(t, dir, "b", 1)
-	wantLimit(t, "check after the quota is crossed", q.Check(), true)
-	wantLimit(t, "second check", q.Check(), true)
+	wantLimit(t, "check after the quota is crossed", q.Check(0), true)
+	wantLimit(t, "second check", q.Check(0), true)
 	fill(t, dir, "c", 1)
 	wantLimit(t, "exit of the command that crossed it", q.CheckExit(), true)
 	wantLimit(t, "start over the quota", q.Admit(), false)
-	wantLimit(t, "check of a command that only reads", q.Check(), false)
+	wantLimit(t, "check of a command that only reads", q.Check(0), false)
 	wantLimit(t, "exit of a command that only reads", q.CheckExit(), false)
 	remove(t, dir, "c")
 	wantLimit(t, "exit of a command that removes a file", q.CheckExit(), false)
 	fill(t, dir, "d", 1)
-	wantLimit(t, "check of a command that adds it again", q.Check(), true)
+	wantLimit(t, "check of a command that adds it again", q.Check(0), true)
 	for i := range maxStrikes {
 		wantLimit(t, "start before the last strike", q.Admit(), false)
 		fill(t, dir, fmt.Sprint("e", i), 1)
@@ -124,7 +124,7 @@ func TestWorkspaceWithoutLimitsIsNotMeasured(t *testing.T) {
 		t.Error("it is measured")
 		return ""
 	}, sandbox.Limits{WorkspaceBytes: sandbox.NoLimit, WorkspaceFiles: sandbox.NoLimit, FileBytes: sandbox.NoLimit})
-	for step, err := range map[string]error{"admit": q.Admit(), "check": q.Check(), "exit": q.CheckExit()} {
+	for step, err := range map[string]error{"admit": q.Admit(), "check": q.Check(0), "exit": q.CheckExit()} {
 		wantLimit(t, step, err, false)
 	}
 	if bytes, files := q.Room(); bytes != sandbox.NoLimit || files != sandbox.NoLimit {

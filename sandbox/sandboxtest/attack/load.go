@@ -56,6 +56,13 @@ var processAttacks = []attack{
 		testkit.Must(t, os.Remove(filepath.Join(f.workspace, "large")))
 		f.wantAlive(t, f.attacker)
 	}},
+	{"UnlinkedFiles", "open files without a name count for the workspace's limit", func(t *testing.T, f *fixture) {
+		r := f.run(t, f.attacker, sandbox.Command{Path: "sh", Args: []string{"-c",
+			`for i in 1 2; do exec 3>f; head -c 45000000 /dev/zero >&3; rm f; [ $i = 2 ] || exec 4>&3; done; sleep 300`}, Timeout: testkit.Timeout / 2})
+		testkit.Equal(t, "exit reason", r.Reason, schemas.ReasonKilled)
+		testkit.WantCode(t, r.Limit, schemas.CodeLimitExceeded)
+		f.wantAlive(t, f.attacker)
+	}},
 	{"Memory", "a process above the memory limit is killed, and its exit reports the reason", func(t *testing.T, f *fixture) {
 		f.wantMemoryLimit(t)
 		f.wantAlive(t, f.attacker)

@@ -13,8 +13,9 @@ import (
 
 // quotaWatcher keeps a sandbox's workspace within its limits: it measures the workspace while a process runs, and after each one.
 type quotaWatcher struct {
-	quota  *workspace.Quota
-	limits sandbox.Limits
+	quota      *workspace.Quota
+	limits     sandbox.Limits
+	supervisor int // its pid; 0 where it is not known
 
 	mu        sync.Mutex
 	running   map[*Process]struct{}
@@ -23,8 +24,10 @@ type quotaWatcher struct {
 	stopped   bool
 }
 
-func newQuotaWatcher(dir func() string, limits sandbox.Limits) *quotaWatcher {
-	return &quotaWatcher{quota: workspace.NewQuota(dir, limits), limits: limits.WorkspaceDefaults(), running: make(map[*Process]struct{})}
+func newQuotaWatcher(dir func() string, limits sandbox.Limits, supervisor int) *quotaWatcher {
+	return &quotaWatcher{
+		quota: workspace.NewQuota(dir, limits), limits: limits.WorkspaceDefaults(), supervisor: supervisor, running: make(map[*Process]struct{}),
+	}
 }
 
 // watch watches a process until it has ended. It must be called before any Wait for the process.
@@ -79,7 +82,7 @@ func (q *quotaWatcher) measure() {
 		case <-timer.C:
 		}
 		began := time.Now()
-		if err := q.quota.Check(); err != nil {
+		if err := q.quota.Check(q.supervisor); err != nil {
 			q.killAll(err)
 		}
 		timer.Reset(workspace.NextCheck(time.Since(began)))

@@ -30,6 +30,8 @@ type Config struct {
 	Spec sandbox.Spec
 	// Home is the workspace as the processes see it. Default: Spec.Workspace.
 	Home string
+	// Supervisor is the supervisor's pid on this host, for what its processes hold open. Default: that is not counted.
+	Supervisor int
 	// Exited is closed by the provider when the supervisor has exited. Required.
 	Exited <-chan struct{}
 	// Kill kills the supervisor; Exited is closed soon after. Required.
@@ -62,7 +64,7 @@ var (
 func NewSandbox(l *Link, config Config) *Sandbox {
 	s := &Sandbox{config: config, link: l, done: make(chan struct{})}
 	s.spec.Store(&config.Spec)
-	s.quota = newQuotaWatcher(s.Workspace, config.Spec.Limits)
+	s.quota = newQuotaWatcher(s.Workspace, config.Spec.Limits, config.Supervisor)
 	go s.awaitEnd()
 	return s
 }
