@@ -53,6 +53,8 @@ const (
 	TypeLimitExceeded     EventType = "limit.exceeded"     // data: Error
 	TypeProcessesCleaned  EventType = "processes.cleaned"  // data: ProcessesCleaned
 	TypeCommandWaiting    EventType = "command.waiting"    // data: Error: what no live worker has. Sent to inboxes alone, not stored
+
+	TypeSandboxEnding EventType = "sandbox.terminating" // data: SandboxInfo: it has not ended in its time, and its worker goes on to end it
 )
 
 // EventTypes lists every event type of this version.
@@ -60,7 +62,7 @@ func EventTypes() []EventType {
 	return []EventType{
 		TypeProcessAccepted, TypeProcessStarted, TypeProcessExited, TypeProcessLost, TypeProcessRejected,
 		TypeSessionCreated, TypeSessionReused, TypeSessionExpired, TypeSessionTerminated,
-		TypeSandboxPending, TypeSandboxCreating, TypeSandboxRunning, TypeSandboxCompleted, TypeSandboxFailed, TypeSandboxTerminated,
+		TypeSandboxPending, TypeSandboxCreating, TypeSandboxRunning, TypeSandboxCompleted, TypeSandboxFailed, TypeSandboxTerminated, TypeSandboxEnding,
 		TypeHookStarted, TypeHookFinished, TypeHookFailed, TypeColdStartFinished, TypeMessageSaved, TypeStreamFinished,
 		TypeSyncPulled, TypeSyncPushed, TypeSyncConflict, TypeFileUploaded, TypeFileDownloaded,
 		TypeServiceStarting, TypeServiceRunning, TypeServiceUnhealthy, TypeServiceStopping, TypeServiceStopped, TypeServiceFailed,

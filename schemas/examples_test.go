@@ -125,7 +125,7 @@ func dataOf(typ schemas.EventType) any {
 	case schemas.TypeSessionCreated, schemas.TypeSessionReused, schemas.TypeSessionExpired, schemas.TypeSessionTerminated:
 		return new(schemas.Session)
 	case schemas.TypeSandboxPending, schemas.TypeSandboxCreating, schemas.TypeSandboxRunning, schemas.TypeSandboxCompleted,
-		schemas.TypeSandboxFailed, schemas.TypeSandboxTerminated:
+		schemas.TypeSandboxFailed, schemas.TypeSandboxTerminated, schemas.TypeSandboxEnding:
 		return new(schemas.SandboxInfo)
 	case schemas.TypeHookStarted, schemas.TypeHookFinished, schemas.TypeHookFailed:
 		return new(schemas.HookRun)

@@ -182,6 +182,8 @@ func (b *timelineBuilder) sandbox(ev *schemas.Event) {
 		b.took(ev, "sandbox", "sandbox started", start.SandboxMS+start.HooksMS, classOK, "ready")
 	case ev.Type == schemas.TypeSandboxFailed && ev.Decode(&info) == nil:
 		b.instant(ev, "sandbox", "sandbox failed", errorText(info.Error), classBad)
+	case ev.Type == schemas.TypeSandboxEnding && ev.Decode(&info) == nil:
+		b.instant(ev, "sandbox", "sandbox does not end", errorText(info.Error), classBad)
 	case ev.Type == schemas.TypeSandboxCompleted || ev.Type == schemas.TypeSandboxTerminated:
 		b.instant(ev, "sandbox", strings.ReplaceAll(string(ev.Type), ".", " "), "", classQuiet)
 	}

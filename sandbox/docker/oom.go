@@ -17,6 +17,23 @@ type oomCounter struct {
 	claimed int64 // kills that were attributed to a process
 }
 
+// cgroupDirs returns the folders of a process's cgroups, given the content of /proc/PID/cgroup.
+func cgroupDirs(cgroups []byte) (dirs []string) {
+	for line := range strings.Lines(string(cgroups)) {
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, path, _ := strings.Cut(rest, ":")
+		if controllers == "" {
+			dirs = append(dirs, filepath.Join("/sys/fs/cgroup", path))
+		}
+		for name := range strings.SplitSeq(controllers, ",") {
+			if name == "memory" || name == "cpu" || name == "pids" {
+				dirs = append(dirs, filepath.Join("/sys/fs/cgroup", name, path))
+			}
+		}
+	}
+	return dirs
+}
+
 // openOOMCounter opens the counter of a process's cgroup, of version 1 or 2.
 func openOOMCounter(pid int) *oomCounter {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))

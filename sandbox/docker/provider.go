@@ -111,15 +111,15 @@ func (p *Provider) complete(spec sandbox.Spec) (sandbox.Spec, error) {
 const removeTimeout = 30 * time.Second
 
 // remove removes a container in any state, and its volumes, and returns when it is gone.
-func (p *Provider) remove(id string) {
+func (p *Provider) remove(id string) (removed bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
 	err := ignoreNotFound(p.client.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true}))
 	if errdefs.IsConflict(err) {
 		// Its removal is in progress already.
-		removed, failed := p.client.ContainerWait(ctx, id, container.WaitConditionRemoved)
+		gone, failed := p.client.ContainerWait(ctx, id, container.WaitConditionRemoved)
 		select {
-		case <-removed:
+		case <-gone:
 			err = nil
 		case err = <-failed:
 			err = ignoreNotFound(err)
@@ -128,6 +128,7 @@ func (p *Provider) remove(id string) {
 	if err != nil {
 		p.config.Warn(engineError(p.client, "remove container "+id, err))
 	}
+	return err == nil
 }
 
 // Attach takes over the containers of an earlier process; see sandbox.Reattacher. There are none under a runtime in which the

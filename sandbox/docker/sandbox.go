@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/hostproc"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
 	"github.com/sluice-dev/sluice/sandbox/workspace"
 	"github.com/sluice-dev/sluice/schemas"
@@ -26,7 +28,8 @@ import (
 type Sandbox struct {
 	*link.Sandbox
 	provider    *Provider
-	id          string // the container's
+	cgroups     []string // folders on this host; none where the engine is elsewhere
+	id          string   // the container's
 	image       *imageInfo
 	oom         *oomCounter
 	terminating atomic.Bool   // Terminate was called
@@ -39,12 +42,14 @@ var _ sandbox.Attached = (*Sandbox)(nil)
 
 // newSandbox returns the sandbox of a container whose supervisor has answered. pid is the supervisor's on the host.
 func (p *Provider) newSandbox(r record, image *imageInfo, l *link.Link, pid int) *Sandbox {
+	pid, cgroups := ownCgroups(pid, r.Container)
 	s := &Sandbox{
+		cgroups:  cgroups,
 		provider: p, id: r.Container, image: image, oom: openOOMCounter(pid),
 		examined: make(chan struct{}), removed: make(chan struct{}),
 	}
 	s.Sandbox = link.NewSandbox(l, link.Config{
-		Spec: r.Spec, Home: home, Supervisor: ownPID(pid, r.Container), Exited: s.removed, Kill: s.kill,
+		Spec: r.Spec, Home: home, Supervisor: pid, Exited: s.removed, Kill: s.kill,
 		Cleanup: func() {
 			if err := removeFile(p.socket(r.Name)); err != nil {
 				p.config.Warn(err)
@@ -57,13 +62,19 @@ func (p *Provider) newSandbox(r record, image *imageInfo, l *link.Link, pid int)
 	return s
 }
 
-// ownPID returns the pid of a container's process, 0 where it is not this host's: the engine may run elsewhere.
-func ownPID(pid int, container string) int {
+// ownCgroups returns the pid of a container's process and the folders of its cgroups; none where it is no process of this host, because the
+// engine runs elsewhere.
+func ownCgroups(pid int, container string) (int, []string) {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))
-	if err != nil || container == "" || !strings.Contains(string(b), container) {
-		return 0
+	if err != nil || container == "" {
+		return 0, nil
 	}
-	return pid
+	dirs := cgroupDirs(b)
+	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return !strings.Contains(filepath.Base(dir), container) })
+	if len(dirs) == 0 {
+		return 0, nil
+	}
+	return pid, dirs
 }
 
 // Container is the engine's id of the container.
@@ -152,7 +163,9 @@ func (s *Sandbox) watch(l *link.Link) {
 		return
 	}
 	s.examine()
-	s.provider.remove(s.id)
+	if !s.provider.remove(s.id) {
+		hostproc.KillCgroup(s.cgroups) // without the engine, which removes it later
+	}
 	s.oom.close()
 }
 
@@ -182,14 +195,18 @@ func (s *Sandbox) examine() {
 	}
 }
 
-// kill kills the supervisor, and with it the container.
+// killTimeout bounds the engine's answer to a kill.
+const killTimeout = 5 * time.Second
+
+// kill kills the supervisor, and with it the container: by the engine and then, should that not have ended it, by its cgroups.
 func (s *Sandbox) kill() {
-	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
 	err := ignoreNotFound(s.provider.client.ContainerKill(ctx, s.id, "KILL"))
 	if err != nil && !errdefs.IsConflict(err) { // a conflict: it does not run any more
 		s.provider.config.Warn(engineError(s.provider.client, "kill container "+s.id, err))
 	}
+	hostproc.KillCgroup(s.cgroups)
 }
 
 // Process is a process in a container. It adds to the exit record what its supervisor cannot know: an end by the memory limit.

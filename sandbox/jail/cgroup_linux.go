@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/hostproc"
 )
 
 // The cgroup libraries support both versions too, but depend on eBPF, D-Bus and protocol buffers. A jail needs a dozen writes to
@@ -240,47 +241,8 @@ func (g *cgroup) open() (files []*os.File, err error) {
 	return files, err
 }
 
-// kill kills every process of a jail from outside, whatever they do to each other: its supervisor may not get the CPU to do so, or to
-// end. The limits of CPU time go first, since a process needs some to end.
-func (g *cgroup) kill() {
-	write := func(name, value string) (ok bool) {
-		for _, dir := range g.dirs {
-			// Most files are of one controller or one version.
-			ok = os.WriteFile(filepath.Join(dir, name), []byte(value), 0) == nil || ok
-		}
-		return ok
-	}
-	write("cpu.cfs_quota_us", "-1")
-	write("cpu.max", "max")
-	if write("cgroup.kill", "1") { // Linux 5.14, v2
-		return
-	}
-	write("pids.max", "0") // nothing is forked from here on
-	for _, dir := range g.dirs {
-		b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(b)) {
-			if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 1 {
-				killMember(pid, filepath.Base(dir))
-			}
-		}
-	}
-}
-
-// killMember kills a process unless its pid is by now of one outside of the cgroup.
-func killMember(pid int, cgroup string) {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return
-	}
-	defer func() { _ = unix.Close(fd) }()
-	of, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err == nil && strings.Contains(string(of), "/"+cgroup+"\n") {
-		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-	}
-}
+// kill kills every process of a jail from outside.
+func (g *cgroup) kill() { hostproc.KillCgroup(g.dirs) }
 
 func (g *cgroup) remove() error {
 	var err error

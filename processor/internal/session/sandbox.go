@@ -347,26 +347,62 @@ func (sbs *sandboxes) watch(t *Thread, a *sandboxAttempt) {
 	}
 }
 
-// end ends the thread's sandbox, if it has one. why is occurStop, or occurEnd when it has completed.
-func (sbs *sandboxes) end(ctx context.Context, t *Thread, grace time.Duration, why occurrence) {
+// end ends the thread's sandbox, if it has one. why is occurStop, or occurEnd when it has completed. It returns false when the sandbox has
+// not ended by the end of ctx.
+func (sbs *sandboxes) end(ctx context.Context, t *Thread, grace time.Duration, why occurrence) (ended bool) {
 	t.mu.Lock()
 	a := t.attempt
 	t.mu.Unlock()
 	if a == nil {
-		return
+		return true
 	}
 	sbs.apply(t, a, why, nil)
 	select {
 	case <-a.done:
 	case <-ctx.Done():
 		sbs.apply(t, a, occurOverdue, nil) // create ends it when it comes
-		return
+		return true
 	}
-	o := occurGone
 	if a.sandbox != nil && a.sandbox.Terminate(ctx, grace) != nil {
-		o = occurOverdue // its error is ctx's: the supervisor still ends with the worker
+		return false // its error is ctx's
 	}
-	sbs.apply(t, a, o, nil)
+	sbs.apply(t, a, occurGone, nil)
+	return true
+}
+
+// insist goes on to end a sandbox that did not end in its time, and calls stuck each time that it still has not. It returns false when the
+// worker ends first.
+func (sbs *sandboxes) insist(t *Thread, stuck func(error)) bool {
+	t.mu.Lock()
+	a := t.attempt
+	t.mu.Unlock()
+	begun := time.Now()
+	for try := 0; ; try++ {
+		err := schemas.Errorf(schemas.CodeUnavailable, "sandbox %s of thread %s does not end: worker %s goes on to kill it, and the session stays until it has ended", a.id, t.ID, sbs.publisher.Worker)
+		t.log(sbs.publisher.Log.Warn()).Str("sandbox", a.id).Dur("since_ms", time.Since(begun)).Msg("sandbox does not end")
+		if try == 0 {
+			t.mu.Lock()
+			info := schemas.SandboxInfo{ID: a.id, Provider: t.Session.Provider, State: schemas.SandboxRunning, Workspace: a.home, Error: err}
+			sbs.entries.updateLocked(t, update{event: sbs.entries.event(t, a.origin, schemas.TypeSandboxEnding, info)})
+			t.mu.Unlock()
+		}
+		stuck(err)
+		ctx, cancel := context.WithTimeout(sbs.background.Context(), sbs.timeouts.SandboxEnd)
+		failed := a.sandbox.Terminate(ctx, 0)
+		select { // a provider that gives up at once is not asked again before
+		case <-a.sandbox.Done():
+			failed = nil
+		case <-ctx.Done():
+		}
+		cancel()
+		if failed == nil {
+			sbs.apply(t, a, occurGone, nil)
+			return true
+		}
+		if sbs.background.Context().Err() != nil {
+			return false
+		}
+	}
 }
 
 // parkable reports whether the thread's sandbox is running and has been idle for the template's park time. The caller holds t.mu.

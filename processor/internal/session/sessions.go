@@ -190,7 +190,9 @@ func (ss *Sessions) handOver(ctx context.Context, t *Thread) {
 		if hooks && !ss.publisher.Fenced() {
 			_, _ = ss.sandboxes.terminateHooks(ctx, t, ss.cfg.Timeouts.SandboxEnd) // failures are logged, and do not stop the shutdown
 		}
-		ss.sandboxes.end(ctx, t, 0, occurStop)
+		if !ss.sandboxes.end(ctx, t, 0, occurStop) {
+			t.log(ss.publisher.Log.Warn()).Msg("sandbox does not end") // its supervisor still ends with the worker
+		}
 	}
 	ss.cfg.Subscriptions.Unsubscribe(t.Tenant, t.ID)
 	t.Flush(ctx)

@@ -51,6 +51,13 @@ func (end *Termination) onDone(done func(schemas.SessionReply)) {
 func (end *Termination) finish(reply schemas.SessionReply) {
 	end.mu.Lock()
 	end.over, end.reply = true, reply
+	end.mu.Unlock()
+	end.answer(reply)
+}
+
+// answer answers those that wait, for now.
+func (end *Termination) answer(reply schemas.SessionReply) {
+	end.mu.Lock()
 	waiting := end.waiting
 	end.waiting = nil
 	end.mu.Unlock()
@@ -115,7 +122,8 @@ func completed(s *schemas.Session, main *schemas.Result) {
 	s.State, s.ExitCode = schemas.SandboxCompleted, &main.ExitCode
 }
 
-// end kills the runs, runs the hooks, ends the sandbox and forgets the session. Every step has a bound.
+// end kills the runs, runs the hooks, ends the sandbox and forgets the session. Every step has a bound, but the session stays until its
+// sandbox has ended.
 func (ss *Sessions) end(t *Thread, end *Termination) {
 	if end.event == schemas.TypeSessionExpired {
 		ss.drainSlots <- struct{}{}
@@ -140,7 +148,26 @@ func (ss *Sessions) end(t *Thread, end *Termination) {
 	if end.main != nil {
 		why = occurEnd
 	}
-	ss.sandboxes.end(ctx, t, grace, why)
+	if ss.sandboxes.end(ctx, t, grace, why) {
+		ss.conclude(t, end, failed, hookErr, owed)
+		return
+	}
+	// Without the slot of an expired session, which others need.
+	ss.background.Go(func() {
+		stuck := func(err error) {
+			current := ss.Info(t)
+			end.answer(schemas.SessionReply{Session: &current, Error: schemas.AsError(err)})
+		}
+		if ss.sandboxes.insist(t, stuck) {
+			ss.conclude(t, end, failed, hookErr, owed)
+		}
+	})
+}
+
+// conclude forgets a session whose sandbox has ended, and answers.
+func (ss *Sessions) conclude(t *Thread, end *Termination, failed []string, hookErr error, owed *schemas.OwedPush) {
+	ctx, cancel := context.WithTimeout(ss.background.Context(), ss.cfg.Timeouts.SandboxEnd)
+	defer cancel()
 	end.mu.Lock()
 	remove := end.remove
 	end.mu.Unlock()

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package hostproc
+
+// KillCgroup does nothing: cgroups need Linux.
+func KillCgroup([]string) {}
