@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -66,10 +67,8 @@ func (q *Quota) Room() (bytes, files int64) {
 	if q.unlimited() {
 		return bytes, files
 	}
-	if disk, reserve, err := q.disk(); err == nil {
-		bytes = min(bytes, max(0, disk.Free-reserve))
-	}
-	return bytes, files
+	free, reserve := q.disk()
+	return min(bytes, max(0, free-reserve)), files
 }
 
 // Check checks whether the running processes must end: they made the workspace cross its quota, or made it larger when it was over
@@ -78,35 +77,41 @@ func (q *Quota) Room() (bytes, files int64) {
 func (q *Quota) Check(supervisor int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	wasOver, before := q.over != nil, q.used
+	wasOver, before, first := q.over != nil, q.used, q.checked.IsZero()
 	u := q.measure(supervisor)
+	if first {
+		before = u
+	}
 	if q.over == nil || wasOver && !q.crossed && !u.exceeds(q.last) {
 		return q.checkDisk(u.Bytes - before.Bytes)
 	}
 	return q.exceeded()
 }
 
-// disk returns the room of the workspace's file system, and what of it is a reserve.
-func (q *Quota) disk() (disk diskspace.Space, reserve int64, err error) {
-	disk, err = diskspace.Of(q.dir())
-	return disk, disk.Reserve(q.limits.MinFreeBytes), err
+// disk returns what is free of the workspace's file system, and what is kept free. A disk that does not answer has room.
+func (q *Quota) disk() (free, reserve int64) {
+	disk, err := diskspace.Of(q.dir())
+	if err != nil {
+		return math.MaxInt64, 0
+	}
+	return disk.Free, disk.Reserve(q.limits.MinFreeBytes)
 }
 
 // smallGrowth bounds the growth between two checks, in bytes, that is no reason to kill anything.
 const smallGrowth = 1 << 20
 
-// checkDisk returns limit_exceeded for a workspace that has grown while less than half of the reserve is free. The other half is for
-// what ends processes and records that, and grows a little, as a log does, is no reason.
+// checkDisk returns limit_exceeded for a workspace that has grown while less than half of the reserve is free. The other half is left
+// for ending processes and recording that. Little growth, such as that of a log, is no reason.
 func (q *Quota) checkDisk(grown int64) error {
 	if q.unlimited() {
 		return nil
 	}
-	disk, reserve, err := q.disk()
-	if err == nil && disk.Free < reserve/2 && grown > min(reserve/1024, smallGrowth) {
-		return schemas.Errorf(schemas.CodeLimitExceeded, "the disk of the workspaces has %d bytes free, less than half of the %d that are kept free, and the workspace grew by %d: free space on "+
-			"the worker's disk, or start the worker with a smaller --min-free", disk.Free, reserve, grown)
+	free, reserve := q.disk()
+	if free >= reserve/2 || grown <= min(reserve/1024, smallGrowth) {
+		return nil
 	}
-	return nil
+	return schemas.Errorf(schemas.CodeLimitExceeded, "the disk of the workspaces has %d bytes free, less than half of the %d that are kept free, and the workspace grew by %d: free space on "+
+		"the worker's disk, or start the worker with a smaller --min-free", free, reserve, grown)
 }
 
 // CheckExit checks the workspace after a command has ended: whether the command made it cross its quota, or made it larger when it
