@@ -75,7 +75,7 @@ func (c *cell) worker(id string) error {
 	if err != nil {
 		return err
 	}
-	templates, err := template.New("", schemas.TemplateLimits{})
+	templates, err := template.New(template.Config{})
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -113,6 +114,36 @@ func (r *Roster) SaveTemplates(ctx context.Context, templates []*schemas.Templat
 		}
 		if _, err := kv.Put(ctx, templatePrefix+t.Name, body); err != nil {
 			return wrap(err, "save template "+t.Name)
+		}
+	}
+	return nil
+}
+
+// DeleteTemplates deletes what is published of the templates of these names, except those that a registered worker has. Errors:
+// unavailable.
+func (r *Roster) DeleteTemplates(ctx context.Context, names []string) error {
+	stored, err := r.conn.storedTemplates(ctx)
+	if err != nil {
+		return err
+	}
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return stored[name] == nil })
+	if len(names) == 0 {
+		return nil
+	}
+	workers, err := r.Workers(ctx)
+	if err != nil {
+		return err
+	}
+	kv, err := r.conn.stateBucket(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if slices.ContainsFunc(workers, func(w schemas.WorkerInfo) bool { return slices.Contains(w.Templates, name) }) {
+			continue
+		}
+		if err := kv.Delete(ctx, templatePrefix+name); err != nil {
+			return wrap(err, "delete template "+name)
 		}
 	}
 	return nil

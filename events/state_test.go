@@ -100,6 +100,12 @@ func TestTemplatesAreSavedWhenTheyChange(t *testing.T) {
 		if revision("two") == second {
 			t.Errorf("revision of the changed template = %d, want a new one", second)
 		}
+
+		testkit.Must(t, c.Register(ctx, schemas.WorkerInfo{ID: "w1", Templates: []string{"two"}}))
+		testkit.Must(t, c.DeleteTemplates(ctx, []string{"one", "two", "three"}))
+		list, err = c.Templates(ctx)
+		testkit.Must(t, err)
+		testkit.Equal(t, "templates that a worker has", list, []*schemas.Template{two})
 	})
 }
 

@@ -161,7 +161,7 @@ func startCell(t testing.TB, ctx context.Context, dir string, streams events.Top
 	testkit.Must(t, os.WriteFile(filepath.Join(folder, "documents.yaml"), []byte(smallTemplates), 0o600))
 	stored := "name: stored\nsync:\n  location: file://" + dir + "/store/{tenant}/{thread}\n"
 	testkit.Must(t, os.WriteFile(filepath.Join(folder, "stored.yaml"), []byte(stored), 0o600))
-	templates, err := template.New(folder, schemas.TemplateLimits{})
+	templates, err := template.New(template.Config{Dir: folder})
 	testkit.Must(t, err)
 	testkit.Must(t, own.Worker().Roster.SaveTemplates(ctx, templates.List()))
 	chains, err := hooks.New(hooks.Config{

@@ -29,7 +29,7 @@ after the other. Without a PROMPT, or with -, the prompt is read from standard i
 The history is kept: "sluice messages THREAD" prints it.`,
 		Example: `  sluice message --template echo-agent --thread t1 'hello there'
   sluice message --thread t1 'and again'           # the thread keeps its template
-  git diff | sluice message --template claude-code --thread review -`,
+  git diff | sluice message --template reviewer --thread review -    # a template of yours`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if p.Text, err = g.prompt(args); err != nil {

@@ -23,6 +23,7 @@ type globals struct {
 	data            string
 	cell, tenant    string
 	templates       string
+	agents          []string // the agent templates that are switched on
 }
 
 // The groups of the root command's help, in this order.
@@ -75,6 +76,9 @@ a server it starts what it needs in its own process.`,
 	f.StringVar(&g.tenant, "tenant", env.Tenant, "tenant `NAME` (SLUICE_TENANT)")
 	f.BoolVar(&m.wide, "wide", false, "cut and leave out nothing of tables that are wider than the terminal")
 	f.StringVar(&g.templates, "templates", m.Getenv("SLUICE_TEMPLATES"), "template `FOLDER` of a worker that this command starts (SLUICE_TEMPLATES)")
+	agents := strings.FieldsFunc(m.Getenv("SLUICE_AGENT_TEMPLATES"), func(r rune) bool { return r == ',' || r == ' ' })
+	f.StringSliceVar(&g.agents, "agent-templates", agents,
+		"built-in agent templates `NAME,…` of a worker that this command starts, or all; default: none (SLUICE_AGENT_TEMPLATES)")
 	// Every user of the machine can read the command line: the token comes from the environment only.
 	g.token = env.Token
 	add := func(id, title string, commands ...*cobra.Command) {

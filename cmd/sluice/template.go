@@ -19,7 +19,8 @@ func templateCommand(g *globals) *cobra.Command {
 		Short: "List, show and check templates, the recipes of sessions",
 		Long: `List, show and check templates, the recipes of sessions. With a server, the templates are those of
 its workers. Without one, they are those of a worker on this machine: the built-in templates and
-those of --templates.`,
+those of --templates. The built-in agents claude-code, codex, gemini-cli, aider and opencode are
+among them once --agent-templates switches them on; "show" prints them always.`,
 		Example: `  sluice template list
   sluice template show echo-agent > mine.yaml
   sluice template check mine.yaml && sluice reload`,
@@ -72,6 +73,17 @@ func templateShowCommand(g *globals) *cobra.Command {
 			}
 			for _, t := range list {
 				if t.Name == args[0] {
+					return printResult(g.Main, asJSON, t, printTemplate)
+				}
+			}
+			// It may become a template of the operator's own, with an image and a network of their choice.
+			agents, err := template.Agents()
+			if err != nil {
+				return err
+			}
+			for _, t := range agents {
+				if t.Name == args[0] {
+					g.notice("template " + t.Name + " is switched off: --agent-templates " + t.Name + " of `sluice up` or `sluice worker` switches it on")
 					return printResult(g.Main, asJSON, t, printTemplate)
 				}
 			}
@@ -155,7 +167,7 @@ func (g *globals) listTemplates(ctx context.Context) (list []*schemas.Template, 
 			return list, err
 		}
 	}
-	s, err := template.New(g.templates, g.documentLimits())
+	s, err := template.New(template.Config{Dir: g.templates, Documents: g.documentLimits(), Agents: g.agents})
 	if err != nil {
 		return nil, err
 	}

@@ -50,11 +50,12 @@ func TestTemplatesAreListedAndShown(t *testing.T) {
 	folder, _ := c.templates("name: mine\ndescription: of this place\nsession: {idle_timeout: 5m}\n")
 	c.env["SLUICE_TEMPLATES"] = folder
 	got := c.run("template", "list")
-	got.check(t).exits(0).printsPart("TEMPLATE", "default ", "echo-agent ", "claude-code ", "of this place")
+	got.check(t).exits(0).printsPart("TEMPLATE", "default ", "echo-agent ", "of this place")
 	list := decode[[]schemas.Template](t, c.run("template", "list", "--json").stdout)
-	if len(list) < 8 {
-		t.Errorf("%d templates, want at least 8", len(list))
-	}
+	testkit.Equal(t, "number of templates", len(list), 5)
+	c.run("template", "list", "--agent-templates", "codex,aider").check(t).printsPart("codex ", "aider ")
+	c.run("template", "list", "--agent-templates", "claude").wantError(t, schemas.CodeInvalidArgument, `"claude": use aider, claude-code`)
+	c.run("template", "show", "codex").check(t).exits(0).printsPart("name: codex\n").reports("switched off: --agent-templates codex")
 	c.run("template", "show", "mine").check(t).prints("name: mine\ndescription: of this place\nsession:\n  idle_timeout: 5m\n")
 	c.run("template", "show", "none").wantError(t, schemas.CodeNotFound, `"none"`)
 	c.run("template", "show").wantError(t, schemas.CodeInvalidArgument, "NAME of one template")
@@ -77,6 +78,36 @@ func TestExecUsesTemplate(t *testing.T) {
 	c.good()
 	c.env["SLUICE_TEMPLATES"], _ = c.templates("name: mine\nenf: {}\n")
 	run("d", "mine", "ls").wantError(t, schemas.CodeInvalidArgument, "mine.yaml:2: enf: ")
+}
+
+// `exec --template codex -- env` printed the key of the model.
+func TestAgentTemplatesAreOffByDefault(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.env["SLUICE_SECRET_OPENAI_API_KEY"] = "xyzzy-the-key"
+	run := func() outcome {
+		return c.run("exec", "--provider", "local", "--thread", unique(), "--template", "codex", "--", "env")
+	}
+	run().wantError(t, schemas.CodePermissionDenied, "--agent-templates codex")
+	c.env["SLUICE_AGENT_TEMPLATES"] = "aider, codex"
+	run().check(t).exits(0).printsPart("CODEX_API_KEY=xyzzy-the-key")
+
+	s := c.up()
+	c.run("session", "create", unique(), "--template", "codex").check(t).exits(0)
+	s.stop()
+	c.env["SLUICE_AGENT_TEMPLATES"] = ""
+	c.up()
+	// The direct path of a session's creation, and the queue of commands, which keeps one for a worker that serves it.
+	c.run("session", "create", unique(), "--template", "codex").wantError(t, schemas.CodePermissionDenied, "--agent-templates codex")
+	waiting := c.spawn("exec", "--thread", unique(), "--template", "codex", "--", "env")
+	waiting.awaitStderr("switched off")
+	waiting.signal(syscall.SIGINT)
+	waiting.signal(syscall.SIGINT)
+	for deadline := time.Now().Add(waitTimeout); strings.Contains(c.run("template", "list").stdout, "codex "); {
+		if time.Now().After(deadline) {
+			t.Fatalf("the template that is switched off is still listed after %s", waitTimeout)
+		}
+	}
 }
 
 func TestUpReloadsTemplatesAndServesMetrics(t *testing.T) {

@@ -184,7 +184,7 @@ func (w *workerFlags) setUp(ctx context.Context) (_ *workerSetup, err error) {
 		return nil, err
 	}
 	s.undo = append(s.undo, end)
-	s.node.Documents = w.documentLimits()
+	s.node.Documents, s.node.AgentTemplates = w.documentLimits(), w.agents
 	s.node.Templates, s.node.Workspaces, s.node.Getenv, s.node.Log = w.templates, s.folder.join("workspaces"), w.Getenv, log.With().Str("worker", s.node.Worker).Logger()
 	return s, nil
 }

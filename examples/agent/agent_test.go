@@ -44,7 +44,7 @@ func cell(t *testing.T) func(string) string {
 	provider, err := local.New(local.Config{RunDir: filepath.Join(dir, "run"), Warn: func(string) {}})
 	testkit.Must(t, err)
 	t.Cleanup(func() { testkit.Must(t, provider.Close()) })
-	templates, err := template.New("", schemas.TemplateLimits{})
+	templates, err := template.New(template.Config{})
 	testkit.Must(t, err)
 	chains, err := hooks.New(hooks.Config{Worker: "w1", Record: func(context.Context, *schemas.Event) {}, Messages: conn.Worker().Messages})
 	testkit.Must(t, err)

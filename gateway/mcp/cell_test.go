@@ -46,7 +46,7 @@ func cell(t *testing.T) *client.Client {
 	testkit.Must(t, os.Mkdir(folder, 0o700))
 	stored := "name: stored\nsync:\n  location: file://" + dir + "/store/{tenant}/{thread}\n"
 	testkit.Must(t, os.WriteFile(filepath.Join(folder, "stored.yaml"), []byte(stored), 0o600))
-	templates, err := template.New(folder, schemas.TemplateLimits{})
+	templates, err := template.New(template.Config{Dir: folder})
 	testkit.Must(t, err)
 	chains, err := hooks.New(hooks.Config{
 		Worker: "w1", Record: func(context.Context, *schemas.Event) {}, Messages: conn.Worker().Messages, Workspace: workspace.New(workspace.Config{}),

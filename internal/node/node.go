@@ -66,6 +66,8 @@ type Config struct {
 	Hooks map[string]any
 	// Templates is a folder of templates. Default: only the built-in templates.
 	Templates string
+	// AgentTemplates are the names of the built-in agent templates that are switched on, or [template.AllAgents]. Default: none.
+	AgentTemplates []string
 	// Documents are limits of the built-in template documents, in place of its own.
 	Documents schemas.TemplateLimits
 	// Reload has requests to read the folder of templates again. Each is called with how many templates are in use then, or with why
@@ -109,7 +111,7 @@ func New(cfg Config, conn *events.Conn) *Node {
 // calls ready once, when the worker accepts commands. Errors: those of its parts that do not pass with NATS.
 func (n *Node) Run(ctx context.Context, ready func()) error {
 	var err error
-	if n.templates, err = template.New(n.cfg.Templates, n.cfg.Documents); err != nil {
+	if n.templates, err = template.New(template.Config{Dir: n.cfg.Templates, Documents: n.cfg.Documents, Agents: n.cfg.AgentTemplates}); err != nil {
 		return err
 	}
 	if n.observer, err = observe.New(n.cfg.Log, n.cfg.Metrics); err != nil {

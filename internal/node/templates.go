@@ -20,7 +20,8 @@ var (
 const publishRetry = 5 * time.Second
 
 // publishTemplates writes this worker's templates to KV for callers to read, and reads the folder again at each Reload. It starts
-// once the worker accepts commands, to keep the start short, and runs until ctx ends. wait ends it and waits for it.
+// once the worker accepts commands, to keep the start short, and runs until ctx ends. An agent's template that no worker has any more
+// is deleted there. wait ends it and waits for it.
 func (n *Node) publishTemplates(ctx context.Context, accepts <-chan struct{}) (wait func()) {
 	return background(ctx, func(ctx context.Context) {
 		select {
@@ -40,7 +41,9 @@ func (n *Node) publishTemplates(ctx context.Context, accepts <-chan struct{}) (w
 				done = func() { reply(len(n.templates.List()), err) }
 			case <-retry.C:
 			}
-			if err := n.conn.Worker().Roster.SaveTemplates(ctx, n.templates.List()); err != nil && ctx.Err() == nil {
+			roster := n.conn.Worker().Roster
+			err := errors.Join(roster.SaveTemplates(ctx, n.templates.List()), roster.DeleteTemplates(ctx, n.templates.Off()))
+			if err != nil && ctx.Err() == nil {
 				n.cfg.Log.Warn().Err(err).Msg("templates not published")
 				retry.Reset(publishRetry)
 			}

@@ -7,12 +7,11 @@ import (
 
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/processor/template"
-	"github.com/sluice-dev/sluice/schemas"
 )
 
 func echoAgent(t *testing.T) []string {
 	t.Helper()
-	s, err := template.New("", schemas.TemplateLimits{})
+	s, err := template.New(template.Config{})
 	testkit.Must(t, err)
 	one, err := s.Template("echo-agent")
 	testkit.Must(t, err)

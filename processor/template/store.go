@@ -35,21 +35,16 @@ var builtin embed.FS
 // echoAgentScript is the script of the template echo-agent. YAML cannot include files, so Builtin adds this template.
 const echoAgentScript = "builtin/echo-agent.sh"
 
-// Builtin returns the templates that every worker has: default, documents, echo-agent, and those of common agent programs. Errors: internal,
-// for embedded files that are not valid.
+// Builtin returns the templates that every worker has: default, documents, sandbox-agent and echo-agent. Errors: internal, for embedded
+// files that are not valid.
 func Builtin() ([]*schemas.Template, error) {
-	const file = "builtin/builtin.yaml"
-	body, err := builtin.ReadFile(file)
-	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeInternal, "built-in templates: %w", err)
-	}
 	script, err := builtin.ReadFile(echoAgentScript)
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeInternal, "built-in templates: %w", err)
 	}
-	out, err := Parse(file, body)
+	out, err := embedded("builtin/builtin.yaml")
 	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeInternal, "built-in templates: %w", err)
+		return nil, err
 	}
 	return append(out, &schemas.Template{
 		Name: "echo-agent", Description: "Answers each prompt with the prompt's own words; for first steps and tests.",
@@ -57,44 +52,93 @@ func Builtin() ([]*schemas.Template, error) {
 	}), nil
 }
 
-// Store holds a worker's templates. It is safe for concurrent use. Callers must not change its templates.
-type Store struct {
-	dir       string
-	documents schemas.TemplateLimits
-	byName    atomic.Pointer[map[string]*schemas.Template]
+// Agents returns the templates of common agent programs, which a worker has only when its operator switches them on: they share the
+// machine's network and hold the key of a model. Errors: those of Builtin.
+func Agents() ([]*schemas.Template, error) { return embedded("builtin/agents.yaml") }
+
+func embedded(file string) ([]*schemas.Template, error) {
+	body, err := builtin.ReadFile(file)
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeInternal, "built-in templates: %w", err)
+	}
+	out, err := Parse(file, body)
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeInternal, "built-in templates: %w", err)
+	}
+	return out, nil
 }
 
-// New returns a Store with the built-in templates and those in the folder dir; empty for no folder. A template in the folder
-// replaces the built-in one with its name. The limits documents replace those of the built-in template documents, except where they
-// are zero. Errors: Problems, not_found for a folder that does not exist, unavailable for one that cannot be read.
-func New(dir string, documents schemas.TemplateLimits) (*Store, error) {
-	s := &Store{dir: dir, documents: documents}
+// AllAgents is the name that switches on every template of Agents.
+const AllAgents = "all"
+
+// Store holds a worker's templates. It is safe for concurrent use. Callers must not change its templates.
+type Store struct {
+	cfg    Config
+	byName atomic.Pointer[map[string]*schemas.Template] // nil for an agent's that is switched off
+}
+
+// Config configures a Store. The zero value has the templates of Builtin.
+type Config struct {
+	// Dir is a folder of templates, which replace the built-in ones of the same name. Default: none.
+	Dir string
+	// Documents are limits of the built-in template documents, in place of its own where they are not zero.
+	Documents schemas.TemplateLimits
+	// Agents are the names of those of Agents that are switched on, or AllAgents. Default: none.
+	Agents []string
+}
+
+// New returns a Store. Errors: Problems, invalid_argument for an unknown name in Agents, not_found for a folder that does not exist,
+// unavailable for one that cannot be read.
+func New(cfg Config) (*Store, error) {
+	s := &Store{cfg: cfg}
 	if err := s.Reload(); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// Template returns the template with this name, or the default template for an empty name. Errors: not_found.
+// Template returns the template with this name, or the default template for an empty name. Errors: not_found; permission_denied for one of
+// Agents that is switched off.
 func (s *Store) Template(name string) (*schemas.Template, error) {
 	if name == "" {
 		name = Default
 	}
 	t, ok := (*s.byName.Load())[name]
-	if !ok {
+	switch {
+	case !ok:
 		return nil, schemas.Errorf(schemas.CodeNotFound, "unknown template %q: `sluice template list` shows the templates", name)
+	case t == nil:
+		return nil, switchedOff(name)
 	}
 	return t, nil
 }
 
-// List returns all templates, sorted by name.
+func switchedOff(name string) error {
+	return schemas.Errorf(schemas.CodePermissionDenied,
+		"template %s is switched off: it shares the machine's network and hands its key to every command; the operator switches it on with --agent-templates %[1]s", name)
+}
+
+// List returns all templates that are switched on, sorted by name.
 func (s *Store) List() []*schemas.Template {
 	all := *s.byName.Load()
 	out := make([]*schemas.Template, 0, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		out = append(out, all[name])
+		if all[name] != nil {
+			out = append(out, all[name])
+		}
 	}
 	return out
+}
+
+// Off returns the names of the agent templates that are switched off, sorted.
+func (s *Store) Off() (names []string) {
+	for name, t := range *s.byName.Load() {
+		if t == nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Reload reads the folder again. After an error, the store is unchanged. Errors: those of New.
@@ -103,13 +147,16 @@ func (s *Store) Reload() error {
 	if err != nil {
 		return err
 	}
-	all := make(map[string]*schemas.Template)
+	all, err := agents(s.cfg.Agents)
+	if err != nil {
+		return err
+	}
 	for _, t := range builtin {
 		all[t.Name] = t
 	}
-	setLimits(&all[Documents].Limits, s.documents)
-	if s.dir != "" {
-		files, err := filesIn(s.dir)
+	setLimits(&all[Documents].Limits, s.cfg.Documents)
+	if s.cfg.Dir != "" {
+		files, err := filesIn(s.cfg.Dir)
 		if err != nil {
 			return err
 		}
@@ -123,6 +170,28 @@ func (s *Store) Reload() error {
 	}
 	s.byName.Store(&all)
 	return nil
+}
+
+// agents returns the templates of Agents, nil for those that are not switched on.
+func agents(on []string) (map[string]*schemas.Template, error) {
+	list, err := Agents()
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]*schemas.Template, len(list))
+	for _, t := range list {
+		all[t.Name] = nil
+		if slices.Contains(on, t.Name) || slices.Contains(on, AllAgents) {
+			all[t.Name] = t
+		}
+	}
+	for _, name := range on {
+		if _, known := all[name]; !known && name != AllAgents {
+			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "unknown agent template %q: use %s, or %s",
+				name, strings.Join(slices.Sorted(maps.Keys(all)), ", "), AllAgents)
+		}
+	}
+	return all, nil
 }
 
 // setLimits sets the limits of workspaces that are not zero.

@@ -3,6 +3,7 @@ package template_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,8 +43,14 @@ func wantError(t *testing.T, err error, code schemas.Code, part string) {
 func TestBuiltin(t *testing.T) {
 	all, err := template.Builtin()
 	testkit.Must(t, err)
+	agents, err := template.Agents()
+	testkit.Must(t, err)
+	isAgent := func(one *schemas.Template) bool { return one.Network == schemas.NetworkHost || len(one.Secrets) > 0 }
+	if slices.ContainsFunc(all, isAgent) {
+		t.Error("a template that every worker has shares the machine's network or has a secret")
+	}
 	names := map[string]bool{}
-	for _, one := range all {
+	for _, one := range append(all, agents...) {
 		names[one.Name] = true
 		if err := one.Validate(); err != nil {
 			t.Errorf("%s: %v", one.Name, err)
@@ -60,13 +67,47 @@ func TestBuiltin(t *testing.T) {
 	}
 }
 
+func TestAgentsAreSwitchedOn(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "a.yaml", "name: aider\ndescription: of this place\n")
+	for name, k := range map[string]struct {
+		on, off []string
+	}{
+		"none": {nil, []string{"claude-code", "codex", "gemini-cli", "opencode"}},
+		"two":  {[]string{"codex", "claude-code"}, []string{"gemini-cli", "opencode"}},
+		"all":  {[]string{template.AllAgents}, nil},
+	} {
+		s, err := template.New(template.Config{Dir: dir, Agents: k.on})
+		testkit.Must(t, err)
+		testkit.Equal(t, name+": off", s.Off(), k.off)
+		listed := map[string]bool{}
+		for _, one := range s.List() {
+			listed[one.Name] = true
+		}
+		for _, agent := range []string{"claude-code", "codex", "gemini-cli", "opencode", "aider"} {
+			off := slices.Contains(k.off, agent)
+			if _, err := s.Template(agent); off {
+				wantError(t, err, schemas.CodePermissionDenied, "--agent-templates "+agent)
+			} else {
+				testkit.Must(t, err)
+			}
+			testkit.Equal(t, name+": list has "+agent, listed[agent], !off)
+		}
+		own, err := s.Template("aider")
+		testkit.Must(t, err)
+		testkit.Equal(t, "description of the operator's own", own.Description, "of this place")
+	}
+	_, err := template.New(template.Config{Agents: []string{"codex", "claude"}})
+	wantError(t, err, schemas.CodeInvalidArgument, `"claude": use aider, claude-code, codex, gemini-cli, opencode, or all`)
+}
+
 func TestStore(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "a.yaml", "name: mine\n---\nname: default\ndescription: of this place\n")
 	write(t, dir, "b.yml", "name: other\n")
 	write(t, dir, ".hidden.yaml", "nonsense")
 	write(t, dir, "README.md", "nonsense")
-	s, err := template.New(dir, schemas.TemplateLimits{})
+	s, err := template.New(template.Config{Dir: dir})
 	testkit.Must(t, err)
 	for name, want := range map[string]string{"": "default", "default": "default", "mine": "mine", "other": "other", "echo-agent": "echo-agent"} {
 		got, err := s.Template(name)

@@ -66,10 +66,10 @@ func Unserved(err error) bool {
 	return ok && e.Details[schemas.DetailDeclined] == schemas.DeclinedUnserved
 }
 
-// template returns a template. Errors: not_found, which another worker may not have.
+// template returns a template. Errors, which another worker may not have: not_found; permission_denied for one that is switched off.
 func (of offer) template(name string) (*schemas.Template, error) {
 	t, err := of.cfg.Template(name)
-	if errors.Is(err, schemas.ErrNotFound) {
+	if errors.Is(err, schemas.ErrNotFound) || errors.Is(err, schemas.ErrPermissionDenied) {
 		return nil, of.unserved(schemas.AsError(err))
 	}
 	return t, err
