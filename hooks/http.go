@@ -70,7 +70,11 @@ const maxReply = 64 << 10
 type poster struct{ secure, plain *http.Client }
 
 func newPoster(private bool) poster {
-	return poster{secure: newClient(addressCheck(private, true)), plain: newClient(addressCheck(private, false))}
+	r := newRanges()
+	return poster{
+		secure: newClient(func(at netip.Addr) error { return r.check(at, private, true) }),
+		plain:  newClient(func(at netip.Addr) error { return r.check(at, private, false) }),
+	}
 }
 
 func newClient(check func(netip.Addr) error) *http.Client {
@@ -143,33 +147,4 @@ func (p poster) send(ctx context.Context, target, secret string, call *Call, bod
 		return schemas.Errorf(schemas.CodeUnavailable, "POST to %s: status %d, want 2xx", withoutQuery(target), resp.StatusCode)
 	}
 	return nil
-}
-
-// addressCheck returns a function that refuses addresses which hooks must not reach. Link-local addresses are always refused:
-// clouds serve credentials there.
-func addressCheck(private, secure bool) func(netip.Addr) error {
-	return func(at netip.Addr) error {
-		at = at.Unmap()
-		inner := at.IsLoopback() || at.IsPrivate() || translated(at)
-		switch {
-		case !at.IsValid(), at.IsUnspecified(), at.IsMulticast(), at.IsLinkLocalUnicast():
-			return schemas.Errorf(schemas.CodePermissionDenied, "hooks must not reach %s", at)
-		case inner && !private:
-			return schemas.Errorf(schemas.CodePermissionDenied, "%s is a private address, which this worker does not allow: allow private hooks", at)
-		case !inner && !secure:
-			return schemas.Errorf(schemas.CodePermissionDenied, "%s is a public address: use https", at)
-		}
-		return nil
-	}
-}
-
-// translated reports whether an address is in a provider's shared network (RFC 6598), or is translated to IPv4 (RFC 6052, RFC
-// 3056).
-func translated(at netip.Addr) bool {
-	for _, p := range []string{"100.64.0.0/10", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "0.0.0.0/8"} {
-		if netip.MustParsePrefix(p).Contains(at) {
-			return true
-		}
-	}
-	return false
 }

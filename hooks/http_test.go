@@ -107,5 +107,5 @@ func TestHTTPHookRefusesPrivateAddresses(t *testing.T) {
 	testkit.WantCode(t, post(public, plain.URL), schemas.CodeInvalidArgument)
 	private := newChains(t, newRecorder(), hooks.Config{Private: true})
 	testkit.WantCode(t, post(private, "http://169.254.169.254/"), schemas.CodePermissionDenied)
-	testkit.WantCode(t, post(private, "http://192.0.2.1/"), schemas.CodePermissionDenied) // public, without TLS
+	testkit.WantCode(t, post(private, "http://192.0.3.1/"), schemas.CodePermissionDenied) // public, without TLS
 }
