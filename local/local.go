@@ -34,6 +34,8 @@ type Config struct {
 	// AgentTemplates are the names of the built-in agent templates that are switched on, such as claude-code, or "all". They share the
 	// machine's network, and every command of their sessions can read the key of their model. Default: none.
 	AgentTemplates []string
+	// Allow is a file of what each tenant may use, as `sluice up --allow` has it. Default: none.
+	Allow string
 	// Hooks are Go hooks of templates, by name. Default: only the built-in hooks.
 	Hooks map[string]any
 	// Workspaces is the folder of the workspaces, which stay there. Default: a temporary folder, which Close removes.
@@ -112,7 +114,7 @@ func (p *parts) open(ctx context.Context, dir string, cfg Config, opts []client.
 	worker := node.New(node.Config{
 		Worker: "local", Provider: choice.Default, Allowed: choice.Allowed,
 		Topology: events.Topology{Partitions: 1}.Fit(server.StoreBytes() / 10 * 9), // the rest is for the buckets
-		Image:    cfg.Image, Limits: limits, Network: cfg.Network, Templates: cfg.Templates, AgentTemplates: cfg.AgentTemplates,
+		Image:    cfg.Image, Limits: limits, Network: cfg.Network, Templates: cfg.Templates, AgentTemplates: cfg.AgentTemplates, Allow: cfg.Allow,
 		Hooks: cfg.Hooks, Getenv: cfg.Getenv, Log: cfg.Log,
 		RunFolder: run, Workspaces: cfg.Workspaces,
 	}, own)

@@ -56,6 +56,8 @@ type (
 	Hooks = session.Hooks
 	// Owed stores the pushes that workers owe.
 	Owed = session.Owed
+	// Lists are what the operator allows each tenant.
+	Lists = session.Lists
 	// Kept lists the workspaces that workers keep after a session.
 	Kept = session.Kept
 	// Services stores the services of threads.
@@ -110,6 +112,8 @@ type Config struct {
 	Services Services
 	// KeepWorkspaces is how long a workspace stays after its session; negative for without an end. Default 24 h.
 	KeepWorkspaces time.Duration
+	// Allow decides which templates, networks and images a tenant may use. Default: all that the worker has.
+	Allow Lists
 	// Secrets returns the values of a template's secrets, when a sandbox is created. Default: none.
 	Secrets func(t *schemas.Template) (map[string]string, error)
 

@@ -45,7 +45,7 @@ func New(cfg Config) (*Worker, error) {
 		Publisher: w.publisher, Background: w.background, Timeouts: cfg.timeouts,
 		Store: cfg.Sessions, Subscriptions: cfg.Subscriptions, LeaseAlive: cfg.Roster.LeaseAlive,
 		Template: cfg.template, Hooks: cfg.Hooks, Owed: cfg.Owed, Kept: cfg.Kept, KeepWorkspaces: cfg.KeepWorkspaces, Secrets: cfg.Secrets,
-		Temporary: cfg.Temporary, Providers: cfg.Providers, DefaultProvider: cfg.DefaultProvider, ImageProvider: cfg.ImageProvider, Image: cfg.Image,
+		Allow: cfg.Allow, Temporary: cfg.Temporary, Providers: cfg.Providers, DefaultProvider: cfg.DefaultProvider, ImageProvider: cfg.ImageProvider, Image: cfg.Image,
 		Limits: cfg.Limits, Network: cfg.Network, Workspaces: cfg.Workspaces, IdleTimeout: cfg.IdleTimeout, StopGrace: cfg.StopGrace,
 	})
 	conversations := conversation.New(w.sessions, w.publisher, w.background, cfg.Locate)

@@ -308,7 +308,7 @@ func (f *hostFinder) config() (hostConfig, error) {
 		Limits: f.own.limits.Or(f.workspaceLimits()), Network: f.own.network,
 		RunFolder: run, Workspaces: f.folder.join("workspaces"), Log: zerolog.Nop(), Topology: cfg.node.Topology,
 		// A process of this host that still runs when it ends was left by its user: it ends at once.
-		Temporary: true, Grace: time.Millisecond, Templates: f.templates, AgentTemplates: f.agents, Documents: f.documentLimits(), Reload: cfg.reload, Getenv: f.Getenv,
+		Temporary: true, Grace: time.Millisecond, Templates: f.templates, AgentTemplates: f.agents, Allow: f.allow, Documents: f.documentLimits(), Reload: cfg.reload, Getenv: f.Getenv,
 	}
 	return cfg, nil
 }

@@ -196,8 +196,8 @@ func reloadCommand(g *globals) *cobra.Command {
 		Use:   "reload",
 		Short: "Reload the templates of the worker on this data folder",
 		Long: `Reload the folder of templates of the "sluice up" or "sluice worker" on this data folder, with the
-command policies in it. With an error in any file, the templates in use stay. Sessions that exist
-keep their template.`,
+command policies in it, and the file of --allow. With an error in any file, the templates and lists
+in use stay. Sessions that exist keep their template.`,
 		Example: `  sluice template check templates/ && sluice reload
   sluice reload --data /var/lib/sluice`,
 		Args: noArgs,

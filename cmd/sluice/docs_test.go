@@ -9,9 +9,11 @@ import (
 	"testing"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/processor/allow"
 )
 
-// Ten minutes 8: every template in the documentation passes `sluice template check`. A part of one gets a name.
+// Ten minutes 8: every template in the documentation passes `sluice template check`. A part of one gets a name. A sample that begins with
+// tenants is an allow-list.
 func TestTemplatesInDocsAreValid(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
@@ -22,10 +24,16 @@ func TestTemplatesInDocsAreValid(t *testing.T) {
 		text, err := os.ReadFile(page)
 		testkit.Must(t, err)
 		for i, sample := range yamlSamples(string(text)) {
+			file := filepath.Join(c.data, fmt.Sprintf("%s-%d.yaml", filepath.Base(page), i))
+			if strings.HasPrefix(sample, "tenants:") {
+				testkit.Must(t, os.WriteFile(file, []byte(sample), 0o600))
+				_, err := allow.New(file)
+				testkit.Must(t, err)
+				continue
+			}
 			if !regexp.MustCompile(`(?m)^name:`).MatchString(sample) {
 				sample = "name: sample\n" + sample
 			}
-			file := filepath.Join(c.data, fmt.Sprintf("%s-%d.yaml", filepath.Base(page), i))
 			testkit.Must(t, os.WriteFile(file, []byte(sample), 0o600))
 			c.run("template", "check", file).check(t).exits(0)
 			checked++

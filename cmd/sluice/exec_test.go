@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -277,6 +279,15 @@ func TestThreadKeepsItsImage(t *testing.T) {
 	c.run("exec", "--image", "another:1", "--thread", "t", "--", "true").wantError(t, schemas.CodeConflict, image, "another:1", "another thread")
 	c.run("exec", "--provider", "local", "--thread", "t", "--", "true").wantError(t, schemas.CodeConflict, "docker")
 	c.run("exec", "--provider", "local", "--image", image, "--thread", "u", "--", "true").wantError(t, schemas.CodeInvalidArgument, "--provider docker")
+	// The engine would call the registry of an image that it does not have.
+	registry, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	testkit.Must(t, err)
+	defer registry.Close()
+	c.run("exec", "--image", registry.Addr().String()+"/x", "--thread", "v", "--", "true").wantError(t, schemas.CodePermissionDenied, registry.Addr().String()+"/*", "--allow")
+	testkit.Must(t, registry.SetDeadline(time.Unix(1, 0)))
+	if _, err := registry.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("accept = %v, want that nothing called the registry", err)
+	}
 	c.run("exec", "--image", "a b", "--", "true").wantError(t, schemas.CodeInvalidArgument, "image")
 	testkit.Must(t, os.WriteFile(filepath.Join(c.data, "workspaces", "default", "t", "put"), []byte("from the host"), 0o600))
 	c.run("exec", "--image", image, "--thread", "t", "--", "sh", "-c", "echo >>put && cat put").check(t).exits(0).prints("from the host\n")

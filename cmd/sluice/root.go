@@ -24,6 +24,7 @@ type globals struct {
 	cell, tenant    string
 	templates       string
 	agents          []string // the agent templates that are switched on
+	allow           string
 }
 
 // The groups of the root command's help, in this order.
@@ -79,6 +80,7 @@ a server it starts what it needs in its own process.`,
 	agents := strings.FieldsFunc(m.Getenv("SLUICE_AGENT_TEMPLATES"), func(r rune) bool { return r == ',' || r == ' ' })
 	f.StringSliceVar(&g.agents, "agent-templates", agents,
 		"built-in agent templates `NAME,…` of a worker that this command starts, or all; default: none (SLUICE_AGENT_TEMPLATES)")
+	f.StringVar(&g.allow, "allow", m.Getenv("SLUICE_ALLOW"), "`FILE` of the templates, networks and images that tenants may use, of a worker that this command starts (SLUICE_ALLOW)")
 	// Every user of the machine can read the command line: the token comes from the environment only.
 	g.token = env.Token
 	add := func(id, title string, commands ...*cobra.Command) {

@@ -80,6 +80,34 @@ func TestExecUsesTemplate(t *testing.T) {
 	run("d", "mine", "ls").wantError(t, schemas.CodeInvalidArgument, "mine.yaml:2: enf: ")
 }
 
+// Every way to a session asks the operator's lists, and a reload reads them again.
+func TestTenantsUseWhatTheOperatorAllows(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	folder, _ := c.templates("name: talk\nagent: {command: [cat]}\n")
+	c.env["SLUICE_TEMPLATES"], c.env["SLUICE_ALLOW"] = folder, filepath.Join(folder, "allow")
+	c.run("up", "--provider", "local", "--listen", "127.0.0.1:0").wantError(t, schemas.CodeNotFound, "allow-list")
+	c.write(c.env["SLUICE_ALLOW"], "tenants: {default: {templates: [default]}}")
+	c.up()
+	run := func(line string) outcome {
+		return c.run(strings.Fields(strings.ReplaceAll(line, "THREAD", unique()+" --template talk"))...)
+	}
+	for _, line := range []string{
+		"exec --thread THREAD -- true", "exec --detach --thread THREAD -- true", "process start --thread THREAD -- true", "service start THREAD web -- true",
+		"session create THREAD", "message --thread THREAD hello",
+	} {
+		run(line).wantError(t, schemas.CodePermissionDenied, "may not use template talk", "--allow")
+	}
+	c.run("exec", "--", "true").check(t).exits(0)
+	c.write(c.env["SLUICE_ALLOW"], "tenants: {default: {templates: [talk], images: [debian]}}")
+	c.run("reload").wantError(t, schemas.CodeInvalidArgument, "allow:1: tenants.default.images", "name the registry")
+	c.run("exec", "--thread", unique(), "--", "true").check(t).exits(0)
+	c.write(c.env["SLUICE_ALLOW"], "tenants: {default: {templates: [talk]}}")
+	c.run("reload").check(t).exits(0)
+	run("message --thread THREAD hello").check(t).exits(0).printsPart("hello")
+	c.run("exec", "--thread", unique(), "--", "true").wantError(t, schemas.CodePermissionDenied, "template default")
+}
+
 // `exec --template codex -- env` printed the key of the model.
 func TestAgentTemplatesAreOffByDefault(t *testing.T) {
 	t.Parallel()

@@ -184,7 +184,7 @@ func (w *workerFlags) setUp(ctx context.Context) (_ *workerSetup, err error) {
 		return nil, err
 	}
 	s.undo = append(s.undo, end)
-	s.node.Documents, s.node.AgentTemplates = w.documentLimits(), w.agents
+	s.node.Documents, s.node.AgentTemplates, s.node.Allow = w.documentLimits(), w.agents, w.allow
 	s.node.Templates, s.node.Workspaces, s.node.Getenv, s.node.Log = w.templates, s.folder.join("workspaces"), w.Getenv, log.With().Str("worker", s.node.Worker).Logger()
 	return s, nil
 }
@@ -249,7 +249,7 @@ The server listens on loopback and requires the token in the data folder, which 
 first start and readable only by you. The other commands find both by themselves. HTTP requests need
 the same token, or one that "sluice token create" has made. For other machines, --listen and --http
 need TLS: the token and all data would cross the network in clear. SIGHUP and
-"sluice reload" reload the folder of templates. Ctrl+C shuts down:
+"sluice reload" reload the folder of templates and the allow-lists. Ctrl+C shuts down:
 running processes get SIGTERM, the grace and SIGKILL, and their ends are recorded. A second Ctrl+C
 exits at once.
 

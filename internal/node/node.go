@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-dev/sluice/hooks"
 	"github.com/sluice-dev/sluice/internal/membership"
 	"github.com/sluice-dev/sluice/processor"
+	"github.com/sluice-dev/sluice/processor/allow"
 	"github.com/sluice-dev/sluice/processor/observe"
 	"github.com/sluice-dev/sluice/processor/policy"
 	"github.com/sluice-dev/sluice/processor/template"
@@ -68,9 +69,11 @@ type Config struct {
 	Templates string
 	// AgentTemplates are the names of the built-in agent templates that are switched on, or [template.AllAgents]. Default: none.
 	AgentTemplates []string
+	// Allow is a file of what each tenant may use, read again at each Reload; see package allow. Default: none.
+	Allow string
 	// Documents are limits of the built-in template documents, in place of its own.
 	Documents schemas.TemplateLimits
-	// Reload has requests to read the folder of templates again. Each is called with how many templates are in use then, or with why
+	// Reload has requests to read the folder of templates, and the file of Allow, again. Each is called with how many templates are in use then, or with why
 	// they stay as they were. Default: none.
 	Reload <-chan func(templates int, err error)
 	// Getenv reads the environment variables that templates name as secrets. Default: none is set.
@@ -86,6 +89,7 @@ type Node struct {
 	cfg       Config
 	conn      *events.Conn
 	templates *template.Store
+	allow     *allow.Lists
 	observer  *observe.Observer
 	hooks     *hooks.Chains
 	worker    atomic.Pointer[processor.Worker] // of the current incarnation
@@ -112,6 +116,9 @@ func New(cfg Config, conn *events.Conn) *Node {
 func (n *Node) Run(ctx context.Context, ready func()) error {
 	var err error
 	if n.templates, err = template.New(template.Config{Dir: n.cfg.Templates, Documents: n.cfg.Documents, Agents: n.cfg.AgentTemplates}); err != nil {
+		return err
+	}
+	if n.allow, err = allow.New(n.cfg.Allow); err != nil {
 		return err
 	}
 	if n.observer, err = observe.New(n.cfg.Log, n.cfg.Metrics); err != nil {
@@ -199,7 +206,7 @@ func (n *Node) incarnation(joining, ctx context.Context, providers map[string]sa
 	n.observer.Reset()
 	secrets := func(t *schemas.Template) (map[string]string, error) { return template.Secrets(t, n.cfg.Getenv) }
 	member, err := membership.Join(joining, n.conn, processor.Config{
-		Worker: n.cfg.Worker, Handover: &n.handover, Templates: n.templates, Policy: n.observer.Policy(policy.New()), Hooks: n.hooks, Secrets: secrets,
+		Worker: n.cfg.Worker, Handover: &n.handover, Templates: n.templates, Allow: n.allow, Policy: n.observer.Policy(policy.New()), Hooks: n.hooks, Secrets: secrets,
 		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
 		ImageProvider: imageProvider(providers), Image: n.cfg.Image, Limits: n.cfg.Limits, Network: n.cfg.Network,
 		Temporary: n.cfg.Temporary, MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, KeepWorkspaces: n.cfg.KeepWorkspaces, Log: n.cfg.Log,

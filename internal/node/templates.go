@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/processor"
+	"github.com/sluice-dev/sluice/processor/allow"
 	"github.com/sluice-dev/sluice/processor/policy"
 	"github.com/sluice-dev/sluice/processor/template"
 	"github.com/sluice-dev/sluice/schemas"
@@ -14,6 +15,7 @@ import (
 var (
 	_ processor.Templates = (*template.Store)(nil)
 	_ processor.Policy    = (*policy.Policy)(nil)
+	_ processor.Lists     = (*allow.Lists)(nil)
 )
 
 // publishRetry is the wait before templates that could not be published are published again.
@@ -52,10 +54,16 @@ func (n *Node) publishTemplates(ctx context.Context, accepts <-chan struct{}) (w
 	})
 }
 
-// reloadTemplates reads the folder again. Each problem is logged with its line; with any problem the templates stay as they were,
-// and it is the error.
+// reloadTemplates reads the folder and the allow-lists again. Each problem is logged with its line; with any problem the templates and the
+// lists stay as they were, and it is the error.
 func (n *Node) reloadTemplates() error {
-	err := n.templates.Reload()
+	use, err := n.allow.Read()
+	if err == nil {
+		err = n.templates.Reload()
+	}
+	if err == nil {
+		use()
+	}
 	problems, ok := errors.AsType[template.Problems](err)
 	for _, p := range problems {
 		n.cfg.Log.Error().Str("file", p.File).Int("line", p.Line).Str("field", p.Path).Str("reason", p.Text).Msg("template_invalid")

@@ -91,7 +91,7 @@ func listsOf(p *schemas.TemplatePolicy) *lists {
 func (l *lists) denies(program string) string {
 	base := path.Base(path.Clean(program))
 	for _, p := range l.deny {
-		if matches(p, base) || matches(p, program) || matches(p, path.Clean(program)) {
+		if Matches(p, base) || Matches(p, program) || Matches(p, path.Clean(program)) {
 			return p
 		}
 	}
@@ -112,18 +112,18 @@ func (l *lists) names(program string) bool {
 	for _, p := range l.allow {
 		switch {
 		case strings.Contains(p, "/"):
-			if matches(p, clean) {
+			if Matches(p, clean) {
 				return true
 			}
-		case known && matches(p, path.Base(clean)):
+		case known && Matches(p, path.Base(clean)):
 			return true
 		}
 	}
 	return false
 }
 
-// matches reports whether a name matches a pattern, in which * matches any characters.
-func matches(pattern, name string) bool {
+// Matches reports whether a name matches a pattern, in which * matches any characters.
+func Matches(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")
 	if len(parts) == 1 {
 		return pattern == name

@@ -45,11 +45,23 @@ func templatesOf(found []parsed) []*schemas.Template {
 }
 
 func parse(name string, body []byte) (found []parsed, problems Problems) {
+	problems = eachDocument(name, body, func(root *yaml.Node) Problems {
+		t, wrong := parseOne(name, root)
+		if len(wrong) == 0 {
+			found = append(found, parsed{t, name, root.Line})
+		}
+		return wrong
+	})
+	return found, problems
+}
+
+// eachDocument calls read with every document of a YAML file that is not empty, and returns the problems.
+func eachDocument(name string, body []byte, read func(root *yaml.Node) Problems) (problems Problems) {
 	switch {
 	case len(body) > maxFileBytes:
-		return nil, Problems{{File: name, Text: fmt.Sprintf("%d bytes, the limit is %d", len(body), maxFileBytes)}}
+		return Problems{{File: name, Text: fmt.Sprintf("%d bytes, the limit is %d", len(body), maxFileBytes)}}
 	case !utf8.Valid(body):
-		return nil, Problems{{File: name, Text: "not valid UTF-8"}}
+		return Problems{{File: name, Text: "not valid UTF-8"}}
 	}
 	documents := yaml.NewDecoder(bytes.NewReader(body))
 	for len(problems) < maxProblems {
@@ -59,7 +71,7 @@ func parse(name string, body []byte) (found []parsed, problems Problems) {
 			break
 		}
 		if err != nil {
-			return found, append(problems, syntaxProblem(name, err))
+			return append(problems, syntaxProblem(name, err))
 		}
 		root := &document
 		if root.Kind == yaml.DocumentNode {
@@ -68,13 +80,41 @@ func parse(name string, body []byte) (found []parsed, problems Problems) {
 		if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
 			continue // an empty document
 		}
-		t, p := parseOne(name, root)
-		problems = append(problems, p...)
-		if len(p) == 0 {
-			found = append(found, parsed{t, name, root.Line})
-		}
+		problems = append(problems, read(root)...)
 	}
-	return found, problems
+	return problems
+}
+
+// DecodeFile decodes a YAML file of one document into the struct that v points to, as strictly as it does templates, and then calls
+// validate, whose error may name the field by its detail path. what is what the file holds, for errors. Errors: Problems, not_found for a
+// file that does not exist, unavailable for one that cannot be read.
+func DecodeFile(path, what string, v any, validate func() error) error {
+	body, err := readRegular(path, maxFileBytes+1)
+	if err != nil {
+		return unreadable(what, path, err)
+	}
+	count := 0
+	problems := eachDocument(path, body, func(root *yaml.Node) Problems {
+		if count++; count > 1 {
+			return Problems{{File: path, Line: root.Line, Text: "a second document: the file holds one"}}
+		}
+		d := &decoder{file: path, places: map[string]place{}}
+		d.value(root, reflect.ValueOf(v).Elem(), at{})
+		if len(d.problems) > 0 {
+			return d.problems
+		}
+		if err := validate(); err != nil {
+			return Problems{d.locate(err)}
+		}
+		return nil
+	})
+	switch {
+	case len(problems) > 0:
+		return problems
+	case count == 0:
+		return Problems{{File: path, Text: "the file is empty"}}
+	}
+	return nil
 }
 
 func parseOne(file string, root *yaml.Node) (*schemas.Template, Problems) {

@@ -212,6 +212,9 @@ func (ss *Sessions) tryClaim(ctx context.Context, tenant, id string, want *Reque
 	if err != nil {
 		return Claim{}, err
 	}
+	if err := ss.offer.allowed(tenant, template, s.Image); err != nil {
+		return Claim{}, err
+	}
 	if s.Owner != ss.publisher.Worker && want.Room != nil && !want.Room() {
 		return Claim{}, ss.fullError()
 	}

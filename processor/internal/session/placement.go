@@ -75,6 +75,18 @@ func (of offer) template(name string) (*schemas.Template, error) {
 	return t, err
 }
 
+// allowed checks that the operator allows a tenant what a session has. The operator's own images, the template's and the worker's, need
+// no entry. Errors: those of Lists.
+func (of offer) allowed(tenant string, t *schemas.Template, image string) error {
+	if of.cfg.Allow == nil {
+		return nil
+	}
+	if image == t.Image || image == of.cfg.Image {
+		image = ""
+	}
+	return of.cfg.Allow.Check(tenant, t.Name, cmp.Or(t.Network, of.cfg.Network, schemas.NetworkNone), image)
+}
+
 // fill sets a session's template, provider, image and source of the workspace, and the deadline. Errors: those of the template, of its
 // source and of resolve.
 func (of offer) fill(s *schemas.Session, name string, want *Request, lifetimeMS int64) error {

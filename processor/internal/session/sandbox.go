@@ -22,6 +22,7 @@ type sandboxes struct {
 	limits     sandbox.Limits // for what a template leaves out
 	network    schemas.Network
 	secrets    func(t *schemas.Template) (map[string]string, error)
+	allowed    func(tenant string, t *schemas.Template, image string) error
 	hooks      Hooks // nil: none run
 	stopGrace  time.Duration
 	timeouts   work.Timeouts
@@ -297,9 +298,13 @@ func (sbs *sandboxes) provide(ctx context.Context, t *Thread, a *sandboxAttempt)
 	}
 }
 
-// spec is the sandbox that the thread's template describes. Errors: those of the secrets.
+// spec is the sandbox that the thread's template describes. Errors: those of the secrets, and of the operator's lists, which may have
+// changed since the session began.
 func (sbs *sandboxes) spec(t *Thread, a *sandboxAttempt) (sandbox.Spec, error) {
 	template, owner := t.Template, ownershipOf(t)
+	if err := sbs.allowed(t.Tenant, template, t.Session.Image); err != nil {
+		return sandbox.Spec{}, err
+	}
 	owner.Cold = sbs.hasColdStart(t)
 	spec := sandbox.Spec{
 		ID: a.id, Thread: t.ID, Workspace: t.Session.Workspace, Image: t.Session.Image, Rootfs: template.Rootfs,

@@ -38,6 +38,13 @@ type Owed interface {
 	SaveOwed(ctx context.Context, o *schemas.OwedPush) error
 }
 
+// Lists are what the operator allows each tenant.
+type Lists interface {
+	// Check refuses a template, the network of its sandboxes, and the image that the caller named; empty for the operator's own. Errors:
+	// permission_denied, invalid_argument.
+	Check(tenant, template string, network schemas.Network, image string) error
+}
+
 // Config sets up the sessions of a worker. The fields that a worker's configuration has as well mean the same there.
 type Config struct {
 	Publisher  *publisher.Publisher
@@ -53,6 +60,7 @@ type Config struct {
 	Owed     Owed  // nil: a dead worker's workspace is not noted as owed
 	Kept     Kept  // nil: workspaces stay without an end
 	Secrets  func(t *schemas.Template) (map[string]string, error)
+	Allow    Lists // nil: tenants may use everything
 
 	Temporary       bool // no other worker can serve what this one cannot, and what it found is the next one's
 	Providers       map[string]sandbox.Provider
@@ -99,7 +107,7 @@ func New(cfg Config) *Sessions {
 	ss.entries = &entries{store: cfg.Store, owed: cfg.Owed, template: cfg.Template, idleDefault: cfg.IdleTimeout, publisher: cfg.Publisher, background: cfg.Background}
 	ss.sandboxes = &sandboxes{
 		providers: cfg.Providers, limits: cfg.Limits, network: cfg.Network, secrets: cfg.Secrets, hooks: cfg.Hooks, stopGrace: cfg.StopGrace, timeouts: cfg.Timeouts,
-		publisher: cfg.Publisher, background: cfg.Background, entries: ss.entries, drainSlots: ss.drainSlots,
+		allowed: ss.offer.allowed, publisher: cfg.Publisher, background: cfg.Background, entries: ss.entries, drainSlots: ss.drainSlots,
 	}
 	ss.workspaces = &Workspaces{
 		root: cfg.Workspaces, keep: cfg.KeepWorkspaces, kept: cfg.Kept, sessions: ss, publisher: cfg.Publisher, background: cfg.Background,
