@@ -282,7 +282,7 @@ func TestThreadKeepsItsImage(t *testing.T) {
 	// The engine would call the registry of an image that it does not have.
 	registry, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	testkit.Must(t, err)
-	defer registry.Close()
+	defer func() { _ = registry.Close() }()
 	c.run("exec", "--image", registry.Addr().String()+"/x", "--thread", "v", "--", "true").wantError(t, schemas.CodePermissionDenied, registry.Addr().String()+"/*", "--allow")
 	testkit.Must(t, registry.SetDeadline(time.Unix(1, 0)))
 	if _, err := registry.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
