@@ -97,6 +97,7 @@ var loadAttacks = []attack{
 		<-f.attacker.Done()
 		f.wantNothingRuns(t, "starve")
 	}},
+	{"BusyLoops", "a neighbour's commands run beside 360 busy loops, at most 10 times slower where CPU time is limited", func(t *testing.T, f *fixture) { f.loadCPU(t) }},
 	{"MemoryBombs", "ten concurrent bombs end, and their sandbox survives", func(t *testing.T, f *fixture) {
 		if f.wantMemoryLimit(t); t.Failed() {
 			t.Fatal("attack not run: the limit is not enforced")

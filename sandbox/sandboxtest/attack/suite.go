@@ -26,7 +26,7 @@ type Factory struct {
 	New func(t *testing.T) sandbox.Provider
 	// Load also runs the cases that load the machine.
 	Load bool
-	// MemoryByProcess says that the provider limits memory only by process: an allocation then fails, and nothing is killed.
+	// MemoryByProcess says that the provider limits memory only by process, and no CPU time: an allocation then fails, and nothing is killed.
 	MemoryByProcess bool
 	// Probe is the path of the compiled probe. Default: the suite builds it, which needs Go.
 	Probe string
