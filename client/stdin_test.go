@@ -78,6 +78,8 @@ func (w *deaf) HandleWorkspace(context.Context, string, schemas.WorkspaceRemoval
 
 func (w *deaf) Room() int { return 1 }
 
+func (w *deaf) RoomFor(string, string) int { return 1 }
+
 func (w *deaf) HandlePlace(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply {
 	if err := w.listener.Threads.Subscribe(ctx, tenant, req.Thread); err != nil {
 		panic(err)

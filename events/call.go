@@ -147,7 +147,8 @@ func (k *Call) queue(ctx context.Context, header nats.Header) error {
 func (c *Caller) store(ctx context.Context, m *nats.Msg) error {
 	id := ulid.Make().String()
 	_, err := watched(ctx, c.conn.refusals, m.Subject, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, c.conn.store(ctx, m, id)
+		_, err := c.conn.store(ctx, m, id)
+		return struct{}{}, err
 	})
 	return err
 }

@@ -180,7 +180,7 @@ func TestCancelWakesItsThread(t *testing.T) {
 	v := d.decideCancel(t.Context(), &unacked{at: d.partitions[0]}, m)
 	testkit.Equal(t, "action", v.Action, schemas.ActionDone)
 	testkit.Equal(t, "queues that wait for a server", len(d.lacking), 0)
-	testkit.Equal(t, "queues to dispatch", len(d.ready), 1)
+	testkit.Equal(t, "queues to dispatch", len(d.ready.order), 1)
 }
 
 // A cancel that does not decode is a dead letter, and holds up no command.

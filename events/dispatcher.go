@@ -32,9 +32,9 @@ type dispatcher struct {
 
 	mu      sync.Mutex
 	queues  map[threadName]*threadQueue
-	ready   []*threadQueue // their first command can be dispatched
-	local   int            // commands that this worker decides on
-	bodies  int            // bytes of held commands
+	ready   turns // their first command can be dispatched
+	local   int   // commands that this worker decides on
+	bodies  int   // bytes of held commands
 	rooms   rooms
 	lacking map[*threadQueue]time.Time // no live worker serves their first command, since
 	limited limited
@@ -55,7 +55,7 @@ type threadQueue struct {
 func newDispatcher(ctx context.Context, l *Listener) *dispatcher {
 	d := &dispatcher{
 		listener: l, ctx: ctx, roster: &liveRoster{conn: l.conn},
-		queues: make(map[threadName]*threadQueue), rooms: newRooms(), lacking: make(map[*threadQueue]time.Time),
+		queues: make(map[threadName]*threadQueue), ready: newTurns(), rooms: newRooms(), lacking: make(map[*threadQueue]time.Time),
 	}
 	for n := range l.conn.topology.Partitions {
 		d.partitions = append(d.partitions, &partition{listener: l, number: n, holds: holds{conn: l.conn, all: make(map[uint64]*unacked)}})
@@ -117,14 +117,16 @@ func (d *dispatcher) wake(q *threadQueue) {
 
 // enqueue dispatches the first command of a queue as soon as there is capacity. mu is held.
 func (d *dispatcher) enqueue(q *threadQueue) {
-	d.ready = append(d.ready, q)
+	d.ready.push(q)
 	d.start()
 }
 
 func (d *dispatcher) start() {
-	for !d.closed && d.local < maxDispatch && len(d.ready) > 0 {
-		q := d.ready[0]
-		d.ready = d.ready[1:]
+	for !d.closed && d.local < maxDispatch {
+		q := d.ready.pop()
+		if q == nil {
+			return
+		}
 		if len(q.items) == 0 { // given up since
 			d.spend(q)
 			continue

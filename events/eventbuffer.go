@@ -67,14 +67,26 @@ func (w *Worker) NewEventBuffer(onDropped func(ev *schemas.Event, err error)) *E
 }
 
 // Record adds an event.
-func (b *EventBuffer) Record(_ context.Context, ev *schemas.Event) { b.add(&bufferedEvent{ev: ev}) }
+func (b *EventBuffer) Record(_ context.Context, ev *schemas.Event) {
+	e := &bufferedEvent{ev: ev}
+	if err := b.conn.room.enqueue(e); err != nil {
+		b.onDropped(ev, err)
+		return
+	}
+	b.add(e)
+}
 
-// publish stores an event after all that the buffer holds, or adds it when that cannot be now. Errors: those that do not pass.
+// publish stores an event after all that the buffer holds, or adds it when that cannot be now. Errors: those that do not pass, and
+// limit_exceeded for a tenant beyond its share of EVT.
 func (b *EventBuffer) publish(ctx context.Context, ev *schemas.Event) error {
 	e := &bufferedEvent{ev: ev}
+	if err := b.conn.room.enqueue(e); err != nil {
+		return err
+	}
 	if b.send() {
 		b.began(e)
 		if err := b.conn.publish(ctx, ev); err == nil || !waits(err) {
+			b.conn.room.dequeue(e)
 			return err
 		}
 	}
@@ -88,6 +100,7 @@ func (b *EventBuffer) add(e *bufferedEvent) {
 	if b.held >= bufferEvents || b.bytes+e.size() > bufferBytes {
 		held, bytes := b.held, b.bytes
 		b.mu.Unlock()
+		b.conn.room.dequeue(e)
 		b.onDropped(e.ev, schemas.Errorf(schemas.CodeLimitExceeded, "%d events (%d MiB) already wait for NATS or for room in EVT", held,
 			bytes>>20))
 		return
@@ -187,6 +200,8 @@ func (b *EventBuffer) settle() bool {
 		select {
 		case ack := <-e.future.Ok():
 			stored, held, bytes = max(stored, ack.Sequence), held+1, bytes+e.size()
+			b.conn.room.stored(e.ev.Tenant, ack.Sequence, int64(e.size()))
+			b.conn.room.dequeue(e)
 		case e.failure = <-e.future.Err(): // after publishTimeout at the latest
 			failed = append(failed, e)
 		}
@@ -243,6 +258,7 @@ func (b *EventBuffer) resume(e *bufferedEvent, err error) {
 	b.pending, b.failing = b.pending[1:], false
 	b.held, b.bytes = b.held-1, b.bytes-e.size()
 	b.mu.Unlock()
+	b.conn.room.dequeue(e)
 	if err != nil {
 		b.onDropped(e.ev, err)
 	}
@@ -255,6 +271,7 @@ func (b *EventBuffer) dropAll(cause error) {
 	b.sent, b.pending, b.held, b.bytes = nil, nil, 0, 0
 	b.mu.Unlock()
 	for _, e := range left {
+		b.conn.room.dequeue(e)
 		b.onDropped(e.ev, schemas.Errorf(schemas.CodeUnavailable, "not stored before the worker ended: %w", errors.Join(e.failure, cause)))
 	}
 }

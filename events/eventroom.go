@@ -36,10 +36,11 @@ type eventRoom struct {
 	since    int64            // stored since
 	promised map[string]int64 // by process: what its further records may need
 	sum      int64            // of promised
+	shares   eventShares
 }
 
 func newEventRoom() *eventRoom {
-	return &eventRoom{wake: make(chan struct{}, 1), promised: make(map[string]int64)}
+	return &eventRoom{wake: make(chan struct{}, 1), promised: make(map[string]int64), shares: newEventShares()}
 }
 
 // acceptBytes is how much EVT may hold when a process is accepted, the ends of all processes included; 0 for no bound.
@@ -51,6 +52,8 @@ func (r *eventRoom) update(info *jetstream.StreamInfo, since int64) {
 	defer r.mu.Unlock()
 	r.max, r.age, r.used = max(info.Config.MaxBytes, 0), info.Config.MaxAge, int64(info.State.Bytes)
 	r.since -= since
+	_, r.shares.most = budgetsOf(info.Config.Metadata)
+	r.shares.own.set(Topology{LogTenantBytes: r.max})
 }
 
 // admit counts an event that is about to be stored. Errors: limit_exceeded when the event would take the room of those that EVT
@@ -62,7 +65,7 @@ func (r *eventRoom) admit(ev *schemas.Event, m *nats.Msg, first bool) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	size := int64(len(m.Subject)+len(m.Data)+len(ev.TraceParent)+len(ev.TraceState)) + messageBytes
+	size := eventSize(ev, m)
 	key := processKey(ev)
 	var promise, reserved int64
 	switch {
@@ -77,12 +80,32 @@ func (r *eventRoom) admit(ev *schemas.Event, m *nats.Msg, first bool) error {
 		return schemas.Errorf(schemas.CodeLimitExceeded, "the stream EVT holds %d of %d MiB, and the rest is for the ends of processes that run: wait until older records expire, after %s, or enlarge EVT by --event-bytes",
 			(r.used+r.since)>>20, r.max>>20, r.age)
 	}
+	if promise > 0 || ev.Type == schemas.TypeProcessRejected && first {
+		if err := r.share(ev.Tenant, size+promise, 0); err != nil {
+			return err
+		}
+	}
 	r.since += size
 	if promise > 0 {
-		r.sum += promise - r.promised[key]
-		r.promised[key] = promise
+		r.promise(ev.Tenant, key, promise)
 	}
 	return nil
+}
+
+// promise sets what is promised to a process. mu is held.
+func (r *eventRoom) promise(tenant, key string, bytes int64) {
+	more := bytes - r.promised[key]
+	r.sum += more
+	addTo(r.shares.promised, tenant, more)
+	if r.promised[key] = bytes; bytes == 0 {
+		delete(r.promised, key)
+	}
+}
+
+func addTo(sums map[string]int64, tenant string, n int64) {
+	if sums[tenant] += n; sums[tenant] == 0 {
+		delete(sums, tenant)
+	}
 }
 
 // settle releases what was promised to a process that was not accepted, or whose end is on record.
@@ -94,9 +117,7 @@ func (r *eventRoom) settle(ev *schemas.Event, err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key := processKey(ev)
-	r.sum -= r.promised[key]
-	delete(r.promised, key)
+	r.promise(ev.Tenant, processKey(ev), 0)
 }
 
 // reset forgets the processes of an earlier incarnation of the worker. Those that go on have room in the reserve.
@@ -104,27 +125,39 @@ func (r *eventRoom) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.promised)
+	clear(r.shares.promised)
 	r.sum = 0
 }
 
 func processKey(ev *schemas.Event) string { return ev.Tenant + "." + ev.Thread + "." + ev.Process }
 
-// watchRoom reads the state of EVT while this connection stores events, until ctx ends.
-func (c *Conn) watchRoom(ctx context.Context) {
+// watchRoom reads the state of EVT while this connection stores events, and what EVT holds of each tenant, until ctx ends.
+func (c *Conn) watchRoom(ctx context.Context, worker string) {
+	load := true // what an earlier incarnation stored
 	for {
+		c.readRoom(ctx, worker, load)
+		load = false
+		if sleep(ctx, roomCheck) != nil {
+			break
+		}
 		select {
 		case <-ctx.Done():
-			return
 		case <-c.room.wake:
+			continue
 		}
-		c.room.mu.Lock()
-		since := c.room.since
-		c.room.mu.Unlock()
-		if s, err := c.js.Stream(ctx, c.names.evt); err == nil { // else the next read has it
-			c.room.update(s.CachedInfo(), since)
-		}
-		if sleep(ctx, roomCheck) != nil {
-			return
-		}
+		break
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
+	defer cancel()
+	c.readRoom(last, worker, false)
+}
+
+func (c *Conn) readRoom(ctx context.Context, worker string, load bool) {
+	c.room.mu.Lock()
+	since := c.room.since
+	c.room.mu.Unlock()
+	if s, err := c.js.Stream(ctx, c.names.evt); err == nil { // else the next read has it
+		c.room.update(s.CachedInfo(), since)
+		c.room.exchange(ctx, c, worker, s.CachedInfo(), load)
 	}
 }

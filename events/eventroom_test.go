@@ -79,7 +79,7 @@ func TestNearlyFullEventsKeepRoomForEveryEnd(t *testing.T) {
 	// Another worker's view is that of its last read; the next one shows that EVT is full.
 	watching, stop := context.WithCancel(ctx)
 	var all sync.WaitGroup
-	all.Go(func() { other.watchRoom(watching) })
+	all.Go(func() { other.watchRoom(watching, "w2") })
 	defer all.Wait()
 	defer stop()
 	err = nil
@@ -117,4 +117,80 @@ func TestEventsOfAnEarlierCellAreKept(t *testing.T) {
 	s, err := c.js.Stream(ctx, c.names.evt)
 	testkit.Must(t, err)
 	testkit.Equal(t, "discard policy", s.CachedInfo().Config.Discard, jetstream.DiscardNew)
+}
+
+// as is an event of another tenant.
+func as(tenant string, ev *schemas.Event) *schemas.Event {
+	ev.Tenant, ev.ID = tenant, tenant+ev.ID
+	return ev
+}
+
+// Issue 14, 4: a tenant that fills EVT has its own commands and events refused first, by every worker; what the other ones have, they keep.
+func TestTenantFillsItsShareOfEvents(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, false)
+	w1, w2 := n.connect(), n.connect()
+	ctx := testkit.Context(t)
+	for _, c := range []*peer{w1, w2} {
+		testkit.Must(t, c.Ensure(ctx, Topology{EventBytes: 4 << 20}))
+	}
+	processes := 0
+	run := func(c *peer, tenant string) error {
+		processes++
+		seq, err := c.Append(ctx, as(tenant, ofProcess(t, processes, schemas.TypeProcessAccepted)), 0)
+		if err == nil {
+			_, err = c.Append(ctx, as(tenant, ofProcess(t, processes, schemas.TypeProcessExited)), seq)
+		}
+		return err
+	}
+	// Both workers serve the tenant, and report to each other.
+	var err error
+	for err == nil {
+		for _, c := range []*peer{w1, w2} {
+			for range 10 {
+				if err == nil {
+					err = run(c, "a")
+				}
+			}
+		}
+		w1.readRoom(ctx, "w1", false)
+		w2.readRoom(ctx, "w2", false)
+		w1.readRoom(ctx, "w1", false)
+	}
+	testkit.WantCode(t, err, schemas.CodeLimitExceeded)
+	if !strings.Contains(err.Error(), "tenant a") {
+		t.Errorf("error = %v, want one that names the tenant's share", err)
+	}
+	status, err := w1.Reader.Status(ctx, "a")
+	testkit.Must(t, err)
+	got, limit := float64(status.Records.TenantBytes), float64(acceptBytes(4<<20))*shareFactor/(shareFactor+1)
+	if got < 0.9*limit || got > 1.02*limit {
+		t.Errorf("EVT holds %.0f bytes of the tenant, want nearly its share of %.0f", got, limit)
+	}
+	// A worker that starts now knows that too, and other tenants go on.
+	w3 := n.connect()
+	testkit.Must(t, w3.Ensure(ctx, Topology{}))
+	w3.readRoom(ctx, "w3", true)
+	for _, c := range []*peer{w1, w2, w3} {
+		testkit.WantCode(t, run(c, "a"), schemas.CodeLimitExceeded)
+		for range 10 {
+			testkit.Must(t, run(c, "b"))
+		}
+	}
+	// Events that are no records take a little more, and hold up none of other tenants.
+	dropped := make(map[string]int)
+	buffer := w1.NewEventBuffer(func(ev *schemas.Event, _ error) { dropped[ev.Tenant]++ })
+	for i := range 100 {
+		for tenant, size := range map[string]int{"a": 10 << 10, "b": 10} {
+			ev := as(tenant, record("t", "", schemas.TypeHookFinished, fmt.Sprint(i)))
+			testkit.Must(t, ev.SetData(schemas.HookRun{Hook: strings.Repeat("h", size)}))
+			buffer.Record(ctx, ev)
+		}
+	}
+	buffer.store(ctx, waits)
+	testkit.Equal(t, "events that wait", len(w1.room.shares.waiting), 0)
+	testkit.Equal(t, "tenants whose events were dropped", len(dropped), 1)
+	if dropped["a"] == 0 || dropped["a"] == 100 {
+		t.Errorf("%d of 100 events of the tenant were dropped, want some", dropped["a"])
+	}
 }

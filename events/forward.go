@@ -78,7 +78,7 @@ func (l *Listener) handleForward(m *nats.Msg) {
 	v := handler.HandleCommand(ctx, d)
 	l.replyVerdict(d.Tenant, m, v)
 	if v.Action == schemas.ActionFull {
-		l.room.owe()
+		l.room.owe(threadName{d.Tenant, d.Thread})
 	}
 }
 

@@ -38,6 +38,7 @@ type unacked struct {
 	msg      *stored // nil when too many bytes are held: it is read again
 	sent     time.Time
 	failures int
+	round    uint64 // its turn for room among the commands of its tenant; 0 for none yet
 	reported string // what the caller knows that the command lacks
 	running  bool   // it is being dispatched
 	lost     bool   // another worker is pinned

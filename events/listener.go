@@ -41,6 +41,8 @@ type Handler interface {
 	HandleCleaned(ctx context.Context, tenant, thread string, done schemas.ProcessesCleaned) error
 	// Room returns how many more commands the worker has room for now. It calls Listener.Freed each time that there is more.
 	Room() int
+	// RoomFor is Room for the commands of one thread, and for those of a tenant when the thread is empty.
+	RoomFor(tenant, thread string) int
 }
 
 // Settings of a listener.
@@ -85,9 +87,12 @@ func (w *Worker) NewListener(worker string) *Listener {
 		}
 	}}
 	l.Threads = newThreads(w.conn, l.handleRPC, l.handleControl)
-	l.room = &ownRoom{conn: w.conn, worker: worker, free: func() int {
+	l.room = &ownRoom{conn: w.conn, worker: worker, owed: make(map[threadName]bool), free: func() int {
 		handler, _ := l.target()
 		return handler.Room()
+	}, freeFor: func(tenant, thread string) int {
+		handler, _ := l.target()
+		return handler.RoomFor(tenant, thread)
 	}}
 	return l
 }
@@ -151,7 +156,7 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 		return err
 	}
 	ready()
-	l.room.owe() // commands may wait for room in a new worker
+	l.room.announce() // commands may wait for room in a new worker
 	for n, cc := range consumers {
 		group.Go(func() error { return l.dispatcher.partitions[n].keepConsuming(ctx, cc) })
 	}

@@ -38,6 +38,8 @@ type fakeWorker struct {
 	dial func(ctx context.Context) (net.Conn, error)
 	// room is what Room returns; nil for 1.
 	room *atomic.Int64
+	// roomFor is RoomFor; nil returns what room holds.
+	roomFor func(tenant, thread string) int
 	// asked receives a value each time Room is called; nil for none.
 	asked chan struct{}
 
@@ -116,6 +118,17 @@ func (w *fakeWorker) Room() int {
 		w.asked <- struct{}{}
 	}
 	return int(w.room.Load())
+}
+
+func (w *fakeWorker) RoomFor(tenant, thread string) int {
+	switch {
+	case w.roomFor != nil:
+		return w.roomFor(tenant, thread)
+	case w.room == nil:
+		return 1
+	default:
+		return int(w.room.Load())
+	}
 }
 
 func (w *fakeWorker) HandlePlace(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply {

@@ -20,7 +20,7 @@ const (
 	tenantGrain = 256
 )
 
-// logUsage is what one worker has stored in LOG, by tenant. The state bucket has it for each worker, so that any worker can add up the
+// logUsage is what one worker has stored in LOG or in EVT, by tenant. The state bucket has it for each worker, so that any worker can add up the
 // output of a tenant. Floors are the sequences up to which the output of a tenant was dropped.
 type logUsage struct {
 	Tenants map[string][]segment `json:"tenants"`
@@ -59,7 +59,7 @@ func (t *tenantLogs) check(ctx context.Context, worker string, load bool) {
 	if err != nil {
 		return
 	}
-	all, err := t.usages(ctx)
+	all, err := t.conn.usages(ctx, usagePrefix)
 	if err != nil {
 		return
 	}
@@ -102,13 +102,13 @@ func (u *logUsage) expired(first uint64) bool {
 	return true
 }
 
-// usages reads what the workers have stored.
-func (t *tenantLogs) usages(ctx context.Context) (map[string]logUsage, error) {
+// usages reads what the workers have stored in LOG, or in EVT.
+func (c *Conn) usages(ctx context.Context, prefix string) (map[string]logUsage, error) {
 	all := make(map[string]logUsage)
-	err := t.conn.eachState(ctx, usagePrefix+"*", "the use of LOG", documentBatch, func(key string, m *storedMsg) error {
+	err := c.eachState(ctx, prefix+"*", "what tenants have stored", documentBatch, func(key string, m *storedMsg) error {
 		var u logUsage
 		if json.Unmarshal(m.data, &u) == nil {
-			all[key[len(usagePrefix):]] = u
+			all[key[len(prefix):]] = u
 		}
 		return nil
 	})
@@ -237,7 +237,7 @@ func (b *logBudget) snapshot() logUsage {
 
 // status is what LOG holds of a tenant, and its budgets.
 func (t *tenantLogs) status(ctx context.Context, tenant string, info *jetstream.StreamInfo) (*schemas.LogStatus, error) {
-	all, err := t.usages(ctx)
+	all, err := t.conn.usages(ctx, usagePrefix)
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func (d *dispatcher) offer(h *unacked, own schemas.Verdict, c schemas.Delivery, 
 		if w.ID == d.listener.worker || q.declined[w.ID] == offers(&w) || !mayServe(&w, c.Command) {
 			continue
 		}
-		known, changes := d.isFull(w.ID)
+		known, changes := d.isFull(w.ID, c.Tenant)
 		if known {
 			full = true
 			continue
@@ -65,7 +65,7 @@ func (d *dispatcher) offer(h *unacked, own schemas.Verdict, c schemas.Delivery, 
 		case schemas.ActionLimit:
 			return outcome{Verdict: v, wait: waitLimit}
 		case schemas.ActionFull:
-			d.setFull(w.ID, changes)
+			d.setFull(w.ID, c.Tenant, changes)
 			full = true
 		case schemas.ActionDecline:
 			if q.declined == nil {
@@ -76,7 +76,7 @@ func (d *dispatcher) offer(h *unacked, own schemas.Verdict, c schemas.Delivery, 
 			if err == nil { // it may have taken the thread
 				return outcome{Verdict: v}
 			}
-			d.setFull(w.ID, changes) // it is starting, ending or frozen: do not wait for it again soon
+			d.setFull(w.ID, c.Tenant, changes) // it is starting, ending or frozen: do not wait for it again soon
 			full = true
 		}
 	}

@@ -59,6 +59,7 @@ func (r *Records) Append(ctx context.Context, ev *schemas.Event, after uint64) (
 		return r.conn.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequenceForSubject(after, r.conn.subjects.Record(ev.Tenant, ev.Thread, ev.Process)))
 	})
 	if err == nil {
+		r.conn.room.stored(ev.Tenant, ack.Sequence, eventSize(ev, m))
 		return ack.Sequence, nil
 	}
 	// Look for the record even when the time to write it has run out.
@@ -84,6 +85,7 @@ func (r *Records) AppendAsync(ev *schemas.Event, after uint64) (wait func(contex
 		defer cancel()
 		select {
 		case ack := <-future.Ok():
+			r.conn.room.stored(ev.Tenant, ack.Sequence, eventSize(ev, m))
 			return ack.Sequence, nil
 		case err := <-future.Err():
 			return r.settle(ctx, ev, wrap(err, "record "+string(ev.Type)), false)
@@ -134,15 +136,21 @@ func (c *Conn) publish(ctx context.Context, ev *schemas.Event) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	return wrap(c.store(ctx, m, ev.ID), "publish "+string(ev.Type))
+	ack, err := c.store(ctx, m, ev.ID)
+	if err != nil {
+		return wrap(err, "publish "+string(ev.Type))
+	}
+	if !ack.Duplicate {
+		c.room.stored(ev.Tenant, ack.Sequence, eventSize(ev, m))
+	}
+	return nil
 }
 
 // store publishes a message, once for an id. Errors: those of nats.go.
-func (c *Conn) store(ctx context.Context, m *nats.Msg, id string) error {
-	_, err := answered(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
+func (c *Conn) store(ctx context.Context, m *nats.Msg, id string) (*jetstream.PubAck, error) {
+	return answered(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
 		return c.js.PublishMsg(ctx, m, jetstream.WithMsgID(id))
 	})
-	return err
 }
 
 // Last is [Reader.Last].

@@ -2,8 +2,10 @@ package events
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,44 +16,128 @@ import (
 // once, and a worker may die.
 const fullTime = 5 * time.Second
 
-// rooms are the queues whose first command waits for a worker with room.
+// rooms are the queues whose first command waits for a worker with room. Room goes to the tenants in turn, and to the threads of each in
+// turn.
 type rooms struct {
-	changes uint64 // the reports of room in other workers so far
-	granted int    // queues whose first command is to have room in this worker, and is not decided on yet
-	full    map[string]time.Time
-	waiting map[string][]waiter // by the worker that owns the thread; those without an owner under ""
+	changes  uint64 // the reports of room in other workers so far
+	granted  grants // queues whose first command is to have room in this worker, and is not decided on yet
+	full     map[tenantAt]time.Time
+	tenants  map[string]*tenantRooms
+	order    []string       // of the tenants, the next one first
+	byWorker map[string]int // how many queues wait for a worker; those of threads without an owner under ""
+}
+
+// tenantAt is a tenant at a worker.
+type tenantAt struct{ tenant, worker string }
+
+// grants count queues, by tenant.
+type grants struct {
+	sum      int
+	byTenant map[string]int
+}
+
+func (g *grants) add(tenant string, n int) {
+	g.sum += n
+	if g.byTenant[tenant] += n; g.byTenant[tenant] == 0 {
+		delete(g.byTenant, tenant)
+	}
+}
+
+// tenantRooms are the queues of a tenant. What begins to wait is in the round after the present one: each thread has one command in a round.
+type tenantRooms struct {
+	round   uint64
+	waiting map[string][]waiter // by the worker that owns the thread; in order
 }
 
 type waiter struct {
 	queue *threadQueue
-	seq   uint64 // of its first command: the oldest goes first
+	round uint64
+	seq   uint64 // of its first command: in a round the oldest goes first
 	since time.Time
 }
 
-func newRooms() rooms {
-	return rooms{full: make(map[string]time.Time), waiting: make(map[string][]waiter)}
+func (w waiter) compare(to waiter) int {
+	return cmp.Or(cmp.Compare(w.round, to.round), cmp.Compare(w.seq, to.seq))
 }
 
-// take removes at most n queues that a worker with room may help, the oldest command first.
-func (r *rooms) take(worker string, n int) (out []*threadQueue) {
-	for n > 0 {
-		from := worker
-		own, others := r.waiting[worker], r.waiting[""]
-		if len(own) == 0 && len(others) == 0 {
-			break
+func newRooms() rooms {
+	return rooms{
+		granted: grants{byTenant: make(map[string]int)}, full: make(map[tenantAt]time.Time), tenants: make(map[string]*tenantRooms),
+		byWorker: make(map[string]int),
+	}
+}
+
+// add lets the first command of a queue wait for a worker. One that had its turn, and still found no room, keeps it.
+func (r *rooms) add(worker string, q *threadQueue, since time.Time) {
+	t := r.tenants[q.name.tenant]
+	if t == nil {
+		t = &tenantRooms{waiting: make(map[string][]waiter)}
+		r.tenants[q.name.tenant] = t
+		r.order = append(r.order, q.name.tenant)
+	}
+	h := q.items[0]
+	h.round = cmp.Or(h.round, t.round+1)
+	w := waiter{queue: q, round: h.round, seq: h.seq, since: since}
+	list := t.waiting[worker]
+	i, _ := slices.BinarySearchFunc(list, w, waiter.compare)
+	t.waiting[worker] = slices.Insert(list, i, w)
+	r.byWorker[worker]++
+}
+
+// take removes the next queue that a worker with room may help; nil for none. room reports whether it has some for a thread, and for a
+// tenant when the thread is empty.
+func (r *rooms) take(worker string, room func(tenant, thread string) bool) *threadQueue {
+	for i := 0; i < len(r.order); {
+		tenant := r.order[i]
+		t := r.tenants[tenant]
+		var q *threadQueue
+		if room(tenant, "") {
+			q = r.takeOf(t, worker, func(thread string) bool { return room(tenant, thread) })
 		}
-		if len(own) == 0 || len(others) > 0 && others[0].seq < own[0].seq {
-			from = ""
+		if q == nil && len(t.waiting) > 0 {
+			i++
+			continue
 		}
-		if q := r.waiting[from][0].queue; len(q.items) > 0 { // else given up since
-			out = append(out, q)
-			n--
+		r.order = slices.Delete(r.order, i, i+1)
+		if len(t.waiting) == 0 {
+			delete(r.tenants, tenant)
+		} else {
+			r.order = append(r.order, tenant)
 		}
-		if r.waiting[from] = r.waiting[from][1:]; len(r.waiting[from]) == 0 {
-			delete(r.waiting, from)
+		if q != nil {
+			return q
 		}
 	}
-	return out
+	return nil
+}
+
+// takeOf is take for one tenant.
+func (r *rooms) takeOf(t *tenantRooms, worker string, room func(thread string) bool) *threadQueue {
+	best, from, at := waiter{}, "", -1
+	for _, of := range []string{worker, ""} {
+		for len(t.waiting[of]) > 0 && len(t.waiting[of][0].queue.items) == 0 { // given up since
+			r.remove(t, of, 0)
+		}
+		i := slices.IndexFunc(t.waiting[of], func(w waiter) bool { return len(w.queue.items) > 0 && room(w.queue.name.thread) })
+		if i >= 0 && (at < 0 || t.waiting[of][i].compare(best) < 0) {
+			best, from, at = t.waiting[of][i], of, i
+		}
+	}
+	if at < 0 {
+		return nil
+	}
+	r.remove(t, from, at)
+	t.round = max(t.round, best.round)
+	return best.queue
+}
+
+func (r *rooms) remove(t *tenantRooms, worker string, i int) {
+	if t.waiting[worker] = slices.Delete(t.waiting[worker], i, i+1); len(t.waiting[worker]) == 0 {
+		delete(t.waiting, worker)
+	}
+	if r.byWorker[worker]--; r.byWorker[worker] == 0 {
+		delete(r.byWorker, worker)
+	}
 }
 
 // awaitRoom lets a queue wait for room in a worker, or in any. known is the number of changes that its dispatch knew of. mu is held.
@@ -61,10 +147,7 @@ func (d *dispatcher) awaitRoom(q *threadQueue, worker string, known uint64) {
 		d.enqueue(q) // another worker reported room meanwhile
 		return
 	}
-	w := waiter{queue: q, seq: q.items[0].seq, since: time.Now()}
-	list := d.rooms.waiting[worker]
-	i, _ := slices.BinarySearchFunc(list, w.seq, func(w waiter, seq uint64) int { return cmp.Compare(w.seq, seq) })
-	d.rooms.waiting[worker] = slices.Insert(list, i, w)
+	d.rooms.add(worker, q, time.Now())
 	if worker != "" && worker != self {
 		return
 	}
@@ -75,9 +158,19 @@ func (d *dispatcher) awaitRoom(q *threadQueue, worker string, known uint64) {
 // fill dispatches commands that waited for room in this worker. Room that an older command is on its way to is not offered again: a
 // younger one could get there first. mu is held.
 func (d *dispatcher) fill() {
-	if n := d.listener.room.free() - d.rooms.granted; n > 0 {
-		d.hasRoomLocked(d.listener.worker, n)
+	room := d.listener.room
+	for n := room.free() - d.rooms.granted.sum; n > 0; n-- {
+		q := d.rooms.take(d.listener.worker, func(tenant, thread string) bool {
+			return room.freeFor(tenant, thread) > 0 && (thread != "" || room.freeFor(tenant, "") > d.rooms.granted.byTenant[tenant])
+		})
+		if q == nil {
+			break
+		}
+		q.room = true
+		d.rooms.granted.add(q.name.tenant, 1)
+		d.enqueue(q)
 	}
+	room.wanted.Store(d.rooms.byWorker[d.listener.worker]+d.rooms.byWorker[""] > 0)
 }
 
 // spend ends the claim of a queue to room in this worker, once that has decided on its first command. mu is held.
@@ -86,65 +179,73 @@ func (d *dispatcher) spend(q *threadQueue) {
 		return
 	}
 	q.room = false
-	d.rooms.granted--
+	d.rooms.granted.add(q.name.tenant, -1)
 	if d.listener.room.wanted.Load() {
 		d.fill()
 	}
 }
 
-// hasRoom dispatches commands that waited for room: a worker has room for n.
-func (d *dispatcher) hasRoom(worker string, n int) {
+// hasRoom dispatches commands that waited for room: another worker has room for n, of these tenants alone unless there are none.
+func (d *dispatcher) hasRoom(worker string, n int, tenants []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.hasRoomLocked(worker, n)
-}
-
-func (d *dispatcher) hasRoomLocked(worker string, n int) {
-	own := worker == d.listener.worker
-	if !own { // awaitRoom looks for its own room itself
-		d.rooms.changes++
-		delete(d.rooms.full, worker)
-	}
-	for _, q := range d.rooms.take(worker, n) {
-		if q.room = own; own {
-			d.rooms.granted++
+	of := func(tenant, _ string) bool { return len(tenants) == 0 || slices.Contains(tenants, tenant) }
+	d.rooms.changes++
+	maps.DeleteFunc(d.rooms.full, func(at tenantAt, _ time.Time) bool { return at.worker == worker && of(at.tenant, "") })
+	for ; n > 0; n-- {
+		q := d.rooms.take(worker, of)
+		if q == nil {
+			return
 		}
 		d.enqueue(q)
-	}
-	if own {
-		d.listener.room.wanted.Store(len(d.rooms.waiting[worker])+len(d.rooms.waiting[""]) > 0)
 	}
 }
 
 // retryRooms dispatches again what has waited long for the room of another worker. mu is held.
 func (d *dispatcher) retryRooms(now time.Time) {
-	for worker, list := range d.rooms.waiting {
-		if worker == d.listener.worker {
-			continue
-		}
-		d.rooms.waiting[worker] = slices.DeleteFunc(list, func(w waiter) bool {
-			if now.Sub(w.since) < fullTime {
-				return false
-			}
-			d.enqueue(w.queue)
-			return true
-		})
+	maps.DeleteFunc(d.rooms.full, func(_ tenantAt, since time.Time) bool { return now.Sub(since) >= fullTime })
+	for _, q := range d.rooms.overdue(d.listener.worker, now) {
+		d.enqueue(q)
 	}
 }
 
-// isFull reports whether a worker had no room, and has not reported any since. changes is for setFull.
-func (d *dispatcher) isFull(worker string) (is bool, changes uint64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return time.Since(d.rooms.full[worker]) < fullTime, d.rooms.changes
+// overdue removes what has waited long for the room of another worker than this.
+func (r *rooms) overdue(self string, now time.Time) (out []*threadQueue) {
+	for _, t := range r.tenants {
+		for worker, list := range t.waiting {
+			if worker == self {
+				continue
+			}
+			rest := slices.DeleteFunc(list, func(w waiter) bool {
+				if now.Sub(w.since) < fullTime {
+					return false
+				}
+				out = append(out, w.queue)
+				return true
+			})
+			if r.byWorker[worker] -= len(list) - len(rest); len(rest) == 0 {
+				delete(t.waiting, worker)
+			} else {
+				t.waiting[worker] = rest
+			}
+		}
+	}
+	return out
 }
 
-// setFull notes that a worker has no room, unless room was reported since isFull.
-func (d *dispatcher) setFull(worker string, changes uint64) {
+// isFull reports whether a worker had no room for a tenant, and has not reported any since. changes is for setFull.
+func (d *dispatcher) isFull(worker, tenant string) (is bool, changes uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Since(d.rooms.full[tenantAt{tenant, worker}]) < fullTime, d.rooms.changes
+}
+
+// setFull notes that a worker has no room for a tenant, unless room was reported since isFull.
+func (d *dispatcher) setFull(worker, tenant string, changes uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.rooms.changes == changes {
-		d.rooms.full[worker] = time.Now()
+		d.rooms.full[tenantAt{tenant, worker}] = time.Now()
 	}
 }
 
@@ -154,30 +255,73 @@ func (d *dispatcher) handleRoom(m *nats.Msg) {
 	n, err := strconv.Atoi(string(m.Data))
 	if ok && err == nil && n > 0 && rest[0] != d.listener.worker {
 		d.roster.stale.Store(true)
-		d.hasRoom(rest[0], n)
+		d.hasRoom(rest[0], n, m.Header[headerTenant])
 	}
 }
 
+// maxOwed bounds the threads that a worker owes a report of room. Of further ones it knows the tenant.
+const maxOwed = 1024
+
 // ownRoom is the room for commands in this worker, and what waits for it.
 type ownRoom struct {
-	conn   *Conn
-	worker string
-	free   func() int  // how many more commands there is room for
-	wanted atomic.Bool // a command waits for it here
-	owing  atomic.Bool // another worker waits for a report of it
+	conn    *Conn
+	worker  string
+	free    func() int                      // how many more commands there is room for
+	freeFor func(tenant, thread string) int // the same for a thread, or for a tenant when the thread is empty
+	wanted  atomic.Bool                     // a command waits for it here
+
+	mu    sync.Mutex
+	owed  map[threadName]bool // other workers wait for a report of room for these
+	owing atomic.Bool         // there are some
 }
 
-// owe notes that another worker has a command for which this one had no room, and wants a report.
-func (r *ownRoom) owe() {
+// owe notes that another worker has a command of a thread for which this one had no room, and wants a report.
+func (r *ownRoom) owe(name threadName) {
+	r.mu.Lock()
+	if len(r.owed) >= maxOwed {
+		name.thread = ""
+	}
+	r.owed[name] = true
 	r.owing.Store(true)
+	r.mu.Unlock()
 	r.report() // it may have got room meanwhile
 }
 
 // report reports to all workers how many more commands this one has room for, if one of them waits for that.
 func (r *ownRoom) report() {
-	if n := r.free(); n > 0 && r.owing.Swap(false) {
-		_ = r.conn.nc.Publish(r.conn.subjects.Room(r.worker), []byte(strconv.Itoa(n)))
+	n := r.free()
+	if n <= 0 || !r.owing.Load() {
+		return
 	}
+	var tenants []string
+	r.mu.Lock()
+	maps.DeleteFunc(r.owed, func(name threadName, _ bool) bool {
+		has := r.freeFor(name.tenant, name.thread) > 0
+		if has && !slices.Contains(tenants, name.tenant) {
+			tenants = append(tenants, name.tenant)
+		}
+		return has
+	})
+	r.owing.Store(len(r.owed) > 0)
+	r.mu.Unlock()
+	if len(tenants) > 0 {
+		r.publish(n, tenants)
+	}
+}
+
+// announce reports the room of a worker that has started, to all tenants.
+func (r *ownRoom) announce() {
+	if n := r.free(); n > 0 {
+		r.publish(n, nil)
+	}
+}
+
+func (r *ownRoom) publish(n int, tenants []string) {
+	m := &nats.Msg{Subject: r.conn.subjects.Room(r.worker), Data: []byte(strconv.Itoa(n))}
+	if len(tenants) > 0 {
+		m.Header = nats.Header{headerTenant: tenants}
+	}
+	_ = r.conn.nc.PublishMsg(m)
 }
 
 // Freed is called by the worker each time when it has room for one more command. It costs nothing while no command waits for that.

@@ -17,6 +17,7 @@ const (
 	workerPrefix   = "worker."
 	templatePrefix = "template."
 	usagePrefix    = "logusage."
+	recordsPrefix  = "evtusage."
 	owedPrefix     = "owed."
 	keptPrefix     = "workspace."
 	servicePrefix  = "service."

@@ -49,6 +49,9 @@ func (r *Reader) Status(ctx context.Context, tenant string) (*schemas.Status, er
 			}
 		case c.names.evt:
 			status.RefuseBytes = acceptBytes(status.MaxBytes)
+			if s.Records, err = c.recordStatus(ctx, tenant, info); err != nil {
+				return nil, err
+			}
 		case c.names.log:
 			if s.Log, err = (&tenantLogs{c}).status(ctx, tenant, info); err != nil {
 				return nil, err

@@ -36,6 +36,9 @@ type Topology struct {
 	// LogProcessBytes and LogTenantBytes bound what LOG holds of one process and of one tenant. Beyond it their own oldest output is
 	// dropped. Default a sixteenth, 512 MiB, and half, 4 GiB, of LogBytes.
 	LogProcessBytes, LogTenantBytes int64
+	// EventTenantBytes bounds what EVT holds of one tenant: beyond it, its commands are refused. Default 0: seven times what the tenant
+	// leaves free for records.
+	EventTenantBytes int64
 	// LeaseTTL is the time to live of a worker's lease. Default 10 s.
 	LeaseTTL time.Duration
 	// Keep leaves the bounds of streams that exist as they are: those here are for streams that are missing. Default: they are updated.
@@ -229,7 +232,8 @@ func (l *layout) streamConfigs(t Topology) []jetstream.StreamConfig {
 			Name: l.names.evt, Description: "process records and lifecycle events",
 			Subjects: []string{s.Events()}, Discard: jetstream.DiscardNew, // see eventRoom
 			MaxAge: t.EventAge, MaxBytes: t.EventBytes,
-			Storage: jetstream.FileStorage, Replicas: t.Replicas, AllowDirect: true, Duplicates: min(time.Minute, t.EventAge),
+			Metadata: map[string]string{metaTenantBytes: strconv.FormatInt(t.EventTenantBytes, 10)},
+			Storage:  jetstream.FileStorage, Replicas: t.Replicas, AllowDirect: true, Duplicates: min(time.Minute, t.EventAge),
 			RePublish: &jetstream.RePublish{Source: evtFrom, Destination: evtTo},
 		},
 		{

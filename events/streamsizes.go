@@ -84,11 +84,11 @@ func ensureWithin(ctx context.Context, c *Conn, t Topology, account *jetstream.A
 // adoptSizes sets the sizes that are not set to those of the streams that exist: the workers of a cell may have different flags.
 func adoptSizes(ctx context.Context, c *Conn, t *Topology) error {
 	given := t.LogBytes
-	var ofCMD, ofLOG map[string]string // metadata
+	var ofCMD, ofEVT, ofLOG map[string]string // metadata
 	group, ctx := errgroup.WithContext(ctx)
 	for i, name := range []string{c.names.cmd, c.names.evt, c.names.log, c.names.msg, c.names.dlq} {
 		size := t.sizes()[i]
-		if *size != 0 && name != c.names.log && name != c.names.cmd {
+		if *size != 0 && name != c.names.log && name != c.names.cmd && name != c.names.evt {
 			continue
 		}
 		group.Go(func() error {
@@ -102,6 +102,8 @@ func adoptSizes(ctx context.Context, c *Conn, t *Topology) error {
 			switch name {
 			case c.names.cmd:
 				ofCMD = s.CachedInfo().Config.Metadata
+			case c.names.evt:
+				ofEVT = s.CachedInfo().Config.Metadata
 			case c.names.log:
 				ofLOG = s.CachedInfo().Config.Metadata
 			}
@@ -117,6 +119,7 @@ func adoptSizes(ctx context.Context, c *Conn, t *Topology) error {
 	adopt := func(size *int64, noted string) { *size = cmp.Or(*size, int64(parseUint(noted))) }
 	adopt(&t.MessageBytes, ofCMD[metaMessageBytes]) // it may not be created yet
 	adopt(&t.DeadBytes, ofCMD[metaDeadBytes])
+	adopt(&t.EventTenantBytes, ofEVT[metaTenantBytes])
 	if given == 0 { // else its bounds follow its size
 		adopt(&t.LogProcessBytes, ofLOG[metaProcessBytes])
 		adopt(&t.LogTenantBytes, ofLOG[metaTenantBytes])

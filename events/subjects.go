@@ -217,6 +217,7 @@ const (
 	headerAttempt  = "Sluice-Attempt" // how often a forwarded command was delivered, from 1
 	headerVerdict  = "Sluice-Verdict" // what a worker made of a forwarded command: done, retry, dead, full, decline or limit
 	headerRoom     = "Sluice-Room"    // set when a thread is placed for a command: a worker without room for it declines
+	headerTenant   = "Sluice-Tenant"  // the tenants that a report of room is for; all without one
 	headerType     = "Sluice-Type"    // the type of an event, so that a reader can skip it without decoding
 	headerWorker   = "Sluice-Worker"  // the worker that published an event
 	headerSealed   = "Sluice-Sealed"  // the id of the key that a command in CMD is sealed with

@@ -150,7 +150,7 @@ func (i *Incarnation) Run(ctx context.Context, r Runner, ready func(), onRegiste
 		return err
 	})
 	group.Go(func() error {
-		i.conn.watchRoom(leaseCtx) // until the last record is written
+		i.conn.watchRoom(leaseCtx, i.Lease.worker) // until the last record is written
 		return nil
 	})
 	group.Go(func() error {

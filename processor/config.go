@@ -134,6 +134,10 @@ type Config struct {
 
 	// MaxProcesses is how many accepted processes may be without an end at a time. Default 256.
 	MaxProcesses int
+	// MaxTenantProcesses and MaxThreadProcesses bound those of one tenant, and of one thread. Default: seven times the places that the
+	// tenant leaves free, and that the thread leaves to its tenant; of 256 places 224 for a tenant that is alone, and 196 for its only
+	// thread.
+	MaxTenantProcesses, MaxThreadProcesses int
 	// IdleTimeout ends a session that has run nothing for that long, unless its template sets one. Default 30 min.
 	IdleTimeout time.Duration
 	// StopGrace is the time between SIGTERM and SIGKILL when the worker shuts down, and at the end of a session whose template

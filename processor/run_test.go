@@ -2,6 +2,7 @@ package processor_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -177,7 +178,7 @@ func TestInvalidCommandIsAnsweredReportedAndDead(t *testing.T) {
 
 // control gives the worker a control message and waits for the outcome.
 func (r *rig) control(process string, ctl schemas.Control) error {
-	ctl.Tenant, ctl.Process = schemas.DefaultTenant, process
+	ctl.Tenant, ctl.Process = cmp.Or(ctl.Tenant, schemas.DefaultTenant), process
 	if ctl.Thread == "" {
 		ctl.Thread = "t"
 	}

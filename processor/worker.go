@@ -53,7 +53,7 @@ func New(cfg Config) (*Worker, error) {
 		Publisher: w.publisher, Background: w.background, Timeouts: cfg.timeouts, Sessions: w.sessions,
 		NewTurn: conversations.NewMessage,
 		Records: cfg.Records, History: cfg.History, OpenOutput: cfg.OpenOutput, Replay: cfg.Replay, FollowLog: cfg.FollowLog, Handover: cfg.Handover, Policy: cfg.Policy,
-		MaxProcesses: cfg.MaxProcesses, MaxAttempts: cfg.MaxAttempts, Freed: cfg.Freed, Temporary: cfg.Temporary, Disk: w.disk.admit,
+		MaxProcesses: cfg.MaxProcesses, MaxTenantProcesses: cfg.MaxTenantProcesses, MaxThreadProcesses: cfg.MaxThreadProcesses, MaxAttempts: cfg.MaxAttempts, Freed: cfg.Freed, Temporary: cfg.Temporary, Disk: w.disk.admit,
 	}
 	w.runs, w.canceler = run.New(runs), run.NewCanceler(runs)
 	w.acceptor = run.NewAcceptor(w.runs)
@@ -103,11 +103,12 @@ func (w *Worker) Register(ctx context.Context) error {
 		names = append(names, name)
 	}
 	processes, first := w.runs.Unfinished()
+	ofTenant, ofThread := w.runs.Shares()
 	workspace, disk := w.cfg.Limits.WorkspaceDefaults(), w.disk.usage()
 	return w.cfg.Roster.Register(ctx, schemas.WorkerInfo{
 		ID: w.cfg.Worker, Incarnation: w.cfg.Incarnation, LowSeq: first, Providers: names, Processes: processes, Disk: &disk,
 		Limits: &schemas.WorkerLimits{
-			Processes: w.cfg.MaxProcesses, WorkspaceBytes: workspace.WorkspaceBytes, WorkspaceFiles: workspace.WorkspaceFiles, FileBytes: workspace.FileBytes,
+			Processes: w.cfg.MaxProcesses, TenantProcesses: ofTenant, ThreadProcesses: ofThread, WorkspaceBytes: workspace.WorkspaceBytes, WorkspaceFiles: workspace.WorkspaceFiles, FileBytes: workspace.FileBytes,
 		},
 	})
 }
@@ -227,6 +228,9 @@ func (w *Worker) Room() int {
 // Disk returns how much room the file system of the workspaces has.
 func (w *Worker) Disk() schemas.WorkerDisk { return w.disk.usage() }
 
+// RoomFor returns how many more commands of a thread the worker has room for now, of its tenant for an empty thread.
+func (w *Worker) RoomFor(tenant, thread string) int { return w.runs.RoomFor(tenant, thread) }
+
 // HandleControl signals a running process, kills it or writes to its standard input, and calls done, at most once, with the outcome.
 func (w *Worker) HandleControl(_ context.Context, ctl schemas.Control, done func(error)) {
 	w.runs.Control(ctl, done)
@@ -250,7 +254,7 @@ func (w *Worker) HandleService(_ context.Context, req schemas.ServiceControl, re
 // HandlePlace claims a thread that no worker owns, and makes its session when it has none. It declines without room for a process of the
 // thread, unless the request says that none is needed.
 func (w *Worker) HandlePlace(ctx context.Context, tenant string, req schemas.PlaceRequest) schemas.PlaceReply {
-	room := func() bool { return req.WithoutRoom || w.Room() > 0 }
+	room := func() bool { return req.WithoutRoom || w.Room() > 0 && w.runs.RoomFor(tenant, req.Thread) > 0 }
 	return w.sessions.Place(ctx, tenant, req, room)
 }
 

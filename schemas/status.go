@@ -11,6 +11,8 @@ type Status struct {
 	Streams []StreamStatus `json:"streams"`
 	// Log is what LOG holds of the tenant.
 	Log *LogStatus `json:"log,omitempty"`
+	// Records is what EVT holds of this tenant; nil where the stream does not exist.
+	Records *RecordStatus `json:"records,omitempty"`
 	// Workers are the cell's registered workers.
 	Workers []WorkerStatus `json:"workers"`
 	// Sessions counts the tenant's sessions, one a thread; Sandboxes those whose sandbox starts or runs.
@@ -52,6 +54,14 @@ type LogStatus struct {
 	// MaxProcessBytes and MaxTenantBytes bound what LOG holds of one process and of one tenant; 0 for no bound.
 	MaxProcessBytes int64 `json:"max_process_bytes,omitempty"`
 	MaxTenantBytes  int64 `json:"max_tenant_bytes,omitempty"`
+	// TenantBytes is what it holds of this tenant, by the last reports of the workers.
+	TenantBytes int64 `json:"tenant_bytes"`
+}
+
+// RecordStatus is how much EVT holds of a tenant, and how much it may. Beyond the bound, the tenant's commands are refused.
+type RecordStatus struct {
+	// MaxTenantBytes is seven times what the tenant leaves free for records now, or the bound that was set; 0 for no bound.
+	MaxTenantBytes int64 `json:"max_tenant_bytes,omitempty"`
 	// TenantBytes is what it holds of this tenant, by the last reports of the workers.
 	TenantBytes int64 `json:"tenant_bytes"`
 }

@@ -36,6 +36,9 @@ func (d *WorkerDisk) Low() bool { return d.FreeBytes < d.MinFreeBytes }
 type WorkerLimits struct {
 	// Processes is how many processes it runs at once.
 	Processes int `json:"processes"`
+	// TenantProcesses and ThreadProcesses are how many one tenant and one thread may have of an idle worker. Default: not known.
+	TenantProcesses int `json:"tenant_processes,omitempty"`
+	ThreadProcesses int `json:"thread_processes,omitempty"`
 	// WorkspaceBytes, WorkspaceFiles and FileBytes bound each workspace, unless its template sets other limits.
 	WorkspaceBytes int64 `json:"workspace_bytes"`
 	WorkspaceFiles int64 `json:"workspace_files"`

@@ -79,6 +79,10 @@ func limitsOf(s *schemas.Status, output *int64) []limitLine {
 			list = append(list, l)
 		}
 	}
+	if s.Records != nil {
+		list = append(list, limitLine{Name: "tenant_records", label: "records of tenant " + s.Tenant, Unit: unitBytes, Used: &s.Records.TenantBytes, Max: s.Records.MaxTenantBytes,
+			Beyond: "its direct commands are refused, its queued ones wait"})
+	}
 	if s.Log != nil {
 		const dropped = "its own oldest output is dropped"
 		list = append(list,
@@ -94,6 +98,10 @@ func limitsOf(s *schemas.Status, output *int64) []limitLine {
 		list = append(list,
 			limitLine{Name: "processes", label: "processes at once", Worker: w.ID, Unit: unitProcesses, Used: &processes, Max: int64(w.Limits.Processes),
 				Beyond: "direct commands are refused, queued ones wait"},
+			limitLine{Name: "tenant_processes", label: "processes of a tenant", Worker: w.ID, Unit: unitProcesses, Max: int64(w.Limits.TenantProcesses),
+				Beyond: "its direct commands are refused, its queued ones wait"},
+			limitLine{Name: "thread_processes", label: "processes of a thread", Worker: w.ID, Unit: unitProcesses, Max: int64(w.Limits.ThreadProcesses),
+				Beyond: "its direct commands are refused, its queued ones wait"},
 			limitLine{Name: "workspace_bytes", label: "size of a workspace", Worker: w.ID, Unit: unitBytes, Max: w.Limits.WorkspaceBytes, Beyond: rejected},
 			limitLine{Name: "workspace_files", label: "files of a workspace", Worker: w.ID, Unit: unitFiles, Max: w.Limits.WorkspaceFiles, Beyond: rejected},
 			limitLine{Name: "file_bytes", label: "size of a file", Worker: w.ID, Unit: unitBytes, Max: w.Limits.FileBytes, Beyond: "the process that writes more is killed"})

@@ -27,6 +27,7 @@ func streamSizes(t *events.Topology) []streamSize {
 	return []streamSize{
 		{"command-bytes", "the stream of commands that wait; default 256 MiB", &t.CommandBytes},
 		{"event-bytes", "the stream of records; default 2 GiB", &t.EventBytes},
+		{"event-tenant-bytes", "records kept of one tenant, whose commands are refused beyond it; default: seven times what it leaves free", &t.EventTenantBytes},
 		{"log-bytes", "the stream of output; default 8 GiB", &t.LogBytes},
 		{"log-process-bytes", "output kept of one process; default a sixteenth of --log-bytes", &t.LogProcessBytes},
 		{"log-tenant-bytes", "output kept of one tenant; default half of --log-bytes", &t.LogTenantBytes},

@@ -36,6 +36,8 @@ type workerFlags struct {
 	pool      int
 	topology  events.Topology
 	processes int
+	ofTenant  int
+	ofThread  int
 	grace     time.Duration
 	idle      time.Duration
 	keep      time.Duration // of workspaces; 0 for without an end
@@ -72,6 +74,8 @@ func (w *workerFlags) addTo(c *cobra.Command, pool int) {
 	}
 	f.IntVar(&w.pool, "pool", pool, "number `N` of sandboxes kept ready: jails, for root, and containers of --image (POOL_SIZE)")
 	f.IntVar(&w.processes, "max-processes", 256, "most processes `N` that run at once; further commands are refused")
+	f.IntVar(&w.ofTenant, "tenant-processes", 0, "most processes `N` of one tenant; default 0: seven times what it leaves free of --max-processes")
+	f.IntVar(&w.ofThread, "thread-processes", 0, "most processes `N` of one thread; default 0: seven times what it leaves free to its tenant")
 	w.streamFlags(f)
 	f.StringVar(&w.sealKeys, "seal-keys", w.Getenv("SLUICE_SEAL_KEYS"), "`FILE` with keys of `sluice keygen`, the same for all workers: commands wait sealed with the first one (SLUICE_SEAL_KEYS)")
 	f.BoolVar(&w.private, "private-hooks", false, "allow HTTP hooks to reach loopback and private addresses")
@@ -122,6 +126,9 @@ func (w *workerFlags) nodeConfig(ctx context.Context, runFolder string) (node.Co
 	if w.processes < 1 {
 		return node.Config{}, schemas.Errorf(schemas.CodeInvalidArgument, "--max-processes is %d: it must be at least 1", w.processes)
 	}
+	if w.ofTenant < 0 || w.ofThread < 0 {
+		return node.Config{}, schemas.Errorf(schemas.CodeInvalidArgument, "--tenant-processes is %d and --thread-processes is %d: they must not be negative", w.ofTenant, w.ofThread)
+	}
 	if err := w.checkStreams(); err != nil {
 		return node.Config{}, err
 	}
@@ -133,7 +140,8 @@ func (w *workerFlags) nodeConfig(ctx context.Context, runFolder string) (node.Co
 	}
 	return node.Config{
 		Topology: w.topology, Provider: choice.Default, Allowed: choice.Allowed, Image: w.image, Runtime: w.runtime, Limits: limits, Network: schemas.Network(w.network),
-		PoolSize: w.pool, SealKeys: keys, Processes: w.processes, Grace: w.grace, Idle: w.idle, KeepWorkspaces: w.keep, PrivateHooks: w.private, RunFolder: runFolder,
+		PoolSize: w.pool, SealKeys: keys, Processes: w.processes, TenantProcesses: w.ofTenant, ThreadProcesses: w.ofThread,
+		Grace: w.grace, Idle: w.idle, KeepWorkspaces: w.keep, PrivateHooks: w.private, RunFolder: runFolder,
 	}, nil
 }
 

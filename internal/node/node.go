@@ -52,9 +52,10 @@ type Config struct {
 	PoolSize int
 	// RunFolder is the folder of sockets, Workspaces that of the threads' workspaces. Both are absolute paths.
 	RunFolder, Workspaces string
-	// Processes, Grace and Idle are processor.Config's MaxProcesses, StopGrace and IdleTimeout, with its defaults.
-	Processes   int
-	Grace, Idle time.Duration
+	// Processes, Grace and Idle are processor.Config's MaxProcesses, StopGrace and IdleTimeout, with its defaults; TenantProcesses and
+	// ThreadProcesses its MaxTenantProcesses and MaxThreadProcesses.
+	Processes, TenantProcesses, ThreadProcesses int
+	Grace, Idle                                 time.Duration
 	// KeepWorkspaces is processor.Config's.
 	KeepWorkspaces time.Duration
 	// Temporary is processor.Config's.
@@ -209,7 +210,7 @@ func (n *Node) incarnation(joining, ctx context.Context, providers map[string]sa
 		Worker: n.cfg.Worker, Handover: &n.handover, Templates: n.templates, Allow: n.allow, Policy: n.observer.Policy(policy.New()), Hooks: n.hooks, Secrets: secrets,
 		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
 		ImageProvider: imageProvider(providers), Image: n.cfg.Image, Limits: n.cfg.Limits, Network: n.cfg.Network,
-		Temporary: n.cfg.Temporary, MaxProcesses: n.cfg.Processes, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, KeepWorkspaces: n.cfg.KeepWorkspaces, Log: n.cfg.Log,
+		Temporary: n.cfg.Temporary, MaxProcesses: n.cfg.Processes, MaxTenantProcesses: n.cfg.TenantProcesses, MaxThreadProcesses: n.cfg.ThreadProcesses, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, KeepWorkspaces: n.cfg.KeepWorkspaces, Log: n.cfg.Log,
 	}, n.cfg.Begin, func(c *processor.Config) {
 		c.Records, c.Roster = n.observer.Records(c.Records), roster{c.Roster, n}
 	})

@@ -62,7 +62,7 @@ type facts struct {
 func (ac *Acceptor) decide(ctx context.Context, d *schemas.Delivery) schemas.Verdict {
 	f := ac.gatherFacts(ctx, d)
 	if f.reserved {
-		defer ac.runs.unreserve()
+		defer ac.runs.unreserve(d.Tenant, d.Thread)
 	}
 	if f.record != nil {
 		return ac.answerFrom(d, f.record, collide(collisionOf(d, f.record, 0)))
@@ -124,7 +124,7 @@ func (ac *Acceptor) gatherFacts(ctx context.Context, d *schemas.Delivery) facts 
 		return f
 	}
 	f.why = nil
-	f.run, f.leaving, f.full = ac.runs.look(d.Tenant, d.Process)
+	f.run, f.leaving, f.full = ac.runs.look(d.Tenant, d.Thread, d.Process)
 	if f.run != nil {
 		f.running, f.same = true, f.run.fingerprint == d.Fingerprint
 		return f
@@ -142,7 +142,7 @@ func (ac *Acceptor) gatherFacts(ctx context.Context, d *schemas.Delivery) facts 
 	switch f.thread = ac.sessions.Find(d.Tenant, d.Thread); {
 	case f.thread != nil && ac.sessions.Settled(f.thread, &want):
 		f.owner, err = ac.publisher.Worker, want.FitsThread(f.thread)
-	case d.Durable && (f.noDisk && !ac.cfg.Temporary || !ac.runs.reserve()): // a thread that it claims could not go to a worker with room
+	case d.Durable && (f.noDisk && !ac.cfg.Temporary || !ac.runs.reserve(d.Tenant, d.Thread)): // a thread that it claims could not go to a worker with room
 		f.full = true
 		return ac.whenFull(ctx, d, f)
 	default:
@@ -210,7 +210,7 @@ func (ac *Acceptor) unavailable(d *schemas.Delivery, a admission) *schemas.Error
 		if err := ac.cfg.Disk(); err != nil {
 			return schemas.AsError(err)
 		}
-		return schemas.Errorf(schemas.CodePoolExhausted, "worker %s runs %d processes already: try again later, or raise --max-processes", ac.publisher.Worker, ac.cfg.MaxProcesses)
+		return ac.runs.shortage(d.Tenant, d.Thread)
 	default:
 		return schemas.Errorf(schemas.CodeUnavailable, "thread %s is changing its owner: try again", d.Thread)
 	}

@@ -86,7 +86,7 @@ func (rs *Runs) Resume(ctx context.Context, t *session.Thread, sb sandbox.Attach
 // hold adds a run that an earlier incarnation accepted.
 func (rs *Runs) hold(run *Run) {
 	rs.mu.Lock()
-	rs.runs[key(run.thread.Tenant, run.process)] = run
+	rs.put(run)
 	rs.mu.Unlock()
 	run.thread.Enter(run)
 	if run.turn != nil {

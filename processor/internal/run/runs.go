@@ -94,9 +94,10 @@ type Config struct {
 	// Disk returns why the disk of the workspaces has no room for another process; nil when it has. Errors: pool_exhausted.
 	Disk func() error
 
-	MaxProcesses int
-	MaxAttempts  int
-	Temporary    bool // what an earlier incarnation started is the next one's to end
+	MaxProcesses                           int
+	MaxTenantProcesses, MaxThreadProcesses int
+	MaxAttempts                            int
+	Temporary                              bool // what an earlier incarnation started is the next one's to end
 }
 
 // Runs are the processes that a worker accepted and that have not ended.
@@ -113,7 +114,8 @@ type Runs struct {
 	newestSeq   uint64          // of EVT, that this worker knows of
 	recoverFrom uint64          // the first sequence of the oldest process whose end could not be recorded; math.MaxUint64 for none
 	leaving     bool
-	reserved    int // places for durable commands whose thread is being claimed
+	taken       slots // by runs
+	claimed     slots // the same, and those reserved for durable commands whose thread is being claimed
 
 	ending  sync.WaitGroup // runs, and what follows them
 	resumed sync.WaitGroup // the same for what a temporary worker leaves to the next one
@@ -123,7 +125,7 @@ type Runs struct {
 func New(cfg Config) *Runs {
 	rs := &Runs{
 		cfg: cfg, publisher: cfg.Publisher, background: cfg.Background, sessions: cfg.Sessions,
-		runs: make(map[string]*Run), recoverFrom: math.MaxUint64,
+		runs: make(map[string]*Run), recoverFrom: math.MaxUint64, taken: newSlots(&cfg), claimed: newSlots(&cfg),
 	}
 	rs.recorder = &recorder{
 		records: cfg.Records, history: cfg.History, timeouts: cfg.Timeouts,
@@ -145,10 +147,10 @@ func (rs *Runs) find(tenant, process string) *Run {
 }
 
 // look returns the run of a process, nil for none, and what keeps another one out.
-func (rs *Runs) look(tenant, process string) (run *Run, leaving, full bool) {
+func (rs *Runs) look(tenant, thread, process string) (run *Run, leaving, full bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	return rs.runs[key(tenant, process)], rs.leaving || rs.publisher.Fenced(), len(rs.runs) >= rs.cfg.MaxProcesses
+	return rs.runs[key(tenant, process)], rs.leaving || rs.publisher.Fenced(), rs.taken.ofThread(tenant, thread) == 0
 }
 
 // Running reports whether a process has not ended here.
@@ -170,7 +172,7 @@ func (rs *Runs) enter(run *Run) admission {
 		leaving: rs.leaving || rs.publisher.Fenced(),
 		// The session may be ending since it was looked up; a later delivery makes a new one.
 		unknown: run.thread.Ending(),
-		full:    len(rs.runs) >= rs.cfg.MaxProcesses,
+		full:    rs.taken.ofThread(run.thread.Tenant, run.thread.ID) == 0,
 	}
 	if a == (admission{}) {
 		a.unknown = !run.thread.Enter(run)
@@ -179,7 +181,7 @@ func (rs *Runs) enter(run *Run) admission {
 		return a
 	}
 	run.entered, run.firstSeq = time.Now(), rs.newestSeq+1
-	rs.runs[key(run.thread.Tenant, run.process)] = run
+	rs.put(run)
 	rs.ending.Add(1)
 	if run.turn != nil {
 		run.turn.LineUp()
@@ -187,9 +189,28 @@ func (rs *Runs) enter(run *Run) admission {
 	return a
 }
 
+// put adds a run. mu is held.
+func (rs *Runs) put(run *Run) {
+	k := key(run.thread.Tenant, run.process)
+	if old := rs.runs[k]; old != nil {
+		rs.count(old, -1)
+	}
+	rs.runs[k] = run
+	rs.count(run, 1)
+}
+
+// count counts the places of a run. mu is held.
+func (rs *Runs) count(run *Run, n int) {
+	rs.taken.add(run.thread.Tenant, run.thread.ID, n)
+	rs.claimed.add(run.thread.Tenant, run.thread.ID, n)
+}
+
 func (rs *Runs) leave(run *Run) {
 	rs.mu.Lock()
-	delete(rs.runs, key(run.thread.Tenant, run.process))
+	if k := key(run.thread.Tenant, run.process); rs.runs[k] == run {
+		delete(rs.runs, k)
+		rs.count(run, -1)
+	}
 	rs.mu.Unlock()
 	run.mu.Lock()
 	if run.left != nil {
@@ -207,26 +228,53 @@ func (rs *Runs) Room() int {
 	if rs.leaving {
 		return 0
 	}
-	return max(rs.cfg.MaxProcesses-len(rs.runs)-rs.reserved, 0)
+	return rs.claimed.free()
+}
+
+// RoomFor returns how many more processes of a thread there is room for, of its tenant for an empty thread.
+func (rs *Runs) RoomFor(tenant, thread string) int {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	switch {
+	case rs.leaving:
+		return 0
+	case thread == "":
+		return rs.claimed.ofTenant(tenant)
+	default:
+		return rs.claimed.ofThread(tenant, thread)
+	}
+}
+
+// Shares returns how many places a tenant, and a thread, may have when no other one has any.
+func (rs *Runs) Shares() (ofTenant, ofThread int) {
+	idle := newSlots(&rs.cfg)
+	return idle.ofTenant(""), idle.ofThread("", "")
 }
 
 // reserve keeps a place for a durable command while its thread is claimed. It reports false when there is no room.
-func (rs *Runs) reserve() bool {
+func (rs *Runs) reserve(tenant, thread string) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if len(rs.runs)+rs.reserved >= rs.cfg.MaxProcesses {
+	if rs.claimed.ofThread(tenant, thread) == 0 {
 		return false
 	}
-	rs.reserved++
+	rs.claimed.add(tenant, thread, 1)
 	return true
 }
 
 // unreserve ends what reserve began: the command has its place, or needs none.
-func (rs *Runs) unreserve() {
+func (rs *Runs) unreserve(tenant, thread string) {
 	rs.mu.Lock()
-	rs.reserved--
+	rs.claimed.add(tenant, thread, -1)
 	rs.mu.Unlock()
 	rs.cfg.Freed()
+}
+
+// shortage is why there is no room for a process of a thread.
+func (rs *Runs) shortage(tenant, thread string) *schemas.Error {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.claimed.shortage(rs.publisher.Worker, tenant, thread)
 }
 
 // Leave accepts no more commands.
