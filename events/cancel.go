@@ -192,7 +192,7 @@ func (d *dispatcher) fingerprint(ctx context.Context, name threadName, process s
 		if err != nil {
 			continue
 		}
-		body, err := d.listener.conn.unseal(m)
+		body, err := d.listener.conn.sealing.open(m)
 		if errors.Is(err, schemas.ErrNotFound) {
 			return "", err // it may be the one
 		}

@@ -61,7 +61,7 @@ func (l *Listener) handleClean(m *nats.Msg) schemas.CleanReply {
 	ctx, cancel := context.WithTimeout(ctx, cleanTimeout)
 	defer cancel()
 	if req.Process != "" {
-		if err := l.conn.deleteOutput(ctx, tenant, req); err != nil {
+		if err := deleteOutput(ctx, l.conn, tenant, req); err != nil {
 			return schemas.CleanReply{Error: schemas.AsError(err)}
 		}
 		return schemas.CleanReply{Cleaned: 1}
@@ -82,7 +82,7 @@ func (l *Listener) handleClean(m *nats.Msg) schemas.CleanReply {
 }
 
 // deleteOutput deletes what LOG has of the output of a process that has ended. Errors: not_found, conflict, unavailable.
-func (c *Conn) deleteOutput(ctx context.Context, tenant string, req *schemas.CleanRequest) error {
+func deleteOutput(ctx context.Context, c *Conn, tenant string, req *schemas.CleanRequest) error {
 	last, err := (&Reader{c}).Last(ctx, tenant, req.Thread, req.Process)
 	if err != nil {
 		return err

@@ -18,7 +18,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/sluice-dev/sluice/events/seal"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -86,8 +85,7 @@ type Conn struct {
 	dlq      atomic.Bool                 // the stream DLQ exists
 	lease    atomic.Pointer[Lease]       // nil on a connection of a caller
 	buffer   atomic.Pointer[EventBuffer] // nil unless the worker has one
-	sealed   sealKeyCache
-	sealKeys *seal.Keys // of the worker; set by EnsureSealed
+	sealing  *Sealing
 
 	openMu      sync.Mutex
 	buckets     map[string]jetstream.KeyValue
@@ -102,7 +100,7 @@ func (c *Conn) Caller() *Caller { return &Caller{Reader{c}} }
 func (c *Conn) Worker() *Worker {
 	return &Worker{
 		conn: c, Records: &Records{c}, Logs: &Logs{c}, Sessions: &SessionStore{c}, Roster: &Roster{c}, Messages: &MessageStore{c},
-		Owed: &OwedStore{c}, Workspaces: &WorkspaceStore{c}, Services: &ServiceStore{c},
+		Owed: &OwedStore{c}, Workspaces: &WorkspaceStore{c}, Services: &ServiceStore{c}, Sealing: c.sealing,
 	}
 }
 
@@ -122,6 +120,7 @@ func Connect(o Options) (*Conn, error) {
 		ends:    endWatches{shared: make(map[Filter]*endWatch)},
 		buckets: make(map[string]jetstream.KeyValue), dispatchers: make(map[int]jetstream.Consumer),
 	}
+	c.sealing = &Sealing{conn: c}
 	var err error
 	c.refusals = newRefusals()
 	if c.nc, err = o.dial(o.Name, c.refusals.options()...); err != nil {

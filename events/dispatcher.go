@@ -162,7 +162,7 @@ func (d *dispatcher) dispatch(h *unacked) outcome {
 	var body []byte
 	var sealed error
 	if err == nil {
-		body, sealed = d.listener.conn.unseal(m)
+		body, sealed = d.listener.conn.sealing.open(m)
 	}
 	var delivery schemas.Delivery
 	out := outcome{Verdict: schemas.Verdict{Action: schemas.ActionRetry}}

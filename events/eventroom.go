@@ -135,7 +135,7 @@ func processKey(ev *schemas.Event) string { return ev.Tenant + "." + ev.Thread +
 func (c *Conn) watchRoom(ctx context.Context, worker string) {
 	load := true // what an earlier incarnation stored
 	for {
-		c.readRoom(ctx, worker, load)
+		c.room.read(ctx, c, worker, load)
 		load = false
 		if sleep(ctx, roomCheck) != nil {
 			break
@@ -149,15 +149,15 @@ func (c *Conn) watchRoom(ctx context.Context, worker string) {
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 	defer cancel()
-	c.readRoom(last, worker, false)
+	c.room.read(last, c, worker, false)
 }
 
-func (c *Conn) readRoom(ctx context.Context, worker string, load bool) {
-	c.room.mu.Lock()
-	since := c.room.since
-	c.room.mu.Unlock()
+func (r *eventRoom) read(ctx context.Context, c *Conn, worker string, load bool) {
+	r.mu.Lock()
+	since := r.since
+	r.mu.Unlock()
 	if s, err := c.js.Stream(ctx, c.names.evt); err == nil { // else the next read has it
-		c.room.update(s.CachedInfo(), since)
-		c.room.exchange(ctx, c, worker, s.CachedInfo(), load)
+		r.update(s.CachedInfo(), since)
+		r.exchange(ctx, c, worker, s.CachedInfo(), load)
 	}
 }

@@ -113,7 +113,7 @@ func (r *eventRoom) exchange(ctx context.Context, c *Conn, worker string, info *
 	if !load && max(grown, -grown) < limit/shareGrain {
 		return
 	}
-	all, err := c.usages(ctx, recordsPrefix)
+	all, err := usages(ctx, c, recordsPrefix)
 	if err != nil {
 		return
 	}
@@ -146,8 +146,8 @@ func (r *eventRoom) exchange(ctx context.Context, c *Conn, worker string, info *
 }
 
 // recordStatus is what EVT holds of a tenant, and how much that may be.
-func (c *Conn) recordStatus(ctx context.Context, tenant string, info *jetstream.StreamInfo) (*schemas.RecordStatus, error) {
-	all, err := c.usages(ctx, recordsPrefix)
+func recordStatus(ctx context.Context, c *Conn, tenant string, info *jetstream.StreamInfo) (*schemas.RecordStatus, error) {
+	all, err := usages(ctx, c, recordsPrefix)
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ func TestStoredOutputCountsForTheBudget(t *testing.T) {
 			testkit.Equal(t, "first offset in LOG", h.from[schemas.Stdout], rng.StdoutFrom)
 			h.want(schemas.Stdout, data[rng.StdoutFrom:])
 			testkit.Equal(t, "a part of a second run is missing", v.epoch == 2 && rng.StdoutFrom > 0, false)
-			all, err := logs.conn.usages(ctx, usagePrefix)
+			all, err := usages(ctx, logs.conn, usagePrefix)
 			testkit.Must(t, err)
 			own, _ := second.budget.exchange(all, "w1", 1, false)
 			if _, counted := held(map[string]logUsage{"w1": own}, schemas.DefaultTenant, 1); v.epoch == 1 && (counted < holds || counted > holds+20<<10) {

@@ -59,7 +59,7 @@ func (t *tenantLogs) check(ctx context.Context, worker string, load bool) {
 	if err != nil {
 		return
 	}
-	all, err := t.conn.usages(ctx, usagePrefix)
+	all, err := usages(ctx, t.conn, usagePrefix)
 	if err != nil {
 		return
 	}
@@ -103,7 +103,7 @@ func (u *logUsage) expired(first uint64) bool {
 }
 
 // usages reads what the workers have stored in LOG, or in EVT.
-func (c *Conn) usages(ctx context.Context, prefix string) (map[string]logUsage, error) {
+func usages(ctx context.Context, c *Conn, prefix string) (map[string]logUsage, error) {
 	all := make(map[string]logUsage)
 	err := c.eachState(ctx, prefix+"*", "what tenants have stored", documentBatch, func(key string, m *storedMsg) error {
 		var u logUsage
@@ -237,7 +237,7 @@ func (b *logBudget) snapshot() logUsage {
 
 // status is what LOG holds of a tenant, and its budgets.
 func (t *tenantLogs) status(ctx context.Context, tenant string, info *jetstream.StreamInfo) (*schemas.LogStatus, error) {
-	all, err := t.conn.usages(ctx, usagePrefix)
+	all, err := usages(ctx, t.conn, usagePrefix)
 	if err != nil {
 		return nil, err
 	}

@@ -21,13 +21,23 @@ const (
 	sealTime = 30 * time.Second
 )
 
-// EnsureSealed makes the first of these keys the one with which callers seal commands, or ends the sealing; nil keeps what the cell has. Call it
+// Sealing seals the commands that wait in CMD, and opens them.
+type Sealing struct {
+	conn *Conn
+	keys *seal.Keys // of the worker; set by Ensure
+
+	mu   sync.Mutex
+	key  *schemas.SealKey // of the cell, as it was read; nil for none
+	read time.Time
+}
+
+// Ensure makes the first of these keys the one with which callers seal commands, or ends the sealing; nil keeps what the cell has. Call it
 // before the worker takes commands. Errors: invalid_argument when the worker could not open the commands of its cell, unavailable.
-func (c *Conn) EnsureSealed(ctx context.Context, keys *seal.Keys) error {
+func (s *Sealing) Ensure(ctx context.Context, keys *seal.Keys) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	c.sealKeys = keys
-	cell, err := c.readSealKey(ctx)
+	s.keys = keys
+	cell, err := s.ofCell(ctx)
 	if err != nil {
 		return err
 	}
@@ -38,7 +48,7 @@ func (c *Conn) EnsureSealed(ctx context.Context, keys *seal.Keys) error {
 	if keys == nil || (own == nil && cell == nil) || (own != nil && cell != nil && own.ID == cell.ID) {
 		return nil
 	}
-	kv, err := c.stateBucket(ctx)
+	kv, err := s.conn.stateBucket(ctx)
 	if err != nil {
 		return err
 	}
@@ -52,59 +62,52 @@ func (c *Conn) EnsureSealed(ctx context.Context, keys *seal.Keys) error {
 	return wrap(err, "publish the key that seals commands")
 }
 
-// readSealKey reads the key of the cell; nil for none. Errors: unavailable, permission_denied.
-func (c *Conn) readSealKey(ctx context.Context) (*schemas.SealKey, error) {
+// ofCell reads the key of the cell; nil for none. Errors: unavailable, permission_denied.
+func (s *Sealing) ofCell(ctx context.Context) (*schemas.SealKey, error) {
 	key := new(schemas.SealKey)
-	_, err := c.readState(ctx, sealName, "the key that seals commands", key)
+	_, err := s.conn.readState(ctx, sealName, "the key that seals commands", key)
 	if errors.Is(err, schemas.ErrNotFound) {
 		return nil, nil
 	}
 	return key, err
 }
 
-// sealKeyCache is the key of the cell as a caller has read it.
-type sealKeyCache struct {
-	mu   sync.Mutex
-	key  *schemas.SealKey
-	read time.Time
-}
-
-// sealKey is the key of the cell, at most sealTime old; nil for none. Errors: unavailable, permission_denied.
-func (c *Conn) sealKey(ctx context.Context) (*schemas.SealKey, error) {
-	c.sealed.mu.Lock()
-	defer c.sealed.mu.Unlock()
-	if time.Since(c.sealed.read) < sealTime {
-		return c.sealed.key, nil
+// recent is the key of the cell, at most sealTime old; nil for none. Errors: unavailable, permission_denied.
+func (s *Sealing) recent(ctx context.Context) (*schemas.SealKey, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.read) < sealTime {
+		return s.key, nil
 	}
-	key, err := c.readSealKey(ctx)
+	key, err := s.ofCell(ctx)
 	if err == nil {
-		c.sealed.key, c.sealed.read = key, time.Now()
+		s.key, s.read = key, time.Now()
 	}
 	return key, err
 }
 
 // seal encrypts a command that is to wait in CMD, where the cell has a key.
-func (c *Conn) seal(ctx context.Context, tenant, thread string, op schemas.Op, m *nats.Msg) error {
-	key, err := c.sealKey(ctx)
+func (s *Sealing) seal(ctx context.Context, tenant, thread string, op schemas.Op, m *nats.Msg) error {
+	key, err := s.recent(ctx)
 	if key == nil || err != nil {
 		return err
 	}
 	m.Header[headerSealed] = []string{key.ID}
-	m.Data, err = seal.Seal(key, c.sealPlace(tenant, thread, op), m.Data)
+	m.Data, err = seal.Seal(key, s.place(tenant, thread, op), m.Data)
 	return err
 }
 
-// unseal returns the body of a command as its caller made it. Errors: not_found without the key, damaged.
-func (c *Conn) unseal(m *stored) ([]byte, error) {
+// open returns the body of a command as its caller made it. Errors: not_found without the key, damaged.
+func (s *Sealing) open(m *stored) ([]byte, error) {
 	id := m.header.Get(headerSealed)
 	if id == "" {
 		return m.body, nil
 	}
-	tenant, thread, op, _ := c.subjects.ParseCommand(m.subject)
-	return c.sealKeys.Open(id, c.sealPlace(tenant, thread, op), m.body)
+	tenant, thread, op, _ := s.conn.subjects.ParseCommand(m.subject)
+	return s.keys.Open(id, s.place(tenant, thread, op), m.body)
 }
 
-// sealPlace is what a sealed command is bound to: it is no command of another thread.
-func (c *Conn) sealPlace(tenant, thread string, op schemas.Op) string {
-	return strings.Join([]string{c.subjects.cell, tenant, thread, string(op)}, ".")
+// place is what a sealed command is bound to: it is no command of another thread.
+func (s *Sealing) place(tenant, thread string, op schemas.Op) string {
+	return strings.Join([]string{s.conn.subjects.cell, tenant, thread, string(op)}, ".")
 }

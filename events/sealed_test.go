@@ -47,7 +47,7 @@ func secretCommand(thread string) *schemas.Command {
 func TestQueuedCommandsAreSealed(t *testing.T) {
 	n, c := onePartition(t)
 	first, second := sealLine(t), sealLine(t)
-	testkit.Must(t, c.EnsureSealed(t.Context(), sealKeys(t, first)))
+	testkit.Must(t, c.sealing.Ensure(t.Context(), sealKeys(t, first)))
 	caller := n.connect()
 	testkit.Must(t, caller.Ensure(t.Context(), Topology{Partitions: 1}))
 	call := caller.call(t, secretCommand("t"))
@@ -61,9 +61,9 @@ func TestQueuedCommandsAreSealed(t *testing.T) {
 
 	late := n.connect()
 	testkit.Must(t, late.Ensure(t.Context(), Topology{Partitions: 1}))
-	testkit.WantCode(t, late.EnsureSealed(t.Context(), nil), schemas.CodeInvalidArgument)
-	testkit.WantCode(t, late.EnsureSealed(t.Context(), sealKeys(t, second)), schemas.CodeInvalidArgument)
-	testkit.Must(t, late.EnsureSealed(t.Context(), sealKeys(t, second, first)))
+	testkit.WantCode(t, late.sealing.Ensure(t.Context(), nil), schemas.CodeInvalidArgument)
+	testkit.WantCode(t, late.sealing.Ensure(t.Context(), sealKeys(t, second)), schemas.CodeInvalidArgument)
+	testkit.Must(t, late.sealing.Ensure(t.Context(), sealKeys(t, second, first)))
 	w, _ := startWorkerOn(t, late, "w1", nil)
 	d := w.next(t)
 	testkit.Equal(t, "environment", d.Command.Exec.Env["TOKEN"], "a-secret")
@@ -72,22 +72,22 @@ func TestQueuedCommandsAreSealed(t *testing.T) {
 
 	// A caller that begins now has the second key; and none once the file says so.
 	again := n.connect()
-	testkit.Must(t, again.EnsureSealed(t.Context(), sealKeys(t, second)))
-	key, err := again.sealKey(t.Context())
+	testkit.Must(t, again.sealing.Ensure(t.Context(), sealKeys(t, second)))
+	key, err := again.sealing.recent(t.Context())
 	testkit.Must(t, err)
 	testkit.Equal(t, "key of new commands", key.ID, sealKeys(t, second).Public().ID)
-	testkit.Must(t, late.EnsureSealed(t.Context(), sealKeys(t, "none", second, first)))
-	key, err = n.connect().sealKey(t.Context())
+	testkit.Must(t, late.sealing.Ensure(t.Context(), sealKeys(t, "none", second, first)))
+	key, err = n.connect().sealing.recent(t.Context())
 	testkit.Must(t, err)
 	testkit.Equal(t, "no key", key == nil, true)
-	testkit.Must(t, n.connect().EnsureSealed(t.Context(), nil))
+	testkit.Must(t, n.connect().sealing.Ensure(t.Context(), nil))
 }
 
 // A sealed command is no command of another thread, and one that no worker can open waits for one that can.
 func TestSealedCommandsKeepTheirPlace(t *testing.T) {
 	_, c := onePartition(t)
 	first, second := sealLine(t), sealLine(t)
-	testkit.Must(t, c.EnsureSealed(t.Context(), sealKeys(t, first)))
+	testkit.Must(t, c.sealing.Ensure(t.Context(), sealKeys(t, first)))
 	call := c.call(t, secretCommand("t"))
 	defer call.Close()
 	header, body := queued(t, c, "t")

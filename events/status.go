@@ -49,7 +49,7 @@ func (r *Reader) Status(ctx context.Context, tenant string) (*schemas.Status, er
 			}
 		case c.names.evt:
 			status.RefuseBytes = acceptBytes(status.MaxBytes)
-			if s.Records, err = c.recordStatus(ctx, tenant, info); err != nil {
+			if s.Records, err = recordStatus(ctx, c, tenant, info); err != nil {
 				return nil, err
 			}
 		case c.names.log:

@@ -23,6 +23,8 @@ type Worker struct {
 	Messages   *MessageStore
 	// Services stores the services of threads.
 	Services *ServiceStore
+	// Sealing opens what callers seal for the workers of the cell.
+	Sealing *Sealing
 
 	conn *Conn
 }

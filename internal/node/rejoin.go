@@ -133,7 +133,7 @@ func (n *Node) ensureSealed(ctx context.Context) error {
 		return nil // it is alone, and what waits is for the next worker
 	}
 	for {
-		err := n.conn.EnsureSealed(ctx, n.cfg.SealKeys)
+		err := n.conn.Worker().Sealing.Ensure(ctx, n.cfg.SealKeys)
 		if err == nil || !n.passes(err) {
 			return err
 		}

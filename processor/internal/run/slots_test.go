@@ -50,7 +50,7 @@ func TestSlotsAreShared(t *testing.T) {
 	testkit.Equal(t, "what is counted of those that have ended", s.used+len(s.byTenant)+len(s.byThreads), 0)
 }
 
-// A worker with few places, or with bounds that were set, gives them to whoever comes first.
+// A worker with few places, or with bounds that were set, gives them to those that come first.
 func TestFewSlotsAreNotShared(t *testing.T) {
 	t.Parallel()
 	for most := 1; most <= shareFactor; most++ {
