@@ -152,8 +152,20 @@ func ShortDir(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "sl")
 	Must(tb, err)
-	tb.Cleanup(func() { Must(tb, os.RemoveAll(dir)) })
+	tb.Cleanup(func() { removeAll(tb, dir) })
 	return dir
+}
+
+// removeAll removes a folder, and again when it is not empty: what was killed a moment ago may still have made a file.
+func removeAll(tb testing.TB, dir string) {
+	tb.Helper()
+	for deadline := time.Now().Add(Timeout); ; {
+		err := os.RemoveAll(dir)
+		if !errors.Is(err, syscall.ENOTEMPTY) || time.Now().After(deadline) {
+			Must(tb, err)
+			return
+		}
+	}
 }
 
 // Build builds a main package of this module, without cgo, and returns the path of the program.
