@@ -1,5 +1,3 @@
-// Package seal encrypts commands that wait in NATS, so that only the workers of their cell can read them: HPKE (RFC 9180) in base mode, with
-// DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and AES-256-GCM. Workers share a file of keys; callers have the public half of the first one.
 package seal
 
 import (

@@ -107,3 +107,21 @@ func (sbs *sandboxes) endParked(t *Thread, a *sandboxAttempt, parked chan struct
 	t.mu.Unlock()
 	close(parked)
 }
+
+// handOver ends the sandbox of a thread at a shutdown, unless the next worker is to adopt it, and gives the thread up.
+func (ss *Sessions) handOver(ctx context.Context, t *Thread) {
+	t.mu.Lock()
+	hooks := (t.attempt != nil || t.warm) && t.termination == nil
+	stays := ss.cfg.Temporary && t.attempt != nil && t.attempt.adopted && !t.attempt.ended()
+	t.mu.Unlock()
+	if !stays {
+		if hooks && !ss.publisher.Fenced() {
+			_, _ = ss.sandboxes.terminateHooks(ctx, t, ss.cfg.Timeouts.SandboxEnd) // failures are logged, and do not stop the shutdown
+		}
+		if !ss.sandboxes.end(ctx, t, 0, occurStop) {
+			t.log(ss.publisher.Log.Warn()).Msg("sandbox does not end") // its supervisor still ends with the worker
+		}
+	}
+	ss.cfg.Subscriptions.Unsubscribe(t.Tenant, t.ID)
+	t.Flush(ctx)
+}

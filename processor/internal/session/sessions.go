@@ -189,23 +189,6 @@ func (ss *Sessions) HandOver() {
 	group.Wait()
 }
 
-func (ss *Sessions) handOver(ctx context.Context, t *Thread) {
-	t.mu.Lock()
-	hooks := (t.attempt != nil || t.warm) && t.termination == nil
-	stays := ss.cfg.Temporary && t.attempt != nil && t.attempt.adopted && !t.attempt.ended()
-	t.mu.Unlock()
-	if !stays {
-		if hooks && !ss.publisher.Fenced() {
-			_, _ = ss.sandboxes.terminateHooks(ctx, t, ss.cfg.Timeouts.SandboxEnd) // failures are logged, and do not stop the shutdown
-		}
-		if !ss.sandboxes.end(ctx, t, 0, occurStop) {
-			t.log(ss.publisher.Log.Warn()).Msg("sandbox does not end") // its supervisor still ends with the worker
-		}
-	}
-	ss.cfg.Subscriptions.Unsubscribe(t.Tenant, t.ID)
-	t.Flush(ctx)
-}
-
 // Sandbox returns the thread's sandbox, and creates one when there is none, or the last one has ended. The events of a sandbox carry the
 // origin of the command for which it was created. Errors: the provider's, those of a cold start, session_expired.
 func (ss *Sessions) Sandbox(ctx context.Context, t *Thread, origin schemas.Origin) (sandbox.Sandbox, error) {
