@@ -166,7 +166,7 @@ func (ss *Sessions) end(t *Thread, end *Termination) {
 
 // conclude forgets a session whose sandbox has ended, and answers.
 func (ss *Sessions) conclude(t *Thread, end *Termination, failed []string, hookErr error, owed *schemas.OwedPush) {
-	ctx, cancel := context.WithTimeout(ss.background.Context(), ss.cfg.Timeouts.SandboxEnd)
+	ctx, cancel := context.WithTimeout(ss.background.Context(), ss.cfg.Timeouts.Accept)
 	defer cancel()
 	end.mu.Lock()
 	remove := end.remove

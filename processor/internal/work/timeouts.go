@@ -4,7 +4,7 @@ import "time"
 
 // Timeouts bound every wait of a worker. Zero fields get the defaults; tests shorten them.
 type Timeouts struct {
-	Accept     time.Duration // to decide on a command and to record it. Default 10 s.
+	Accept     time.Duration // to decide on a command and to record it, and to record the end of a session. Default 10 s.
 	Start      time.Duration // to create a sandbox when its template sets no limit, and to start a process in it. Default 1 min.
 	Pull       time.Duration // to create a sandbox whose image may have to be pulled first. Default 15 min.
 	Hooks      time.Duration // for the hooks at the end of a session. Default 6 min: the push of a large workspace may take 5 min.
