@@ -129,3 +129,32 @@ func TestReaderTakesWhatItLacks(t *testing.T) {
 	testkit.Equal(t, "output", got.String(), "def[gap 6-8]i(shared)again")
 	testkit.Equal(t, "next", l.next, uint64(11))
 }
+
+// A feed may drop its first chunks before its first reader takes one: the reader then has nothing, and loses nothing.
+func TestReaderCatchesUpUntilNothingIsStored(t *testing.T) {
+	for what, tt := range map[string]struct {
+		follow []error // nil ends the log
+		stored []bool
+		want   error
+	}{
+		"a feed that has all":              {[]error{nil}, nil, nil},
+		"the first reader":                 {[]error{errBehind, nil}, []bool{false}, nil},
+		"a feed that dropped its first":    {[]error{errBehind, errBehind, nil}, []bool{false, true}, nil},
+		"a slow reader":                    {[]error{errBehind, errBehind, errBehind, nil}, []bool{true, true, true}, nil},
+		"a feed with more than was stored": {[]error{errBehind, errBehind}, []bool{true, false}, errBehind},
+	} {
+		follow := func(bool) error {
+			next := tt.follow[0]
+			tt.follow = tt.follow[1:]
+			return next
+		}
+		catchUp := func() (bool, error) {
+			next := tt.stored[0]
+			tt.stored = tt.stored[1:]
+			return next, nil
+		}
+		if err := readOn(follow, catchUp); !errors.Is(err, tt.want) || len(tt.follow)+len(tt.stored) > 0 {
+			t.Errorf("%s: error = %v, want %v, after every step", what, err, tt.want)
+		}
+	}
+}

@@ -45,15 +45,31 @@ func (l *logReader) run(ctx context.Context) error {
 	if l.tail > 0 { // each reader has another place to begin at
 		return l.running.Logs(ctx, client.LogQuery{Tail: l.tail, Follow: true, Gap: l.gap}, l.takeChunk)
 	}
-	err := l.follow(ctx, false)
-	for errors.Is(err, errBehind) {
+	follow := func(begin bool) error { return l.follow(ctx, begin) }
+	catchUp := func() (bool, error) {
 		before := l.next
-		if err := l.catchUp(ctx); err != nil {
+		err := l.catchUp(ctx)
+		return l.next > before, err
+	}
+	if err := readOn(follow, catchUp); !errors.Is(err, errBehind) {
+		return err
+	}
+	return schemas.Errorf(schemas.CodeUnavailable, "the log of process %s has lost output: go on with Last-Event-ID", l.output.process)
+}
+
+// readOn follows a feed, and catches up with what is stored while the reader is behind the feed. Before a feed has begun there may be
+// nothing to catch up with; what a feed has dropped is stored. Errors: errBehind when it is not.
+func readOn(follow func(begin bool) error, catchUp func() (more bool, err error)) error {
+	err := follow(false)
+	for begun := false; errors.Is(err, errBehind); begun = true {
+		more, failed := catchUp()
+		if failed != nil {
+			return failed
+		}
+		if begun && !more {
 			return err
 		}
-		if err = l.follow(ctx, true); errors.Is(err, errBehind) && l.next == before {
-			return schemas.Errorf(schemas.CodeUnavailable, "the log of process %s has lost output: go on with Last-Event-ID", l.output.process)
-		}
+		err = follow(true)
 	}
 	return err
 }
