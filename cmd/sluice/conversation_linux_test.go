@@ -136,8 +136,7 @@ func TestAFrozenWorkerPushesNothing(t *testing.T) {
 		thread := fmt.Sprint("frozen-", round)
 		f.say(thread, "recall", "one", "one\n")
 		process, owner, prompt := f.hold(thread)
-		w := f.workers[owner]
-		w.freeze()
+		w := f.freeze(thread, owner)
 		f.wantOwner(f.say(thread, "", "two", "one\ntwo\n"), owner)
 		lost := f.awaitLost(thread, process)
 		pids, before := withArgument(t, prompt), stored(t, store)

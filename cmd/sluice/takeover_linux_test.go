@@ -254,14 +254,21 @@ func (f *fleet) wantSilent(thread, worker string, from uint64) {
 	f.must(err)
 }
 
+// freeze stops the worker of a thread once the events of its cold start are stored: what was sent before may arrive at any time after it.
+func (f *fleet) freeze(thread, owner string) *spawned {
+	f.t.Helper()
+	f.await(thread, "", func(typ schemas.EventType) bool { return typ == schemas.TypeColdStartFinished })
+	f.workers[owner].freeze()
+	return f.workers[owner]
+}
+
 func TestAFrozenWorkerThatWakesIsFenced(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, nil, "w1", "w2")
 	for round := range rounds() {
 		thread := fmt.Sprint("freeze-", round)
 		process, owner, arg := f.runTicker(thread)
-		w := f.workers[owner]
-		w.freeze()
+		w := f.freeze(thread, owner)
 		f.takeOver(thread, owner)
 		lost := f.awaitLost(thread, process)
 		if lost.Source == owner {
