@@ -37,6 +37,13 @@ type Limits struct {
 // NoLimit in all limits of the workspace stands for none: the workspace is not measured. It is 1 EB, or as many files.
 const NoLimit = 1_000_000_000_000_000_000
 
+// What the kernel counts by user, and no Limits set: the providers that isolate limit it for each sandbox, or for each process.
+const (
+	MaxPendingSignals = 1024    // queued signals and timers
+	MaxLockedBytes    = 8 << 20 // memory that is kept from being swapped
+	MaxQueueBytes     = 1 << 16 // what POSIX message queues hold
+)
+
 // DefaultLimits returns the defaults that depend on no other limit: all but FileBytes.
 func DefaultLimits() Limits {
 	return Limits{MemoryBytes: 512 << 20, CPUs: 1, PIDs: 256, OpenFiles: 1024, TmpBytes: 64 << 20, WorkspaceBytes: 2_000_000_000, WorkspaceFiles: 100_000}
@@ -93,6 +100,9 @@ const (
 	filesOfProcess    = 3
 	filesOfSupervisor = 256
 )
+
+// SocketBytes is what TCP sockets may buffer where the kernel does not count that as memory: cgroups v1.
+func (l Limits) SocketBytes() int64 { return l.MemoryBytes / 4 }
 
 // HardOpenFiles is the hard limit of open files in a sandbox. It is OpenFiles, unless the supervisor needs more for as many processes: it is
 // the first process, whose limit the others inherit. With the default limits it is 1,024.

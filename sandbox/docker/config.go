@@ -25,9 +25,6 @@ type Config struct {
 	Host string
 	// Runtime is the engine's name of an OCI runtime, like runsc. Default: the engine's.
 	Runtime string
-	// UID and GID are the user in the container, who also gets the workspace. Default: 10001 each when the worker is root; else the
-	// worker's, because only root can change owners.
-	UID, GID int
 	// Limits replace the zeros in a Spec's limits. Default: sandbox.DefaultLimits.
 	Limits sandbox.Limits
 	// OnPull gets the progress of an image's pull, from one goroutine at a time. Default: it is dropped.
@@ -57,9 +54,6 @@ type Progress struct {
 	Current, Total int64
 }
 
-// sandboxUID is the default user and group in the container when the worker is root. Common systems do not assign it.
-const sandboxUID = 10001
-
 // socketLength is the length of "/docker/" and the file name of a socket.
 const socketLength = len("/docker/") + 20 + len(".sock") + 2
 
@@ -80,20 +74,16 @@ func (c *Config) Validate() error {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "cell: %q is not a valid name: use letters, digits, _, . and -", c.Cell)
 	case c.Worker != "" && !labelValue.MatchString(c.Worker):
 		return schemas.Errorf(schemas.CodeInvalidArgument, "worker: %q is not a valid name: use letters, digits, _, . and -", c.Worker)
-	case c.UID < 0 || c.GID < 0:
-		return schemas.Errorf(schemas.CodeInvalidArgument, "user: %d:%d: ids must not be negative", c.UID, c.GID)
 	case c.SweepInterval < 0 || c.StartTimeout < 0 || c.PullTimeout < 0:
 		return schemas.Errorf(schemas.CodeInvalidArgument, "sweep interval, start timeout and pull timeout must not be negative")
 	}
 	return checkLimits(c.Limits)
 }
 
-func (c Config) withDefaults(uid, gid int) Config {
+func (c Config) withDefaults() Config {
 	c.RunDir = filepath.Clean(c.RunDir)
 	c.Cell = cmp.Or(c.Cell, "local")
 	c.Worker = cmp.Or(c.Worker, "local")
-	c.UID = cmp.Or(c.UID, uid, sandboxUID)
-	c.GID = cmp.Or(c.GID, gid, sandboxUID)
 	c.Limits = c.Limits.Or(sandbox.DefaultLimits())
 	if c.OnPull == nil {
 		c.OnPull = func(Progress) {}

@@ -36,13 +36,12 @@ var maskedPaths = []string{
 	"/sys/devices/virtual/powercap", "/sys/firmware", "/sys/kernel",
 }
 
-// containerConfig returns the engine's configuration of a container. The Spec's limits must be set.
+// containerConfig returns the engine's configuration of a container, without its user. The Spec's limits must be set.
 func (p *Provider) containerConfig(spec sandbox.Spec, image *imageInfo, requestPath string) (*container.Config, *container.HostConfig) {
 	config := &container.Config{
 		Image:      image.id,
 		Entrypoint: []string{supervisorPath},
 		Cmd:        []string{"receive", requestSocketPath},
-		User:       strconv.Itoa(p.config.UID) + ":" + strconv.Itoa(p.config.GID),
 		WorkingDir: "/",
 		// The supervisor ignores every signal that a process could send too.
 		StopSignal: "SIGKILL",
@@ -81,7 +80,10 @@ func (p *Provider) containerConfig(spec sandbox.Spec, image *imageInfo, requestP
 			MemorySwap: l.MemoryBytes, // the sum of both: no swap
 			NanoCPUs:   int64(l.CPUs * 1e9),
 			PidsLimit:  &pids,
-			Ulimits:    []*container.Ulimit{{Name: "fsize", Soft: l.FileBytes, Hard: l.FileBytes}, {Name: "nofile", Soft: l.OpenFiles, Hard: l.HardOpenFiles()}},
+			Ulimits: []*container.Ulimit{
+				ulimit("fsize", l.FileBytes), {Name: "nofile", Soft: l.OpenFiles, Hard: l.HardOpenFiles()},
+				ulimit("sigpending", sandbox.MaxPendingSignals), ulimit("memlock", sandbox.MaxLockedBytes), ulimit("msgqueue", sandbox.MaxQueueBytes),
+			},
 		},
 		Mounts: []mount.Mount{
 			bind(p.program, supervisorPath, true), bind(requestPath, requestSocketPath, true), bind(spec.Workspace, home, spec.ReadOnly),
@@ -92,6 +94,10 @@ func (p *Provider) containerConfig(spec sandbox.Spec, image *imageInfo, requestP
 		host.NetworkMode, config.Hostname = "host", ""
 	}
 	return config, host
+}
+
+func ulimit(name string, value int64) *container.Ulimit {
+	return &container.Ulimit{Name: name, Soft: value, Hard: value}
 }
 
 func bind(source, target string, readOnly bool) mount.Mount {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,16 +16,18 @@ import (
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/docker/dockertest"
 	"github.com/sluice-dev/sluice/sandbox/sandboxtest"
+	"github.com/sluice-dev/sluice/sandbox/workspace"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
 // The protections of every container, seen from inside.
 func TestContainerIsHardened(t *testing.T) {
 	s := newSandbox(t, newProvider(t, nil), sandbox.Spec{Limits: sandbox.Limits{MemoryBytes: 64 << 20, PIDs: 40, CPUs: 0.5, TmpBytes: 1 << 20}})
+	uid := strconv.Itoa(workspace.Owner(s.Workspace()))
 	for what, tt := range map[string]struct{ script, want string }{
-		"user":                     {`id -u; id -g`, "10001\n10001\n"},
+		"user":                     {`id -u`, uid + "\n"},
 		"working directory":        {`pwd -P; echo $HOME`, "/workspace\n/workspace\n"},
-		"workspace":                {`echo x >f && cat f && ls -ldn . | awk '{print $1, $3}'`, "x\ndrwxr-xr-x 10001\n"},
+		"workspace":                {`echo x >f && cat f && ls -ldn . | awk '{print $1, $3}'`, "x\ndrwxr-xr-x " + uid + "\n"},
 		"root is read-only":        {`echo x >/x; echo x >/bin/x; echo x >/sluice/x`, "sh: can't create /x: Read-only file system\nsh: can't create /bin/x: Read-only file system\nsh: can't create /sluice/x: Read-only file system\n"},
 		"supervisor's file":        {`[ -w /sluice/supervisor ] && echo writable; cp /bin/busybox /sluice/supervisor 2>/dev/null; echo $?`, "1\n"},
 		"no capabilities":          {`grep -E 'Cap(Inh|Prm|Eff|Bnd|Amb)' /proc/self/status | tr -d '0\n\t'`, "CapInh:CapPrm:CapEff:CapBnd:CapAmb:"},
@@ -177,6 +180,24 @@ func TestChownWorkspace(t *testing.T) {
 	}
 }
 
+// What the kernel counts by user is counted by container, and a workspace keeps its owner where it can: to change it takes long.
+func TestEachContainerHasItsOwnUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files to other users: run the tests as root")
+	}
+	p := newProvider(t, nil)
+	first, second := newSandbox(t, p, sandbox.Spec{ID: "first"}), newSandbox(t, p, sandbox.Spec{ID: "second"})
+	dir, uid := second.Workspace(), second.uid
+	if first.uid == uid || uid == 0 {
+		t.Errorf("users of two containers are %d and %d, want two that are not root", first.uid, uid)
+	}
+	for _, s := range []*Sandbox{first, second} {
+		testkit.Must(t, s.Terminate(testkit.Context(t), 0))
+	}
+	again := newSandbox(t, p, sandbox.Spec{ID: "again", Workspace: dir})
+	testkit.Equal(t, "user of the next container of a workspace", again.uid, uid)
+}
+
 // Start gives the files that the worker wrote since the last start to the container's user.
 func TestStartChownsWorkspace(t *testing.T) {
 	s := newSandbox(t, newProvider(t, nil), sandbox.Spec{})
@@ -191,8 +212,8 @@ func TestImageConfig(t *testing.T) {
 	image := dockertest.Derive(t, "odd", "ENV PATH=/bin:/opt", "ENV HOME=/root", "ENV FROM_IMAGE=1", "ENV BOTH=image", "VOLUME /data",
 		"USER root", "WORKDIR /etc", `ENTRYPOINT ["false"]`, "HEALTHCHECK --interval=1s CMD false")
 	s := newSandbox(t, newProvider(t, nil), sandbox.Spec{Image: image, Env: map[string]string{"BOTH": "spec"}, Limits: sandbox.Limits{TmpBytes: 1 << 20}})
-	sandboxtest.WantShell(t, s, "p", `pwd; id -u; echo $PATH $HOME $FROM_IMAGE $BOTH; df -k /data | awk 'END{print $2}'`,
-		"/workspace\n10001\n/bin:/opt /workspace 1 spec\n1024\n")
+	sandboxtest.WantShell(t, s, "p", `pwd; echo $PATH $HOME $FROM_IMAGE $BOTH; df -k /data | awk 'END{print $2}'`,
+		"/workspace\n/bin:/opt /workspace 1 spec\n1024\n")
 }
 
 // An image with common programs that agents call.

@@ -23,7 +23,20 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec, name string) (
 	if err := p.negotiate(ctx); err != nil {
 		return nil, err
 	}
-	if err := p.chown(spec.Workspace); err != nil {
+	uid, err := p.allocateUser(spec.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	s, err := p.launchAs(ctx, spec, name, uid)
+	if err != nil {
+		p.releaseUser(uid)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (p *Provider) launchAs(ctx context.Context, spec sandbox.Spec, name string, uid int) (*Sandbox, error) {
+	if err := chown(spec.Workspace, uid); err != nil {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %w", err).With("path", "workspace")
 	}
 	image, err := p.ensureImage(ctx, spec.Image)
@@ -36,28 +49,27 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec, name string) (
 	if err != nil {
 		return nil, err
 	}
-	s, err := p.start(ctx, spec, image, handoff, name)
+	r := record{Record: registry.Record{ID: spec.ID, Spec: image.addEnv(spec), Name: name}, UID: uid}
+	s, err := p.start(ctx, r, image, handoff)
 	if err != nil {
 		return nil, errors.Join(err, handoff.close(), removeFile(handoff.socketPath))
 	}
 	return s, nil
 }
 
-func (p *Provider) start(ctx context.Context, spec sandbox.Spec, image *imageInfo, handoff *socketHandoff, name string) (_ *Sandbox, err error) {
-	id, err := p.createContainer(ctx, spec, image, handoff.requestPath, namePrefix+name)
-	if err != nil {
+func (p *Provider) start(ctx context.Context, r record, image *imageInfo, handoff *socketHandoff) (_ *Sandbox, err error) {
+	if r.Container, err = p.createContainer(ctx, r, image, handoff.requestPath); err != nil {
 		return nil, p.startError(ctx, "create a container", err)
 	}
 	defer func() {
 		if err != nil {
-			p.remove(id)
+			p.remove(r.Container)
 		}
 	}()
-	r := record{Record: registry.Record{ID: spec.ID, Spec: image.addEnv(spec), Name: name}, Container: id}
 	if err := p.registry.Save(r); err != nil {
 		return nil, err
 	}
-	conn, pid, err := p.connect(ctx, id, handoff)
+	conn, pid, err := p.connect(ctx, r.Container, handoff)
 	if err != nil {
 		return nil, err
 	}
@@ -74,13 +86,15 @@ func (p *Provider) start(ctx context.Context, spec sandbox.Spec, image *imageInf
 
 // createContainer returns the container's id. It waits for the engine's answer also when ctx ends: the engine continues with what it
 // has begun, and only its answer names the container to remove.
-func (p *Provider) createContainer(ctx context.Context, spec sandbox.Spec, image *imageInfo, requestPath, name string) (string, error) {
+func (p *Provider) createContainer(ctx context.Context, r record, image *imageInfo, requestPath string) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
 	uncanceled, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.config.StartTimeout)
 	defer cancel()
-	config, host := p.containerConfig(spec, image, requestPath)
+	name := namePrefix + r.Name
+	config, host := p.containerConfig(r.Spec, image, requestPath)
+	config.User = userOf(r.UID)
 	created, err := p.client.ContainerCreate(uncanceled, config, host, nil, nil, name)
 	if err == nil {
 		if err = ctx.Err(); err != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/sluice-dev/sluice/sandbox/registry"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/bin"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
+	"github.com/sluice-dev/sluice/sandbox/userids"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -30,12 +30,14 @@ type Provider struct {
 	pulling    chan struct{} // capacity 1: held during a pull
 	negotiated chan bool     // capacity 1: whether the API version is negotiated
 	registry   *registry.Registry[*Sandbox, record]
+	users      *userids.Block // nil for an ordinary user
 }
 
 // record is what reattaching to a container takes.
 type record struct {
 	registry.Record
 	Container string `json:"container,omitempty"` // the engine's id
+	UID       int    `json:"uid,omitempty"`       // the user in the container; 0 for the worker's
 }
 
 var _ sandbox.Reattacher = (*Provider)(nil)
@@ -46,7 +48,7 @@ func New(config Config) (*Provider, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	config = config.withDefaults(os.Geteuid(), os.Getegid())
+	config = config.withDefaults()
 	dir := filepath.Join(config.RunDir, "docker")
 	if err := errors.Join(registry.PrivateDir(config.RunDir), registry.PrivateDir(dir)); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
@@ -75,7 +77,7 @@ func New(config Config) (*Provider, error) {
 		pulling: make(chan struct{}, 1), negotiated: make(chan bool, 1),
 	}
 	p.negotiated <- false
-	return p, nil
+	return p, p.reserveUsers()
 }
 
 // Name is schemas.ProviderDocker.
@@ -153,6 +155,7 @@ func (p *Provider) reattach(ctx context.Context, r record) (*Sandbox, error) {
 	s, err := p.reopen(ctx, r)
 	if err != nil {
 		p.remove(namePrefix + r.Name)
+		p.releaseUser(r.UID)
 		return nil, errors.Join(err, removeFile(p.socket(r.Name)))
 	}
 	return s, nil

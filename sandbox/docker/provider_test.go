@@ -26,7 +26,7 @@ import (
 func TestNewRefusesInvalidConfig(t *testing.T) {
 	for what, c := range map[string]Config{
 		"no folder": {}, "relative": {RunDir: "run"}, "too long": {RunDir: "/" + strings.Repeat("x", 80)},
-		"cell": {RunDir: "/r", Cell: "a b"}, "worker": {RunDir: "/r", Worker: "a="}, "user": {RunDir: "/r", UID: -1},
+		"cell": {RunDir: "/r", Cell: "a b"}, "worker": {RunDir: "/r", Worker: "a="},
 		"time": {RunDir: "/r", SweepInterval: -1}, "limit": {RunDir: "/r", Limits: sandbox.Limits{PIDs: -1}},
 		"little memory": {RunDir: "/r", Limits: sandbox.Limits{MemoryBytes: 1 << 20}},
 	} {

@@ -20,7 +20,6 @@ import (
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/hostproc"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
-	"github.com/sluice-dev/sluice/sandbox/workspace"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -30,6 +29,7 @@ type Sandbox struct {
 	provider    *Provider
 	cgroups     []string // folders on this host; none where the engine is elsewhere
 	id          string   // the container's
+	uid         int      // of the user in it; 0 for the worker's
 	image       *imageInfo
 	oom         *oomCounter
 	terminating atomic.Bool   // Terminate was called
@@ -43,9 +43,10 @@ var _ sandbox.Attached = (*Sandbox)(nil)
 // newSandbox returns the sandbox of a container whose supervisor has answered. pid is the supervisor's on the host.
 func (p *Provider) newSandbox(r record, image *imageInfo, l *link.Link, pid int) *Sandbox {
 	pid, cgroups := ownCgroups(pid, r.Container)
+	limitSockets(cgroups, r.Spec.Limits.SocketBytes())
 	s := &Sandbox{
 		cgroups:  cgroups,
-		provider: p, id: r.Container, image: image, oom: openOOMCounter(pid),
+		provider: p, id: r.Container, uid: r.UID, image: image, oom: openOOMCounter(pid),
 		examined: make(chan struct{}), removed: make(chan struct{}),
 	}
 	s.Sandbox = link.NewSandbox(l, link.Config{
@@ -60,6 +61,15 @@ func (p *Provider) newSandbox(r record, image *imageInfo, l *link.Link, pid int)
 	})
 	go s.watch(l)
 	return s
+}
+
+// limitSockets bounds what TCP sockets buffer on a host with cgroups v1, which do not count it as memory. runc ignores the engine's setting
+// for it since 1.0.
+func limitSockets(cgroups []string, limit int64) {
+	for _, dir := range cgroups {
+		// Only the controller of v1 for memory has the file, and only root may write to it.
+		_ = os.WriteFile(filepath.Join(dir, "memory.kmem.tcp.limit_in_bytes"), strconv.AppendInt(nil, limit, 10), 0)
+	}
 }
 
 // ownCgroups returns the pid of a container's process and the folders of its cgroups; none where it is no process of this host, because the
@@ -130,19 +140,10 @@ func (s *Sandbox) Rebind(spec sandbox.Spec) error {
 // while a process runs. When the worker is not root, the container has the worker's user, and there is nothing to do. Errors:
 // unavailable.
 func (s *Sandbox) ChownWorkspace() error {
-	if err := s.provider.chown(s.Workspace()); err != nil {
+	if err := chown(s.Workspace(), s.uid); err != nil {
 		return schemas.Errorf(schemas.CodeUnavailable, "workspace: %w", err)
 	}
 	return nil
-}
-
-// chown gives a workspace to the container's user when the worker is root. Processes may run in it: no symbolic link is followed, and
-// nothing outside is reached.
-func (p *Provider) chown(dir string) error {
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	return workspace.Chown(dir, p.config.UID, p.config.GID)
 }
 
 // addEnv adds the image's environment to the Spec's, which overrides it.
@@ -166,6 +167,7 @@ func (s *Sandbox) watch(l *link.Link) {
 	if !s.provider.remove(s.id) {
 		hostproc.KillCgroup(s.cgroups) // without the engine, which removes it later
 	}
+	s.provider.releaseUser(s.uid)
 	s.oom.close()
 }
 

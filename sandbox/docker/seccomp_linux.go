@@ -13,10 +13,11 @@ import (
 // calls, access to other processes, sockets other than unix, TCP and UDP (older defaults allow AF_VSOCK, which reaches the host of a
 // virtual machine past the network namespace), and set-user-ID files.
 
-// deniedCalls are calls of the default that are denied. The arguments of openat2 are in memory, where a filter cannot see the mode.
+// deniedCalls are calls of the default that are denied. The arguments of openat2 are in memory, where a filter cannot see the mode; the
+// contexts of io_setup are counted for the machine (fs.aio-max-nr).
 var deniedCalls = []string{
 	"ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp", "pidfd_getfd",
-	"io_uring_setup", "io_uring_enter", "io_uring_register", "modify_ldt", "name_to_handle_at", "socketcall", "openat2", "memfd_secret",
+	"io_uring_setup", "io_uring_enter", "io_uring_register", "modify_ldt", "name_to_handle_at", "socketcall", "openat2", "memfd_secret", "io_setup",
 }
 
 // setIDBits are the mode bits that make a program run as its owner or group.
@@ -47,8 +48,8 @@ func seccompProfile() (string, error) {
 			rest = append(rest, rule)
 		}
 	}
-	nosys := uint(unix.ENOSYS) // makes programs fall back to openat
-	rest = append(rest, &seccomp.Syscall{LinuxSyscall: specs.LinuxSyscall{Names: []string{"openat2"}, Action: specs.ActErrno, ErrnoRet: &nosys}})
+	nosys := uint(unix.ENOSYS) // makes programs fall back to openat, or to threads
+	rest = append(rest, &seccomp.Syscall{LinuxSyscall: specs.LinuxSyscall{Names: []string{"openat2", "io_setup"}, Action: specs.ActErrno, ErrnoRet: &nosys}})
 	profile.Syscalls = append(rest, filtered...)
 	b, err := json.Marshal(profile)
 	return string(b), err

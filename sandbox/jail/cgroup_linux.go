@@ -204,6 +204,7 @@ func (c *cgroupTree) setLimits(name string, l sandbox.Limits) error {
 	files := []setting{
 		{"memory", "memory.limit_in_bytes", memory, false},
 		{"memory", "memory.memsw.limit_in_bytes", memory, true}, // exists only with swap accounting
+		{"memory", "memory.kmem.tcp.limit_in_bytes", strconv.FormatInt(l.SocketBytes(), 10), true},
 		{"cpu", "cpu.cfs_period_us", strconv.Itoa(cpuPeriod), false},
 		{"cpu", "cpu.cfs_quota_us", quota, false},
 		{"pids", "pids.max", pids, false},

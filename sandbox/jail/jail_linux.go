@@ -65,7 +65,7 @@ func (r *resources) release() {
 		_ = r.cgroup.remove() // the next sweep removes what is still busy
 	}
 	if r.uid != 0 && r.p.users != nil {
-		r.p.users.release(r.uid)
+		r.p.users.Release(r.uid)
 	}
 }
 
@@ -136,7 +136,7 @@ func (p *Provider) configure(ctx context.Context, spec sandbox.Spec, res *resour
 		}
 		if res.pending != nil {
 			res.uid = res.pending.uid
-		} else if res.uid, err = p.users.allocate(); err != nil {
+		} else if res.uid, err = p.users.Allocate(0); err != nil {
 			return nil, err
 		}
 		c.uid, c.mapOwners = res.uid, true
@@ -297,7 +297,7 @@ func (p *Provider) reattach(ctx context.Context, rec record) (*jail, error) {
 		res.cgroup = p.cgroups.existing(rec.Name)
 	}
 	if rec.UID != 0 && p.users != nil {
-		p.users.reserve(rec.UID)
+		p.users.Reserve(rec.UID)
 	}
 	pidfd, err := hostproc.OpenPIDFD(rec.Ref)
 	if err != nil {

@@ -147,8 +147,8 @@ func TestJailOutlivesKilledWorker(t *testing.T) {
 	sandboxtest.AttachOne(t, p)
 	s := create(t, p, sandbox.Spec{ID: "other", Workspace: filepath.Join(dir, "ws2")})
 	sandboxtest.WantShell(t, s, "p", "true", "")
-	if p.users != nil && len(p.users.used) != 2 {
-		t.Errorf("two jails have %d user ids, want 2", len(p.users.used))
+	if p.users != nil && p.users.Used() != 2 {
+		t.Errorf("two jails have %d user ids, want 2", p.users.Used())
 	}
 	if !testkit.Alive(pid) {
 		t.Errorf("the attached jail's process %d has ended, want it alive", pid)

@@ -18,7 +18,7 @@ const (
 type prestarted struct {
 	size    int  // the number of pending jails
 	early   bool // the first ones are started before the first jail
-	users   *userIDs
+	users   *jailUsers
 	start   func(uid int) (*pendingJail, error)
 	closing chan struct{}
 	fillers sync.WaitGroup
@@ -31,7 +31,7 @@ type prestarted struct {
 }
 
 // newPrestarted keeps size jails ready, from the first refill on; with 0, prestartedCount from the second one on.
-func newPrestarted(size int, users *userIDs, start func(uid int) (*pendingJail, error)) *prestarted {
+func newPrestarted(size int, users *jailUsers, start func(uid int) (*pendingJail, error)) *prestarted {
 	return &prestarted{size: cmp.Or(size, prestartedCount), early: size > 0, users: users, start: start, closing: make(chan struct{})}
 }
 
@@ -53,7 +53,7 @@ func (s *prestarted) take() *pendingJail {
 			return first
 		}
 		first.discard()
-		s.users.release(first.uid)
+		s.users.Release(first.uid)
 	}
 }
 
@@ -83,11 +83,11 @@ func (s *prestarted) fill() {
 	case <-delay.C:
 	}
 	for more := true; more; {
-		uid, err := s.users.allocate()
+		uid, err := s.users.Allocate(0)
 		var j *pendingJail
 		if err == nil {
 			if j, err = s.start(uid); err != nil {
-				s.users.release(uid)
+				s.users.Release(uid)
 			}
 		}
 		more = s.add(j, err) // Create starts a jail by itself then, and returns the error

@@ -98,9 +98,18 @@ func words(values ...uint64) []byte {
 const atFDCWD = ^uintptr(99)
 
 func (p *program) writeFile(path, content string, flags, mode int) {
-	save(p.call("open "+path, unix.SYS_OPENAT, atFDCWD, path, unix.O_WRONLY|unix.O_CLOEXEC|flags, mode), scratch)
-	p.call("write "+path, unix.SYS_WRITE, scratch, content, len(content))
-	p.call("close "+path, unix.SYS_CLOSE, scratch)
+	p.write(path, content, flags, mode, false)
+}
+
+// tryWriteFile writes to a file, if that is permitted.
+func (p *program) tryWriteFile(path, content string) { p.write(path, content, 0, 0, true) }
+
+func (p *program) write(path, content string, flags, mode int, optional bool) {
+	opened := p.call("open "+path, unix.SYS_OPENAT, atFDCWD, path, unix.O_WRONLY|unix.O_CLOEXEC|flags, mode)
+	save(opened, scratch)
+	opened.Optional = optional
+	p.call("write "+path, unix.SYS_WRITE, scratch, content, len(content)).Optional = optional
+	p.call("close "+path, unix.SYS_CLOSE, scratch).Optional = optional
 }
 
 // bind mounts a file or a folder of the host below the new root. Attributes can only be added: what the host's mount forbids stays

@@ -27,7 +27,7 @@ type Provider struct {
 	withoutEtc     bool
 	base           jailConfig   // what all jails have in common
 	cgroups        *cgroupTree  // nil without cgroups
-	users          *userIDs     // nil for an ordinary user
+	users          *jailUsers   // nil for an ordinary user
 	prestarted     *prestarted  // nil for an ordinary user
 	rootfs         *rootfsCache // unpacked root file systems
 	zygote         *zygoteClient
@@ -124,8 +124,10 @@ func (p *Provider) prepare(programDir string) error {
 	c.userns, c.hostUID, c.uid = os.Geteuid() != 0, os.Geteuid(), userNamespaceUID
 	// In the user namespace of an ordinary user, the capability does not permit a lower score.
 	c.unkillable = canLower && !c.userns
-	if !c.userns {
-		p.users = newUserIDs(p.dir)
+	if c.userns {
+		c.inotify = inotifyLimits()
+	} else {
+		p.users = newJailUsers(p.dir)
 	}
 	return nil
 }
@@ -137,7 +139,7 @@ func (p *Provider) reserveUsers() error {
 	}
 	orphans, err := p.registry.Orphans()
 	for _, r := range orphans {
-		p.users.reserve(r.UID)
+		p.users.Reserve(r.UID)
 	}
 	return err
 }

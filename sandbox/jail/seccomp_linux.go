@@ -180,8 +180,8 @@ func searchTree(all []span) filter {
 func newRules() rules {
 	r := make(rules)
 	r.refuseBits(unix.SYS_CLONE, 0, newNamespaces)
-	for _, number := range []int{unix.SYS_CLONE3, unix.SYS_OPENAT2} {
-		// Their arguments are in memory, which a filter cannot read. Programs fall back to the older call.
+	for _, number := range []int{unix.SYS_CLONE3, unix.SYS_OPENAT2, unix.SYS_IO_SETUP} {
+		// The arguments of the first two are in memory, which a filter cannot read. Programs fall back to the older call, or to threads.
 		r.add(number, func(f *filter) { f.ret(errno(unix.ENOSYS)) })
 	}
 	r.add(unix.SYS_IOCTL, func(f *filter) {

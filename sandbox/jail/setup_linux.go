@@ -24,13 +24,14 @@ type jailConfig struct {
 	hostNetwork bool
 	filter      []byte
 	lastCap     int
-	cgroup      *cgroup // nil without cgroups
-	userns      bool    // the worker is an ordinary user
-	uid         int     // the user id of the jail's processes, as they see it
-	hostUID     int     // the worker's user id, with userns
-	mapOwners   bool    // the workspace's mount maps owners to the jail's user
-	oomScore    string  // the worker's oom_score_adj
-	unkillable  bool    // the supervisor may exempt itself from the kernel's OOM killer
+	cgroup      *cgroup        // nil without cgroups
+	userns      bool           // the worker is an ordinary user
+	uid         int            // the user id of the jail's processes, as they see it
+	hostUID     int            // the worker's user id, with userns
+	inotify     map[string]int // limits by file, with userns
+	mapOwners   bool           // the workspace's mount maps owners to the jail's user
+	oomScore    string         // the worker's oom_score_adj
+	unkillable  bool           // the supervisor may exempt itself from the kernel's OOM killer
 }
 
 // The indexes of the descriptors that are sent along: with the setup program, where index 0 is the report, then with the final one.
@@ -102,6 +103,21 @@ func (p *program) mapUser(c *jailConfig) {
 	p.writeFile("/proc/self/uid_map", strconv.Itoa(c.uid)+" "+strconv.Itoa(c.hostUID)+" 1", 0, 0)
 	p.writeFile("/proc/self/setgroups", "deny", 0, 0)
 	p.writeFile("/proc/self/gid_map", strconv.Itoa(c.uid)+" "+strconv.Itoa(os.Getegid())+" 1", 0, 0)
+	for path, value := range c.inotify {
+		p.tryWriteFile(path, strconv.Itoa(value)) // /proc/sys is read-only in most containers
+	}
+}
+
+// inotifyLimits are the limits of a jail with a user namespace: a quarter of those of the user, whose jails share them.
+func inotifyLimits() map[string]int {
+	limits := make(map[string]int)
+	for _, name := range []string{"max_inotify_instances", "max_inotify_watches"} {
+		path := "/proc/sys/user/" + name
+		if n, err := readNumber(path); err == nil {
+			limits[path] = max(1, n/4)
+		}
+	}
+	return limits
 }
 
 // neverKill is the score of a process that the OOM killer never selects. It needs CAP_SYS_RESOURCE, which root in a container may
@@ -147,19 +163,12 @@ func (p *program) raiseLoopback() {
 	p.call("close the socket", unix.SYS_CLOSE, scratch)
 }
 
-// The rlimits that no Limits set.
-const (
-	maxPendingSignals = 1024
-	maxLockedBytes    = 8 << 20
-	maxQueueBytes     = 1 << 16
-)
-
 func (p *program) setLimits(c *jailConfig) {
 	limits := [][2]uint64{
 		// With 0 the kernel still starts the host's core dump program, where one is set; with 1 it does not.
 		{unix.RLIMIT_CORE, 1}, {unix.RLIMIT_FSIZE, uint64(c.limits.FileBytes)},
-		{unix.RLIMIT_MEMLOCK, maxLockedBytes}, {unix.RLIMIT_MSGQUEUE, maxQueueBytes}, {unix.RLIMIT_NICE, 0}, {unix.RLIMIT_RTPRIO, 0},
-		{unix.RLIMIT_SIGPENDING, maxPendingSignals},
+		{unix.RLIMIT_MEMLOCK, sandbox.MaxLockedBytes}, {unix.RLIMIT_MSGQUEUE, sandbox.MaxQueueBytes}, {unix.RLIMIT_NICE, 0}, {unix.RLIMIT_RTPRIO, 0},
+		{unix.RLIMIT_SIGPENDING, sandbox.MaxPendingSignals},
 		// The user is this jail's alone, or is counted in this jail's user namespace.
 		{unix.RLIMIT_NPROC, uint64(c.limits.PIDs + supervisorThreads)},
 	}

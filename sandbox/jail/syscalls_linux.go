@@ -11,8 +11,9 @@ import (
 //
 // Not allowed, each for a reason: mount, umount2, pivot_root, the fsopen family, open_tree, move_mount, mount_setattr (mounts);
 // unshare, setns, clone3 (namespaces); ptrace, process_vm_readv, process_vm_writev, process_madvise, pidfd_getfd, kcmp (other
-// processes); bpf, perf_event_open, userfaultfd, io_uring_*, keyctl, add_key, request_key, memfd_secret, fanotify_* (large
-// kernel surfaces with past vulnerabilities); open_by_handle_at, name_to_handle_at (access that bypasses paths); init_module,
+// processes); io_setup and the calls on its contexts, whose number is limited for the machine (fs.aio-max-nr); bpf,
+// perf_event_open, userfaultfd, io_uring_*, keyctl, add_key, request_key, memfd_secret, fanotify_* (large kernel surfaces with past
+// vulnerabilities); open_by_handle_at, name_to_handle_at (access that bypasses paths); init_module,
 // finit_module, delete_module, kexec_*, reboot, swapon, swapoff, acct, quotactl, syslog, sethostname, setdomainname,
 // clock_settime, settimeofday, clock_adjtime, adjtimex, nfsservctl, lookup_dcookie, move_pages, mbind, set_mempolicy,
 // migrate_pages, iopl, ioperm, modify_ldt, vhangup, uselib, ustat, sysfs (settings of the machine).
@@ -30,8 +31,7 @@ var commonCalls = []int{
 	unix.SYS_GETPPID, unix.SYS_GETPRIORITY, unix.SYS_GETRANDOM, unix.SYS_GETRESGID, unix.SYS_GETRESUID, unix.SYS_GETRLIMIT,
 	unix.SYS_GETRUSAGE, unix.SYS_GETSID, unix.SYS_GETSOCKNAME, unix.SYS_GETSOCKOPT, unix.SYS_GETTID, unix.SYS_GETTIMEOFDAY,
 	unix.SYS_GETUID, unix.SYS_GETXATTR, unix.SYS_GET_ROBUST_LIST, unix.SYS_INOTIFY_ADD_WATCH, unix.SYS_INOTIFY_INIT1,
-	unix.SYS_INOTIFY_RM_WATCH, unix.SYS_IOPRIO_GET, unix.SYS_IO_CANCEL, unix.SYS_IO_DESTROY,
-	unix.SYS_IO_GETEVENTS, unix.SYS_IO_PGETEVENTS, unix.SYS_IO_SETUP, unix.SYS_IO_SUBMIT, unix.SYS_KILL,
+	unix.SYS_INOTIFY_RM_WATCH, unix.SYS_IOPRIO_GET, unix.SYS_KILL,
 	unix.SYS_LANDLOCK_ADD_RULE, unix.SYS_LANDLOCK_CREATE_RULESET, unix.SYS_LANDLOCK_RESTRICT_SELF, unix.SYS_LGETXATTR,
 	unix.SYS_LINKAT, unix.SYS_LISTEN, unix.SYS_LISTXATTR, unix.SYS_LLISTXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_LSEEK,
 	unix.SYS_LSETXATTR, unix.SYS_MADVISE, unix.SYS_MEMBARRIER, unix.SYS_MEMFD_CREATE, unix.SYS_MINCORE, unix.SYS_MLOCK,

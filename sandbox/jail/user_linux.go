@@ -2,8 +2,6 @@ package jail
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -11,64 +9,27 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-dev/sluice/schemas"
+	"github.com/sluice-dev/sluice/sandbox/userids"
 )
 
-const (
-	// uidBase is the first user id of jails that root starts: above the range that systemd gives to containers (524288 to
-	// 1878982655), and below the ids that are negative as a signed number.
-	uidBase = 0x70000000
-	// uidBlockSize is the number of ids of a provider, and uidBlocks the number of blocks. The name of the run folder selects the
-	// block, so that a provider has the same after a restart.
-	uidBlockSize = 4096
-	uidBlocks    = 0x0ff00000 / uidBlockSize
-	// userNamespaceUID is sandboxuser's id in a user namespace.
-	userNamespaceUID = 1000
-)
+// userNamespaceUID is sandboxuser's id in a user namespace.
+const userNamespaceUID = 1000
 
-// userIDs allocates a provider's user ids, each to one jail at a time.
-type userIDs struct {
-	first int
+// jailUsers are the users of a provider's jails, and what shows each of them the worker's files as its own.
+type jailUsers struct {
+	*userids.Block
 
 	mu         sync.Mutex
-	used       map[int]bool
 	namespaces map[int]*os.File // by user id, created on first use
 }
 
-func newUserIDs(runDir string) *userIDs {
-	sum := sha256.Sum256([]byte(runDir))
-	block := int(binary.LittleEndian.Uint32(sum[:])) % uidBlocks
-	return &userIDs{first: uidBase + block*uidBlockSize, used: make(map[int]bool), namespaces: make(map[int]*os.File)}
-}
-
-// allocate returns an unused id. Errors: limit_exceeded.
-func (u *userIDs) allocate() (int, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for uid := u.first; uid < u.first+uidBlockSize; uid++ {
-		if !u.used[uid] {
-			u.used[uid] = true
-			return uid, nil
-		}
-	}
-	return 0, schemas.Errorf(schemas.CodeLimitExceeded, "all %d user ids of this run folder are in use: terminate a sandbox, or use another run folder", uidBlockSize)
-}
-
-func (u *userIDs) reserve(uid int) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.used[uid] = true
-}
-
-func (u *userIDs) release(uid int) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.used, uid)
+func newJailUsers(runDir string) *jailUsers {
+	return &jailUsers{Block: userids.New(runDir), namespaces: make(map[int]*os.File)}
 }
 
 // namespace returns a user namespace that maps the worker's id to this one. A mount with this mapping shows the worker's files as the
 // jail's, and files that the jail creates belong to the worker.
-func (u *userIDs) namespace(ctx context.Context, z *zygoteClient, uid int) (*os.File, error) {
+func (u *jailUsers) namespace(ctx context.Context, z *zygoteClient, uid int) (*os.File, error) {
 	u.mu.Lock()
 	f := u.namespaces[uid]
 	u.mu.Unlock()
@@ -119,7 +80,7 @@ func newUserNamespace(ctx context.Context, z *zygoteClient, uid int) (*os.File, 
 	return f, err
 }
 
-func (u *userIDs) close() error {
+func (u *jailUsers) close() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	var err error

@@ -32,18 +32,19 @@ const (
 
 // walker is one walk. It uses bare descriptors: an os.File would cost more than the calls on it.
 type walker struct {
-	visit func(e *entry) error
-	names []byte // buffer for ReadDirent; free once the names are parsed
+	visit    func(e *entry) error
+	names    []byte // buffer for ReadDirent; free once the names are parsed
+	skipDeep bool   // what is nested deeper than maxDepth is skipped; else it is an error
 }
 
 // walk visits everything below a folder, but not the folder itself. It skips what is removed during the walk.
-func walk(dir string, visit func(e *entry) error) error {
+func walk(dir string, skipDeep bool, visit func(e *entry) error) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	if err == nil {
-		w := walker{visit: visit, names: make([]byte, smallBuffer)}
+		w := walker{visit: visit, names: make([]byte, smallBuffer), skipDeep: skipDeep}
 		err = w.folder(fd, maxDepth)
 	}
 	if err != nil {
@@ -55,7 +56,10 @@ func walk(dir string, visit func(e *entry) error) error {
 // folder visits the content of a folder, and closes its descriptor.
 func (w *walker) folder(fd, depth int) (err error) {
 	defer func() { err = errors.Join(err, unix.Close(fd)) }()
-	if depth == 0 {
+	switch {
+	case depth == 0 && w.skipDeep:
+		return nil
+	case depth == 0:
 		return errDeep
 	}
 	var names []string
@@ -113,7 +117,7 @@ type Usage struct {
 // read, or whose folders are nested more than 256 deep.
 func Measure(dir string) (Usage, error) {
 	var u Usage
-	err := walk(dir, func(e *entry) error {
+	err := walk(dir, false, func(e *entry) error {
 		u.Files++
 		taken := e.stat.Blocks * blockBytes
 		if e.stat.Mode&unix.S_IFMT == unix.S_IFREG {
@@ -129,7 +133,8 @@ func Measure(dir string) (Usage, error) {
 	return u, nil
 }
 
-// Chown changes the owner of a workspace and of everything in it to a user. Only root may call it. Errors: the system's.
+// Chown changes the owner of a workspace and of everything in it to a user. What is nested more than 256 deep keeps its owner: a command must
+// be able to start there, and to remove it. Only root may call it. Errors: the system's.
 func Chown(dir string, uid, gid int) error {
 	var st unix.Stat_t
 	err := unix.Stat(dir, &st)
@@ -139,12 +144,21 @@ func Chown(dir string, uid, gid int) error {
 	if err != nil {
 		return &os.PathError{Op: "chown", Path: dir, Err: err}
 	}
-	return walk(dir, func(e *entry) error {
+	return walk(dir, true, func(e *entry) error {
 		if owned(&e.stat, uid, gid) {
 			return nil
 		}
 		return unix.Fchownat(e.dir, e.name, uid, gid, unix.AT_SYMLINK_NOFOLLOW)
 	})
+}
+
+// Owner is the user id that owns a workspace's folder; 0 when there is none.
+func Owner(dir string) int {
+	var st unix.Stat_t
+	if unix.Stat(dir, &st) != nil {
+		return 0
+	}
+	return int(st.Uid)
 }
 
 func owned(st *unix.Stat_t, uid, gid int) bool { return int(st.Uid) == uid && int(st.Gid) == gid }

@@ -39,6 +39,18 @@ var processAttacks = []attack{
 			t.Errorf("raise the limit: result = %s, want EPERM", err)
 		}
 	}},
+	{"CountedByUser", "a sandbox that takes all it gets of what the kernel counts by user leaves enough for another", func(t *testing.T, f *fixture) { f.hoard(t) }},
+	{"SocketBuffers", "what sockets hold unread is limited, where memory is limited for a sandbox", func(t *testing.T, f *fixture) {
+		if f.factory.MemoryByProcess {
+			t.Skip("nothing limits it without cgroups: see SECURITY.md")
+		}
+		r := f.run(t, f.attacker, sandbox.Command{Path: "./probe", Args: []string{"buffers"}, Timeout: testkit.Timeout / 2})
+		got := results(r.Stdout)
+		if n, err := strconv.ParseInt(got["bytes"], 10, 64); r.Reason != schemas.ReasonOOM && (err != nil || n > attackerMemory/2) {
+			t.Errorf("sockets hold %q bytes (exit %+v, stderr %s), want at most half of the memory limit of %d", got["bytes"], r.Exit, r.Stderr, attackerMemory)
+		}
+		f.wantAlive(t, f.attacker)
+	}},
 	{"UnreadOutput", "output that is not read blocks only its own process", func(t *testing.T, f *fixture) { f.floodUnread(t) }},
 	{"Zombies", "any number of orphans is reaped", func(t *testing.T, f *fixture) { f.makeZombies(t, 300) }},
 	{"Tmp", "memory file systems limit bytes and files", func(t *testing.T, f *fixture) {

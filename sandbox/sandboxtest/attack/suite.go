@@ -34,6 +34,9 @@ type Factory struct {
 	Root []string
 	// SupervisorPIDs is how many pids a sandbox has in addition to Limits.PIDs, for the supervisor's threads.
 	SupervisorPIDs int
+	// Shared names what all sandboxes together have of the kernel, because their processes have one user on the host: inotify, signal,
+	// timer, pipe, queue. Default: nothing.
+	Shared []string
 	// Sockets are patterns, below the folder for temporary files, of the host's sockets by which supervisors are reached. A process
 	// inside a sandbox must not reach them.
 	Sockets []string
@@ -63,6 +66,7 @@ func Run(t *testing.T, factory Factory) {
 		{"Files", fileAttacks, false},
 		{"Network", networkAttacks, false},
 		{"Processes", processAttacks, false},
+		{"Workspace", workspaceAttacks, false},
 		{"Load", loadAttacks, true},
 	} {
 		t.Run(part.name, func(t *testing.T) {
@@ -138,10 +142,15 @@ const (
 
 // The attacker's limits that attacks rely on.
 const (
+	attackerMemory = 256 << 20
 	pidLimit       = 100
 	workspaceFiles = 500
 	workspaceBytes = 64 << 20
 )
+
+func attackerLimits() sandbox.Limits {
+	return sandbox.Limits{MemoryBytes: attackerMemory, PIDs: pidLimit, TmpBytes: 16 << 20, WorkspaceBytes: workspaceBytes, WorkspaceFiles: workspaceFiles}
+}
 
 func newFixture(t *testing.T, factory Factory, probe string) *fixture {
 	t.Helper()
@@ -159,9 +168,7 @@ func newFixture(t *testing.T, factory Factory, probe string) *fixture {
 			t.Errorf("close the provider: %v", err)
 		}
 	})
-	f.attacker = f.create(t, sandbox.Spec{ID: "attacker", Workspace: f.workspace, Limits: sandbox.Limits{
-		MemoryBytes: 256 << 20, PIDs: pidLimit, TmpBytes: 16 << 20, WorkspaceBytes: workspaceBytes, WorkspaceFiles: workspaceFiles,
-	}})
+	f.attacker = f.create(t, sandbox.Spec{ID: "attacker", Workspace: f.workspace, Limits: attackerLimits()})
 	f.neighbour = f.create(t, sandbox.Spec{ID: "neighbour", Workspace: f.neighbourWorkspace})
 	f.hostBefore, f.began = hostState(t), time.Now()
 	return f
@@ -235,13 +242,19 @@ func (f *fixture) probe(t *testing.T, group string, targets ...string) map[strin
 	if r.Reason != schemas.ReasonExited || r.Code != 0 {
 		t.Errorf("probe %s: exit = %+v, want exited 0; stderr %s", group, r.Exit, r.Stderr)
 	}
-	got := make(map[string]string)
-	for line := range strings.Lines(r.Stdout) {
-		name, what, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		got[name] = what
-	}
+	got := results(r.Stdout)
 	if len(got) == 0 {
 		t.Errorf("probe %s printed nothing, want a line for each attempt; stderr %s", group, r.Stderr)
+	}
+	return got
+}
+
+// results are those of a probe's attempts, by name.
+func results(stdout string) map[string]string {
+	got := make(map[string]string)
+	for line := range strings.Lines(stdout) {
+		name, what, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		got[name] = what
 	}
 	return got
 }

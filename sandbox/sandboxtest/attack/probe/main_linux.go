@@ -29,6 +29,8 @@ var groups = map[string]func(){
 	"clocks": clocks, "terminals": terminals, "supervisor": supervisor, "tables": tables, "links": links, "descriptors": descriptors,
 	"reach": reach, "ping": ping, "abstract": abstract, "route": route, "flood": flood,
 	"zombies": zombies, "forks": forks, "hold": hold, "bomb": bomb, "memory": memory, "openfiles": openFiles, "demote": demote, "starve": starve,
+	"hoard": hoard, "share": share, "buffers": buffers,
+	"keepsize": keepSize, "deep": deep, "unreadable": unreadable, "small": small,
 }
 
 func report(name string, err error) {

@@ -1,0 +1,5 @@
+// Package userids gives each sandbox that root starts a user of its own on this machine, so that what the kernel counts by user (queued
+// signals, message queues, inotify, the memory of pipes) is counted by sandbox.
+//
+//	run folder ──hash──► Block: 4,096 ids ──Allocate──► a sandbox's processes and files
+package userids
