@@ -106,7 +106,7 @@ func TestAttack(t *testing.T) {
 	}
 	attack.Run(t, attack.Factory{
 		New:  func(t *testing.T) sandbox.Provider { return newProvider(t, nil) },
-		Load: os.Getenv("SLUICE_ATTACK") != "", Shared: shared,
+		Load: os.Getenv("SLUICE_ATTACK") != "", Table: os.Getenv("SLUICE_ATTACK_TABLE"), Shared: shared,
 		Root:           []string{".dockerenv", "bin", "dev", "etc", "proc", "root", "sluice", "sys", "tmp", "workspace"},
 		SupervisorPIDs: supervisorPIDs, Sockets: []string{"sl*/run/docker/*.sock"},
 	})

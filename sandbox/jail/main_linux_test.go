@@ -59,7 +59,7 @@ func TestAttack(t *testing.T) {
 		New: func(t *testing.T) sandbox.Provider { return openProvider(t, testkit.ShortDir(t)) },
 		// A run as an ordinary user, with setpriv, has this test binary but no Go to build the probe.
 		Probe: os.Getenv("SLUICE_PROBE"),
-		Load:  os.Getenv("SLUICE_ATTACK") != "", MemoryByProcess: byProcess, Shared: shared,
+		Load:  os.Getenv("SLUICE_ATTACK") != "", Table: os.Getenv("SLUICE_ATTACK_TABLE"), MemoryByProcess: byProcess, Shared: shared,
 		Root:           []string{"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "run", "sbin", "tmp", "usr", "var", "workspace"},
 		SupervisorPIDs: supervisorThreads, Sockets: []string{"sl*/run/*.sock"},
 	})

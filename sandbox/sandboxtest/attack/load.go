@@ -81,6 +81,9 @@ var processAttacks = []attack{
 	}},
 }
 
+// busyLoops is how many loops BusyLoops runs at once.
+const busyLoops = 360
+
 // Attacks that load the machine.
 var loadAttacks = []attack{
 	{"ForkBomb", "the bomb ends with its timeout, and its sandbox survives", func(t *testing.T, f *fixture) {
@@ -109,7 +112,13 @@ var loadAttacks = []attack{
 		<-f.attacker.Done()
 		f.wantNothingRuns(t, "starve")
 	}},
-	{"BusyLoops", "a neighbour's commands run beside 360 busy loops, at most 10 times slower where CPU time is limited", func(t *testing.T, f *fixture) { f.loadCPU(t) }},
+	{"BusyLoops", "a neighbour's commands run beside 360 busy loops, at most 10 times slower where CPU time is limited", func(t *testing.T, f *fixture) {
+		busy := f.create(t, sandbox.Spec{ID: "busy", Workspace: f.workspace, Limits: sandbox.Limits{PIDs: busyLoops + 40}})
+		r := f.run(t, busy, sandbox.Command{Path: "sh", Timeout: 5 * time.Second, Args: []string{"-c",
+			"i=0; while [ $i -lt " + strconv.Itoa(busyLoops) + " ]; do (while :; do :; done) & i=$((i+1)); done; wait"}})
+		testkit.Equal(t, "exit reason", r.Reason, schemas.ReasonTimedOut)
+		testkit.Must(t, busy.Terminate(f.ctx, 0))
+	}},
 	{"MemoryBombs", "ten concurrent bombs end, and their sandbox survives", func(t *testing.T, f *fixture) {
 		if f.wantMemoryLimit(t); t.Failed() {
 			t.Fatal("attack not run: the limit is not enforced")

@@ -24,8 +24,11 @@ import (
 type Factory struct {
 	// New makes a provider. The suite closes it. Required.
 	New func(t *testing.T) sandbox.Provider
-	// Load also runs the cases that load the machine.
+	// Load also runs the cases that load the machine, and bounds this process's memory and the time of a neighbour's commands in each case.
 	Load bool
+	// Table is a file to which a line for each case is appended: its result, this process's peak of memory, and how many times as long the
+	// neighbour's commands took. Default: none.
+	Table string
 	// MemoryByProcess says that the provider limits memory only by process, and no CPU time: an allocation then fails, and nothing is killed.
 	MemoryByProcess bool
 	// Probe is the path of the compiled probe. Default: the suite builds it, which needs Go.
@@ -77,14 +80,14 @@ func Run(t *testing.T, factory Factory) {
 						if !factory.Load {
 							t.Skip("this case loads the machine: run `make attack`")
 						}
-						a.attack(t, newFixture(t, factory, probe))
+						a.attack(t, part.name, newFixture(t, factory, probe), true)
 					})
 					continue
 				}
 				if shared == nil {
 					shared = newFixture(t, factory, probe)
 				}
-				if !t.Run(a.name, func(t *testing.T) { a.attack(t, shared) }) {
+				if !t.Run(a.name, func(t *testing.T) { a.attack(t, part.name, shared, false) }) {
 					shared = nil
 				}
 			}
@@ -92,12 +95,36 @@ func Run(t *testing.T, factory Factory) {
 	}
 }
 
-func (a *attack) attack(t *testing.T, f *fixture) {
+// attack runs a case, beside commands of the neighbour if it is one of load.
+func (a *attack) attack(t *testing.T, part string, f *fixture, load bool) {
 	f.ctx = testkit.Context(t)
-	a.run(t, f)
+	r := row{provider: f.provider.Name(), name: part + "/" + a.name, result: "held"}
+	if os.Geteuid() != 0 {
+		r.provider += ", user"
+	}
+	defer func() {
+		switch {
+		case t.Skipped():
+			r.result = "skipped"
+		case t.Failed():
+			r.result = "BROKEN"
+			t.Log("want: " + a.want)
+		}
+		r.write(t, f.factory.Table)
+	}()
+	resetPeak()
+	if load {
+		r.slowdown = f.slowdown(t, func() { a.run(t, f) })
+	} else {
+		a.run(t, f)
+	}
+	r.memory = peak(t)
 	f.wantUnharmed(t)
-	if t.Failed() {
-		t.Log("want: " + a.want)
+	if f.factory.Load && r.memory > maxMemory {
+		t.Errorf("this process had %d MB in memory, want at most %d", r.memory>>20, maxMemory>>20)
+	}
+	if r.slowdown > maxSlowdown && !f.factory.MemoryByProcess {
+		t.Errorf("a neighbour's commands took %.1f times as long as before, want at most %d times", r.slowdown, maxSlowdown)
 	}
 }
 
