@@ -28,6 +28,8 @@ type Attached interface {
 	Spec() Spec
 	// SetOwner changes the Spec's Owner. Errors: unavailable when it cannot be stored; the Owner is then unchanged.
 	SetOwner(owner string) error
+	// SetSecrets sets the Spec's Secrets, for the processes that are started from now on. Errors: invalid_argument, as for a Spec.
+	SetSecrets(secrets map[string]string) error
 	// Processes lists the processes that run, or that have ended and are not released. Errors: unavailable.
 	Processes(ctx context.Context) ([]ProcessState, error)
 	// Resume takes over a process. Its output continues at these offsets of its streams, or at the first offset that the sandbox

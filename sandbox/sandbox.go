@@ -36,6 +36,9 @@ type Spec struct {
 	// Env is the environment of every process, added to the provider's base (PATH, HOME, LANG, TERM). Nothing is inherited from the
 	// worker.
 	Env map[string]string
+	// Secrets are further variables of every process, which win over Env. They are never stored: after a restart, Attached.SetSecrets gives
+	// them to the sandbox again.
+	Secrets map[string]string `json:"-"`
 	// Image is the name or id of the image for the sandbox's root. Only docker uses it. Default: the provider's own.
 	Image string
 	// Limits bound what the sandbox may use. A provider that cannot enforce one reports that when it is probed; local applies only

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -217,18 +215,51 @@ const maxSocketFolder = 64
 func (f *dataFolder) runFolder() (string, error) {
 	base := f.path
 	if len(f.join("run")) > maxSocketFolder {
-		sum := sha256.Sum256([]byte(f.path))
-		private := filepath.Join("/tmp", fmt.Sprintf("sluice-%d-%s", os.Getuid(), hex.EncodeToString(sum[:8])))
-		if err := ownFolder(private); err != nil {
+		var err error
+		if base, err = f.shortcut(); err != nil {
 			return "", err
-		}
-		base = filepath.Join(private, "data")
-		if err := os.Symlink(f.path, base); err != nil && !errors.Is(err, fs.ErrExist) {
-			return "", schemas.Errorf(schemas.CodeUnavailable, "link the run folder: %w", err)
 		}
 	}
 	dir := filepath.Join(base, "run")
 	return dir, ownFolder(dir)
+}
+
+// shortcutFile names the file of the data folder with the folder in /tmp that has the link to it.
+const shortcutFile = "shortcut"
+
+// shortcut returns a short path of the data folder: a link in a folder that only this user may enter. Its name is random, so that no other
+// user can take it first, and recorded, because what is named after a run folder is found again by its path.
+func (f *dataFolder) shortcut() (string, error) {
+	recorded, err := f.read(shortcutFile)
+	if err != nil {
+		return "", err
+	}
+	if filepath.Dir(recorded) == "/tmp" && ownFolder(recorded) == nil {
+		if link, err := f.linkFrom(recorded); err == nil {
+			return link, nil
+		}
+	}
+	dir, err := os.MkdirTemp("/tmp", "sluice-") // mode 0700
+	if err != nil {
+		return "", schemas.Errorf(schemas.CodeUnavailable, "create the run folder: %w", err)
+	}
+	link, err := f.linkFrom(dir)
+	if err == nil {
+		err = f.write(shortcutFile, []byte(dir+"\n"))
+	}
+	return link, err
+}
+
+// linkFrom makes the link to the data folder. Errors: conflict for one that leads elsewhere, as after a copy of the data folder.
+func (f *dataFolder) linkFrom(dir string) (string, error) {
+	link := filepath.Join(dir, "data")
+	if err := os.Symlink(f.path, link); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", schemas.Errorf(schemas.CodeUnavailable, "link the run folder: %w", err)
+	}
+	if target, err := os.Readlink(link); err != nil || target != f.path {
+		return "", schemas.Errorf(schemas.CodeConflict, "%s does not lead to %s", link, f.path)
+	}
+	return link, nil
 }
 
 // ownFolder creates a folder. It refuses one that another user has created, such as in /tmp.

@@ -120,6 +120,9 @@ func TestDataFolderMayHaveLongPath(t *testing.T) {
 	testkit.Must(t, os.WriteFile(filepath.Join(run, "file"), nil, 0o600))
 	_, err = os.Stat(folder.join("run", "file"))
 	testkit.Must(t, err)
+	again, err := folder.runFolder()
+	testkit.Must(t, err)
+	testkit.Equal(t, "the run folder at the next start", again, run)
 	defer func() { _ = os.RemoveAll(filepath.Dir(filepath.Dir(run))) }()
 	host := c.spawn(execArgs("-n", "--", "bash", "-c", "echo ready; exec sleep 300")...)
 	host.line()
@@ -128,6 +131,31 @@ func TestDataFolderMayHaveLongPath(t *testing.T) {
 	host.wantExit(143)
 	c.up()
 	c.good()
+}
+
+// Hardening 7: the link of a long data folder has no name that another user could foresee, and a copy of the folder gets its own.
+func TestShortcutsAreOfOneDataFolder(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long/", 20))
+	first, err := openFolder(dir)
+	testkit.Must(t, err)
+	run, err := first.runFolder()
+	testkit.Must(t, err)
+	private := filepath.Dir(filepath.Dir(run))
+	t.Cleanup(func() { testkit.Must(t, os.RemoveAll(private)) })
+	testkit.Must(t, os.RemoveAll(private)) // as at the start of the machine
+	again, err := first.runFolder()
+	testkit.Must(t, err)
+	testkit.Equal(t, "the run folder after /tmp was emptied", again, run)
+	copied, err := openFolder(filepath.Join(dir, "copy"))
+	testkit.Must(t, err)
+	testkit.Must(t, copied.write(shortcutFile, []byte(private)))
+	own, err := copied.runFolder()
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Must(t, os.RemoveAll(filepath.Dir(filepath.Dir(own)))) })
+	target, err := os.Readlink(filepath.Dir(own))
+	testkit.Must(t, err)
+	testkit.Equal(t, "the copy's link leads to", target, copied.path)
 }
 
 func TestDoctorListsChecks(t *testing.T) {

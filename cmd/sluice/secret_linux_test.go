@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
@@ -75,6 +76,39 @@ func TestSecretsAreStoredNowhere(t *testing.T) {
 	if files := filesWith(t, filepath.Join(c.data, "nats"), secret); len(files) == 0 {
 		t.Error("the secret is in no file after it was printed: the search does not work")
 	}
+}
+
+// Hardening 7: a template's secrets are in no file, and the sandboxes that a killed worker left have them again.
+func TestSecretsOfATemplateAreInNoFile(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	secret := unique()
+	c.env["SLUICE_SECRET_TEST"] = secret
+	folder, _ := c.templates("name: keyed\nenv: {PLAIN: stored}\nsecrets: {KEY: {env: SLUICE_SECRET_TEST}}\n")
+	start := []string{"up", "--provider", "local", "--listen", "127.0.0.1:0", "--templates", folder}
+	up := c.spawn(start...)
+	upURL(t, up.stdout)
+	run := func() {
+		t.Helper()
+		c.runFrom(c.input(secret), "exec", "-i", "--thread", "t1", "--template", "keyed", "--", "sh", "-c", `[ "$KEY" = "$(cat)" ] && echo "it has both, $PLAIN"`).
+			check(t).exits(0).prints("it has both, stored\n")
+	}
+	run()
+	before := c.run("sandbox", "list", "--json").check(t).exits(0).got.stdout
+	if files := filesWith(t, c.data, secret); len(files) != 0 {
+		t.Errorf("the secret is in the files %v, want in none", files)
+	}
+	if files := filesWith(t, filepath.Join(c.data, "run"), "stored"); len(files) == 0 {
+		t.Error("the template's environment is in no file of the run folder: the search does not work")
+	}
+	up.kill()
+	up = c.spawn(start...)
+	upURL(t, up.stdout)
+	run()
+	testkit.Equal(t, "sandboxes", decode[[]schemas.SandboxInfo](t, c.run("sandbox", "list", "--json").check(t).exits(0).got.stdout)[0].ID,
+		decode[[]schemas.SandboxInfo](t, before)[0].ID)
+	up.signal(syscall.SIGTERM)
+	up.wantExit(0)
 }
 
 // Names, arguments and messages are printed without control characters. A command's output is unchanged.

@@ -262,6 +262,9 @@ func (ss *Sessions) Adopt(ctx context.Context, provider string, sb sandbox.Attac
 	t.Session, t.stored = *s, *s
 	attempt := ss.sandboxes.runningAttempt(t, sb)
 	t.attempt = attempt
+	if err := ss.sandboxes.supply(t, attempt); err != nil {
+		t.log(ss.publisher.Log.Warn().Err(err)).Msg("no command starts without its secrets") // the next one tries again
+	}
 	// The ownership comes before the session: were the new epoch in the session alone, the sandbox would look like another owner's.
 	ss.sandboxes.setOwner(t, sb)
 	if t.revision, err = ss.cfg.Store.SaveSession(ctx, s, revision); err != nil {

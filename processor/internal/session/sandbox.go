@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -46,6 +46,9 @@ type sandboxAttempt struct {
 	done    chan struct{}
 	sandbox sandbox.Sandbox
 	err     error
+
+	supplying sync.Mutex
+	supplied  bool // an adopted one has its secrets
 }
 
 // get returns the thread's sandbox. It creates one when there is none, or the last one has ended; callers that ask meanwhile
@@ -59,7 +62,10 @@ func (sbs *sandboxes) get(ctx context.Context, t *Thread, origin schemas.Origin)
 	}
 	select {
 	case <-a.done:
-		return a.sandbox, a.err
+		if a.err != nil {
+			return nil, a.err
+		}
+		return a.sandbox, sbs.supply(t, a)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -311,17 +317,36 @@ func (sbs *sandboxes) spec(t *Thread, a *sandboxAttempt) (sandbox.Spec, error) {
 		Network: cmp.Or(template.Network, sbs.network), ReadOnly: template.Workspace.ReadOnly(),
 		Limits: sandbox.LimitsOf(&template.Limits).Or(sbs.limits), Owner: owner.String(), Env: template.Env,
 	}
+	var err error
+	spec.Secrets, err = sbs.secretsOf(template)
+	return spec, err
+}
+
+func (sbs *sandboxes) secretsOf(template *schemas.Template) (map[string]string, error) {
 	if sbs.secrets == nil || len(template.Secrets) == 0 {
-		return spec, nil
+		return nil, nil
 	}
-	secrets, err := sbs.secrets(template)
-	if err != nil {
-		return spec, err
+	return sbs.secrets(template)
+}
+
+// supply gives a sandbox that an earlier incarnation of this worker left the secrets of its template, before a process is started in it.
+// Errors: those of the secrets.
+func (sbs *sandboxes) supply(t *Thread, a *sandboxAttempt) error {
+	attached, ok := a.sandbox.(sandbox.Attached)
+	if !a.adopted || !ok {
+		return nil
 	}
-	spec.Env = make(map[string]string, len(template.Env)+len(secrets))
-	maps.Copy(spec.Env, template.Env)
-	maps.Copy(spec.Env, secrets)
-	return spec, nil
+	a.supplying.Lock()
+	defer a.supplying.Unlock()
+	if a.supplied {
+		return nil
+	}
+	secrets, err := sbs.secretsOf(t.Template)
+	if err == nil {
+		err = attached.SetSecrets(secrets)
+	}
+	a.supplied = err == nil
+	return err
 }
 
 // setOwner stores with a sandbox that its thread owns it and that its cold start has completed. The disk may be full: the sandbox is of

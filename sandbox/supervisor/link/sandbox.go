@@ -90,6 +90,19 @@ func (s *Sandbox) SetOwner(owner string) error {
 	return s.bind(spec)
 }
 
+// SetSecrets sets the Spec's Secrets; see sandbox.Attached.
+func (s *Sandbox) SetSecrets(secrets map[string]string) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	spec := s.Spec()
+	spec.Secrets = secrets
+	if err := CheckSpec(spec); err != nil {
+		return err
+	}
+	s.spec.Store(&spec)
+	return nil
+}
+
 // bind stores a Spec and then uses it. changing is held.
 func (s *Sandbox) bind(spec sandbox.Spec) error {
 	err := s.config.SaveSpec(spec)

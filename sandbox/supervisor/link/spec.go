@@ -15,7 +15,7 @@ import (
 )
 
 // Environ returns the whole environment of a command, as NAME=value, sorted: the base of every provider (PATH, HOME, which is
-// home, LANG, TERM), the Spec's, the Command's; later ones win. SLUICE_THREAD and SLUICE_PROCESS win over all: the supervisor
+// home, LANG, TERM), the Spec's and its secrets, the Command's; later ones win. SLUICE_THREAD and SLUICE_PROCESS win over all: the supervisor
 // finds descendants by the latter, so a command cannot change it. Nothing comes from this process. Errors:
 // invalid_argument for a name that is empty or contains '=', and for a zero byte.
 func Environ(home string, spec sandbox.Spec, cmd sandbox.Command) ([]string, error) {
@@ -29,6 +29,7 @@ func Environ(home string, spec sandbox.Spec, cmd sandbox.Command) ([]string, err
 		all["TERM"] = "xterm"
 	}
 	maps.Copy(all, spec.Env)
+	maps.Copy(all, spec.Secrets)
 	maps.Copy(all, cmd.Env)
 	if spec.Thread != "" {
 		all["SLUICE_THREAD"] = spec.Thread
