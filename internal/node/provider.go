@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"runtime"
@@ -150,17 +151,16 @@ func Choose(ctx context.Context, name, runFolder string) (Choice, error) {
 	return c, nil
 }
 
-// CheckRuntime checks the OCI runtime that an operator names: commands must have no way around it, and the engine must have it, unless no engine
-// answers yet. Errors: invalid_argument.
+// CheckRuntime checks the OCI runtime that an operator names: commands must have no way around it, and the engine must have it, with the
+// filter of system calls, unless no engine answers yet. Errors: invalid_argument.
 func CheckRuntime(ctx context.Context, c Choice, name string) error {
 	if len(c.Allowed) != 1 || c.Default != ImageProvider() {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "a runtime, %s, is for containers alone: add --provider %s", name, ImageProvider())
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	if has, err := docker.Runtimes(ctx, ""); err == nil && !slices.Contains(has, name) {
-		return schemas.Errorf(schemas.CodeInvalidArgument, "the Docker engine has no runtime %q, but %s: add it to the engine's configuration, or name one of these",
-			name, strings.Join(has, ", "))
+	if err := docker.CheckRuntime(ctx, "", name); errors.Is(err, schemas.ErrInvalidArgument) {
+		return err
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -34,18 +35,34 @@ func Probe(ctx context.Context, host string) (string, error) {
 	return v.Version + ", API " + v.APIVersion, nil
 }
 
-// Runtimes returns the names of the OCI runtimes that the engine at host has, sorted. An empty host is that of the environment. Errors: unavailable.
-func Runtimes(ctx context.Context, host string) ([]string, error) {
+// CheckRuntime checks that the engine at host has an OCI runtime of this name, and that it applies the filter of system calls, which gVisor's
+// runsc does only when it is asked to. An empty host is that of the environment. Errors: invalid_argument; unavailable when no engine answers.
+func CheckRuntime(ctx context.Context, host, name string) error {
 	c, err := newClient(host)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer c.Close()
 	info, err := c.Info(ctx)
 	if err != nil {
-		return nil, engineError(c, "read its runtimes", err)
+		return engineError(c, "read its runtimes", err)
 	}
-	return slices.Sorted(maps.Keys(info.Runtimes)), nil
+	r, ok := info.Runtimes[name]
+	if !ok {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "the Docker engine has no runtime %q, but %s: add it to the engine's configuration, or name one of these",
+			name, strings.Join(slices.Sorted(maps.Keys(info.Runtimes)), ", "))
+	}
+	if filepath.Base(r.Path) == "runsc" && !slices.ContainsFunc(r.Args, appliesFilter) {
+		return schemas.Errorf(schemas.CodeInvalidArgument,
+			`the runtime %q ignores the filter of system calls: add "--oci-seccomp=true" to its runtimeArgs in the engine's configuration`, name)
+	}
+	return nil
+}
+
+// appliesFilter reports whether an argument has runsc apply a container's filter: one or two dashes, as all of its flags.
+func appliesFilter(arg string) bool {
+	name, value, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+	return name == "oci-seccomp" && value != "false"
 }
 
 // listenTimeout bounds a connection to the engine's socket on this machine.
