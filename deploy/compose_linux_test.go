@@ -70,11 +70,11 @@ func TestComposeRunsIsolatedCommands(t *testing.T) {
 
 	// The official image's entry point is a script that adds the program's name.
 	natsImage := dockertest.Derive(t, "nats", `ENTRYPOINT ["/program"]`)
-	build(t, filepath.Join(dir, "nats-server"), "github.com/nats-io/nats-server/v2")
+	testkit.BuildAt(t, filepath.Join(dir, "nats-server"), "github.com/nats-io/nats-server/v2")
 	nats := c.start("nats", file.Services["nats"], natsImage, "nats-server", "/program", 0)
 	c.waitHealthy(nats)
 
-	build(t, filepath.Join(dir, "sluice"), "../cmd/sluice")
+	testkit.BuildAt(t, filepath.Join(dir, "sluice"), "../cmd/sluice")
 	workerImage := dockertest.Derive(t, "worker", imageSettings(t)...)
 	worker := c.start("worker", file.Services["worker"], workerImage, "sluice", "/usr/local/bin/sluice", 10001)
 	c.waitHealthy(worker)

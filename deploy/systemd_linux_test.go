@@ -85,7 +85,7 @@ func bootMachine(t *testing.T) *machine {
 	}
 	dir := t.TempDir()
 	testkit.Must(t, os.Chmod(dir, 0o755))
-	build(t, filepath.Join(dir, "sluice"), "../cmd/sluice")
+	testkit.BuildAt(t, filepath.Join(dir, "sluice"), "../cmd/sluice")
 	unit, err := os.ReadFile("systemd/sluice.service")
 	testkit.Must(t, err)
 	files := map[string]string{

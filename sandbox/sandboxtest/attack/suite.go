@@ -6,9 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -56,7 +54,8 @@ type attack struct {
 func Run(t *testing.T, factory Factory) {
 	probe := factory.Probe
 	if probe == "" {
-		probe = buildProbe(t)
+		// It is static, because a sandbox may hold no more than a shell.
+		probe = testkit.Build(t, "sandbox/sandboxtest/attack/probe")
 	}
 	// Set before any provider exists, so that whatever could pass it on has it. Random, so that it is not the secret of another run.
 	t.Setenv(secretVariable, "a secret of the worker "+rand.Text())
@@ -126,22 +125,6 @@ func (a *attack) attack(t *testing.T, part string, f *fixture, load bool) {
 	if r.slowdown > maxSlowdown && !f.factory.MemoryByProcess {
 		t.Errorf("a neighbour's commands took %.1f times as long as before, want at most %d times", r.slowdown, maxSlowdown)
 	}
-}
-
-// buildProbe compiles the program that attacks from inside: static, because a sandbox may hold no more than a shell.
-func buildProbe(t *testing.T) string {
-	t.Helper()
-	_, here, _, ok := runtime.Caller(0)
-	if !ok {
-		t.Fatal("build the probe: the path of this source file is unknown")
-	}
-	path := filepath.Join(t.TempDir(), "probe")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "./probe")
-	cmd.Dir, cmd.Env = filepath.Dir(here), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the probe: %v\n%s", err, out)
-	}
-	return path
 }
 
 // fixture is an attacker's sandbox, its neighbour, and the state of the host that must not change.
