@@ -26,15 +26,15 @@ type Memory struct {
 
 type object struct {
 	data     []byte
+	sum      [md5.Size]byte // of data
 	modified time.Time
 }
 
 var _ objectstore.Store = (*Memory)(nil)
 
 func (o object) info(key string) objectstore.Info {
-	sum := md5.Sum(o.data)
 	return objectstore.Info{
-		Key: key, Size: int64(len(o.data)), Token: hex.EncodeToString(sum[:]), Modified: o.modified, MD5: &sum,
+		Key: key, Size: int64(len(o.data)), Token: hex.EncodeToString(o.sum[:]), Modified: o.modified, MD5: &o.sum,
 	}
 }
 
@@ -94,7 +94,7 @@ func (m *Memory) Put(ctx context.Context, key string, c objectstore.Content, con
 	if m.objects == nil {
 		m.objects = map[string]object{}
 	}
-	o := object{data: data, modified: time.Now()}
+	o := object{data: data, sum: md5.Sum(data), modified: time.Now()}
 	m.objects[key] = o
 	return o.info(key).Token, nil
 }
