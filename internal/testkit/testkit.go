@@ -152,12 +152,12 @@ func ShortDir(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "sl")
 	Must(tb, err)
-	tb.Cleanup(func() { removeAll(tb, dir) })
+	tb.Cleanup(func() { RemoveAll(tb, dir) })
 	return dir
 }
 
-// removeAll removes a folder, and again when it is not empty: what was killed a moment ago may still have made a file.
-func removeAll(tb testing.TB, dir string) {
+// RemoveAll removes a folder, and again when it is not empty: what was killed a moment ago may still have made a file.
+func RemoveAll(tb testing.TB, dir string) {
 	tb.Helper()
 	for deadline := time.Now().Add(Timeout); ; {
 		err := os.RemoveAll(dir)

@@ -49,7 +49,7 @@ func TestJailOwnsUnmappedWorkspace(t *testing.T) {
 		t.Skipf("mount a ramfs: %v; run the test as root", err)
 	}
 	defer func() { testkit.Must(t, unix.Unmount(ws, 0)) }()
-	p := openProvider(t, testkit.ShortDir(t))
+	p := openProvider(t, runDir(t))
 	defer func() { testkit.Must(t, p.Close()) }()
 	testkit.Must(t, os.WriteFile(filepath.Join(ws, "given"), []byte("x"), 0o600))
 	s := create(t, p, sandbox.Spec{ID: "a", Workspace: ws})
@@ -89,7 +89,7 @@ func wantSupervisorUsage(t *testing.T, s sandbox.Sandbox, path string) {
 
 // TestCloseRemovesEverything: no socket, cgroup, mount or process is left.
 func TestCloseRemovesEverything(t *testing.T) {
-	p := openProvider(t, testkit.ShortDir(t))
+	p := openProvider(t, runDir(t))
 	for i := range 3 {
 		s := create(t, p, sandbox.Spec{ID: fmt.Sprint("a", i), Workspace: t.TempDir()})
 		sandboxtest.Shell(t, s, "p", "(setsid sleep 300 &)")

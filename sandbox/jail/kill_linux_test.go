@@ -18,7 +18,7 @@ import (
 func TestKillFromOutsideNeedsNoSupervisor(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
-	p := openProvider(t, testkit.ShortDir(t))
+	p := openProvider(t, runDir(t))
 	t.Cleanup(func() { testkit.Must(t, p.Close()) })
 	if p.cgroups == nil {
 		t.Skip("no cgroups for this user")

@@ -23,6 +23,8 @@ type Factory struct {
 	// New makes a provider with its run folder in dir, whose path is short. The suite closes it. A second call with the same dir
 	// follows a Detach of the first provider, as when a killed worker is started again. Required.
 	New func(t *testing.T, dir string) sandbox.Provider
+	// Dir makes the folder for New. Default: testkit.ShortDir.
+	Dir func(tb testing.TB) string
 	// Parts are the names of the parts to run: "Start", "Sandbox" and so on. Default: all.
 	Parts []string
 }
@@ -81,7 +83,11 @@ type fixture struct {
 
 func newFixture(t *testing.T, factory Factory) *fixture {
 	t.Helper()
-	f := &fixture{factory: factory, dir: testkit.ShortDir(t), workspace: t.TempDir(), ctx: testkit.Context(t)}
+	dir := testkit.ShortDir
+	if factory.Dir != nil {
+		dir = factory.Dir
+	}
+	f := &fixture{factory: factory, dir: dir(t), workspace: t.TempDir(), ctx: testkit.Context(t)}
 	f.provider = factory.New(t, f.dir)
 	t.Cleanup(func() {
 		if err := f.provider.Close(); err != nil {
