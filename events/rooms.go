@@ -161,7 +161,7 @@ func (d *dispatcher) fill() {
 	room := d.listener.room
 	for n := room.free() - d.rooms.granted.sum; n > 0; n-- {
 		q := d.rooms.take(d.listener.worker, func(tenant, thread string) bool {
-			return room.freeFor(tenant, thread) > 0 && (thread != "" || room.freeFor(tenant, "") > d.rooms.granted.byTenant[tenant])
+			return room.freeFor(tenant, thread) > d.rooms.granted.byTenant[tenant]
 		})
 		if q == nil {
 			break
@@ -259,8 +259,11 @@ func (d *dispatcher) handleRoom(m *nats.Msg) {
 	}
 }
 
-// maxOwed bounds the threads that a worker owes a report of room. Of further ones it knows the tenant.
-const maxOwed = 1024
+// maxOwed bounds the threads that a worker owes a report of room. Of further ones it knows the tenant: they count as a new thread.
+const (
+	maxOwed   = 1024
+	newThread = "*" // no thread's name
+)
 
 // ownRoom is the room for commands in this worker, and what waits for it.
 type ownRoom struct {
@@ -279,7 +282,7 @@ type ownRoom struct {
 func (r *ownRoom) owe(name threadName) {
 	r.mu.Lock()
 	if len(r.owed) >= maxOwed {
-		name.thread = ""
+		name.thread = newThread
 	}
 	r.owed[name] = true
 	r.owing.Store(true)

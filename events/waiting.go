@@ -44,7 +44,7 @@ func (d *dispatcher) reportWaiting(h *unacked, c schemas.Delivery, out outcome) 
 		return
 	case out.wait == waitServer:
 		prefix, key = "no live worker can run the command, which waits in the queue: ", out.Reason.Message
-	case out.wait == waitLimit: // the text has amounts, which change
+	case out.wait == waitLimit, out.wait == waitRoom && out.Reason.Code == schemas.CodeLimitExceeded: // the text has amounts, which change
 		prefix, key = "the command waits in the queue: ", string(out.Reason.Code)
 	default:
 		return

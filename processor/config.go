@@ -60,6 +60,8 @@ type (
 	Lists = session.Lists
 	// Kept lists the workspaces that workers keep after a session.
 	Kept = session.Kept
+	// Quotas bound the sandboxes of a worker, and of a tenant in it.
+	Quotas = session.Quotas
 	// Services stores the services of threads.
 	Services = service.Store
 )
@@ -138,6 +140,8 @@ type Config struct {
 	// tenant leaves free, and that the thread leaves to its tenant; of 256 places 224 for a tenant that is alone, and 196 for its only
 	// thread.
 	MaxTenantProcesses, MaxThreadProcesses int
+	// Quotas bound the sandboxes, and those of one tenant.
+	Quotas Quotas
 	// IdleTimeout ends a session that has run nothing for that long, unless its template sets one. Default 30 min.
 	IdleTimeout time.Duration
 	// StopGrace is the time between SIGTERM and SIGKILL when the worker shuts down, and at the end of a session whose template
@@ -160,6 +164,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.MaxProcesses == 0 {
 		c.MaxProcesses = 256
+	}
+	if c.Quotas.MaxSandboxes == 0 {
+		c.Quotas.MaxSandboxes = 4096
 	}
 	if c.IdleTimeout == 0 {
 		c.IdleTimeout = 30 * time.Minute

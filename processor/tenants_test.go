@@ -1,18 +1,20 @@
 package processor_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/processor"
+	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
 // sendAs sends a command of a tenant, in a thread of this name.
 func (c *cell) sendAs(tenant, thread, script string) *events.Call {
 	c.t.Helper()
-	cmd := command("k", sh(script))
+	cmd := command(script, sh(script))
 	cmd.Thread = thread
 	call, err := c.conn.Send(c.ctx, tenant, cmd)
 	c.must(err)
@@ -57,4 +59,100 @@ func TestTenantLeavesPlacesToOthers(t *testing.T) {
 	equal(t, "the older command of tenant a waits still", more.Queued(), true)
 	c.must(w.control(held[1].Process(), schemas.Control{Tenant: "a", Thread: "t1", Kill: &schemas.KillRequest{}}))
 	wantFields(t, c.end(more), schemas.Result{Stdout: "a\n"})
+}
+
+// Issue 14, 4: a tenant that has as many sandboxes as it may have gets no other one, whatever runs in them; another tenant does. A queued
+// command says why it waits, and runs when a sandbox ends.
+func TestTenantLeavesSandboxesToOthers(t *testing.T) {
+	t.Parallel()
+	c, w := newRig(t, func(cfg *processor.Config) {
+		cfg.Quotas = processor.Quotas{MaxSandboxes: 9, TenantMemoryBytes: 2 << 30} // four of 512 MiB
+	})
+	for i := range 4 {
+		wantFields(t, c.end(c.sendAs("a", fmt.Sprint("t", i), ":")), schemas.Result{Success: true})
+	}
+	equal(t, "room of a thread with a sandbox", w.RoomFor("a", "t0") > 1, true)
+	wantFields(t, c.end(c.sendAs("a", "t0", "echo again")), schemas.Result{Stdout: "again\n"})
+
+	more := c.sendAs("a", "more", "echo more")
+	equal(t, "a command beyond the quota waits", more.Queued(), true)
+	waiting, err := more.Next(c.ctx)
+	c.must(err)
+	equal(t, "event", waiting.Type, schemas.TypeCommandWaiting)
+	var why schemas.Error
+	c.must(waiting.Decode(&why))
+	equal(t, "code", why.Code, schemas.CodeLimitExceeded)
+	wantMessage(t, &why, "the sandboxes of tenant a on worker w1 may use 2147483648 bytes of memory, one more may use 536870912, and its quota is 2147483648")
+	equal(t, "room of the thread", w.RoomFor("a", "more"), 0)
+	_, err = c.conn.Place(c.ctx, "a", schemas.PlaceRequest{Thread: "started", Start: true})
+	equal(t, "code of a session with its sandbox", schemas.CodeOf(err), schemas.CodeLimitExceeded)
+
+	wantFields(t, c.end(c.sendAs("b", "t", "echo b")), schemas.Result{Stdout: "b\n"})
+	_, err = c.conn.StopSession(c.ctx, "a", "t1", schemas.StopRequest{})
+	c.must(err)
+	wantFields(t, c.end(more), schemas.Result{Stdout: "more\n"})
+}
+
+// oneSandbox is a quota of one sandbox for each tenant.
+func oneSandbox(cfg *processor.Config) { cfg.Quotas = processor.Quotas{TenantSandboxes: 1} }
+
+// Issue 14, 4: a thread for which a worker has no sandbox goes to a worker that has one, on both paths. One without a sandbox may begin
+// anywhere.
+func TestThreadGoesWhereItsTenantHasRoom(t *testing.T) {
+	t.Parallel()
+	c, _ := newRig(t, oneSandbox)
+	wantFields(t, c.end(c.sendAs("a", "t0", ":")), schemas.Result{Success: true, Worker: "w1"})
+	waiting := c.sendAs("a", "t1", ":")
+	equal(t, "a command waits", waiting.Queued(), true)
+	p, err := c.conn.Place(c.ctx, "a", schemas.PlaceRequest{Thread: "session"})
+	c.must(err)
+	equal(t, "worker of the session", p.Worker, "w1")
+	// Its owner has no room, and no other worker may take it.
+	wantFields(t, c.end(c.sendAs("a", "session", ":")), failed(schemas.CodeLimitExceeded))
+
+	c.worker("w2")
+	wantFields(t, c.end(waiting), schemas.Result{Success: true, Worker: "w2"})
+	for i := range 8 { // place requests reach either worker
+		call := c.sendAs("a", fmt.Sprint("u", i), ":")
+		equal(t, "queued with room elsewhere", call.Queued(), false)
+		wantFields(t, c.end(call), schemas.Result{Success: true, Worker: "w2"})
+	}
+	c.must(errorOf(c.conn.StopSession(c.ctx, "a", "t0", schemas.StopRequest{})))
+	wantFields(t, c.end(c.sendAs("a", "session", ":")), schemas.Result{Success: true, Worker: "w1"})
+}
+
+// Issue 14, 4: a parked session has no sandbox, and another thread of the tenant may have its place. Without a sandbox a failed start holds
+// none either.
+func TestPlacesOfSandboxesAreGivenBack(t *testing.T) {
+	t.Parallel()
+	c, w := newRig(t, soon, oneSandbox, with(&schemas.Template{Name: "default", Session: schemas.TemplateSession{ParkAfterMS: 20}}))
+	wantFields(t, c.end(c.sendAs("a", "t0", ":")), schemas.Result{Success: true})
+	wantFields(t, c.end(c.sendAs("a", "t1", ":")), schemas.Result{Success: true})
+	<-w.provider.sandboxes()[1].Done()
+
+	create := w.provider.create
+	w.provider.create = func(context.Context, sandbox.Spec) (sandbox.Sandbox, error) {
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "no sandbox today")
+	}
+	for i := range 3 {
+		wantFields(t, c.end(c.sendAs("b", fmt.Sprint("f", i), ":")), failed(schemas.CodeUnavailable))
+	}
+	w.provider.create = create
+	wantFields(t, c.end(c.sendAs("b", "t", ":")), schemas.Result{Success: true})
+}
+
+// Issue 14, 4: what runs on after a restart of the worker keeps its sandbox, and counts.
+func TestAdoptedSandboxesCount(t *testing.T) {
+	t.Parallel()
+	c, dead := newRig(t, hasty, func(cfg *processor.Config) { cfg.Quotas = processor.Quotas{TenantSandboxes: 2} })
+	for i := range 2 {
+		c.awaitType(c.send(inThread(i, "exec sleep 300")).Process(), schemas.TypeProcessStarted)
+	}
+	dead.crash()
+	w := dead.again(oneSandbox)
+	w.awaitLine("process_resumed")
+	c.must(w.Register(c.ctx))
+	equal(t, "sandboxes", c.workers()[0].Sandboxes, 2)
+	equal(t, "room of another thread", w.RoomFor(schemas.DefaultTenant, "new"), 0)
+	equal(t, "room of a thread that goes on", w.RoomFor(schemas.DefaultTenant, inThread(0, "").Thread) > 0, true)
 }

@@ -22,6 +22,7 @@ type Worker struct {
 	publisher  *publisher.Publisher
 	background *work.Background
 	sessions   *session.Sessions
+	places     *session.Places
 	runs       *run.Runs
 	acceptor   *run.Acceptor
 	canceler   *run.Canceler
@@ -41,12 +42,14 @@ func New(cfg Config) (*Worker, error) {
 	w := &Worker{cfg: cfg, background: work.NewBackground()}
 	w.disk = &disk{worker: cfg.Worker, dir: cfg.Workspaces, minFree: cfg.Limits.MinFreeBytes, log: cfg.Log}
 	w.publisher = &publisher.Publisher{Worker: cfg.Worker, LeaseHeld: cfg.LeaseHeld, Events: cfg.Records, Send: cfg.Answer, Log: cfg.Log}
+	w.places = session.NewPlaces(cfg.Quotas, cfg.Worker, cfg.Freed)
 	w.sessions = session.New(session.Config{
 		Publisher: w.publisher, Background: w.background, Timeouts: cfg.timeouts,
 		Store: cfg.Sessions, Subscriptions: cfg.Subscriptions, LeaseAlive: cfg.Roster.LeaseAlive,
 		Template: cfg.template, Hooks: cfg.Hooks, Owed: cfg.Owed, Kept: cfg.Kept, KeepWorkspaces: cfg.KeepWorkspaces, Secrets: cfg.Secrets,
 		Allow: cfg.Allow, Temporary: cfg.Temporary, Providers: cfg.Providers, DefaultProvider: cfg.DefaultProvider, ImageProvider: cfg.ImageProvider, Image: cfg.Image,
 		Limits: cfg.Limits, Network: cfg.Network, Workspaces: cfg.Workspaces, IdleTimeout: cfg.IdleTimeout, StopGrace: cfg.StopGrace,
+		Places: w.places,
 	})
 	conversations := conversation.New(w.sessions, w.publisher, w.background, cfg.Locate)
 	runs := run.Config{
@@ -104,11 +107,14 @@ func (w *Worker) Register(ctx context.Context) error {
 	}
 	processes, first := w.runs.Unfinished()
 	ofTenant, ofThread := w.runs.Shares()
+	sandboxes, sandboxesOfTenant := w.places.Used()
 	workspace, disk := w.cfg.Limits.WorkspaceDefaults(), w.disk.usage()
 	return w.cfg.Roster.Register(ctx, schemas.WorkerInfo{
-		ID: w.cfg.Worker, Incarnation: w.cfg.Incarnation, LowSeq: first, Providers: names, Processes: processes, Disk: &disk,
+		ID: w.cfg.Worker, Incarnation: w.cfg.Incarnation, LowSeq: first, Providers: names, Processes: processes, Sandboxes: sandboxes, Disk: &disk,
 		Limits: &schemas.WorkerLimits{
-			Processes: w.cfg.MaxProcesses, TenantProcesses: ofTenant, ThreadProcesses: ofThread, WorkspaceBytes: workspace.WorkspaceBytes, WorkspaceFiles: workspace.WorkspaceFiles, FileBytes: workspace.FileBytes,
+			Processes: w.cfg.MaxProcesses, TenantProcesses: ofTenant, ThreadProcesses: ofThread,
+			Sandboxes: w.cfg.Quotas.MaxSandboxes, TenantSandboxes: sandboxesOfTenant, TenantMemoryBytes: w.cfg.Quotas.TenantMemoryBytes, TenantCPUs: w.cfg.Quotas.TenantCPUs,
+			WorkspaceBytes: workspace.WorkspaceBytes, WorkspaceFiles: workspace.WorkspaceFiles, FileBytes: workspace.FileBytes,
 		},
 	})
 }
@@ -228,8 +234,15 @@ func (w *Worker) Room() int {
 // Disk returns how much room the file system of the workspaces has.
 func (w *Worker) Disk() schemas.WorkerDisk { return w.disk.usage() }
 
-// RoomFor returns how many more commands of a thread the worker has room for now, of its tenant for an empty thread.
-func (w *Worker) RoomFor(tenant, thread string) int { return w.runs.RoomFor(tenant, thread) }
+// RoomFor returns how many more commands of a thread the worker has room for now, of its tenant for an empty thread: those of a thread
+// with a sandbox need no other one.
+func (w *Worker) RoomFor(tenant, thread string) int {
+	room := w.runs.RoomFor(tenant, thread)
+	if thread != "" {
+		room = min(room, w.places.Room(tenant, thread))
+	}
+	return room
+}
 
 // HandleControl signals a running process, kills it or writes to its standard input, and calls done, at most once, with the outcome.
 func (w *Worker) HandleControl(_ context.Context, ctl schemas.Control, done func(error)) {

@@ -16,6 +16,8 @@ type WorkerInfo struct {
 	Templates []string `json:"templates,omitempty"`
 	// Processes is how many processes it ran at its last update, three times per lease TTL.
 	Processes int `json:"processes,omitempty"`
+	// Sandboxes is how many sandboxes it had then.
+	Sandboxes int `json:"sandboxes,omitempty"`
 	// Limits are the worker's; nil for those of an earlier version, which reported none.
 	Limits *WorkerLimits `json:"limits,omitempty"`
 	// Disk is that of the worker's workspaces at its last update; nil for workers of an earlier version.
@@ -39,6 +41,12 @@ type WorkerLimits struct {
 	// TenantProcesses and ThreadProcesses are how many one tenant and one thread may have of an idle worker. Default: not known.
 	TenantProcesses int `json:"tenant_processes,omitempty"`
 	ThreadProcesses int `json:"thread_processes,omitempty"`
+	// Sandboxes is how many sandboxes it has at once, and TenantSandboxes how many one tenant may have of an idle worker. Default: not known.
+	Sandboxes       int `json:"sandboxes,omitempty"`
+	TenantSandboxes int `json:"tenant_sandboxes,omitempty"`
+	// TenantMemoryBytes and TenantCPUs bound the sums of the limits of one tenant's sandboxes. Default: no bound.
+	TenantMemoryBytes int64 `json:"tenant_memory_bytes,omitempty"`
+	TenantCPUs        int   `json:"tenant_cpus,omitempty"`
 	// WorkspaceBytes, WorkspaceFiles and FileBytes bound each workspace, unless its template sets other limits.
 	WorkspaceBytes int64 `json:"workspace_bytes"`
 	WorkspaceFiles int64 `json:"workspace_files"`

@@ -69,6 +69,8 @@ const (
 	unitBytes     = "bytes"
 	unitFiles     = "files"
 	unitProcesses = "processes"
+	unitSandboxes = "sandboxes"
+	unitCPUs      = "CPUs"
 )
 
 // limitsOf lists the limits in a status. output is how much output of a process is kept; nil for no process.
@@ -93,15 +95,21 @@ func limitsOf(s *schemas.Status, output *int64) []limitLine {
 		if !w.Alive || w.Limits == nil {
 			continue
 		}
-		const rejected = "growing processes are killed, later commands rejected"
-		processes := int64(w.Processes)
+		const (
+			rejected = "growing processes are killed, later commands rejected"
+			waits    = "its direct commands are refused, its queued ones wait"
+		)
+		processes, sandboxes := int64(w.Processes), int64(w.Sandboxes)
 		list = append(list,
 			limitLine{Name: "processes", label: "processes at once", Worker: w.ID, Unit: unitProcesses, Used: &processes, Max: int64(w.Limits.Processes),
 				Beyond: "direct commands are refused, queued ones wait"},
-			limitLine{Name: "tenant_processes", label: "processes of a tenant", Worker: w.ID, Unit: unitProcesses, Max: int64(w.Limits.TenantProcesses),
-				Beyond: "its direct commands are refused, its queued ones wait"},
-			limitLine{Name: "thread_processes", label: "processes of a thread", Worker: w.ID, Unit: unitProcesses, Max: int64(w.Limits.ThreadProcesses),
-				Beyond: "its direct commands are refused, its queued ones wait"},
+			limitLine{Name: "tenant_processes", label: "processes of a tenant", Worker: w.ID, Unit: unitProcesses, Max: int64(w.Limits.TenantProcesses), Beyond: waits},
+			limitLine{Name: "thread_processes", label: "processes of a thread", Worker: w.ID, Unit: unitProcesses, Max: int64(w.Limits.ThreadProcesses), Beyond: waits},
+			limitLine{Name: "sandboxes", label: "sandboxes at once", Worker: w.ID, Unit: unitSandboxes, Used: &sandboxes, Max: int64(w.Limits.Sandboxes),
+				Beyond: "direct commands that need one are refused, queued ones wait"},
+			limitLine{Name: "tenant_sandboxes", label: "sandboxes of a tenant", Worker: w.ID, Unit: unitSandboxes, Max: int64(w.Limits.TenantSandboxes), Beyond: waits},
+			limitLine{Name: "tenant_memory", label: "memory of a tenant's sandboxes", Worker: w.ID, Unit: unitBytes, Max: w.Limits.TenantMemoryBytes, Beyond: waits},
+			limitLine{Name: "tenant_cpus", label: "CPUs of a tenant's sandboxes", Worker: w.ID, Unit: unitCPUs, Max: int64(w.Limits.TenantCPUs), Beyond: waits},
 			limitLine{Name: "workspace_bytes", label: "size of a workspace", Worker: w.ID, Unit: unitBytes, Max: w.Limits.WorkspaceBytes, Beyond: rejected},
 			limitLine{Name: "workspace_files", label: "files of a workspace", Worker: w.ID, Unit: unitFiles, Max: w.Limits.WorkspaceFiles, Beyond: rejected},
 			limitLine{Name: "file_bytes", label: "size of a file", Worker: w.ID, Unit: unitBytes, Max: w.Limits.FileBytes, Beyond: "the process that writes more is killed"})

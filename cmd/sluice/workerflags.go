@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/internal/node"
+	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -29,6 +30,7 @@ type workerFlags struct {
 	processes int
 	ofTenant  int
 	ofThread  int
+	quotas    processor.Quotas
 	grace     time.Duration
 	idle      time.Duration
 	keep      time.Duration // of workspaces; 0 for without an end
@@ -67,6 +69,10 @@ func (w *workerFlags) addTo(c *cobra.Command, pool int) {
 	f.IntVar(&w.processes, "max-processes", 256, "most processes `N` that run at once; further commands are refused")
 	f.IntVar(&w.ofTenant, "tenant-processes", 0, "most processes `N` of one tenant; default 0: seven times what it leaves free of --max-processes")
 	f.IntVar(&w.ofThread, "thread-processes", 0, "most processes `N` of one thread; default 0: seven times what it leaves free to its tenant")
+	f.IntVar(&w.quotas.MaxSandboxes, "max-sandboxes", 4096, "most sandboxes `N` at once; further commands that need one are refused")
+	f.IntVar(&w.quotas.TenantSandboxes, "tenant-sandboxes", 0, "most sandboxes `N` of one tenant; default 0: seven times what it leaves free of --max-sandboxes")
+	f.Var((*size)(&w.quotas.TenantMemoryBytes), "tenant-memory", "most memory `SIZE` that the limits of one tenant's sandboxes add up to; default 0: no bound")
+	f.IntVar(&w.quotas.TenantCPUs, "tenant-cpus", 0, "most CPUs `N` that the limits of one tenant's sandboxes add up to; default 0: no bound")
 	w.streamFlags(f)
 	f.StringVar(&w.sealKeys, "seal-keys", w.Getenv("SLUICE_SEAL_KEYS"), "`FILE` with keys of `sluice keygen`, the same for all workers: commands wait sealed with the first one (SLUICE_SEAL_KEYS)")
 	f.BoolVar(&w.private, "private-hooks", false, "allow HTTP hooks to reach loopback and private addresses")
@@ -120,6 +126,9 @@ func (w *workerFlags) nodeConfig(ctx context.Context, runFolder string) (node.Co
 	if w.ofTenant < 0 || w.ofThread < 0 {
 		return node.Config{}, schemas.Errorf(schemas.CodeInvalidArgument, "--tenant-processes is %d and --thread-processes is %d: they must not be negative", w.ofTenant, w.ofThread)
 	}
+	if err := w.quotas.Validate(); err != nil {
+		return node.Config{}, err
+	}
 	if err := w.checkStreams(); err != nil {
 		return node.Config{}, err
 	}
@@ -131,7 +140,7 @@ func (w *workerFlags) nodeConfig(ctx context.Context, runFolder string) (node.Co
 	}
 	return node.Config{
 		Topology: w.topology, Provider: choice.Default, Allowed: choice.Allowed, Image: w.image, Runtime: w.runtime, Limits: limits, Network: schemas.Network(w.network),
-		PoolSize: w.pool, SealKeys: keys, Processes: w.processes, TenantProcesses: w.ofTenant, ThreadProcesses: w.ofThread,
+		PoolSize: w.pool, SealKeys: keys, Processes: w.processes, TenantProcesses: w.ofTenant, ThreadProcesses: w.ofThread, Quotas: w.quotas,
 		Grace: w.grace, Idle: w.idle, KeepWorkspaces: w.keep, PrivateHooks: w.private, RunFolder: runFolder,
 	}, nil
 }

@@ -55,7 +55,9 @@ type Config struct {
 	// Processes, Grace and Idle are processor.Config's MaxProcesses, StopGrace and IdleTimeout, with its defaults; TenantProcesses and
 	// ThreadProcesses its MaxTenantProcesses and MaxThreadProcesses.
 	Processes, TenantProcesses, ThreadProcesses int
-	Grace, Idle                                 time.Duration
+	// Quotas are processor.Config's.
+	Quotas      processor.Quotas
+	Grace, Idle time.Duration
 	// KeepWorkspaces is processor.Config's.
 	KeepWorkspaces time.Duration
 	// Temporary is processor.Config's.
@@ -210,7 +212,7 @@ func (n *Node) incarnation(joining, ctx context.Context, providers map[string]sa
 		Worker: n.cfg.Worker, Handover: &n.handover, Templates: n.templates, Allow: n.allow, Policy: n.observer.Policy(policy.New()), Hooks: n.hooks, Secrets: secrets,
 		Providers: providers, DefaultProvider: n.cfg.Provider, Workspaces: n.cfg.Workspaces,
 		ImageProvider: imageProvider(providers), Image: n.cfg.Image, Limits: n.cfg.Limits, Network: n.cfg.Network,
-		Temporary: n.cfg.Temporary, MaxProcesses: n.cfg.Processes, MaxTenantProcesses: n.cfg.TenantProcesses, MaxThreadProcesses: n.cfg.ThreadProcesses, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, KeepWorkspaces: n.cfg.KeepWorkspaces, Log: n.cfg.Log,
+		Temporary: n.cfg.Temporary, MaxProcesses: n.cfg.Processes, MaxTenantProcesses: n.cfg.TenantProcesses, MaxThreadProcesses: n.cfg.ThreadProcesses, Quotas: n.cfg.Quotas, StopGrace: n.cfg.Grace, IdleTimeout: n.cfg.Idle, KeepWorkspaces: n.cfg.KeepWorkspaces, Log: n.cfg.Log,
 	}, n.cfg.Begin, func(c *processor.Config) {
 		c.Records, c.Roster = n.observer.Records(c.Records), roster{c.Roster, n}
 	})

@@ -61,6 +61,9 @@ type facts struct {
 // decide is HandleCommand for a caller that holds the key of the command.
 func (ac *Acceptor) decide(ctx context.Context, d *schemas.Delivery) schemas.Verdict {
 	f := ac.gatherFacts(ctx, d)
+	if f.thread != nil {
+		defer f.thread.YieldPlace() // the command may not run
+	}
 	if f.reserved {
 		defer ac.runs.unreserve(d.Tenant, d.Thread)
 	}
@@ -136,7 +139,7 @@ func (ac *Acceptor) gatherFacts(ctx context.Context, d *schemas.Delivery) facts 
 	f.full = f.full || f.noDisk
 	want := session.Request{
 		Placement: session.Placement{Provider: d.Command.Provider, Image: d.Command.Image}, Template: d.Command.Template, Session: d.Command.Session,
-		Origin: d.Command.Origin,
+		Origin: d.Command.Origin, Sandbox: true, Waits: d.Durable,
 	}
 	var err error
 	switch f.thread = ac.sessions.Find(d.Tenant, d.Thread); {
@@ -165,6 +168,9 @@ func (ac *Acceptor) gatherFacts(ctx context.Context, d *schemas.Delivery) facts 
 	case err == nil:
 	case session.Unserved(err):
 		f.unserved, f.why = true, schemas.AsError(err)
+		return f
+	case session.Full(err):
+		f.full, f.why = true, schemas.AsError(err)
 		return f
 	case schemas.CodeOf(err).Final(), session.Unreadable(err):
 		f.refused, f.why = true, schemas.AsError(err)
@@ -330,9 +336,12 @@ func recordOf(ev *schemas.Event) (of identity, err error) {
 func (ac *Acceptor) accept(ctx context.Context, d *schemas.Delivery, t *session.Thread, after uint64) schemas.Verdict {
 	run := ac.runs.newRun(t, d)
 	run.reruns = after > 0
-	if a := ac.runs.enter(run); a != (admission{}) {
+	if a, why := ac.runs.enter(run, d.Durable); a != (admission{}) {
 		a.durable = d.Durable
-		return ac.refuse(d, admit(a), ac.unavailable(d, a))
+		if why == nil {
+			why = ac.unavailable(d, a)
+		}
+		return ac.refuse(d, admit(a), why)
 	}
 	record := schemas.Accepted{
 		Fingerprint: d.Fingerprint, Command: run.exec.Command, Args: run.args, ArgsTruncated: run.argsTruncated, TimeoutMS: run.exec.TimeoutMS,

@@ -39,7 +39,7 @@ func (l *Launcher) Launch(ctx context.Context, t *session.Thread, key string, ex
 	if p := l.Find(d.Tenant, d.Process); p != nil {
 		return p, nil
 	}
-	return nil, schemas.Errorf(schemas.CodeUnavailable, "process %s of thread %s could not be recorded, or there is no room for it (see --max-processes)", d.Process, d.Thread)
+	return nil, schemas.Errorf(schemas.CodeUnavailable, "process %s of thread %s could not be recorded, or there is no room for it (see --max-processes and --tenant-sandboxes)", d.Process, d.Thread)
 }
 
 // Find returns a process that has not ended, nil for none.

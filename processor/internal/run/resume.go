@@ -89,6 +89,7 @@ func (rs *Runs) hold(run *Run) {
 	rs.put(run)
 	rs.mu.Unlock()
 	run.thread.Enter(run)
+	run.thread.KeepPlace()
 	if run.turn != nil {
 		run.turn.LineUp()
 	}

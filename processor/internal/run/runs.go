@@ -163,9 +163,9 @@ func (rs *Runs) Len() int {
 	return len(rs.runs)
 }
 
-// enter adds a run, so that a signal and a second command of its id find it, or returns what keeps it out. It takes the room in
-// the same step: two threads' commands must not share the last place.
-func (rs *Runs) enter(run *Run) admission {
+// enter adds a run, so that a signal and a second command of its id find it, or returns what keeps it out, and why if that is its sandbox.
+// It takes the room in the same step: two threads' commands must not share the last place. waits says that the command waits for room.
+func (rs *Runs) enter(run *Run, waits bool) (admission, *schemas.Error) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	a := admission{
@@ -174,11 +174,16 @@ func (rs *Runs) enter(run *Run) admission {
 		unknown: run.thread.Ending(),
 		full:    rs.taken.ofThread(run.thread.Tenant, run.thread.ID) == 0,
 	}
+	var why *schemas.Error
+	if a == (admission{}) {
+		why = run.thread.TakePlace(waits)
+		a.full = why != nil
+	}
 	if a == (admission{}) {
 		a.unknown = !run.thread.Enter(run)
 	}
 	if a != (admission{}) {
-		return a
+		return a, why
 	}
 	run.entered, run.firstSeq = time.Now(), rs.newestSeq+1
 	rs.put(run)
@@ -186,7 +191,7 @@ func (rs *Runs) enter(run *Run) admission {
 	if run.turn != nil {
 		run.turn.LineUp()
 	}
-	return a
+	return a, nil
 }
 
 // put adds a run. mu is held.

@@ -1,11 +1,11 @@
 package run
 
-import "github.com/sluice-dev/sluice/schemas"
+import (
+	"github.com/sluice-dev/sluice/processor/internal/work"
+	"github.com/sluice-dev/sluice/schemas"
+)
 
-// shareFactor is how many times what is left free a tenant may hold, and a thread of what is left to its tenant. See docs/adr/0064.
-const shareFactor = 7
-
-// slots counts the places for processes. A tenant may hold at most shareFactor times those that it leaves free, and a thread the same of
+// slots counts the places for processes. A tenant may hold at most work.ShareFactor times those that it leaves free, and a thread the same of
 // those that it leaves to its tenant: however many one of them holds, the next one finds some. The callers' lock guards it.
 type slots struct {
 	most, mostOfTenant, mostOfThread int // the last two are 0 for the share
@@ -41,21 +41,12 @@ func (s *slots) free() int { return max(s.most-s.used, 0) }
 
 // ofTenant returns how many more places a tenant may take.
 func (s *slots) ofTenant(tenant string) int {
-	return more(s.free(), s.byTenant[tenant], s.mostOfTenant)
+	return work.Share(s.free(), s.byTenant[tenant], s.mostOfTenant)
 }
 
 // ofThread returns how many more places a thread may take.
 func (s *slots) ofThread(tenant, thread string) int {
-	return more(s.ofTenant(tenant), s.byThreads[threadOf{tenant, thread}], s.mostOfThread)
-}
-
-// more returns how many of the free places one may take that holds some: those up to its bound or, without one, up to its share.
-func more(free, held, most int) int {
-	if most > 0 {
-		return min(free, max(most-held, 0))
-	}
-	// The next one is taken while held < shareFactor*free. Each makes held one more, and free one fewer.
-	return max(shareFactor*free-held+shareFactor, 0) / (shareFactor + 1)
+	return work.Share(s.ofTenant(tenant), s.byThreads[threadOf{tenant, thread}], s.mostOfThread)
 }
 
 // shortage is why a thread has no room.

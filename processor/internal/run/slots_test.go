@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/processor/internal/work"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -53,7 +54,7 @@ func TestSlotsAreShared(t *testing.T) {
 // A worker with few places, or with bounds that were set, gives them to those that come first.
 func TestFewSlotsAreNotShared(t *testing.T) {
 	t.Parallel()
-	for most := 1; most <= shareFactor; most++ {
+	for most := 1; most <= work.ShareFactor; most++ {
 		s := newSlots(&Config{MaxProcesses: most})
 		testkit.Equal(t, "places", take(&s, "a", "t"), most)
 	}

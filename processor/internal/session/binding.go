@@ -47,10 +47,12 @@ func (ss *Sessions) replace(ctx context.Context, t *Thread) bool {
 			Error: schemas.Errorf(schemas.CodeUnavailable, "the session of thread %s has changed: ask again", t.ID),
 		}}
 		delete(ss.threads, key(t.Tenant, t.ID))
+		t.releasePlaceLocked()
 	}
 	t.mu.Unlock()
 	ss.mu.Unlock()
 	if ok {
+		ss.cfg.Places.freed()
 		t.Flush(ctx)
 	}
 	return ok

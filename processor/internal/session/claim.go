@@ -28,6 +28,9 @@ type Request struct {
 	Check func(context.Context) error
 	// Room reports whether there is room for a process of a thread that this worker does not own yet. Nil: the thread is claimed without.
 	Room func() bool
+	// Sandbox gives a thread that this worker does not own yet a place for a sandbox, until YieldPlace of the Thread. Waits says that a command
+	// waits for that place otherwise.
+	Sandbox, Waits bool
 
 	expired bool // claim the session even if it has expired
 }
@@ -111,9 +114,11 @@ func (ss *Sessions) Claim(ctx context.Context, tenant, id string, want Request) 
 	}
 	if err := ss.cfg.Subscriptions.Subscribe(ctx, tenant, id); err != nil {
 		ss.cfg.Subscriptions.Unsubscribe(tenant, id)
+		claim.Thread.YieldPlace()
 		return Claim{}, err
 	}
 	if !ss.add(claim.Thread) {
+		claim.Thread.YieldPlace()
 		ss.cfg.Subscriptions.Unsubscribe(tenant, id)
 		return Claim{}, ss.leavingError()
 	}
@@ -218,10 +223,21 @@ func (ss *Sessions) tryClaim(ctx context.Context, tenant, id string, want *Reque
 	if s.Owner != ss.publisher.Worker && want.Room != nil && !want.Room() {
 		return Claim{}, ss.fullError()
 	}
-	t := newThread(tenant, id, template, now)
+	t := ss.sandboxes.newThread(tenant, id, template, now)
+	if err := ss.cfg.Places.quotas.fits(ss.publisher.Worker, cmp.Or(template.Name, DefaultTemplate), t.need); err != nil {
+		return Claim{}, ss.offer.unserved(err)
+	}
+	if s.Owner != ss.publisher.Worker && want.Sandbox {
+		if err := t.TakePlace(want.Waits); err != nil {
+			return Claim{}, err.With(schemas.DetailDeclined, schemas.DeclinedFull)
+		}
+	}
 	s.Owner, s.Epoch, s.Workspace = ss.publisher.Worker, s.Epoch+1, filepath.Join(ss.cfg.Workspaces, tenant, id)
 	ss.entries.stamp(t, s)
 	revision, err = ss.cfg.Store.SaveSession(ctx, s, revision)
+	if err != nil {
+		t.YieldPlace()
+	}
 	if errors.Is(err, schemas.ErrConflict) {
 		return Claim{}, errRaced
 	}
@@ -255,7 +271,7 @@ func (ss *Sessions) Adopt(ctx context.Context, provider string, sb sandbox.Attac
 		return nil, nil //nolint:nilerr // a session whose template is gone cannot go on here
 	}
 	now := time.Now()
-	t := newThread(owned.Tenant, spec.Thread, template, now)
+	t := ss.sandboxes.newThread(owned.Tenant, spec.Thread, template, now)
 	t.saved, t.warm, t.bound = now, true, true // see ownership.Cold
 	s.Epoch, s.State, s.Sandbox, s.Parked, s.Bound = s.Epoch+1, schemas.SandboxRunning, sb.ID(), false, true
 	ss.entries.stamp(t, s)
@@ -279,6 +295,7 @@ func (ss *Sessions) Adopt(ctx context.Context, provider string, sb sandbox.Attac
 	if !ss.add(t) {
 		return nil, ss.leavingError()
 	}
+	t.KeepPlace()
 	ss.background.Go(func() { ss.sandboxes.watch(t, attempt) })
 	ss.publisher.Publish(ctx, ss.entries.event(t, schemas.Origin{}, schemas.TypeSessionReused, s))
 	return t, nil

@@ -66,6 +66,12 @@ func Unserved(err error) bool {
 	return ok && e.Details[schemas.DetailDeclined] == schemas.DeclinedUnserved
 }
 
+// Full reports that a claim failed because this worker has no room for another sandbox of the tenant: another worker may have it.
+func Full(err error) bool {
+	e, ok := errors.AsType[*schemas.Error](err)
+	return ok && e.Details[schemas.DetailDeclined] == schemas.DeclinedFull
+}
+
 // template returns a template. Errors, which another worker may not have: not_found; permission_denied for one that is switched off.
 func (of offer) template(name string) (*schemas.Template, error) {
 	t, err := of.cfg.Template(name)

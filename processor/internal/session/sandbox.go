@@ -19,6 +19,7 @@ import (
 // sandboxes create the sandboxes of threads, run the hooks in them, park them and end them.
 type sandboxes struct {
 	providers  map[string]sandbox.Provider
+	places     *Places
 	limits     sandbox.Limits // for what a template leaves out
 	network    schemas.Network
 	secrets    func(t *schemas.Template) (map[string]string, error)
@@ -86,13 +87,16 @@ func (sbs *sandboxes) request(t *Thread) (schemas.SandboxInfo, error) {
 }
 
 // requestLocked returns the thread's sandbox, which may still be created, and begins to create one when there is none, or the last one has
-// ended. The caller holds t.mu. Errors: session_expired, unavailable.
+// ended. The caller holds t.mu. Errors: session_expired, unavailable; limit_exceeded and pool_exhausted without a place for it.
 func (sbs *sandboxes) requestLocked(t *Thread, origin schemas.Origin) (*sandboxAttempt, error) {
 	if a := t.attempt; a != nil && !a.ended() {
 		return a, nil
 	}
 	if t.termination != nil {
 		return nil, t.endingError()
+	}
+	if err := t.takePlaceLocked(false); err != nil {
+		return nil, err
 	}
 	// In the background: others still wait for the sandbox when the command that asked first is killed.
 	if a := sbs.beginLocked(sbs.creating, t, origin); a != nil {
@@ -178,12 +182,15 @@ func (a *sandboxAttempt) ended() bool {
 // apply takes a sandbox's life one step on and reports the new state. It returns whether there was a step; err is why it failed.
 func (sbs *sandboxes) apply(t *Thread, a *sandboxAttempt, o occurrence, err error) bool {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !a.life.apply(o, time.Now()) {
-		return false
+	stepped := a.life.apply(o, time.Now())
+	if stepped {
+		sbs.reportLocked(t, a, err)
 	}
-	sbs.reportLocked(t, a, err)
-	return true
+	t.mu.Unlock()
+	if stepped {
+		t.YieldPlace()
+	}
+	return stepped
 }
 
 // reportLocked reports a sandbox's state. The caller holds t.mu.
@@ -315,7 +322,7 @@ func (sbs *sandboxes) spec(t *Thread, a *sandboxAttempt) (sandbox.Spec, error) {
 	spec := sandbox.Spec{
 		ID: a.id, Thread: t.ID, Workspace: t.Session.Workspace, Image: t.Session.Image, Rootfs: template.Rootfs,
 		Network: cmp.Or(template.Network, sbs.network), ReadOnly: template.Workspace.ReadOnly(),
-		Limits: sandbox.LimitsOf(&template.Limits).Or(sbs.limits), Owner: owner.String(), Env: template.Env,
+		Limits: sbs.limitsOf(template), Owner: owner.String(), Env: template.Env,
 	}
 	var err error
 	spec.Secrets, err = sbs.secretsOf(template)
@@ -347,6 +354,11 @@ func (sbs *sandboxes) supply(t *Thread, a *sandboxAttempt) error {
 	}
 	a.supplied = err == nil
 	return err
+}
+
+// limitsOf returns the limits of a template's sandboxes, where zeros have the provider's defaults.
+func (sbs *sandboxes) limitsOf(t *schemas.Template) sandbox.Limits {
+	return sandbox.LimitsOf(&t.Limits).Or(sbs.limits)
 }
 
 // setOwner stores with a sandbox that its thread owns it and that its cold start has completed. The disk may be full: the sandbox is of

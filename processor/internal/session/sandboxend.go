@@ -105,6 +105,7 @@ func (sbs *sandboxes) endParked(t *Thread, a *sandboxAttempt, parked chan struct
 	t.mu.Lock()
 	t.parking = nil
 	t.mu.Unlock()
+	t.YieldPlace()
 	close(parked)
 }
 

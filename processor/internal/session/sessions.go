@@ -61,6 +61,7 @@ type Config struct {
 	Kept     Kept  // nil: workspaces stay without an end
 	Secrets  func(t *schemas.Template) (map[string]string, error)
 	Allow    Lists // nil: tenants may use everything
+	Places   *Places
 
 	Temporary       bool // no other worker can serve what this one cannot, and what it found is the next one's
 	Providers       map[string]sandbox.Provider
@@ -106,7 +107,7 @@ func New(cfg Config) *Sessions {
 	ss.offer = offer{&ss.cfg}
 	ss.entries = &entries{store: cfg.Store, owed: cfg.Owed, template: cfg.Template, idleDefault: cfg.IdleTimeout, publisher: cfg.Publisher, background: cfg.Background}
 	ss.sandboxes = &sandboxes{
-		providers: cfg.Providers, limits: cfg.Limits, network: cfg.Network, secrets: cfg.Secrets, hooks: cfg.Hooks, stopGrace: cfg.StopGrace, timeouts: cfg.Timeouts,
+		providers: cfg.Providers, places: cfg.Places, limits: cfg.Limits, network: cfg.Network, secrets: cfg.Secrets, hooks: cfg.Hooks, stopGrace: cfg.StopGrace, timeouts: cfg.Timeouts,
 		allowed: ss.offer.allowed, publisher: cfg.Publisher, background: cfg.Background, entries: ss.entries, drainSlots: ss.drainSlots,
 	}
 	ss.workspaces = &Workspaces{
@@ -203,7 +204,7 @@ func (ss *Sessions) RunHooks(ctx context.Context, t *Thread, o Occasion) (schema
 // Place claims a thread that no worker owns, and makes its session when it has none. room is that of Request.
 func (ss *Sessions) Place(ctx context.Context, tenant string, req schemas.PlaceRequest, room func() bool) schemas.PlaceReply {
 	want := Request{
-		Placement: Placement{req.Provider, req.Image}, Template: req.Template, Existing: req.Existing, User: req.User, Tags: req.Tags,
+		Placement: Placement{req.Provider, req.Image}, Template: req.Template, Existing: req.Existing, User: req.User, Tags: req.Tags, Sandbox: !req.WithoutRoom,
 		IdleTimeoutMS: req.IdleTimeoutMS, LifetimeMS: req.MaxLifetimeMS, Origin: req.Origin, Room: room,
 	}
 	claim, err := ss.Claim(ctx, tenant, req.Thread, want)
@@ -217,6 +218,7 @@ func (ss *Sessions) Place(ctx context.Context, tenant string, req schemas.PlaceR
 	if claim.Thread == nil {
 		return reply
 	}
+	defer claim.Thread.YieldPlace()
 	if req.Start {
 		if _, err := ss.Sandbox(ctx, claim.Thread, req.Origin); err != nil {
 			reply.Error = schemas.AsError(StartError(err))

@@ -220,6 +220,7 @@ func (ss *Sessions) keep(t *Thread, failed []string, err error) schemas.SessionR
 	t.termination = nil
 	t.lastUsed = time.Now()
 	t.mu.Unlock()
+	t.YieldPlace()
 	if err == nil {
 		err = schemas.Errorf(schemas.CodeUnavailable, "hooks failed: %q", failed)
 	}
@@ -249,6 +250,10 @@ func (ss *Sessions) forget(ctx context.Context, t *Thread, why schemas.EventType
 		delete(ss.threads, key)
 	}
 	ss.mu.Unlock()
+	t.mu.Lock()
+	t.releasePlaceLocked()
+	t.mu.Unlock()
+	ss.cfg.Places.freed()
 	if err := ss.publisher.CheckLease(); err != nil {
 		return last, err
 	}

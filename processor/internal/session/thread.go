@@ -27,6 +27,9 @@ type Thread struct {
 	// Template is the session's, unchanged for as long as this Thread is the worker's.
 	Template *schemas.Template
 
+	places *Places
+	need   need // of its sandbox
+
 	writing sync.Mutex // held while the session is written to KV
 
 	mu            sync.Mutex
@@ -43,13 +46,17 @@ type Thread struct {
 	warm          bool                             // the cold start succeeded
 	bound         bool                             // a sandbox has run, see schemas.Session
 	termination   *Termination                     // set once the session is being ended
+	placed        bool                             // it holds one of the places
 	updates       []update                         // to be published
 	flushed       chan struct{}                    // closed when they are; nil for none
 	syncs         map[schemas.SyncRequest]*syncing // under way
 }
 
-func newThread(tenant, id string, template *schemas.Template, now time.Time) *Thread {
-	return &Thread{Tenant: tenant, ID: id, Template: template, lastUsed: now, runs: make(map[Run]struct{}), syncs: make(map[schemas.SyncRequest]*syncing)}
+func (sbs *sandboxes) newThread(tenant, id string, template *schemas.Template, now time.Time) *Thread {
+	return &Thread{
+		Tenant: tenant, ID: id, Template: template, places: sbs.places, need: needOf(sbs.limitsOf(template).Or(sandbox.DefaultLimits())), lastUsed: now,
+		runs: make(map[Run]struct{}), syncs: make(map[schemas.SyncRequest]*syncing),
+	}
 }
 
 // About is what an event of the thread is about that follows from a command with this origin.
@@ -90,13 +97,14 @@ func (t *Thread) Hold() {
 // Release ends what Hold began.
 func (t *Thread) Release() {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.busy--
 	t.lastUsed = time.Now()
 	if t.busy == 0 && t.idle != nil {
 		close(t.idle)
 		t.idle = nil
 	}
+	t.mu.Unlock()
+	t.YieldPlace()
 }
 
 // Busy returns how many runs, and hooks after them, have not ended.

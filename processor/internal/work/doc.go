@@ -1,3 +1,3 @@
 // Package work holds what every part of a worker uses to do work beside its caller: background functions, a mutex for each key,
-// and the timeouts.
+// the timeouts, and the share of places that one tenant may take.
 package work
