@@ -77,7 +77,10 @@ func New(config Config) (*Provider, error) {
 		pulling: make(chan struct{}, 1), negotiated: make(chan bool, 1),
 	}
 	p.negotiated <- false
-	return p, p.reserveUsers()
+	if err := p.reserveUsers(); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return p, nil
 }
 
 // Name is schemas.ProviderDocker.

@@ -6,5 +6,6 @@
 //
 // Cases that only read, or try a few calls, run in every `go test`. Cases that load the machine (fork and memory bombs, a gigabyte of
 // output) run with Factory.Load, which `make attack` sets, and only after a small count has shown that the limit they rely on is
-// enforced.
+// enforced. Then the memory of the process with the provider is bounded in every case, the time of a neighbour's commands in those that
+// load the machine, and Factory.Table gets a line for each.
 package attack

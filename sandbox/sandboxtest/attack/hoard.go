@@ -15,14 +15,7 @@ func (f *fixture) hoard(t *testing.T) {
 	victim := f.another(t, "victim")
 	p, err := f.start(f.attacker, sandbox.Command{Path: "./probe", Args: []string{"hoard"}})
 	testkit.Must(t, err)
-	took := ""
-	for !strings.Contains(took, "ready") {
-		out, err := p.Read(f.ctx)
-		if err != nil {
-			t.Fatalf("read what the attacker took after %q: %v", took, err)
-		}
-		took += string(out.Data)
-	}
+	took := f.readUntil(t, p, "ready")
 	t.Logf("the attacker took: %q", strings.Fields(took))
 	got := results(f.run(t, victim, sandbox.Command{Path: "./probe", Args: []string{"share"}, Timeout: testkit.Timeout / 2}).Stdout)
 	testkit.Must(t, p.Kill(0))

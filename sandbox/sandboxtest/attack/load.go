@@ -229,14 +229,7 @@ func (f *fixture) exhaustPIDs(t *testing.T) {
 	}
 	holder, err := f.start(full, sandbox.Command{Path: "./probe", Args: []string{"hold"}, Env: f.tooMany(), Timeout: testkit.Timeout / 2})
 	testkit.Must(t, err)
-	printed := ""
-	for !strings.Contains(printed, "made\t") {
-		out, err := holder.Read(f.ctx)
-		if err != nil {
-			t.Fatalf("read the probe's report after %q: %v", printed, err)
-		}
-		printed += string(out.Data)
-	}
+	f.readUntil(t, holder, "made\t")
 	const tries = 20
 	for range tries {
 		p, err := f.start(full, sandbox.Command{Path: "true"})

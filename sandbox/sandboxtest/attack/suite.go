@@ -218,6 +218,20 @@ func (f *fixture) finish(t *testing.T, p sandbox.Process) sandboxtest.Result {
 	return r
 }
 
+// readUntil reads what a process prints until that has a text, and returns all of it.
+func (f *fixture) readUntil(t *testing.T, p sandbox.Process, text string) string {
+	t.Helper()
+	printed := ""
+	for !strings.Contains(printed, text) {
+		out, err := p.Read(f.ctx)
+		if err != nil {
+			t.Fatalf("read what a process prints after %q: %v", printed, err)
+		}
+		printed += string(out.Data)
+	}
+	return printed
+}
+
 // sh runs a script in the attacker's sandbox.
 func (f *fixture) sh(t *testing.T, script string, args ...string) sandboxtest.Result {
 	t.Helper()
