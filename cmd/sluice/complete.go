@@ -17,9 +17,11 @@ import (
 
 // Bounds of a completion: the user waits for it in the middle of a line.
 const (
-	completionTimeout = time.Second
-	maxCompletions    = 200
-	maxDescription    = 50 // columns
+	completionTimeout    = time.Second // where completionTimeoutEnv names none
+	completionTimeoutEnv = "SLUICE_COMPLETION_TIMEOUT"
+
+	maxCompletions = 200
+	maxDescription = 50 // columns
 )
 
 func completionCommand(m *Main) *cobra.Command {
@@ -28,8 +30,8 @@ func completionCommand(m *Main) *cobra.Command {
 		Short: "Print the completion script for bash, zsh or fish",
 		Long: `Print the completion script for bash, zsh or fish. Besides commands and flags, it completes the
 threads, processes, services, templates, workers, tokens and versions of the server that runs. It
-starts no server, and gives up after a second. The script for bash needs the package
-bash-completion.`,
+starts no server, and gives up after a second; SLUICE_COMPLETION_TIMEOUT=5s waits longer for one
+that is far away. The script for bash needs the package bash-completion.`,
 		Example: `  source <(sluice completion bash)     # in ~/.bashrc
   sluice completion zsh > "${fpath[1]}/_sluice"
   sluice completion fish > ~/.config/fish/completions/sluice.fish`,
@@ -133,7 +135,7 @@ func (p completer) complete(c *cobra.Command, kind string, args []string, typed 
 // completable is what a shell takes as it is: values come from other users.
 func completable() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:@/+-]*$`) }
 
-// choices returns the values for a word within completionTimeout; none on failure.
+// choices returns the values for a word within the time for a completion; none on failure.
 func (p completer) choices(c *cobra.Command, kind string, args []string) []choice {
 	switch kind {
 	case "STATE":
@@ -143,7 +145,11 @@ func (p completer) choices(c *cobra.Command, kind string, args []string) []choic
 	case "PROVIDER":
 		return choicesOf([]string{schemas.ProviderAuto, schemas.ProviderJail, schemas.ProviderDocker, schemas.ProviderLocal}, func(s string) choice { return choice{s, ""} })
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
+	limit, err := time.ParseDuration(p.Getenv(completionTimeoutEnv))
+	if err != nil || limit <= 0 {
+		limit = completionTimeout
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	found := make(chan []choice, 1)
 	go func() { // to connect may take longer than ctx allows: the program then ends without it

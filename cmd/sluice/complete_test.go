@@ -27,6 +27,7 @@ func (c *cli) completions(args ...string) (values []string) {
 // What the server has is offered, wherever it may be typed.
 func TestCompletionOfLiveValues(t *testing.T) {
 	c := newUp(t)
+	c.env[completionTimeoutEnv] = testkit.Timeout.String()
 	work, store := t.TempDir(), "file://"+t.TempDir()
 	testkit.Must(t, os.WriteFile(filepath.Join(work, "f"), nil, 0o600))
 	c.run("sync", "push", work, store).check(t).exits(0)
@@ -72,10 +73,13 @@ source "$1"
 COMP_WORDS=(sluice --data "$2" session stop al) COMP_CWORD=5 COMP_LINE="${COMP_WORDS[*]}" COMP_POINT=${#COMP_LINE} COMP_TYPE=9
 __start_sluice
 printf '%s\n' "${COMPREPLY[@]}"`, os.Args[0], script, c.data)
-	shell.Env = append(os.Environ(), asSluice+"=1")
+	shell.Env = append(os.Environ(), asSluice+"=1", completionTimeoutEnv+"="+c.env[completionTimeoutEnv])
 	out, err := shell.Output() // compopt complains that no key was pressed
 	testkit.Must(t, err)
 	testkit.Equal(t, "what bash completes", strings.TrimSpace(string(out)), "alpha")
+
+	c.env[completionTimeoutEnv] = "1ns"
+	testkit.Equal(t, "completions when no time is left", len(c.completions("session", "get", "")), 0)
 }
 
 // Without a server there is nothing to offer, no error, and no server afterwards.
