@@ -21,8 +21,8 @@ type Limits struct {
 	// TmpBytes is the size of /tmp, and of /dev/shm; both count as memory. Default 64 MiB; jail allows at most a quarter of
 	// MemoryBytes.
 	TmpBytes int64
-	// WorkspaceBytes is the size of all files of the workspace together. Default 2 GB. This limit and the next are checked, not
-	// enforced: after each process, and every 2 s while one runs; see package workspace.
+	// WorkspaceBytes is the size of all files of the workspace together. Default 2 GB. This limit and the next are checked after each
+	// process, and every 2 s while one runs; see package workspace.
 	WorkspaceBytes int64
 	// WorkspaceFiles is the number of files and folders in the workspace. Default 100,000.
 	WorkspaceFiles int64

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/internal/diskspace"
 	"github.com/sluice-dev/sluice/internal/node"
+	"github.com/sluice-dev/sluice/internal/projectquota"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -122,6 +123,9 @@ func examineDisk(path string) finding {
 		f.Found += fmt.Sprintf(", less than the %.1f GiB that workers keep free: they start no process", gib(reserve))
 	} else {
 		f.Found += fmt.Sprintf("; workers start no process below %.1f GiB", gib(reserve))
+	}
+	if projectquota.Enforced(path) {
+		f.Found += "; project quotas give workspaces hard limits"
 	}
 	if !f.OK {
 		f.Found += ": free at least 1 GiB, or choose another folder with --data"

@@ -7,6 +7,8 @@ import (
 	"github.com/moby/profiles/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-dev/sluice/internal/projectquota"
 )
 
 // The profile is Docker's newest default, whatever the engine's version, minus what commands do not need: other architectures' system
@@ -65,6 +67,9 @@ func filteredCalls() []*seccomp.Syscall {
 		number := uint(err)
 		rules = append(rules, &seccomp.Syscall{LinuxSyscall: specs.LinuxSyscall{Names: []string{name}, Action: specs.ActErrno, ErrnoRet: &number, Args: args}})
 	}
+	for _, other := range argExcept(1, projectquota.Requests()...) {
+		allow("ioctl", other)
+	}
 	allow("socket", argEquals(0, unix.AF_UNIX))
 	for _, family := range []uint64{unix.AF_INET, unix.AF_INET6} {
 		for kind, protocol := range map[uint64]uint64{unix.SOCK_STREAM: unix.IPPROTO_TCP, unix.SOCK_DGRAM: unix.IPPROTO_UDP} {
@@ -103,4 +108,22 @@ func argWithout(index uint, bits uint64) specs.LinuxSeccompArg { return argMaske
 // argMasked matches an argument that has this value in the bits of a mask.
 func argMasked(index uint, mask, value uint64) specs.LinuxSeccompArg {
 	return specs.LinuxSeccompArg{Index: index, Value: mask, ValueTwo: value, Op: specs.OpMaskedEqual}
+}
+
+// argExcept returns rules of which one matches unless the low half of an argument is among the excluded values: a profile cannot say
+// "unless". For each value it takes, bit by bit, what begins like it and has another next bit. The kernel ignores the high half.
+func argExcept(index uint, excluded ...uint32) (all []specs.LinuxSeccompArg) {
+	var split func(mask, begin, bit uint32, among []uint32)
+	split = func(mask, begin, bit uint32, among []uint32) {
+		switch {
+		case len(among) == 0:
+			all = append(all, argMasked(index, uint64(mask), uint64(begin)))
+		case bit != 0:
+			for _, side := range []uint32{0, bit} {
+				split(mask|bit, begin|side, bit>>1, slices.DeleteFunc(slices.Clone(among), func(v uint32) bool { return v&bit != side }))
+			}
+		}
+	}
+	split(0, 0, 1<<31, excluded)
+	return all
 }

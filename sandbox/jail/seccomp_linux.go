@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-dev/sluice/internal/projectquota"
 )
 
 // The filter is an allow-list: it refuses what syscalls_linux*.go does not name. It is no weaker than Docker's default profile, and
@@ -186,7 +188,7 @@ func newRules() rules {
 	}
 	r.add(unix.SYS_IOCTL, func(f *filter) {
 		f.loadArg(1)
-		for _, request := range []uint32{unix.TIOCSTI, unix.TIOCLINUX} {
+		for _, request := range append(projectquota.Requests(), unix.TIOCSTI, unix.TIOCLINUX) {
 			f.ifEqual(request)
 			f.ret(errno(unix.EPERM))
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
+	"github.com/sluice-dev/sluice/sandbox/workspace"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -186,7 +187,11 @@ func (p *Pool) claimOrCreate(ctx context.Context, spec sandbox.Spec, m *member) 
 
 // claim binds a member to a session.
 func claim(m *member, spec sandbox.Spec, dir string) error {
-	if err := replaceWorkspace(m.dir, filepath.Clean(spec.Workspace), dir); err != nil {
+	path := filepath.Clean(spec.Workspace)
+	if err := replaceWorkspace(m.dir, path, dir); err != nil {
+		return err
+	}
+	if err := workspace.SetHardLimit(path, spec.Limits); err != nil {
 		return err
 	}
 	// Every member is a Rebinder; see createMember.
@@ -207,7 +212,7 @@ func (q *queue) take() *member {
 		if !ended(m) {
 			return m
 		}
-		_ = os.Remove(m.dir) // an empty folder that remains is removed by the next New
+		_ = removeFolder(m.dir) // an empty folder that remains is removed by the next New
 	}
 	return nil
 }
@@ -227,7 +232,7 @@ func (p *Pool) evict() *member {
 func (p *Pool) discard(m *member) {
 	// Terminate fails only when its context ends, and this one does not.
 	_ = m.Terminate(context.Background(), 0)
-	if err := os.Remove(m.dir); err != nil && !os.IsNotExist(err) {
+	if err := removeFolder(m.dir); err != nil && !os.IsNotExist(err) {
 		p.config.Warn(fmt.Errorf("pool: remove the folder of a sandbox: %w", err))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/sluice-dev/sluice/internal/projectquota"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -16,8 +17,8 @@ import (
 // see the old folder or the new one. During the move a claim file in dir names the workspace, so that recoverDir can move the content
 // back after a crash. Errors: invalid_argument for a workspace that is not a folder; the system's, and the workspace is then
 // unchanged.
-func replaceWorkspace(from, workspace, dir string) error {
-	real, info, err := resolve(workspace)
+func replaceWorkspace(from, path, dir string) error {
+	real, info, err := resolve(path)
 	if err != nil {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %w", err).With("path", "workspace")
 	}
@@ -28,6 +29,9 @@ func replaceWorkspace(from, workspace, dir string) error {
 		return syscall.Rename(from, real)
 	}
 	if err := os.Chmod(from, info.Mode().Perm()); err != nil {
+		return err
+	}
+	if err := projectquota.Share(from, real); err != nil {
 		return err
 	}
 	// rename(2) replaces an empty folder; os.Rename refuses to.
@@ -52,17 +56,17 @@ func replaceWorkspace(from, workspace, dir string) error {
 }
 
 // resolve follows symbolic links in the workspace's path, and returns the folder's info; nil when it does not exist.
-func resolve(workspace string) (string, fs.FileInfo, error) {
-	real, err := filepath.EvalSymlinks(workspace)
+func resolve(path string) (string, fs.FileInfo, error) {
+	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return workspace, nil, nil
+		return path, nil, nil
 	}
 	if err != nil {
 		return "", nil, err
 	}
 	info, err := os.Lstat(real)
 	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is not a folder", workspace)
+		err = fmt.Errorf("%s is not a folder", path)
 	}
 	return real, info, err
 }
@@ -101,7 +105,7 @@ func recoverDir(dir string) error {
 		return err
 	}
 	for _, e := range entries {
-		err := os.Remove(filepath.Join(dir, e.Name()))
+		err := removeFolder(filepath.Join(dir, e.Name()))
 		// A pool that is still closing removes its members' folders too.
 		if err != nil && !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.EEXIST) && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -110,17 +114,23 @@ func recoverDir(dir string) error {
 	return nil
 }
 
+// removeFolder removes a member's empty folder, and its hard limit.
+func removeFolder(dir string) error {
+	projectquota.Clear(dir)
+	return os.Remove(dir)
+}
+
 func revertClaim(claim string) error {
-	workspace, err := os.ReadFile(claim)
+	path, err := os.ReadFile(claim)
 	if err != nil {
 		return err
 	}
 	from := strings.TrimSuffix(claim, claimSuffix)
 	// A claim file that was not fully written names no folder, and nothing had been moved then. A member's folder that is gone has
 	// become the workspace already.
-	if _, err := os.Lstat(from); err == nil && filepath.IsAbs(string(workspace)) {
-		if err := moveContent(from, string(workspace)); err != nil {
-			return fmt.Errorf("restore %s: %w", workspace, err)
+	if _, err := os.Lstat(from); err == nil && filepath.IsAbs(string(path)) {
+		if err := moveContent(from, string(path)); err != nil {
+			return fmt.Errorf("restore %s: %w", path, err)
 		}
 	}
 	return os.Remove(claim)

@@ -10,7 +10,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/projectquota"
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/workspace"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -63,7 +65,11 @@ func (g *Registry[S, R]) Create(spec sandbox.Spec, name string, launch func() (S
 		if err != nil {
 			return s, schemas.Errorf(schemas.CodeInvalidArgument, "workspace: %w", err).With("path", "workspace")
 		}
-		if s, err = launch(); err != nil && created {
+		if err = workspace.SetHardLimit(spec.Workspace, spec.Limits); err == nil {
+			s, err = launch()
+		}
+		if err != nil && created {
+			projectquota.Clear(spec.Workspace)
 			// Only when empty, and only the last folder: others may use its parents by now.
 			_ = os.Remove(spec.Workspace)
 		}

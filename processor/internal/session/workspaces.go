@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/projectquota"
 	"github.com/sluice-dev/sluice/internal/removal"
 	"github.com/sluice-dev/sluice/processor/internal/publisher"
 	"github.com/sluice-dev/sluice/processor/internal/work"
@@ -66,6 +67,7 @@ func (ws *Workspaces) delete(tenant, thread string) error {
 		return err
 	}
 	dir := filepath.Join(tenant, thread)
+	projectquota.Clear(filepath.Join(ws.root, dir))
 	return errors.Join(removal.All(root, dir), removal.All(root, sandbox.SyncDir(dir)), root.Close())
 }
 

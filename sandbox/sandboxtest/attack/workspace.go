@@ -17,6 +17,13 @@ var workspaceAttacks = []attack{
 	{"UnreadableFolders", "files in folders that deny their owner everything count, or those folders are over the limit", func(t *testing.T, f *fixture) {
 		f.wantOverLimit(t, "unreadable")
 	}},
+	{"Project", "no file leaves the project by which the file system counts it", func(t *testing.T, f *fixture) {
+		for name, what := range f.probe(t, "project") {
+			if want := map[bool]string{true: done, false: "EPERM"}[name == "read the flags"]; what != want && what != "ENOTTY" {
+				t.Errorf("%s: result = %s, want %s", name, what, want)
+			}
+		}
+	}},
 	{"ManySmallFiles", "empty files count by number", func(t *testing.T, f *fixture) { f.wantOverLimit(t, "small") }},
 }
 

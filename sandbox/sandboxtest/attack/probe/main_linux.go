@@ -30,7 +30,7 @@ var groups = map[string]func(){
 	"reach": reach, "ping": ping, "abstract": abstract, "route": route, "flood": flood,
 	"zombies": zombies, "forks": forks, "hold": hold, "bomb": bomb, "memory": memory, "openfiles": openFiles, "demote": demote, "starve": starve,
 	"hoard": hoard, "share": share, "buffers": buffers,
-	"keepsize": keepSize, "deep": deep, "unreadable": unreadable, "small": small,
+	"keepsize": keepSize, "deep": deep, "unreadable": unreadable, "small": small, "project": project,
 }
 
 func report(name string, err error) {

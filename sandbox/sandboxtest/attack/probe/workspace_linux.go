@@ -54,6 +54,24 @@ func unreadable() {
 	time.Sleep(time.Hour)
 }
 
+// project sets the attributes of a file by which it belongs to a project; each call would change nothing.
+func project() {
+	f, err := os.Create("mine")
+	must(err)
+	for _, call := range []struct {
+		name    string
+		request uintptr
+	}{
+		{"read the flags", unix.FS_IOC_GETFLAGS}, {"set the flags", unix.FS_IOC_SETFLAGS}, {"set the flags, with high bits", 1<<32 | unix.FS_IOC_SETFLAGS},
+		{"set the project", setAttributes}, {"set the project, with high bits", 1<<32 | setAttributes},
+	} {
+		tryCall(call.name, unix.SYS_IOCTL, f.Fd(), call.request, zeros())
+	}
+}
+
+// setAttributes is FS_IOC_FSSETXATTR of linux/fs.h.
+const setAttributes = 0x401c5820
+
 func small() {
 	for i := range 1000 {
 		must(os.WriteFile(strconv.Itoa(i), nil, 0o600))

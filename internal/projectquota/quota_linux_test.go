@@ -1,0 +1,104 @@
+package projectquota_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
+)
+
+// Hardening 3: where the file system has project quotas, nothing fills it between two measurements. Few kernels have them for both file
+// systems, so the guest runs on one that does, as a program.
+func TestQuotas(t *testing.T) {
+	t.Parallel()
+	if runtime.GOARCH != "amd64" {
+		t.Skip("User Mode Linux is for amd64 only")
+	}
+	dir := t.TempDir()
+	disks := map[string][]string{
+		"ext4": {"-q", "-F", "-O", "quota,project", "-E", "quotatype=prjquota"},
+		"xfs":  {"-q", "-f"},
+	}
+	for kind, args := range disks {
+		disk := filepath.Join(dir, kind)
+		testkit.Must(t, os.WriteFile(disk, nil, 0o600))
+		testkit.Must(t, os.Truncate(disk, 400<<20))
+		out, err := exec.Command(tool(t, "mkfs."+kind), append(args, disk)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("make a file system %s: %v\n%s", kind, err, out)
+		}
+	}
+	modules, err := filepath.Glob("/usr/lib/uml/modules/*/kernel/fs/quota/quota_[tv][r2]*.ko") // quota_tree, then quota_v2, which needs it
+	testkit.Must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*testkit.Timeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, tool(t, "linux.uml"), "GOMAXPROCS=1", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "mem=256M", "quiet", "con=null", "con0=null,fd:1",
+		"init="+testkit.Build(t, "internal/projectquota/quotatest"), "ubd0="+filepath.Join(dir, "ext4"), "ubd1="+filepath.Join(dir, "xfs"), "MODULES="+strings.Join(modules, ","))
+	cmd.Env = append(os.Environ(), "HOME="+dir) // it has a folder of its sockets there
+	out, err := cmd.CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("guest done")) {
+		t.Fatalf("the guest: %v\n%s", err, out)
+	}
+	for kind, full := range map[string]string{"ext4": "EDQUOT", "xfs": "ENOSPC"} {
+		testkit.Equal(t, kind+" with project quotas", linesOf(out, kind+" prjquota "), strings.ReplaceAll(strings.TrimSpace(`
+enforced true
+set <nil>
+first write 8 MiB: FULL
+first allocate 8 MiB: FULL
+first folders 200 FULL
+set <nil>
+second-writes <nil>
+set <nil>
+move-between false
+share <nil>
+move-shared true
+set <nil>
+inner-shares true
+cleared 12 MiB: <nil>`), "FULL", full))
+		testkit.Equal(t, kind+" without", linesOf(out, kind+" - "), strings.TrimSpace(`
+enforced false
+set <nil>
+first write 12 MiB: <nil>
+first allocate 12 MiB: <nil>
+first folders 300 <nil>
+set <nil>
+second-writes <nil>
+set <nil>
+move-between true
+share <nil>
+move-shared true
+set <nil>
+inner-shares true
+cleared 12 MiB: <nil>`))
+	}
+}
+
+// tool is the path of an administrator's program, which may be in no folder of a user's PATH.
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	for _, path := range []string{name, "/usr/sbin/" + name, "/sbin/" + name} {
+		if found, err := exec.LookPath(path); err == nil {
+			return found
+		}
+	}
+	testkit.Missing(t, name, "apt-get install user-mode-linux xfsprogs e2fsprogs")
+	return ""
+}
+
+// linesOf are the lines with a prefix, without it.
+func linesOf(out []byte, prefix string) string {
+	var all []string
+	for s := bufio.NewScanner(bytes.NewReader(out)); s.Scan(); {
+		if rest, ok := strings.CutPrefix(s.Text(), prefix); ok {
+			all = append(all, rest)
+		}
+	}
+	return strings.Join(all, "\n")
+}
