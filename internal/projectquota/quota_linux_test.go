@@ -21,7 +21,9 @@ func TestQuotas(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("User Mode Linux is for amd64 only")
 	}
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("/dev/shm", "sluice-quota-") // for the machine's memory and disks: a real disk takes several times as long
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.RemoveAll(t, dir) })
 	disks := map[string][]string{
 		"ext4": {"-q", "-F", "-O", "quota,project", "-E", "quotatype=prjquota"},
 		"xfs":  {"-q", "-f"},
@@ -41,7 +43,7 @@ func TestQuotas(t *testing.T) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, tool(t, "linux.uml"), "GOMAXPROCS=1", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "mem=256M", "quiet", "con=null", "con0=null,fd:1",
 		"init="+testkit.Build(t, "internal/projectquota/quotatest"), "ubd0="+filepath.Join(dir, "ext4"), "ubd1="+filepath.Join(dir, "xfs"), "MODULES="+strings.Join(modules, ","))
-	cmd.Env = append(os.Environ(), "HOME="+dir) // it has a folder of its sockets there
+	cmd.Env = append(os.Environ(), "HOME="+dir, "TMPDIR="+dir) // for its sockets, and for its memory
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("guest done")) {
 		t.Fatalf("the guest: %v\n%s", err, out)
