@@ -24,12 +24,25 @@ type Block struct {
 	used map[int]bool
 }
 
-// New returns the block of a provider's run folder: the same after a restart, and almost surely another than that of any other folder of
-// this machine, of which there are 65,280.
+// New returns the block of a provider's run folder: the same after a restart, and another than that of any other run folder that exists on
+// this machine. There are 65,280. Where /run cannot be written, as in a container of the worker's own, another folder may have the same one
+// by chance. Only root may call it.
 func New(runDir string) *Block {
+	block, err := claim(claims, runDir)
+	if err != nil {
+		block = preferred(runDir)
+	}
+	return newBlock(block)
+}
+
+func newBlock(number int) *Block {
+	return &Block{first: base + number*blockSize, used: make(map[int]bool)}
+}
+
+// preferred is the block that a run folder gets unless another one has it.
+func preferred(runDir string) int {
 	sum := sha256.Sum256([]byte(runDir))
-	block := int(binary.LittleEndian.Uint32(sum[:])) % blocks
-	return &Block{first: base + block*blockSize, used: make(map[int]bool)}
+	return int(binary.LittleEndian.Uint32(sum[:])) % blocks
 }
 
 // Allocate returns an unused id: preferred, if that is one. Errors: limit_exceeded.

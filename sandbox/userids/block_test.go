@@ -9,7 +9,7 @@ import (
 
 func TestEveryIDHasOneUser(t *testing.T) {
 	t.Parallel()
-	b, other := New("/run/a"), New("/run/b")
+	b, other := newBlock(0), newBlock(1)
 	seen := make(map[int]bool)
 	for range blockSize {
 		id, err := b.Allocate(0)
@@ -29,7 +29,7 @@ func TestEveryIDHasOneUser(t *testing.T) {
 
 func TestPreferredIDIsGivenWhenItIsFree(t *testing.T) {
 	t.Parallel()
-	b := New("/run/a")
+	b := newBlock(2)
 	last := b.first + blockSize - 1
 	for _, step := range []struct {
 		do        func()
