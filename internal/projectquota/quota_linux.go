@@ -150,10 +150,16 @@ func closed(f *folder, err error) error {
 	return err
 }
 
-// enforced reports whether the file system enforces limits of projects. Errors are those of one without, or of a kernel before 5.14.
+// enforced reports whether the file system enforces limits of projects, and this process may see those of others, for which it needs
+// CAP_SYS_ADMIN, as for setting them: root in a container may have none. Errors are those of a file system without, or of a kernel before 5.14.
 func (f *folder) enforced() bool {
 	state := quotaState{Version: stateVersion}
-	return f.quota(getQuotaState, 0, unsafe.Pointer(&state)) == nil && state.Flags&projectsHeld != 0
+	if f.quota(getQuotaState, 0, unsafe.Pointer(&state)) != nil || state.Flags&projectsHeld == 0 {
+		return false
+	}
+	var q diskQuota
+	err := f.quota(getQuota, 0, unsafe.Pointer(&q))
+	return err == nil || errors.Is(err, unix.ENOENT)
 }
 
 // own is the id of the folder's own project; 0 when it has none.
@@ -168,7 +174,7 @@ func (f *folder) own() (uint32, error) {
 	return a.Project, nil
 }
 
-// inherited reports whether the folder above is in a project too.
+// inherited reports whether the folder has its project from the folder above. One that cannot be read counts as such.
 func (f *folder) inherited(project uint32) bool {
 	above, err := open(f.above)
 	if err != nil {
@@ -226,7 +232,8 @@ func (f *folder) limit(id uint32, bytes, entries int64) error {
 }
 
 func (f *folder) attributes() (a attributes, err error) {
-	return a, f.ioctl(getAttributes, &a)
+	err = f.ioctl(getAttributes, &a)
+	return a, err
 }
 
 func (f *folder) setProject(id uint32, inherit bool) error {

@@ -63,6 +63,7 @@ share <nil>
 move-shared true
 set <nil>
 inner-shares true
+contained false <nil>
 cleared 12 MiB: <nil>`), "FULL", full))
 		testkit.Equal(t, kind+" without", linesOf(out, kind+" - "), strings.TrimSpace(`
 enforced false
@@ -78,6 +79,7 @@ share <nil>
 move-shared true
 set <nil>
 inner-shares true
+contained false <nil>
 cleared 12 MiB: <nil>`))
 	}
 }

@@ -118,6 +118,8 @@ func cases(root string, report func(...any)) error {
 	inner := limited("second/inner")
 	report("inner-shares", moves(file(second, "h"), inner))
 
+	report("contained", tryAs(contained(), "set", folder("contained")))
+
 	projectquota.Clear(first)
 	report("cleared", try("write", first))
 	return failed
@@ -125,8 +127,18 @@ func cases(root string, report func(...any)) error {
 
 // try runs a way of the attack as the tenant.
 func try(way, dir string) string {
+	return tryAs(&syscall.SysProcAttr{Credential: &syscall.Credential{Uid: tenant, Gid: tenant}}, way, dir)
+}
+
+// contained is the root of a container, who may set no quotas of the machine.
+func contained() *syscall.SysProcAttr {
+	root := []syscall.SysProcIDMap{{Size: 1}}
+	return &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: root, GidMappings: root}
+}
+
+func tryAs(who *syscall.SysProcAttr, way, dir string) string {
 	cmd := exec.Command("/proc/self/exe", "attack", way, dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: tenant, Gid: tenant}}
+	cmd.SysProcAttr = who
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Sprintf("%v: %s", err, out)
@@ -142,6 +154,10 @@ const (
 
 // attack fills a folder in one of the ways that a measurement may see late, and leaves nothing in it but folders.
 func attack(way, dir string) {
+	if way == "set" {
+		fmt.Println(projectquota.Enforced(dir), projectquota.Set(dir, maxBytes, maxEntries))
+		return
+	}
 	if way == "folders" {
 		var err error
 		n := 0
