@@ -37,11 +37,16 @@ func TestQuotas(t *testing.T) {
 			t.Fatalf("make a file system %s: %v\n%s", kind, err, out)
 		}
 	}
-	modules, err := filepath.Glob("/usr/lib/uml/modules/*/kernel/fs/quota/quota_[tv][r2]*.ko") // quota_tree, then quota_v2, which needs it
-	testkit.Must(t, err)
+	kernel := tool(t, "linux.uml")
+	var modules []string
+	for _, name := range []string{"quota_tree.ko", "quota_v2.ko"} { // the second needs the first
+		found, err := filepath.Glob(filepath.Join("/usr/lib/uml/modules/*/kernel/fs/quota", name))
+		testkit.Must(t, err)
+		modules = append(modules, found...)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*testkit.Timeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, tool(t, "linux.uml"), "GOMAXPROCS=1", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "mem=256M", "quiet", "con=null", "con0=null,fd:1",
+	cmd := exec.CommandContext(ctx, kernel, "GOMAXPROCS=1", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "mem=256M", "quiet", "con=null", "con0=null,fd:1",
 		"init="+testkit.Build(t, "internal/projectquota/quotatest"), "ubd0="+filepath.Join(dir, "ext4"), "ubd1="+filepath.Join(dir, "xfs"), "MODULES="+strings.Join(modules, ","))
 	cmd.Env = append(os.Environ(), "HOME="+dir, "TMPDIR="+dir) // for its sockets, and for its memory
 	out, err := cmd.CombinedOutput()

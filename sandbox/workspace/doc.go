@@ -8,6 +8,6 @@
 // they hold open.
 //
 // No file system can limit a folder on every machine, so the quota is checked: between two checks only the speed of the disk bounds what is
-// written, and a hard limit where the file system has project quotas. A command may start in a workspace over its quota, because a command must be able to remove
-// files; it is killed as soon as it makes the workspace larger. After three such commands no more are started.
+// written, and a hard limit where the file system has project quotas. A command may start in a workspace over its quota, because a command
+// must be able to remove files; it is killed as soon as it makes the workspace larger. After three such commands no more are started.
 package workspace

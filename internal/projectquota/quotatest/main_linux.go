@@ -18,8 +18,12 @@ import (
 const tenant = 1000
 
 func main() {
-	if len(os.Args) == 4 && os.Args[1] == "attack" {
-		attack(os.Args[2], os.Args[3])
+	if len(os.Args) == 4 && os.Args[1] == "child" {
+		if way, dir := os.Args[2], os.Args[3]; way == "set" {
+			fmt.Println(projectquota.Enforced(dir), projectquota.Set(dir, maxBytes, maxEntries))
+		} else {
+			attack(way, dir)
+		}
 		return
 	}
 	err := boot()
@@ -136,8 +140,9 @@ func contained() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: root, GidMappings: root}
 }
 
+// tryAs runs this program again as another user.
 func tryAs(who *syscall.SysProcAttr, way, dir string) string {
-	cmd := exec.Command("/proc/self/exe", "attack", way, dir)
+	cmd := exec.Command("/proc/self/exe", "child", way, dir)
 	cmd.SysProcAttr = who
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -154,10 +159,6 @@ const (
 
 // attack fills a folder in one of the ways that a measurement may see late, and leaves nothing in it but folders.
 func attack(way, dir string) {
-	if way == "set" {
-		fmt.Println(projectquota.Enforced(dir), projectquota.Set(dir, maxBytes, maxEntries))
-		return
-	}
 	if way == "folders" {
 		var err error
 		n := 0
