@@ -73,6 +73,7 @@ type hooks struct {
 	mu    sync.Mutex
 	calls []ran
 	owed  *schemas.OwedPush
+	asked func() // called by Owed, under the lock
 	sync  func(*schemas.SyncRequest) (schemas.SessionReply, error)
 }
 
@@ -85,6 +86,9 @@ func (h *hooks) Sync(_ context.Context, _ *schemas.Template, _ schemas.HookData,
 func (h *hooks) Owed(_, _ string) *schemas.OwedPush {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.asked != nil {
+		h.asked()
+	}
 	return h.owed
 }
 

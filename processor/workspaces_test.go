@@ -77,12 +77,16 @@ func TestWorkspaceStaysWhileItsPushIsOwed(t *testing.T) {
 	}
 	testkit.WantCode(t, c.conn.RemoveWorkspace(c.ctx, schemas.DefaultTenant, "w1", schemas.WorkspaceRemoval{Thread: "t"}), schemas.CodeConflict)
 	wantFolder(t, dir, true)
-	// What is stored counts as what is in memory.
+	// A push is stored while a removal looks for it, and leaves the memory: what is stored counts as what was there.
 	owed := schemas.OwedPush{Tenant: "default", Thread: "t", Worker: "w1"}
-	c.must(c.conn.Worker.Owed.SaveOwed(c.ctx, &owed))
+	moved := make(chan error, 1)
 	h.mu.Lock()
-	h.owed = nil
+	h.asked = func() {
+		moved <- c.conn.Worker.Owed.SaveOwed(c.ctx, &owed)
+		h.owed, h.asked = nil, nil
+	}
 	h.mu.Unlock()
+	c.must(<-moved)
 	testkit.WantCode(t, c.conn.RemoveWorkspace(c.ctx, schemas.DefaultTenant, "w1", schemas.WorkspaceRemoval{Thread: "t"}), schemas.CodeConflict)
 	wantFolder(t, dir, true)
 	c.must(c.conn.Worker.Owed.DeleteOwed(c.ctx, &owed))

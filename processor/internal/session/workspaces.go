@@ -230,12 +230,9 @@ func (ws *Workspaces) remove(ctx context.Context, w *schemas.Workspace, unpushed
 	if used {
 		return schemas.Errorf(schemas.CodeConflict, "thread %s has a session in its workspace: delete the session", w.Thread)
 	}
-	owed, err := ws.kept.Owes(ctx, w.Tenant, w.Thread, w.Worker)
+	owed, err := ws.owed(ctx, w)
 	if err != nil {
 		return err
-	}
-	if hooks := ws.sessions.cfg.Hooks; hooks != nil {
-		owed = owed || hooks.Owed(w.Tenant, w.Thread) != nil // it may not be stored yet
 	}
 	if owed && !unpushed {
 		return schemas.Errorf(schemas.CodeConflict, "the workspace of thread %s is not pushed yet: wait until it is, or remove it unpushed", w.Thread)
@@ -251,6 +248,15 @@ func (ws *Workspaces) remove(ctx context.Context, w *schemas.Workspace, unpushed
 		err = ws.kept.DeleteOwed(ctx, &schemas.OwedPush{Tenant: w.Tenant, Thread: w.Thread, Worker: w.Worker})
 	}
 	return errors.Join(err, ws.kept.DeleteWorkspace(ctx, w))
+}
+
+// owed reports whether the push of a workspace is owed. A push that is not stored yet is in memory, and memory lets go of it only after it
+// is stored: memory is read first, so that a push is missed nowhere on its way. Errors: unavailable.
+func (ws *Workspaces) owed(ctx context.Context, w *schemas.Workspace) (bool, error) {
+	if hooks := ws.sessions.cfg.Hooks; hooks != nil && hooks.Owed(w.Tenant, w.Thread) != nil {
+		return true, nil
+	}
+	return ws.kept.Owes(ctx, w.Tenant, w.Thread, w.Worker)
 }
 
 // Remove removes a workspace that no session uses. Errors: not_found, conflict, lost, unavailable.
