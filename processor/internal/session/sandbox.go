@@ -182,15 +182,31 @@ func (a *sandboxAttempt) ended() bool {
 // apply takes a sandbox's life one step on and reports the new state. It returns whether there was a step; err is why it failed.
 func (sbs *sandboxes) apply(t *Thread, a *sandboxAttempt, o occurrence, err error) bool {
 	t.mu.Lock()
-	stepped := a.life.apply(o, time.Now())
-	if stepped {
-		sbs.reportLocked(t, a, err)
-	}
+	stepped := sbs.applyLocked(t, a, o, err)
 	t.mu.Unlock()
 	if stepped {
 		t.YieldPlace()
 	}
 	return stepped
+}
+
+// applyLocked is apply for a caller that holds t.mu, and calls YieldPlace without it.
+func (sbs *sandboxes) applyLocked(t *Thread, a *sandboxAttempt, o occurrence, err error) bool {
+	stepped := a.life.apply(o, time.Now())
+	if stepped {
+		sbs.reportLocked(t, a, err)
+	}
+	return stepped
+}
+
+// fail ends an attempt without a sandbox in the same step that reports it: who asks for a sandbox after that gets another one.
+func (sbs *sandboxes) fail(t *Thread, a *sandboxAttempt, o occurrence, err error) {
+	t.mu.Lock()
+	a.err = err
+	sbs.applyLocked(t, a, o, err)
+	close(a.done)
+	t.mu.Unlock()
+	t.YieldPlace()
 }
 
 // reportLocked reports a sandbox's state. The caller holds t.mu.
@@ -220,7 +236,6 @@ func (sbs *sandboxes) reportLocked(t *Thread, a *sandboxAttempt, err error) {
 
 // create creates a sandbox and, the first time, runs its cold start. The attempt is done when the sandbox is ready for use.
 func (sbs *sandboxes) create(ctx context.Context, t *Thread, a *sandboxAttempt) {
-	defer close(a.done)
 	t.mu.Lock()
 	due, parking := a.life.due, t.parking
 	t.mu.Unlock()
@@ -250,25 +265,26 @@ func (sbs *sandboxes) create(ctx context.Context, t *Thread, a *sandboxAttempt) 
 		if sb != nil {
 			sbs.discard(sb)
 		}
-		a.err = err
 		o := occurFail
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			o = occurOverdue
 		}
-		sbs.apply(t, a, o, err)
+		sbs.fail(t, a, o, err)
 		return
 	}
-	if !sbs.apply(t, a, occurReady, nil) {
-		t.mu.Lock()
-		ending := a.life.state == sandboxEnding
-		t.mu.Unlock()
-		if !ending { // its end was requested, and did not wait for it
-			sbs.discard(sb)
-			a.err = schemas.Errorf(schemas.CodeUnavailable, "sandbox %s of thread %s was ended before it was ready", a.id, t.ID)
-			return
-		}
+	t.mu.Lock()
+	wanted := sbs.applyLocked(t, a, occurReady, nil) || a.life.state == sandboxEnding
+	if wanted {
+		a.sandbox = sb
+		close(a.done)
 	}
-	a.sandbox = sb
+	t.mu.Unlock()
+	if !wanted { // its end was requested, and did not wait for it
+		sbs.discard(sb)
+		sbs.fail(t, a, occurFail, schemas.Errorf(schemas.CodeUnavailable, "sandbox %s of thread %s was ended before it was ready", a.id, t.ID))
+		return
+	}
+	t.YieldPlace()
 	sbs.background.Go(func() { sbs.watch(t, a) })
 }
 
