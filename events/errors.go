@@ -120,11 +120,15 @@ func retryRead[T any](ctx context.Context, closed func() bool, catchUp func(cont
 	}
 }
 
-// firstRead is retryRead for a reader that has read nothing yet: without a stream it fails at once, for there may never be one.
+// firstRead is retryRead for a reader that may have read nothing yet: without a stream it fails at once then, for there may never be one.
 func firstRead[T any](ctx context.Context, closed func() bool, catchUp func(context.Context, func(T) error) error, fn func(T) error) error {
 	var last error
-	err := retryRead(ctx, func() bool { return errors.Is(last, errNoStream) || closed() }, func(ctx context.Context, fn func(T) error) error {
-		last = catchUp(ctx, fn)
+	got := false // from a stream that has been there
+	err := retryRead(ctx, func() bool { return errors.Is(last, errNoStream) && !got || closed() }, func(ctx context.Context, fn func(T) error) error {
+		last = catchUp(ctx, func(v T) error {
+			got = true
+			return fn(v)
+		})
 		return last
 	}, fn)
 	if ctx.Err() != nil && (last == nil || isTransient(last)) {

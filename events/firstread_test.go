@@ -27,6 +27,15 @@ func TestFirstReadIsTriedAgain(t *testing.T) {
 	})
 	testkit.Must(t, err)
 	testkit.Equal(t, "read", got, []int{1, 2})
+	// A stream that has been read from is there: its server has restarted.
+	err = firstRead(testkit.Context(t), open, func(_ context.Context, fn func(int) error) error {
+		if tries++; tries == 4 {
+			return nil
+		}
+		return errors.Join(fn(tries), noStream("EVT"))
+	}, func(int) error { return nil })
+	testkit.Must(t, err)
+	testkit.Equal(t, "tries", tries, 4)
 	own := errors.New("of the callback")
 	ctx, cancel := context.WithCancel(t.Context())
 	for _, v := range []struct {
