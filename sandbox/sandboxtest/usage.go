@@ -25,16 +25,16 @@ var usageTests = []test{
 		busy := f.start(t, sandbox.Command{Path: "sh", Args: []string{"-c", "(while :; do :; done) & wait"}})
 		idle := f.start(t, sandbox.Command{Path: "sleep", Args: []string{"300"}})
 		all := usage()
-		for all[busy.ID()].CPU < 50*time.Millisecond || all[busy.ID()].Processes != 2 {
+		for all[busy.ID()].CPU < 50*time.Millisecond || all[busy.ID()].Processes != 2 || all[idle.ID()].Memory == 0 { // the kernel counts small memory late
 			if f.ctx.Err() != nil {
-				t.Fatalf("usages are %+v, want two busy processes in %s", all, busy.ID())
+				t.Fatalf("usages are %+v, want two busy processes in %s, and memory of %s", all, busy.ID(), idle.ID())
 			}
 			all = usage()
 		}
 		testkit.Equal(t, "number of usages", len(all), 2)
 		u := all[idle.ID()]
 		testkit.Equal(t, "processes of the idle one", u.Processes, 1)
-		if u.Memory <= 0 || u.CPU >= all[busy.ID()].CPU {
+		if u.CPU >= all[busy.ID()].CPU {
 			t.Errorf("the idle process uses %+v, the busy one %+v", u, all[busy.ID()])
 		}
 		testkit.Must(t, busy.Kill(0))
