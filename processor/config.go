@@ -165,6 +165,9 @@ func (c Config) withDefaults() Config {
 	if c.MaxProcesses == 0 {
 		c.MaxProcesses = 256
 	}
+	if c.Quotas.MaxSessions == 0 {
+		c.Quotas.MaxSessions = 16384
+	}
 	if c.Quotas.MaxSandboxes == 0 {
 		c.Quotas.MaxSandboxes = 4096
 	}

@@ -121,6 +121,32 @@ func TestThreadGoesWhereItsTenantHasRoom(t *testing.T) {
 	wantFields(t, c.end(c.sendAs("a", "session", ":")), schemas.Result{Success: true, Worker: "w1"})
 }
 
+// Issue 14, 4: a tenant with as many sessions as it may have begins no other one, even without a sandbox; another tenant does. A queued command
+// of a further thread waits until a session ends, and those that there are go on.
+func TestTenantLeavesSessionsToOthers(t *testing.T) {
+	t.Parallel()
+	c, w := newRig(t, func(cfg *processor.Config) { cfg.Quotas = processor.Quotas{TenantSessions: 3} })
+	begin := func(tenant, thread string) error {
+		_, err := c.conn.Place(c.ctx, tenant, schemas.PlaceRequest{Thread: thread})
+		return err
+	}
+	for i := range 3 {
+		c.must(begin("a", fmt.Sprint("t", i)))
+		c.must(begin("a", fmt.Sprint("t", i))) // it is there
+	}
+	c.must(w.Register(c.ctx))
+	equal(t, "sessions", c.workers()[0].Sessions, 3)
+	err := begin("a", "more")
+	equal(t, "code", schemas.CodeOf(err), schemas.CodeLimitExceeded)
+	wantMessage(t, schemas.AsError(err), "tenant a has used up its quota of sessions on worker w1, 3 of 3: stop sessions that are not needed")
+	more := c.sendAs("a", "more", "echo more")
+	equal(t, "a command of a further thread waits", more.Queued(), true)
+	wantFields(t, c.end(c.sendAs("a", "t0", "echo t0")), schemas.Result{Stdout: "t0\n"})
+	c.must(begin("b", "t"))
+	c.must(errorOf(c.conn.StopSession(c.ctx, "a", "t1", schemas.StopRequest{})))
+	wantFields(t, c.end(more), schemas.Result{Stdout: "more\n"})
+}
+
 // Issue 14, 4: a parked session has no sandbox, and another thread of the tenant may have its place. Without a sandbox a failed start holds
 // none either.
 func TestPlacesOfSandboxesAreGivenBack(t *testing.T) {
@@ -152,6 +178,7 @@ func TestAdoptedSandboxesCount(t *testing.T) {
 	w := dead.again(oneSandbox)
 	w.awaitLine("process_resumed")
 	c.must(w.Register(c.ctx))
+	equal(t, "sessions", c.workers()[0].Sessions, 2)
 	equal(t, "sandboxes", c.workers()[0].Sandboxes, 2)
 	equal(t, "room of another thread", w.RoomFor(schemas.DefaultTenant, "new"), 0)
 	equal(t, "room of a thread that goes on", w.RoomFor(schemas.DefaultTenant, inThread(0, "").Thread) > 0, true)

@@ -107,12 +107,14 @@ func (w *Worker) Register(ctx context.Context) error {
 	}
 	processes, first := w.runs.Unfinished()
 	ofTenant, ofThread := w.runs.Shares()
-	sandboxes, sandboxesOfTenant := w.places.Used()
+	sessions, sandboxes := w.places.Used()
+	sessionsOfTenant, sandboxesOfTenant := w.cfg.Quotas.OfTenant()
 	workspace, disk := w.cfg.Limits.WorkspaceDefaults(), w.disk.usage()
 	return w.cfg.Roster.Register(ctx, schemas.WorkerInfo{
-		ID: w.cfg.Worker, Incarnation: w.cfg.Incarnation, LowSeq: first, Providers: names, Processes: processes, Sandboxes: sandboxes, Disk: &disk,
+		ID: w.cfg.Worker, Incarnation: w.cfg.Incarnation, LowSeq: first, Providers: names, Processes: processes, Sessions: sessions, Sandboxes: sandboxes, Disk: &disk,
 		Limits: &schemas.WorkerLimits{
 			Processes: w.cfg.MaxProcesses, TenantProcesses: ofTenant, ThreadProcesses: ofThread,
+			Sessions: w.cfg.Quotas.MaxSessions, TenantSessions: sessionsOfTenant,
 			Sandboxes: w.cfg.Quotas.MaxSandboxes, TenantSandboxes: sandboxesOfTenant, TenantMemoryBytes: w.cfg.Quotas.TenantMemoryBytes, TenantCPUs: w.cfg.Quotas.TenantCPUs,
 			WorkspaceBytes: workspace.WorkspaceBytes, WorkspaceFiles: workspace.WorkspaceFiles, FileBytes: workspace.FileBytes,
 		},

@@ -16,7 +16,8 @@ type WorkerInfo struct {
 	Templates []string `json:"templates,omitempty"`
 	// Processes is how many processes it ran at its last update, three times per lease TTL.
 	Processes int `json:"processes,omitempty"`
-	// Sandboxes is how many sandboxes it had then.
+	// Sessions and Sandboxes are how many it had then.
+	Sessions  int `json:"sessions,omitempty"`
 	Sandboxes int `json:"sandboxes,omitempty"`
 	// Limits are the worker's; nil for those of an earlier version, which reported none.
 	Limits *WorkerLimits `json:"limits,omitempty"`
@@ -41,6 +42,9 @@ type WorkerLimits struct {
 	// TenantProcesses and ThreadProcesses are how many one tenant and one thread may have of an idle worker. Default: not known.
 	TenantProcesses int `json:"tenant_processes,omitempty"`
 	ThreadProcesses int `json:"thread_processes,omitempty"`
+	// Sessions is how many sessions it has at once, and TenantSessions how many one tenant may have of an idle worker. Default: not known.
+	Sessions       int `json:"sessions,omitempty"`
+	TenantSessions int `json:"tenant_sessions,omitempty"`
 	// Sandboxes is how many sandboxes it has at once, and TenantSandboxes how many one tenant may have of an idle worker. Default: not known.
 	Sandboxes       int `json:"sandboxes,omitempty"`
 	TenantSandboxes int `json:"tenant_sandboxes,omitempty"`

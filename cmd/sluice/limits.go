@@ -69,6 +69,7 @@ const (
 	unitBytes     = "bytes"
 	unitFiles     = "files"
 	unitProcesses = "processes"
+	unitSessions  = "sessions"
 	unitSandboxes = "sandboxes"
 	unitCPUs      = "CPUs"
 )
@@ -99,12 +100,15 @@ func limitsOf(s *schemas.Status, output *int64) []limitLine {
 			rejected = "growing processes are killed, later commands rejected"
 			waits    = "its direct commands are refused, its queued ones wait"
 		)
-		processes, sandboxes := int64(w.Processes), int64(w.Sandboxes)
+		processes, sessions, sandboxes := int64(w.Processes), int64(w.Sessions), int64(w.Sandboxes)
 		list = append(list,
 			limitLine{Name: "processes", label: "processes at once", Worker: w.ID, Unit: unitProcesses, Used: &processes, Max: int64(w.Limits.Processes),
 				Beyond: "direct commands are refused, queued ones wait"},
 			limitLine{Name: "tenant_processes", label: "processes of a tenant", Worker: w.ID, Unit: unitProcesses, Max: int64(w.Limits.TenantProcesses), Beyond: waits},
 			limitLine{Name: "thread_processes", label: "processes of a thread", Worker: w.ID, Unit: unitProcesses, Max: int64(w.Limits.ThreadProcesses), Beyond: waits},
+			limitLine{Name: "sessions", label: "sessions at once", Worker: w.ID, Unit: unitSessions, Used: &sessions, Max: int64(w.Limits.Sessions),
+				Beyond: "direct commands of further threads are refused, queued ones wait"},
+			limitLine{Name: "tenant_sessions", label: "sessions of a tenant", Worker: w.ID, Unit: unitSessions, Max: int64(w.Limits.TenantSessions), Beyond: waits},
 			limitLine{Name: "sandboxes", label: "sandboxes at once", Worker: w.ID, Unit: unitSandboxes, Used: &sandboxes, Max: int64(w.Limits.Sandboxes),
 				Beyond: "direct commands that need one are refused, queued ones wait"},
 			limitLine{Name: "tenant_sandboxes", label: "sandboxes of a tenant", Worker: w.ID, Unit: unitSandboxes, Max: int64(w.Limits.TenantSandboxes), Beyond: waits},

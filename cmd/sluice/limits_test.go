@@ -15,7 +15,7 @@ func TestLimitsShowsWhatIsUsed(t *testing.T) {
 	c := newCLI(t)
 	c.run("limits").wantError(t, schemas.CodeUnavailable, c.data, "sluice up", "--nats")
 	c.up("--log-bytes", "100000000", "--log-process-bytes", "1000000", "--log-tenant-bytes", "50000000", "--event-bytes", "8000000",
-		"--max-processes", "7", "--thread-processes", "3", "--max-sandboxes", "80", "--tenant-memory", "2GiB", "--tenant-cpus", "3", "--workspace-files", "123")
+		"--max-processes", "7", "--thread-processes", "3", "--max-sessions", "160", "--max-sandboxes", "80", "--tenant-memory", "2GiB", "--tenant-cpus", "3", "--workspace-files", "123")
 	x := c.spawn(execArgs("-n", "--", "bash", "-c", "echo ready; read -r line < "+c.fifo("go"))...)
 	x.wantLine("ready")
 	loud := c.exec("--json", "--", "bash", "-c", "yes 0123456789 | head -c 8000000").result(t)
@@ -37,11 +37,11 @@ func TestLimitsShowsWhatIsUsed(t *testing.T) {
 	}
 	for name, most := range map[string]int64{
 		"commands": 256 << 20, "records": 7_000_000, "output": 100_000_000, "tenant_output": 50_000_000, "process_output": 1_000_000,
-		"messages": 1 << 30, "dead_letters": 64 << 20, "processes": 7, "tenant_processes": 7, "thread_processes": 3, "sandboxes": 80, "tenant_sandboxes": 70, "tenant_memory": 2 << 30, "tenant_cpus": 3,
+		"messages": 1 << 30, "dead_letters": 64 << 20, "processes": 7, "tenant_processes": 7, "thread_processes": 3, "sessions": 160, "tenant_sessions": 140, "sandboxes": 80, "tenant_sandboxes": 70, "tenant_memory": 2 << 30, "tenant_cpus": 3,
 		"workspace_bytes": 2_000_000_000, "workspace_files": 123, "file_bytes": 1_000_000_000,
 	} {
 		testkit.Equal(t, "most of "+name, by[name].Max, most)
-		used, bound := by[name].Used != nil, !strings.Contains(name, "workspace") && !slices.Contains([]string{"tenant_processes", "thread_processes", "tenant_sandboxes", "tenant_memory", "tenant_cpus", "file_bytes", "process_output"}, name)
+		used, bound := by[name].Used != nil, !strings.Contains(name, "workspace") && !slices.Contains([]string{"tenant_processes", "thread_processes", "tenant_sessions", "tenant_sandboxes", "tenant_memory", "tenant_cpus", "file_bytes", "process_output"}, name)
 		testkit.Equal(t, name+" says how much is used", used, bound)
 	}
 	testkit.Equal(t, "running processes", *by["processes"].Used, int64(1))

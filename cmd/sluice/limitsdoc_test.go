@@ -91,9 +91,11 @@ func TestLimitsAreDocumented(t *testing.T) {
 		want("processes at once", c.Flag("max-processes").DefValue)
 		want("processes of one tenant", "224, of a tenant that is alone")
 		want("processes of one thread", "196, of a thread that is alone")
-		count, _ := strconv.ParseInt(c.Flag("max-sandboxes").DefValue, 10, 64)
-		want("sandboxes at once", thousands(count))
-		want("sandboxes of one tenant", thousands(count/8*7)+", of a tenant that is alone")
+		for _, what := range []string{"sessions", "sandboxes"} {
+			count, _ := strconv.ParseInt(c.Flag("max-"+what).DefValue, 10, 64)
+			want(what+" at once", thousands(count))
+			want(what+" of one tenant", thousands(count/8*7)+", of a tenant that is alone")
+		}
 		want("time that a workspace is kept after its session", strings.Replace(c.Flag("keep-workspaces").DefValue, "h0m0s", " h", 1))
 		want("time between SIGTERM and SIGKILL at shutdown", strings.Replace(c.Flag("grace").DefValue, "s", " s", 1))
 		want("time without a process before a session ends", strings.Replace(c.Flag("idle-timeout").DefValue, "m0s", " min", 1))

@@ -69,6 +69,8 @@ func (w *workerFlags) addTo(c *cobra.Command, pool int) {
 	f.IntVar(&w.processes, "max-processes", 256, "most processes `N` that run at once; further commands are refused")
 	f.IntVar(&w.ofTenant, "tenant-processes", 0, "most processes `N` of one tenant; default 0: seven times what it leaves free of --max-processes")
 	f.IntVar(&w.ofThread, "thread-processes", 0, "most processes `N` of one thread; default 0: seven times what it leaves free to its tenant")
+	f.IntVar(&w.quotas.MaxSessions, "max-sessions", 16384, "most sessions `N` at once; further ones are refused")
+	f.IntVar(&w.quotas.TenantSessions, "tenant-sessions", 0, "most sessions `N` of one tenant; default 0: seven times what it leaves free of --max-sessions")
 	f.IntVar(&w.quotas.MaxSandboxes, "max-sandboxes", 4096, "most sandboxes `N` at once; further commands that need one are refused")
 	f.IntVar(&w.quotas.TenantSandboxes, "tenant-sandboxes", 0, "most sandboxes `N` of one tenant; default 0: seven times what it leaves free of --max-sandboxes")
 	f.Var((*size)(&w.quotas.TenantMemoryBytes), "tenant-memory", "most memory `SIZE` that the limits of one tenant's sandboxes add up to; default 0: no bound")

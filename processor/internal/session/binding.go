@@ -47,7 +47,7 @@ func (ss *Sessions) replace(ctx context.Context, t *Thread) bool {
 			Error: schemas.Errorf(schemas.CodeUnavailable, "the session of thread %s has changed: ask again", t.ID),
 		}}
 		delete(ss.threads, key(t.Tenant, t.ID))
-		t.releasePlaceLocked()
+		t.withdrawLocked()
 	}
 	t.mu.Unlock()
 	ss.mu.Unlock()

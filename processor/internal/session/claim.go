@@ -114,11 +114,11 @@ func (ss *Sessions) Claim(ctx context.Context, tenant, id string, want Request) 
 	}
 	if err := ss.cfg.Subscriptions.Subscribe(ctx, tenant, id); err != nil {
 		ss.cfg.Subscriptions.Unsubscribe(tenant, id)
-		claim.Thread.YieldPlace()
+		claim.Thread.withdraw()
 		return Claim{}, err
 	}
 	if !ss.add(claim.Thread) {
-		claim.Thread.YieldPlace()
+		claim.Thread.withdraw()
 		ss.cfg.Subscriptions.Unsubscribe(tenant, id)
 		return Claim{}, ss.leavingError()
 	}
@@ -227,16 +227,14 @@ func (ss *Sessions) tryClaim(ctx context.Context, tenant, id string, want *Reque
 	if err := ss.cfg.Places.quotas.fits(ss.publisher.Worker, cmp.Or(template.Name, DefaultTemplate), t.need); err != nil {
 		return Claim{}, ss.offer.unserved(err)
 	}
-	if s.Owner != ss.publisher.Worker && want.Sandbox {
-		if err := t.TakePlace(want.Waits); err != nil {
-			return Claim{}, err.With(schemas.DetailDeclined, schemas.DeclinedFull)
-		}
+	if err := t.admit(s.Owner == ss.publisher.Worker, want); err != nil {
+		return Claim{}, err.With(schemas.DetailDeclined, schemas.DeclinedFull)
 	}
 	s.Owner, s.Epoch, s.Workspace = ss.publisher.Worker, s.Epoch+1, filepath.Join(ss.cfg.Workspaces, tenant, id)
 	ss.entries.stamp(t, s)
 	revision, err = ss.cfg.Store.SaveSession(ctx, s, revision)
 	if err != nil {
-		t.YieldPlace()
+		t.withdraw()
 	}
 	if errors.Is(err, schemas.ErrConflict) {
 		return Claim{}, errRaced
@@ -292,7 +290,9 @@ func (ss *Sessions) Adopt(ctx context.Context, provider string, sb sandbox.Attac
 	if err := ss.cfg.Subscriptions.Subscribe(ctx, t.Tenant, t.ID); err != nil {
 		return nil, err
 	}
+	t.keepBegun()
 	if !ss.add(t) {
+		t.withdraw()
 		return nil, ss.leavingError()
 	}
 	t.KeepPlace()

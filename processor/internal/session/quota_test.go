@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 )
 
 func newTestPlaces(q Quotas) *Places {
+	q.MaxSessions = cmp.Or(q.MaxSessions, 1000)
 	return NewPlaces(q, "w1", func() {})
 }
 
@@ -69,4 +71,34 @@ func TestQuotasOfMemoryAndCPUs(t *testing.T) {
 	p.release("b", "b7")
 	p.release("b", "b8")
 	testkit.Equal(t, "room of one that waits for 3 GiB, when there is", p.Room("b", "large"), 1)
+}
+
+// Issue 14, 4: whatever sessions a tenant has, with sandboxes or without, the next one may have some.
+func TestSessionsAreShared(t *testing.T) {
+	t.Parallel()
+	p, one := newTestPlaces(Quotas{MaxSessions: 16, MaxSandboxes: 64}), need{sessions: 1}
+	begin := func(tenant string, most int) (why *schemas.Error) {
+		t.Helper()
+		for i := range most {
+			if why := p.take(tenant, fmt.Sprint(tenant, i), one, false); why != nil {
+				t.Fatalf("session %d of tenant %s: %v", i, tenant, why)
+			}
+		}
+		return p.take(tenant, "more", one, false)
+	}
+	why := begin("a", 14)
+	testkit.WantCode(t, why, schemas.CodeLimitExceeded)
+	testkit.Contains(t, "why", why.Message, "tenant a has used up its share of the sessions of worker w1, 14 of 16: ")
+	testkit.Equal(t, "room of a session without a sandbox", p.Room("a", "a0") > 0, true)
+	testkit.Equal(t, "room of a new one", p.Room("a", "new"), 0)
+	why = begin("b", 2)
+	testkit.WantCode(t, why, schemas.CodePoolExhausted)
+	testkit.Contains(t, "why", why.Message, "worker w1 has 16 sessions already: ")
+	for k := range p.sessions {
+		p.end(k[:1], k[2:])
+	}
+	testkit.Equal(t, "what is counted of those that have ended", len(p.sessions)+len(p.byTenant), 0)
+	p.quotas.TenantSessions = 3
+	why = begin("a", 3)
+	testkit.Contains(t, "why", why.Message, "tenant a has used up its quota of sessions on worker w1, 3 of 3: ")
 }

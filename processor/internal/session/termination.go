@@ -251,7 +251,7 @@ func (ss *Sessions) forget(ctx context.Context, t *Thread, why schemas.EventType
 	}
 	ss.mu.Unlock()
 	t.mu.Lock()
-	t.releasePlaceLocked()
+	t.withdrawLocked()
 	t.mu.Unlock()
 	ss.cfg.Places.freed()
 	if err := ss.publisher.CheckLease(); err != nil {

@@ -46,7 +46,7 @@ type Thread struct {
 	warm          bool                             // the cold start succeeded
 	bound         bool                             // a sandbox has run, see schemas.Session
 	termination   *Termination                     // set once the session is being ended
-	placed        bool                             // it holds one of the places
+	begun, placed bool                             // it holds a place for its session, and one for a sandbox
 	updates       []update                         // to be published
 	flushed       chan struct{}                    // closed when they are; nil for none
 	syncs         map[schemas.SyncRequest]*syncing // under way
