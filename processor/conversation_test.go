@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/schemas"
@@ -40,6 +41,14 @@ func (c *cell) read(name string) string {
 		c.t.Fatal(err)
 	}
 	return string(b)
+}
+
+// lineUp sends a message, and waits until it is accepted: a worker that is busy for seconds takes it from the queue, where later ones overtake it.
+func (c *cell) lineUp(cmd *schemas.Command) *events.Call {
+	c.t.Helper()
+	call := c.send(cmd)
+	c.awaitType(processOf(cmd), schemas.TypeProcessAccepted)
+	return call
 }
 
 // streamFinish waits for stream.finished of a message.
@@ -92,7 +101,7 @@ func TestMessagesOfAThreadAreAnsweredInOrder(t *testing.T) {
 	c, _, h := newTalk(t, held(":"))
 	one, two, three := message("1", "1"), message("2", "2"), message("3", "3")
 	first := c.start(one)
-	second, third := c.send(two), c.send(three)
+	second, third := c.lineUp(two), c.lineUp(three)
 	c.wantRecords(processOf(two), schemas.TypeProcessAccepted)
 	for _, name := range []string{"go-3", "go-2", "go-1"} {
 		c.file(name)
@@ -129,7 +138,7 @@ func TestKillEndsAQueuedMessageAtOnce(t *testing.T) {
 			c, w, h := newTalk(t, held(":"))
 			one, two, three := message("1", "1"), message("2", "2"), message("3", "3")
 			first := c.start(one)
-			second, third := c.send(two), c.send(three)
+			second, third := c.lineUp(two), c.lineUp(three)
 			c.must(w.control(processOf(three), schemas.Control{Signal: &schemas.SignalRequest{Signal: "SIGCONT"}}))
 			c.must(w.control(processOf(two), k.ctl))
 			r := c.end(second)
