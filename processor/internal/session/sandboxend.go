@@ -20,8 +20,12 @@ func (sbs *sandboxes) end(ctx context.Context, t *Thread, grace time.Duration, w
 	select {
 	case <-a.done:
 	case <-ctx.Done():
-		sbs.apply(t, a, occurOverdue, nil) // create ends it when it comes
-		return true
+		select {
+		case <-a.done: // create has left its end to this call, however late that is
+		default:
+			sbs.apply(t, a, occurOverdue, nil) // create ends it when it comes
+			return true
+		}
 	}
 	if a.sandbox != nil && a.sandbox.Terminate(ctx, grace) != nil {
 		return false // its error is ctx's
