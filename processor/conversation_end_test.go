@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
@@ -138,6 +139,56 @@ func TestSessionEndEndsItsMessagesFirst(t *testing.T) {
 		third := c.start(three, "on")
 		c.file("go-3")
 		wantFields(t, c.end(third), schemas.Result{Success: true})
+	}
+}
+
+// slowlyKilled is a process whose kill returns when over is closed, or a later message has its turn.
+type slowlyKilled struct {
+	*doubleProcess
+	over, turn <-chan struct{}
+}
+
+// Kill ends it at once.
+func (p *slowlyKilled) Kill(grace time.Duration) error {
+	err := p.doubleProcess.Kill(grace)
+	select {
+	case <-p.over:
+	case <-p.turn:
+	}
+	return err
+}
+
+// No message has its turn once its session or its worker ends, though the message before ends while the others are yet to be killed.
+func TestEndGivesNoMessageItsTurn(t *testing.T) {
+	for name, end := range map[string]func(*cell, *rig) error{
+		"session": func(c *cell, _ *rig) error { return errorOf(c.stop(schemas.StopRequest{})) },
+		"worker":  func(_ *cell, w *rig) error { w.stop(); return w.err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, w, h := newTalk(t, agent("cat"))
+			over, turn, ended := make(chan struct{}), make(chan struct{}, 16), make(chan error, 1)
+			h.set(func(_ context.Context, data schemas.HookData, _ string, _ hookExec) ([]string, error) {
+				if data.Phase == schemas.PhaseMessage && data.Message.Text != "1" {
+					turn <- struct{}{}
+				}
+				return nil, nil
+			})
+			w.useDouble(func(_ context.Context, d *double, cmd sandbox.Command) (sandbox.Process, error) {
+				return &slowlyKilled{newDoubleProcess(cmd.ID, d), over, turn}, nil
+			})
+			calls := []*events.Call{c.start(message("1", "1"))}
+			for _, key := range []string{"2", "3", "4"} {
+				calls = append(calls, c.lineUp(message(key, key)))
+			}
+			go func() { ended <- end(c, w) }()
+			for _, call := range calls[1:] {
+				wantFields(t, c.end(call), schemas.Result{Reason: schemas.ReasonKilled})
+			}
+			close(over)
+			c.must(<-ended)
+			wantFields(t, c.end(calls[0]), schemas.Result{Reason: schemas.ReasonKilled})
+			equal(t, "messages that had their turn", len(h.of(schemas.PhaseMessage)), 1)
+		})
 	}
 }
 

@@ -289,9 +289,12 @@ func (rs *Runs) Leave() {
 	rs.mu.Unlock()
 }
 
-// Kill ends everything that runs, and that is not the next worker's. After Leave nothing starts that it misses.
+// Kill ends everything that runs, and that is not the next worker's. After Leave nothing starts that it misses. What came last ends first:
+// the end of a message gives no later one its turn.
 func (rs *Runs) Kill(grace time.Duration) {
-	for _, run := range runsOf(rs) {
+	runs := runsOf(rs)
+	slices.SortFunc(runs, func(a, b *Run) int { return b.entered.Compare(a.entered) })
+	for _, run := range runs {
 		if !rs.cfg.Temporary || run.ended == nil {
 			run.shutDown(grace)
 		}

@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,9 +37,9 @@ type Thread struct {
 	stored        schemas.Session // as KV has it
 	revision      uint64          // of stored
 	saved         time.Time       // the last write to KV
-	runs          map[Run]struct{}
-	busy          int           // uses that have not ended: runs, and hooks after them
-	idle          chan struct{} // closed when busy falls to 0; nil when no caller waits
+	runs          []Run           // in the order in which they came
+	busy          int             // uses that have not ended: runs, and hooks after them
+	idle          chan struct{}   // closed when busy falls to 0; nil when no caller waits
 	lastUsed      time.Time
 	reuseReported time.Time // the last session.reused
 	attempt       *sandboxAttempt
@@ -55,7 +56,7 @@ type Thread struct {
 func (sbs *sandboxes) newThread(tenant, id string, template *schemas.Template, now time.Time) *Thread {
 	return &Thread{
 		Tenant: tenant, ID: id, Template: template, places: sbs.places, need: needOf(sbs.limitsOf(template).Or(sandbox.DefaultLimits())), lastUsed: now,
-		runs: make(map[Run]struct{}), syncs: make(map[schemas.SyncRequest]*syncing),
+		syncs: make(map[schemas.SyncRequest]*syncing),
 	}
 }
 
@@ -74,7 +75,7 @@ func (t *Thread) Enter(run Run) bool {
 	if t.termination != nil {
 		return false
 	}
-	t.runs[run] = struct{}{}
+	t.runs = append(t.runs, run)
 	t.busy++
 	return true
 }
@@ -82,7 +83,9 @@ func (t *Thread) Enter(run Run) bool {
 // Leave ends what Enter began. The session is idle from the last end on.
 func (t *Thread) Leave(run Run) {
 	t.mu.Lock()
-	delete(t.runs, run)
+	if i := slices.Index(t.runs, run); i >= 0 {
+		t.runs = slices.Delete(t.runs, i, i+1)
+	}
 	t.mu.Unlock()
 	t.Release()
 }
@@ -142,14 +145,12 @@ func (t *Thread) touch() {
 	t.mu.Unlock()
 }
 
+// kill kills the runs, the last one first: the end of one gives no later one its turn.
 func (t *Thread) kill(grace time.Duration) {
 	t.mu.Lock()
-	runs := make([]Run, 0, len(t.runs))
-	for run := range t.runs {
-		runs = append(runs, run)
-	}
+	runs := slices.Clone(t.runs)
 	t.mu.Unlock()
-	for _, run := range runs {
+	for _, run := range slices.Backward(runs) {
 		run.Kill(grace)
 	}
 }
