@@ -66,6 +66,7 @@ func TestSessionThatRanNothingChanges(t *testing.T) {
 		equal(t, "created by the second request", placed.Created, false)
 	}
 	wantFields(t, c.exec(command("runs", sh("echo ran"))), schemas.Result{Stdout: "ran\n", Success: true})
+	w.Sessions().Find("default", "t").Flush(c.ctx)
 	wantFields(t, c.session(), schemas.Session{ID: first.Session.ID, Template: "two", Provider: "other", Bound: true})
 	cmd := command("late", sh(":"))
 	cmd.Template = "one"
@@ -115,7 +116,7 @@ func TestConcurrentRequestsBindASessionOnce(t *testing.T) {
 	env := func(name string) *schemas.Template {
 		return &schemas.Template{Name: name, Env: map[string]string{"WORD": name}}
 	}
-	c, _ := newRig(t, with(env("one"), env("two"), env("three")))
+	c, w := newRig(t, with(env("one"), env("two"), env("three")))
 	_, err := c.place(schemas.PlaceRequest{})
 	c.must(err)
 	names := []string{"one", "two", "three"}
@@ -143,5 +144,6 @@ func TestConcurrentRequestsBindASessionOnce(t *testing.T) {
 		equal(t, "output", r.Stdout, names[i%len(names)]+"\n")
 		bound = names[i%len(names)]
 	}
+	w.Sessions().Find("default", "t").Flush(c.ctx)
 	wantFields(t, c.session(), schemas.Session{Template: bound, Bound: true})
 }

@@ -32,6 +32,7 @@ func TestEventsCarryTheOriginOfTheirCommand(t *testing.T) {
 	equal(t, "environment of the agent", r.Stdout, cmd.TraceParent+" vendor=ann\n")
 	f := c.streamFinish(cmd)
 	output := c.awaitType(processOf(cmd), schemas.TypeProcessExited)
+	c.awaitEvent(schemas.TypeSandboxRunning) // no command waits for it
 	seen := map[schemas.EventType]bool{}
 	for _, ev := range c.allEvents() {
 		seen[ev.Type] = true

@@ -167,7 +167,8 @@ func TestOwnsIsFenced(t *testing.T) {
 	id := c.session().ID
 	c.must(w.Amend(c.ctx, "default", "t", id, func(s *schemas.Session) { s.Version = "v7" }))
 	wantFields(t, c.session(), schemas.Session{Version: "v7"})
-	// Another owner's epoch.
+	// Another owner's epoch. The worker itself writes nothing more.
+	w.Sessions().Find("default", "t").Flush(c.ctx)
 	s, rev, err := c.conn.Session(c.ctx, "default", "t")
 	c.must(err)
 	s.Epoch, s.Owner = 2, "w2"
