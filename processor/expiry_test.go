@@ -72,7 +72,7 @@ func TestSessionIsUnchangedAfterARestart(t *testing.T) {
 }
 
 func TestWorkerEndsExpiredSessionsOfADeadWorker(t *testing.T) {
-	c, dead := newRig(t, hasty)
+	c, dead := newRig(t, hasty, still)
 	for _, thread := range []string{"t", "own"} {
 		c.must(errorOf(c.place(schemas.PlaceRequest{Thread: thread, IdleTimeoutMS: 1})))
 	}
@@ -86,7 +86,7 @@ func TestNextIncarnationEndsItsExpiredSessions(t *testing.T) {
 	c := newCell(t)
 	store := t.TempDir()
 	h := &hooks{do: pushed(store)}
-	dead := c.worker("w1", hasty, func(cfg *processor.Config) { cfg.Hooks = h })
+	dead := c.worker("w1", hasty, still, hooked(h))
 	c.must(errorOf(c.place(schemas.PlaceRequest{IdleTimeoutMS: 1000})))
 	c.exec(command("k", sh("echo unsaved >file")))
 	dead.die()
@@ -98,7 +98,7 @@ func TestNextIncarnationEndsItsExpiredSessions(t *testing.T) {
 }
 
 func TestCommandDoesNotUseAnExpiredSession(t *testing.T) {
-	c, dead := newRig(t, hasty)
+	c, dead := newRig(t, hasty, still)
 	c.must(errorOf(c.place(schemas.PlaceRequest{IdleTimeoutMS: 1})))
 	was := c.session()
 	dead.die()

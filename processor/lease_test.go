@@ -17,6 +17,9 @@ import (
 // soon makes a worker sweep often.
 func soon(cfg *processor.Config) { cfg.SweepEvery = 20 * time.Millisecond }
 
+// still keeps a worker from sweeping: what expires is for another one, or for the test, to find.
+func still(cfg *processor.Config) { cfg.SweepEvery = time.Hour }
+
 // hasty shortens the shutdown of a worker that cannot write its records.
 func hasty(cfg *processor.Config) {
 	cfg.StopGrace = 100 * time.Millisecond
@@ -131,7 +134,7 @@ func TestNextOwnerAnswersKeysOfADeadWorker(t *testing.T) {
 	}
 	dead.die()
 	// The next worker does not sweep: the repeated command finds the loss.
-	c.worker("w2", func(cfg *processor.Config) { cfg.SweepEvery = time.Hour })
+	c.worker("w2", still)
 	wantFields(t, c.exec(never), schemas.Result{Reason: schemas.ReasonLost})
 	wantFields(t, c.exec(again), schemas.Result{Reason: schemas.ReasonExited, Worker: "w2", Epoch: 2})
 	c.wantRecords(processOf(again), schemas.TypeProcessAccepted, schemas.TypeProcessStarted,

@@ -38,7 +38,7 @@ func TestIdleSessionExpiresAndTheThreadGetsANewOne(t *testing.T) {
 }
 
 func TestBusySessionDoesNotExpire(t *testing.T) {
-	c, w := newRig(t, func(cfg *processor.Config) { cfg.IdleTimeout = time.Nanosecond; cfg.SweepEvery = time.Hour })
+	c, w := newRig(t, still, func(cfg *processor.Config) { cfg.IdleTimeout = time.Nanosecond })
 	cmd := command("k", sh("echo on; exec sleep 300"))
 	call := c.start(cmd, "on")
 	w.expireIdle(c.ctx)

@@ -58,7 +58,7 @@ func TestNothingIsDeletedBeforeItIsPushed(t *testing.T) {
 // TestDeadWorkersWorkspaceIsOwed has another worker end the expired session of a dead one. Ten minutes 5.
 func TestDeadWorkersWorkspaceIsOwed(t *testing.T) {
 	c := newCell(t)
-	dead := c.worker("w1", hasty, with(syncing))
+	dead := c.worker("w1", hasty, still, with(syncing))
 	c.must(errorOf(c.place(schemas.PlaceRequest{IdleTimeoutMS: 1000})))
 	c.exec(command("k", sh("echo unsaved >file")))
 	was := c.session()
@@ -88,7 +88,7 @@ func (u unstored) SaveSession(ctx context.Context, s *schemas.Session, revision 
 // TestDeadWorkersWorkspaceIsOwedWithoutItsSandbox is the same for a worker that died before the session's entry named a sandbox. Ten minutes 5.
 func TestDeadWorkersWorkspaceIsOwedWithoutItsSandbox(t *testing.T) {
 	c := newCell(t)
-	dead := c.worker("w1", hasty, with(syncing), func(cfg *processor.Config) { cfg.Sessions = unstored{cfg.Sessions} })
+	dead := c.worker("w1", hasty, still, with(syncing), func(cfg *processor.Config) { cfg.Sessions = unstored{cfg.Sessions} })
 	c.must(errorOf(c.place(schemas.PlaceRequest{IdleTimeoutMS: 1000})))
 	c.exec(command("k", sh("echo unsaved >file")))
 	equal(t, "sandbox in the entry", c.session().Sandbox, "")

@@ -149,7 +149,7 @@ func TestUnstartedCommandOfAClaimedThreadIsRejected(t *testing.T) {
 	<-began
 	w.Abandon()
 	w.stop()
-	other := c.worker("w2")
+	other := c.worker("w2", still) // it would report the command as lost
 	wantFields(t, other.HandlePlace(c.ctx, schemas.DefaultTenant, schemas.PlaceRequest{Thread: "t"}), schemas.PlaceReply{Worker: "w2"})
 	w.again(func(cfg *processor.Config) { cfg.Handover = w.Config().Handover })
 	wantFields(t, c.endOf(cmd), schemas.Result{Reason: schemas.ReasonRejected, Error: coded(schemas.CodeUnavailable), Worker: "w1"})
