@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 	"github.com/rs/zerolog"
@@ -118,12 +119,17 @@ func (c *connection) Send(ctx context.Context, tenant string, cmd *schemas.Comma
 	return call, err
 }
 
+// topology is that of a cell. Its leases outlast some seconds in which a busy machine does nothing.
+func topology() events.Topology {
+	return events.Topology{Partitions: 1, LeaseTTL: 30 * time.Second}.Fit(2 << 30)
+}
+
 func (c *cell) connect() *connection {
 	c.t.Helper()
 	conn, err := events.Connect(events.Options{InProcess: c.server})
 	c.must(err)
 	c.t.Cleanup(conn.Close)
-	c.must(conn.Ensure(c.ctx, events.Topology{Partitions: 1}.Fit(2<<30)))
+	c.must(conn.Ensure(c.ctx, topology()))
 	w := conn.Worker()
 	return &connection{conn, conn.Caller(), w, w.Records, w.Logs, w.Sessions, w.Roster}
 }

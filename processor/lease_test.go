@@ -67,8 +67,12 @@ func TestTakenLeaseFencesItsWorker(t *testing.T) {
 	c, w := newRig(t)
 	cmd := command("k", sh("echo on; exec sleep 300"))
 	c.start(cmd, "on")
-	// Another incarnation takes the lease: the next renewal of the old one fails.
+	// Another incarnation takes the lease, and renews it: the next renewal of the old one fails.
 	taken := c.takeLease("w1")
+	ctx, release := context.WithCancel(c.ctx)
+	defer release()
+	released := make(chan error, 1)
+	go func() { released <- taken.Run(ctx, func(context.Context) {}) }()
 	select {
 	case <-w.done:
 	case <-c.ctx.Done():
@@ -80,9 +84,8 @@ func TestTakenLeaseFencesItsWorker(t *testing.T) {
 		<-w.provider.sandboxes()[0].Done()
 	}
 	// The new incarnation recovers what the old one ran.
-	ctx, cancel := context.WithCancel(c.ctx)
-	cancel()
-	c.must(taken.Run(ctx, func(context.Context) {}))
+	release()
+	c.must(<-released)
 	again := c.worker("w1")
 	wantFields(t, c.result(c.awaitType(processOf(cmd), schemas.TypeProcessLost)), schemas.Result{Reason: schemas.ReasonLost})
 	if got := again.log.of("command_lost"); len(got) != 1 || got[0]["command_id"] != processOf(cmd) || got[0]["session_id"] == "" {

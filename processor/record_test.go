@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -34,8 +33,7 @@ func TestEndAfterItsRecordsHaveExpired(t *testing.T) {
 // expire lets the records of a process of thread t expire.
 func (c *cell) expire(process string) {
 	c.t.Helper()
-	topology := events.Topology{Partitions: 1}.Fit(2 << 30)
-	short := topology
+	short := topology()
 	short.EventAge = 200 * time.Millisecond
 	c.must(c.conn.Ensure(c.ctx, short))
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -48,7 +46,7 @@ func (c *cell) expire(process string) {
 		c.must(err)
 		<-tick.C
 	}
-	c.must(c.conn.Ensure(c.ctx, topology))
+	c.must(c.conn.Ensure(c.ctx, topology()))
 }
 
 // Promises 10: a worker restarts, and a process of it runs whose records have expired. It is ended, and that is on record.
@@ -90,8 +88,7 @@ func TestRecordsOfLongOutputAreSmall(t *testing.T) {
 func TestCommandsAreRefusedWhileEventsAreNearlyFull(t *testing.T) {
 	c := newCell(t)
 	w := c.worker("w1")
-	topology := events.Topology{Partitions: 1}.Fit(2 << 30)
-	narrow := topology
+	narrow := topology()
 	narrow.EventBytes = 1 << 20
 	c.must(c.conn.Ensure(c.ctx, narrow))
 	first := command("k0", schemas.Exec{Command: "true"})
@@ -112,7 +109,7 @@ func TestCommandsAreRefusedWhileEventsAreNearlyFull(t *testing.T) {
 	wantFields(t, c.exec(first), schemas.Result{Success: true})
 	c.wantRecords(processOf(first), schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)
 
-	c.must(c.conn.Ensure(c.ctx, topology))
+	c.must(c.conn.Ensure(c.ctx, topology()))
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
