@@ -65,8 +65,9 @@ func (d *deaf) Start(context.Context, sandbox.Command) (sandbox.Process, error) 
 // Promises 15: an outage of NATS came between the acceptance of a command and its start. The worker knows that it never ran, and starts it.
 func TestUnstartedCommandStartsAfterAnOutage(t *testing.T) {
 	once := sh("echo ran >>runs; cat runs; exit 3")
-	timed := sh("echo ran >>runs; exec sleep 300")
-	timed.TimeoutMS = 100
+	long := sh("echo ran >>runs; exec sleep 300")
+	timed := long
+	timed.TimeoutMS = 3000 // it counts before the script has had any time
 	safe := once
 	safe.Retry = schemas.RetrySafe
 	kill := schemas.Control{Kill: &schemas.KillRequest{GraceMS: 60_000}}
@@ -84,7 +85,7 @@ func TestUnstartedCommandStartsAfterAnOutage(t *testing.T) {
 		{"one that may run twice", safe, 1, nil, schemas.Result{ExitCode: 3, Stdout: "ran\n", Epoch: 1}, "ran\n"},
 		{"with a timeout", timed, 1, nil, schemas.Result{Reason: schemas.ReasonTimedOut, ExitCode: 124}, "ran\n"},
 		{"not when it was killed before", once, 1, []schemas.Control{kill}, schemas.Result{Reason: schemas.ReasonKilled, ExitCode: 137}, ""},
-		{"with its signals", timed, 1, []schemas.Control{signal}, schemas.Result{Reason: schemas.ReasonKilled, Signal: 15}, "ran\n"},
+		{"with its signals", long, 1, []schemas.Control{signal}, schemas.Result{Reason: schemas.ReasonKilled, Signal: 15}, "ran\n"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			var began <-chan struct{}
