@@ -98,10 +98,10 @@ func (r *rig) awaitForgotten() {
 }
 
 func TestShutdownEndsQueuedMessages(t *testing.T) {
-	c, w, h := newTalk(t, held("echo on"), hasty)
+	c, w, h := newTalk(t, held("echo on"))
 	one, two := message("1", "1"), message("2", "2")
 	first := c.start(one, "on")
-	second := c.send(two)
+	second := c.lineUp(two)
 	w.stop()
 	c.must(w.err)
 	for _, r := range []*schemas.Result{c.end(first), c.end(second)} {

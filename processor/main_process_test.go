@@ -71,7 +71,7 @@ func TestMainProcessEndsItsSessionAfterAKillBetweenTheTwo(t *testing.T) {
 }
 
 func TestSessionOfAMainProcessStaysWhenItsWorkerShutsDown(t *testing.T) {
-	c, w := newRig(t, hasty)
+	c, w := newRig(t)
 	cmd := command("k", mainly())
 	call := c.send(cmd)
 	c.output(processOf(cmd), "on")

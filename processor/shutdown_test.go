@@ -12,32 +12,35 @@ import (
 )
 
 func TestShutdownEndsRecordsAndAnswersProcesses(t *testing.T) {
-	c, w := newRig(t, func(cfg *processor.Config) { cfg.StopGrace = 300 * time.Millisecond })
-	// One ends at SIGTERM, one ignores it.
-	polite := command("k1", sh("trap 'echo bye; exit 5' TERM; echo on; while :; do sleep 0.05; done"))
-	rude := command("k2", sh("trap '' TERM; echo on; while :; do sleep 0.05; done"))
-	one, two := c.send(polite), c.send(rude)
-	c.output(processOf(polite), "on")
-	c.output(processOf(rude), "on")
-	w.stop()
-	c.must(w.err)
-	wantFields(t, c.end(one), schemas.Result{Stdout: "on\nbye\n", ExitCode: 5, Reason: schemas.ReasonExited})
-	wantFields(t, c.end(two), schemas.Result{Reason: schemas.ReasonKilled, Signal: 9, Stdout: "on\n"})
-	for _, cmd := range []*schemas.Command{polite, rude} {
+	for _, k := range []struct {
+		atTERM string
+		grace  time.Duration
+		want   schemas.Result
+	}{
+		{"echo bye; exit 5", time.Minute, schemas.Result{Stdout: "on\nbye\n", ExitCode: 5, Reason: schemas.ReasonExited}},
+		{"", 300 * time.Millisecond, schemas.Result{Reason: schemas.ReasonKilled, Signal: 9, Stdout: "on\n"}}, // it ignores SIGTERM
+	} {
+		c, w := newRig(t, func(cfg *processor.Config) { cfg.StopGrace = k.grace })
+		cmd := command("k", sh("trap '"+k.atTERM+"' TERM; echo on; while :; do sleep 0.05; done"))
+		call := c.send(cmd)
+		c.output(processOf(cmd), "on")
+		w.stop()
+		c.must(w.err)
+		wantFields(t, c.end(call), k.want)
 		c.wantRecords(processOf(cmd), schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)
-	}
-	for _, sb := range w.provider.sandboxes() {
-		select {
-		case <-sb.Done():
-		default:
-			t.Error("a sandbox has not ended")
+		for _, sb := range w.provider.sandboxes() {
+			select {
+			case <-sb.Done():
+			default:
+				t.Error("a sandbox has not ended")
+			}
 		}
+		// Nothing is left to recover.
+		equal(t, "registered workers", len(c.workers()), 0)
+		alive, err := c.conn.LeaseAlive(c.ctx, "w1")
+		c.must(err)
+		equal(t, "lease alive", alive, false)
 	}
-	// Nothing is left to recover.
-	equal(t, "registered workers", len(c.workers()), 0)
-	alive, err := c.conn.LeaseAlive(c.ctx, "w1")
-	c.must(err)
-	equal(t, "lease alive", alive, false)
 }
 
 func TestCommandDeclinedAtShutdownRunsOnTheNextWorker(t *testing.T) {
@@ -71,7 +74,7 @@ func TestShutdownDoesNotWaitForASandboxThatDoesNotAnswer(t *testing.T) {
 }
 
 func TestShutdownDoesNotWaitForASandboxThatIsNeverReady(t *testing.T) {
-	c, w := newRig(t, hasty)
+	c, w := newRig(t, func(cfg *processor.Config) { cfg.StopGrace = 100 * time.Millisecond })
 	began := make(chan struct{})
 	w.provider.create = func(ctx context.Context, _ sandbox.Spec) (sandbox.Sandbox, error) {
 		close(began)

@@ -17,7 +17,7 @@ func TestTemporaryWorkerLeavesWhatItAdopted(t *testing.T) {
 	c.start(found, "one")
 	dead.crash()
 
-	w := dead.again(hasty, temporary)
+	w := dead.again(temporary)
 	w.awaitLine("process_resumed")
 	beside := command("beside", sh("echo on; sleep 300")) // in the same sandbox
 	apart := command("apart", sh("echo on; sleep 300"))
