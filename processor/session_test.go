@@ -140,17 +140,19 @@ func TestConcurrentStopsAreOneEnd(t *testing.T) {
 	_, held := w.provider.hold()
 	call := c.send(command("k", sh("sleep 300")))
 	c.awaitEvent(schemas.TypeSandboxCreating)
+	stop := schemas.SessionControl{Tenant: schemas.DefaultTenant, Thread: "t", Stop: &schemas.StopRequest{Session: c.session().ID}}
+	replies := make(chan schemas.SessionReply, 4)
 	var all sync.WaitGroup
-	for range 4 {
-		all.Go(func() {
-			if s, err := c.stop(schemas.StopRequest{Session: w.Sessions().Find("default", "t").Session.ID}); err != nil || s.Thread != "t" {
-				t.Errorf("stop = %+v, error %v; want the session of thread t", s, err)
-			}
-		})
+	for range cap(replies) {
+		all.Go(func() { w.HandleSession(c.ctx, stop, func(r schemas.SessionReply) { replies <- r }) })
 	}
-	c.await(func(*schemas.Event) bool { return w.Sessions().Find("default", "t").Ending() })
+	all.Wait() // all of them wait for the end
 	close(held)
-	all.Wait()
+	for range cap(replies) {
+		if r := <-replies; r.Error != nil || r.Session.Thread != "t" {
+			t.Errorf("stop = %+v, error %v; want the session of thread t", r.Session, r.Error)
+		}
+	}
 	equal(t, "success", c.end(call).Success, false)
 	ends := slices.DeleteFunc(c.eventTypes("t"), func(e schemas.EventType) bool { return e != schemas.TypeSessionTerminated })
 	equal(t, "number of session.terminated", len(ends), 1)
