@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,17 +111,19 @@ func TestProviderMustBeOfferedAndFitTheSession(t *testing.T) {
 func TestConcurrentThreadsDoNotExceedMaxProcesses(t *testing.T) {
 	c := newCell(t)
 	const room = 2
-	var now, most atomic.Int64
+	var mu sync.Mutex
+	now, most := map[string]bool{}, 0 // by process: a record may be tried again
 	w := c.worker("w1", func(cfg *processor.Config) {
 		cfg.MaxProcesses = room
 	}, failRecords(func(ev *schemas.Event) error {
+		mu.Lock()
+		defer mu.Unlock()
 		switch ev.Type {
 		case schemas.TypeProcessAccepted:
-			n := now.Add(1)
-			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-			}
+			now[ev.Process] = true
+			most = max(most, len(now))
 		case schemas.TypeProcessExited:
-			now.Add(-1)
+			delete(now, ev.Process)
 		}
 		return nil
 	}))
@@ -140,8 +141,10 @@ func TestConcurrentThreadsDoNotExceedMaxProcesses(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if most.Load() > room {
-		t.Fatalf("%d ran at the same time, want at most %d", most.Load(), room)
+	mu.Lock()
+	defer mu.Unlock()
+	if most > room {
+		t.Fatalf("%d ran at the same time, want at most %d", most, room)
 	}
 }
 
