@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sluice-dev/sluice/hooks"
 	"github.com/sluice-dev/sluice/internal/testkit"
@@ -45,10 +46,12 @@ func (r *recorder) signal() {
 	}
 }
 
-// wait returns once cond, which is called with the lock held, is true. what names the condition.
+// wait returns once cond, which is called with the lock held, is true. what names the condition, which may come true without a record.
 func (r *recorder) wait(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	ctx := testkit.Context(t)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
 	for {
 		r.mu.Lock()
 		ok := cond()
@@ -58,6 +61,7 @@ func (r *recorder) wait(t testing.TB, what string, cond func() bool) {
 		}
 		select {
 		case <-r.changed:
+		case <-tick.C:
 		case <-ctx.Done():
 			t.Fatalf("no %s within %s", what, testkit.Timeout)
 		}

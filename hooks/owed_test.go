@@ -110,8 +110,8 @@ func TestFailedPushIsOwedOverARestart(t *testing.T) {
 	startRetry(t, restarted)
 	r.wait(t, "third push", func() bool { return len(r.lines) >= 3 })
 	s.failWith(nil)
-	store.wait(t, "settled", store.empty)
-	testkit.Equal(t, "owed after the push", restarted.Owed("default", "t1") == nil, true)
+	// What was owed may have been read once more just before it was settled: then it is settled twice.
+	store.wait(t, "settled", func() bool { return store.empty() && restarted.Owed("default", "t1") == nil })
 }
 
 // TestEveryPushFailureIsOwed fails pushes with errors that pass and errors that a person has to mend. Ten minutes 5.

@@ -30,9 +30,8 @@ func TestUnsavedMessagesAreRetriedInOrder(t *testing.T) {
 	startRetry(t, c)
 	r.wait(t, "three saved messages", func() bool { return len(r.lines) >= 3 })
 	r.wantLines(t, "save default hello", "save default hi", "save default again")
-	r.wait(t, "the end of the retry", func() bool { return r.events[len(r.events)-1].Type == schemas.TypeHookFinished })
+	r.wait(t, "the end of the retry", func() bool { return c.Pending() == 0 })
 	testkit.Equal(t, "messages of the session", s.session.Messages, int64(2))
-	testkit.Equal(t, "pending retries", c.Pending(), 0)
 
 	// A message that can never be stored does not keep the next one waiting.
 	s.failWith(schemas.Errorf(schemas.CodeInvalidArgument, "no"))
