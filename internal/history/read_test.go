@@ -26,7 +26,7 @@ func TestReadReadsEveryStream(t *testing.T) {
 	if !ns.ReadyForConnections(testkit.Timeout) {
 		t.Fatal("the server does not start")
 	}
-	nc, err := nats.Connect(ns.ClientURL())
+	nc, err := nats.Connect(ns.ClientURL(), nats.Timeout(testkit.Timeout))
 	testkit.Must(t, err)
 	defer nc.Close()
 	js, err := jetstream.New(nc)
