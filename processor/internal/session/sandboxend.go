@@ -20,10 +20,7 @@ func (sbs *sandboxes) end(ctx context.Context, t *Thread, grace time.Duration, w
 	select {
 	case <-a.done:
 	case <-ctx.Done():
-		select {
-		case <-a.done: // create has left its end to this call, however late that is
-		default:
-			sbs.apply(t, a, occurOverdue, nil) // create ends it when it comes
+		if sbs.leaveToCreate(t, a) {
 			return true
 		}
 	}
@@ -31,6 +28,21 @@ func (sbs *sandboxes) end(ctx context.Context, t *Thread, grace time.Duration, w
 		return false // its error is ctx's
 	}
 	sbs.apply(t, a, occurGone, nil)
+	return true
+}
+
+// leaveToCreate has create end a sandbox that is not ready, and returns false for one that is: create has left its end to the caller.
+func (sbs *sandboxes) leaveToCreate(t *Thread, a *sandboxAttempt) bool {
+	t.mu.Lock()
+	select {
+	case <-a.done:
+		t.mu.Unlock()
+		return false
+	default:
+	}
+	sbs.applyLocked(t, a, occurOverdue, nil)
+	t.mu.Unlock()
+	t.YieldPlace()
 	return true
 }
 
