@@ -1,6 +1,7 @@
 package processor_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -92,6 +93,44 @@ func TestWorkspaceStaysWhileItsPushIsOwed(t *testing.T) {
 	c.must(c.conn.Worker.Owed.DeleteOwed(c.ctx, &owed))
 	c.awaitKept("none", none)
 	wantFolder(t, dir, false)
+}
+
+// slowList holds each list of workspaces back once it is read.
+type slowList struct {
+	processor.Kept
+	read chan struct{}
+	pass chan struct{}
+}
+
+// Workspaces returns the list when pass is closed.
+func (s slowList) Workspaces(ctx context.Context, worker string) ([]schemas.Workspace, error) {
+	all, err := s.Kept.Workspaces(ctx, worker)
+	s.read <- struct{}{}
+	<-s.pass
+	return all, err
+}
+
+// TestWorkspaceUsedDuringASweepStays has a session come and go while a sweep works on the entry of the one before. Ten minutes 14.
+func TestWorkspaceUsedDuringASweepStays(t *testing.T) {
+	list := slowList{read: make(chan struct{}, 1), pass: make(chan struct{})}
+	c, w := newRig(t, func(cfg *processor.Config) {
+		list.Kept = cfg.Kept
+		cfg.KeepWorkspaces, cfg.OrphansEvery, cfg.Kept = time.Hour, time.Hour, list
+	})
+	c.exec(command("k1", sh("echo one >file")))
+	dir := c.session().Workspace
+	c.must(errorOf(c.stop(schemas.StopRequest{})))
+	kept := c.awaitKept("one with its session", ended)[0]
+	kept.Until = time.Now().Add(-time.Second)
+	c.must(c.conn.Worker.Workspaces.SaveWorkspace(c.ctx, &kept))
+	w.Sessions().Workspaces().Sweep()
+	<-list.read
+	c.exec(command("k2", sh("echo two >file")))
+	c.must(errorOf(c.stop(schemas.StopRequest{})))
+	close(list.pass)
+	w.stop()
+	c.must(w.err)
+	wantFolder(t, dir, true)
 }
 
 // TestFoldersWithoutAnEntryAreFound has a worker start on folders that an earlier one left. Ten minutes 14.

@@ -91,3 +91,33 @@ func (l *life) apply(o occurrence, now time.Time) bool {
 func eventOf(s schemas.SandboxState) schemas.EventType {
 	return schemas.EventType("sandbox." + string(s))
 }
+
+// apply takes a sandbox's life one step on and reports the new state. It returns whether there was a step; err is why it failed.
+func (sbs *sandboxes) apply(t *Thread, a *sandboxAttempt, o occurrence, err error) bool {
+	t.mu.Lock()
+	stepped := sbs.applyLocked(t, a, o, err)
+	t.mu.Unlock()
+	if stepped {
+		t.YieldPlace()
+	}
+	return stepped
+}
+
+// applyLocked is apply for a caller that holds t.mu, and calls YieldPlace without it.
+func (sbs *sandboxes) applyLocked(t *Thread, a *sandboxAttempt, o occurrence, err error) bool {
+	stepped := a.life.apply(o, time.Now())
+	if stepped {
+		sbs.reportLocked(t, a, err)
+	}
+	return stepped
+}
+
+// fail ends an attempt without a sandbox in the same step that reports it: who asks for a sandbox after that gets another one.
+func (sbs *sandboxes) fail(t *Thread, a *sandboxAttempt, o occurrence, err error) {
+	t.mu.Lock()
+	a.err = err
+	sbs.applyLocked(t, a, o, err)
+	close(a.done)
+	t.mu.Unlock()
+	t.YieldPlace()
+}

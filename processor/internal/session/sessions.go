@@ -112,6 +112,7 @@ func New(cfg Config) *Sessions {
 	}
 	ss.workspaces = &Workspaces{
 		root: cfg.Workspaces, keep: cfg.KeepWorkspaces, kept: cfg.Kept, sessions: ss, publisher: cfg.Publisher, background: cfg.Background,
+		ended: make(map[string]time.Time),
 	}
 	ss.sandboxes.creating, ss.sandboxes.stopCreating = context.WithCancel(cfg.Background.Context())
 	return ss

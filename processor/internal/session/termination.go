@@ -250,6 +250,7 @@ func (ss *Sessions) forget(ctx context.Context, t *Thread, why schemas.EventType
 		delete(ss.threads, key)
 	}
 	ss.mu.Unlock()
+	ss.workspaces.leave(key)
 	t.mu.Lock()
 	t.withdrawLocked()
 	t.mu.Unlock()

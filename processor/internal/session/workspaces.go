@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +43,40 @@ type Workspaces struct {
 	publisher  *publisher.Publisher
 	background *work.Background
 	sweeping   atomic.Bool
+
+	mu    sync.Mutex
+	ended map[string]time.Time // by key: the end of a thread's last session, until a sweep sees an entry that is newer
+}
+
+// leave notes that a thread's session ends, whose entry comes later. The caller holds the thread's claim lock.
+func (ws *Workspaces) leave(key string) {
+	if ws.kept == nil {
+		return
+	}
+	ws.mu.Lock()
+	ws.ended[key] = time.Now()
+	ws.mu.Unlock()
+}
+
+// outdated reports whether a session of the thread has ended after an entry was made.
+func (ws *Workspaces) outdated(w *schemas.Workspace) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return ws.ended[key(w.Tenant, w.Thread)].After(w.Ended)
+}
+
+// settle forgets the ends before a sweep that entries have, or that left no folder.
+func (ws *Workspaces) settle(entries map[string]*schemas.Workspace, folders []folder, before time.Time) {
+	kept := make(map[string]bool, len(folders))
+	for _, f := range folders {
+		kept[key(f.tenant, f.thread)] = true
+	}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	maps.DeleteFunc(ws.ended, func(k string, end time.Time) bool {
+		w := entries[k]
+		return end.Before(before) && (!kept[k] || w != nil && !end.After(w.Ended))
+	})
 }
 
 // until is when the workspace of a session that ends now is removed; zero when it has none or is kept without an end.
@@ -129,6 +165,7 @@ func (ws *Workspaces) Sweep() {
 }
 
 func (ws *Workspaces) sweepAll(ctx context.Context) error {
+	now := time.Now()
 	all, err := ws.kept.Workspaces(ctx, ws.publisher.Worker)
 	if err != nil {
 		return err
@@ -141,7 +178,7 @@ func (ws *Workspaces) sweepAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now := time.Now()
+	ws.settle(entries, folders, now)
 	for _, f := range folders {
 		if err := errors.Join(ctx.Err(), ws.publisher.CheckLease()); err != nil {
 			return err
@@ -220,7 +257,7 @@ func (ws *Workspaces) used(ctx context.Context, tenant, thread string) (schemas.
 }
 
 // remove removes a workspace that no session uses, and its entry. It holds the thread's claim lock, so that no session begins to use it.
-// Errors: conflict when a session does, or its push is owed and unpushed is not set; lost, unavailable.
+// Errors: conflict when a session does, or has done so since the entry was made, or its push is owed and unpushed is not set; lost, unavailable.
 func (ws *Workspaces) remove(ctx context.Context, w *schemas.Workspace, unpushed bool) error {
 	defer ws.sessions.claims.Lock(key(w.Tenant, w.Thread))()
 	_, used, err := ws.used(ctx, w.Tenant, w.Thread)
@@ -229,6 +266,9 @@ func (ws *Workspaces) remove(ctx context.Context, w *schemas.Workspace, unpushed
 	}
 	if used {
 		return schemas.Errorf(schemas.CodeConflict, "thread %s has a session in its workspace: delete the session", w.Thread)
+	}
+	if !w.Ended.IsZero() && ws.outdated(w) {
+		return schemas.Errorf(schemas.CodeConflict, "thread %s has had a session in its workspace since", w.Thread)
 	}
 	owed, err := ws.owed(ctx, w)
 	if err != nil {
