@@ -16,6 +16,7 @@ import (
 func plainServer(t *testing.T, o *server.Options) *server.Server {
 	t.Helper()
 	o.Host, o.Port, o.NoSigs, o.NoLog, o.StoreDir = "127.0.0.1", -1, true, true, t.TempDir()
+	o.AuthTimeout = testkit.Timeout.Seconds() // the default, 2 s, is too short for a client on a machine that stalls
 	s, err := server.NewServer(o)
 	testkit.Must(t, err)
 	t.Cleanup(func() {

@@ -22,7 +22,7 @@ func TestHookMessages(t *testing.T) {
 		Subscribe: &server.SubjectPermission{Allow: []string{"sluice.>", "_INBOX.>"}},
 	}})
 	ctx := testkit.Context(t)
-	user, err := nats.Connect(s.ClientURL(), nats.UserInfo("user", "pw"))
+	user, err := nats.Connect(s.ClientURL(), nats.UserInfo("user", "pw"), nats.Timeout(testkit.Timeout))
 	testkit.Must(t, err)
 	t.Cleanup(user.Close)
 	js, err := jetstream.New(user)
@@ -105,7 +105,7 @@ func TestChainNeedsFewPermissions(t *testing.T) {
 	ctx := testkit.Context(t)
 	c := connectAs(t, s, "user")
 	testkit.Must(t, c.Ensure(ctx, Topology{Partitions: 1}))
-	chain, err := nats.Connect(s.ClientURL(), nats.UserInfo("chain", "pw"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	chain, err := nats.Connect(s.ClientURL(), nats.UserInfo("chain", "pw"), nats.Timeout(testkit.Timeout), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	testkit.Must(t, err)
 	t.Cleanup(chain.Close)
 	js, err := jetstream.New(chain)
