@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -75,9 +76,9 @@ func shorten(e *schemas.Error) *schemas.Error {
 	return &short
 }
 
-// deadLetter stores a command that can never be accepted, with the reason, before it is removed from CMD.
-// One that is sealed stays so.
-func (d *dispatcher) deadLetter(ctx context.Context, of schemas.Delivery, m *stored, reason *schemas.Error) error {
+// deadLetter stores a command that can never be accepted, with the reason, before it is removed from CMD: once, also when it is delivered
+// again while its ack is on its way. One that is sealed stays so.
+func (d *dispatcher) deadLetter(ctx context.Context, h *unacked, of schemas.Delivery, m *stored, reason *schemas.Error) error {
 	c, thread, tenant := d.listener.conn, of.Thread, of.Tenant
 	if !schemas.ValidID(thread) {
 		thread = noProcess
@@ -97,7 +98,8 @@ func (d *dispatcher) deadLetter(ctx context.Context, of schemas.Delivery, m *sto
 	if of.Command != nil {
 		header = addTrace(header, of.Command.Origin)
 	}
-	_, err := c.js.PublishMsg(ctx, &nats.Msg{Subject: c.subjects.DeadLetter(tenant, thread), Data: m.body, Header: header})
+	id := fmt.Sprint(h.seq, ".", h.sent.UnixNano()) // CMD may be made anew
+	_, err := c.js.PublishMsg(ctx, &nats.Msg{Subject: c.subjects.DeadLetter(tenant, thread), Data: m.body, Header: header}, jetstream.WithMsgID(id))
 	if errors.Is(err, jetstream.ErrNoStreamResponse) {
 		c.dlq.Store(false) // the stream was deleted
 	}

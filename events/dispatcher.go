@@ -194,7 +194,7 @@ func (d *dispatcher) dispatch(h *unacked) outcome {
 	}
 	if out.Action == schemas.ActionDead {
 		out.Reason = shorten(cmp.Or(out.Reason, schemas.Errorf(schemas.CodeInternal, "the worker gave no reason")))
-		if d.deadLetter(ctx, delivery, m, out.Reason) != nil {
+		if d.deadLetter(ctx, h, delivery, m, out.Reason) != nil {
 			return outcome{Verdict: schemas.Verdict{Action: schemas.ActionRetry}}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -339,6 +340,21 @@ func TestInvalidCommandsBecomeDeadLetters(t *testing.T) {
 	}
 	_, err = c.js.PublishMsg(testkit.Context(t), &nats.Msg{Subject: subject, Data: make([]byte, 900<<10)})
 	testkit.WantCode(t, wrap(err, "queue"), schemas.CodeTooLarge)
+}
+
+// The ack of a command may come too late: it is delivered again after its dead letter.
+func TestDeadLetterIsStoredOnce(t *testing.T) {
+	_, c := connected(t, false)
+	d := newDispatcher(t.Context(), c.NewListener("w1"))
+	h, m := &unacked{seq: 7, sent: time.Unix(1, 0)}, &stored{body: []byte("{")}
+	reason := schemas.Errorf(schemas.CodeInvalidArgument, "no")
+	for range 2 {
+		testkit.Must(t, d.deadLetter(testkit.Context(t), h, schemas.Delivery{Tenant: "default", Thread: "t"}, m, reason))
+	}
+	testkit.Must(t, d.deadLetter(testkit.Context(t), &unacked{seq: 7, sent: time.Unix(2, 0)}, schemas.Delivery{Tenant: "default", Thread: "t"}, m, reason))
+	letters, err := c.js.Stream(testkit.Context(t), c.names.dlq)
+	testkit.Must(t, err)
+	testkit.Equal(t, "dead letters of two commands", letters.CachedInfo().State.Msgs, uint64(2))
 }
 
 // awaitLetter waits for a dead letter of a thread, and returns its headers.
