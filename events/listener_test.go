@@ -45,9 +45,33 @@ type fakeWorker struct {
 	asked chan struct{}
 
 	received chan schemas.Delivery
+	decided  sync.Map // verdicts by attempt
 }
 
+// attempt is a try to have a worker accept a durable command.
+type attempt struct {
+	sent   int64
+	number int
+}
+
+// HandleCommand decides once on each attempt. A machine that stalls has a command delivered again while its ack is on its way, or forwarded again
+// while its answer is: as a record does, the first verdict answers it.
 func (w *fakeWorker) HandleCommand(_ context.Context, d schemas.Delivery) schemas.Verdict {
+	key := attempt{d.Sent.UnixNano(), d.Attempt}
+	if v, ok := w.decided.Load(key); ok && d.Durable {
+		return v.(schemas.Verdict)
+	}
+	v := w.decide(d)
+	switch v.Action {
+	case schemas.ActionFull, schemas.ActionDecline, schemas.ActionLimit: // it waits, and has no further attempt
+	default:
+		w.decided.Store(key, v)
+	}
+	w.received <- d
+	return v
+}
+
+func (w *fakeWorker) decide(d schemas.Delivery) schemas.Verdict {
 	v := schemas.Verdict{}
 	switch {
 	case w.onCommand != nil:
@@ -59,7 +83,6 @@ func (w *fakeWorker) HandleCommand(_ context.Context, d schemas.Delivery) schema
 		_ = w.conn.Answer(d.Inbox, record(d.Thread, d.Process, schemas.TypeProcessAccepted, "a-"+w.id))
 		_ = w.conn.Answer(d.Inbox, record(d.Thread, d.Process, schemas.TypeProcessExited, "e-"+w.id))
 	}
-	w.received <- d
 	return v
 }
 
