@@ -63,6 +63,7 @@ func TestInboxes(t *testing.T) {
 func TestOnlyInboxesAreAnswered(t *testing.T) {
 	n, c := connected(t, false)
 	ctx := testkit.Context(t)
+	testkit.Must(t, c.Ensure(ctx, Topology{LeaseTTL: testkit.Timeout})) // it is not renewed
 	lease := c.acquire(t, "w1", "i1", nil, nil)
 	type refusal struct{ subject, inbox string }
 	refused := make(chan refusal, 16)
