@@ -15,6 +15,7 @@ import (
 func TestSessionVersions(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
+	c.env[completionTimeoutEnv] = testkit.Timeout.String()
 	store := t.TempDir()
 	c.env["SLUICE_TEMPLATES"], _ = c.templates("name: stored\nprovider: local\nsync: {location: 'file://" + store + "/{thread}'}\n")
 	c.up()
