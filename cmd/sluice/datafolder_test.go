@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -22,10 +24,16 @@ func TestServerRequiresToken(t *testing.T) {
 	c := newCLI(t)
 	s := c.up()
 	err := filepath.WalkDir(c.data, func(path string, d os.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) { // the server has removed it meanwhile
+			return nil
+		}
 		if err != nil {
 			return err
 		}
 		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
