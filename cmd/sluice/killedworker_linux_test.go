@@ -85,12 +85,12 @@ func (o *open) connect() net.Conn {
 	conn, err := net.Dial("tcp", o.address)
 	o.must(err)
 	o.t.Cleanup(func() { _ = conn.Close() })
-	o.must(conn.SetDeadline(time.Now().Add(waitTimeout)))
 	return conn
 }
 
 // answers returns nil when the other end repeats a line.
 func (o *open) answers(conn net.Conn) error {
+	o.must(conn.SetDeadline(time.Now().Add(waitTimeout))) // of this wait: the connection may be minutes old
 	if _, err := io.WriteString(conn, "hello\n"); err != nil {
 		return err
 	}
