@@ -196,8 +196,14 @@ func requestOwner[R any](ctx context.Context, c *Caller, q ownerRequest, releasi
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeInternal, "encode %s: %w", q.verb, err)
 	}
-	for {
-		answer, err := askOwner[R](ctx, c, q, body)
+	// One inbox for all: an answer that comes late, between two requests, is the answer too.
+	sub, err := c.conn.nc.SubscribeSync(c.conn.nc.NewInbox())
+	if err != nil {
+		return nil, wrap(err, q.operation)
+	}
+	defer func() { _ = sub.Unsubscribe() }() // on failure it ends with the connection
+	for unanswered := false; ; {
+		answer, err := askOwner[R](ctx, c, sub, q, body)
 		switch {
 		case err == nil && !releasing(answer):
 			return answer, nil
@@ -206,6 +212,7 @@ func requestOwner[R any](ctx context.Context, c *Caller, q ownerRequest, releasi
 		case err != nil && !errors.Is(err, errNoResponder) && !errors.Is(err, errNoAnswer):
 			return nil, wrap(err, q.operation)
 		}
+		unanswered = unanswered || errors.Is(err, errNoAnswer)
 		placed, err := c.Place(ctx, q.tenant, schemas.PlaceRequest{Thread: q.thread, Existing: true})
 		switch {
 		case ctx.Err() != nil:
@@ -213,6 +220,13 @@ func requestOwner[R any](ctx context.Context, c *Caller, q ownerRequest, releasi
 		case errors.Is(err, errNoResponder):
 			return nil, schemas.Errorf(schemas.CodeUnavailable, "%s: %w: start one with `sluice up` or `sluice worker`", q.operation, errNoResponder)
 		case isDeclined(err), isTransient(err):
+		case err != nil && unanswered:
+			wait, cancel := context.WithTimeout(ctx, sessionRetry)
+			defer cancel()
+			if late, lateErr := ownerAnswer[R](wait, sub); lateErr == nil && !releasing(late) {
+				return late, nil
+			}
+			return nil, wrap(err, q.operation)
 		case err != nil:
 			return nil, wrap(err, q.operation)
 		case placed.Worker != "" && answer == nil && placed.Session == nil:
@@ -229,17 +243,30 @@ func isReleasing(r *schemas.SessionReply) bool {
 	return r.Session == nil && r.Error != nil && r.Error.Code == schemas.CodeUnavailable
 }
 
-// askOwner sends one request to the owner of a thread. Errors: errNoResponder, errNoAnswer, those of nats.go.
-func askOwner[R any](ctx context.Context, c *Caller, q ownerRequest, body []byte) (*R, error) {
+// askOwner sends one request to the owner of a thread, and waits for an answer to any. Errors: errNoResponder, errNoAnswer, those of nats.go.
+func askOwner[R any](ctx context.Context, c *Caller, sub *nats.Subscription, q ownerRequest, body []byte) (*R, error) {
 	wait, cancel := context.WithTimeout(ctx, sessionTimeout)
 	defer cancel()
-	m, err := c.conn.request(wait, &nats.Msg{Subject: c.conn.subjects.Control(q.tenant, q.thread, noProcess, q.verb), Data: body})
+	subject := c.conn.subjects.Control(q.tenant, q.thread, noProcess, q.verb)
+	r, err := watched(wait, c.conn.refusals, subject, func(ctx context.Context) (*R, error) {
+		if err := c.conn.nc.PublishRequest(subject, sub.Subject, body); err != nil {
+			return nil, err
+		}
+		return ownerAnswer[R](ctx, sub)
+	})
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, errNoResponder
 	case err != nil && ctx.Err() == nil && wait.Err() != nil:
 		return nil, errNoAnswer
-	case err != nil:
+	}
+	return r, err
+}
+
+// ownerAnswer waits for an answer to a request to an owner. Errors: those of nats.go, internal.
+func ownerAnswer[R any](ctx context.Context, sub *nats.Subscription) (*R, error) {
+	m, err := sub.NextMsgWithContext(ctx)
+	if err != nil {
 		return nil, err
 	}
 	r := new(R)
