@@ -76,11 +76,12 @@ func (t *tunnel) receive(m *nats.Msg) {
 			t.fail(schemas.Errorf(schemas.CodeInvalidArgument, "the other end acknowledges what was not sent"))
 			return
 		}
-		for { // the newest one counts
+		for { // the highest one counts: that of a ping is 0
 			select {
 			case t.acks <- ack:
 				return
-			case <-t.acks:
+			case waiting := <-t.acks:
+				ack = max(ack, waiting)
 			}
 		}
 	default:

@@ -97,6 +97,7 @@ func TestTunnelCarriesBytes(t *testing.T) {
 			got, err := io.ReadAll(conn)
 			if err != nil || !bytes.Equal(got, sent) {
 				t.Errorf("got %d bytes (%v), want the %d that were sent", len(got), err, len(sent))
+				_ = conn.Close() // it ends the copy
 			}
 			if err := <-ended; err != nil {
 				t.Errorf("the connection ended with %v", err)
@@ -104,6 +105,19 @@ func TestTunnelCarriesBytes(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// A ping that comes before its end has taken an acknowledgment leaves that: it comes once, and the sender waits for it.
+func TestPingLeavesAcknowledgments(t *testing.T) {
+	_, c := connected(t, false)
+	tun, err := openTunnel(c.Conn, "there", "here")
+	testkit.Must(t, err)
+	defer tun.close()
+	tun.sent.Store(9)
+	for _, ack := range []string{"7", "9", "0"} {
+		tun.receive(&nats.Msg{Header: nats.Header{headerAck: {ack}}})
+	}
+	testkit.Equal(t, "acknowledgment", <-tun.acks, int64(9))
 }
 
 // Processes 4: a reader that stops holds up its sender, and no other connection; what was sent arrives when it goes on.
