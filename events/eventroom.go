@@ -131,12 +131,26 @@ func (r *eventRoom) reset() {
 
 func processKey(ev *schemas.Event) string { return ev.Tenant + "." + ev.Thread + "." + ev.Process }
 
-// watchRoom reads the state of EVT while this connection stores events, and what EVT holds of each tenant, until ctx ends.
+// watchRoom reads the state of EVT while this connection stores events, and what EVT holds of each tenant, until ctx ends. The state does
+// not wait for the tenants: the ends of processes depend on it.
 func (c *Conn) watchRoom(ctx context.Context, worker string) {
-	load := true // what an earlier incarnation stored
+	newest := make(chan *jetstream.StreamInfo, 1)
+	var shares sync.WaitGroup
+	shares.Go(func() {
+		load := true // what an earlier incarnation stored
+		for info := range newest {
+			if c.room.exchange(ctx, c, worker, info, load) == nil {
+				load = false
+			}
+		}
+	})
 	for {
-		c.room.read(ctx, c, worker, load)
-		load = false
+		if info := c.room.read(ctx, c); info != nil {
+			select {
+			case newest <- info:
+			default: // the one before is not read yet
+			}
+		}
 		if sleep(ctx, roomCheck) != nil {
 			break
 		}
@@ -147,17 +161,24 @@ func (c *Conn) watchRoom(ctx context.Context, worker string) {
 		}
 		break
 	}
+	close(newest)
+	shares.Wait()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 	defer cancel()
-	c.room.read(last, c, worker, false)
+	if info := c.room.read(last, c); info != nil {
+		_ = c.room.exchange(last, c, worker, info, false)
+	}
 }
 
-func (r *eventRoom) read(ctx context.Context, c *Conn, worker string, load bool) {
+// read returns the state of EVT, or nil if it cannot be read: the next read has it.
+func (r *eventRoom) read(ctx context.Context, c *Conn) *jetstream.StreamInfo {
 	r.mu.Lock()
 	since := r.since
 	r.mu.Unlock()
-	if s, err := c.js.Stream(ctx, c.names.evt); err == nil { // else the next read has it
-		r.update(s.CachedInfo(), since)
-		r.exchange(ctx, c, worker, s.CachedInfo(), load)
+	s, err := c.js.Stream(ctx, c.names.evt)
+	if err != nil {
+		return nil
 	}
+	r.update(s.CachedInfo(), since)
+	return s.CachedInfo()
 }

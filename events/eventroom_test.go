@@ -153,9 +153,9 @@ func TestTenantFillsItsShareOfEvents(t *testing.T) {
 				}
 			}
 		}
-		w1.room.read(ctx, w1.Conn, "w1", false)
-		w2.room.read(ctx, w2.Conn, "w2", false)
-		w1.room.read(ctx, w1.Conn, "w1", false)
+		testkit.Must(t, w1.room.exchange(ctx, w1.Conn, "w1", w1.room.read(ctx, w1.Conn), false))
+		testkit.Must(t, w2.room.exchange(ctx, w2.Conn, "w2", w2.room.read(ctx, w2.Conn), false))
+		testkit.Must(t, w1.room.exchange(ctx, w1.Conn, "w1", w1.room.read(ctx, w1.Conn), false))
 	}
 	testkit.WantCode(t, err, schemas.CodeLimitExceeded)
 	if !strings.Contains(err.Error(), "tenant a") {
@@ -170,7 +170,7 @@ func TestTenantFillsItsShareOfEvents(t *testing.T) {
 	// A worker that starts now knows that too, and other tenants go on.
 	w3 := n.connect()
 	testkit.Must(t, w3.Ensure(ctx, Topology{}))
-	w3.room.read(ctx, w3.Conn, "w3", true)
+	testkit.Must(t, w3.room.exchange(ctx, w3.Conn, "w3", w3.room.read(ctx, w3.Conn), true))
 	for _, c := range []*peer{w1, w2, w3} {
 		testkit.WantCode(t, run(c, "a"), schemas.CodeLimitExceeded)
 		for range 10 {

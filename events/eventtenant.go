@@ -104,18 +104,18 @@ func (r *eventRoom) wait(e *bufferedEvent, sign int64) {
 }
 
 // exchange saves what this worker has stored, and reads what the others have, when EVT has grown enough since the last time. load also
-// reads what earlier incarnations of the worker stored. What fails is tried at the next call.
-func (r *eventRoom) exchange(ctx context.Context, c *Conn, worker string, info *jetstream.StreamInfo, load bool) {
+// reads what earlier incarnations of the worker stored. Errors: those of reading; what cannot be saved is saved at the next call.
+func (r *eventRoom) exchange(ctx context.Context, c *Conn, worker string, info *jetstream.StreamInfo, load bool) error {
 	size, limit, first := int64(info.State.Bytes), max(info.Config.MaxBytes, 0), info.State.FirstSeq
 	r.mu.Lock()
 	grown := size - r.shares.seen
 	r.mu.Unlock()
 	if !load && max(grown, -grown) < limit/shareGrain {
-		return
+		return nil
 	}
 	all, err := usages(ctx, c, recordsPrefix)
 	if err != nil {
-		return
+		return err
 	}
 	own, _ := r.shares.own.exchange(all, worker, first, load)
 	others := make(map[string]int64)
@@ -131,6 +131,12 @@ func (r *eventRoom) exchange(ctx context.Context, c *Conn, worker string, info *
 	r.mu.Lock()
 	r.shares.others, r.shares.seen = others, size
 	r.mu.Unlock()
+	saveRecordUsage(ctx, c, worker, own, all, first)
+	return nil
+}
+
+// saveRecordUsage saves what this worker has stored in EVT, and deletes what workers that are gone had saved. What fails is saved later.
+func saveRecordUsage(ctx context.Context, c *Conn, worker string, own logUsage, all map[string]logUsage, first uint64) {
 	kv, err := c.stateBucket(ctx)
 	if err != nil || c.leased() != nil {
 		return
