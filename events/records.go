@@ -88,7 +88,7 @@ func (r *Records) AppendAsync(ev *schemas.Event, after uint64) (wait func(contex
 			r.conn.room.stored(ev.Tenant, ack.Sequence, eventSize(ev, m))
 			return ack.Sequence, nil
 		case err := <-future.Err():
-			return r.settle(ctx, ev, wrap(err, "record "+string(ev.Type)), false)
+			return r.settle(context.WithoutCancel(ctx), ev, wrap(err, "record "+string(ev.Type)), false)
 		case <-ctx.Done():
 			return r.settle(context.WithoutCancel(ctx), ev, wrap(ctx.Err(), "record "+string(ev.Type)), false)
 		}
