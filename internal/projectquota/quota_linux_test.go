@@ -46,8 +46,10 @@ func TestQuotas(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*testkit.Timeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, kernel, "GOMAXPROCS=1", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "mem=256M", "quiet", "con=null", "con0=null,fd:1",
-		"init="+testkit.Build(t, "internal/projectquota/quotatest"), "ubd0="+filepath.Join(dir, "ext4"), "ubd1="+filepath.Join(dir, "xfs"), "MODULES="+strings.Join(modules, ","))
+	guest := testkit.Build(t, "internal/projectquota/quotatest")
+	// cpu.all: the kernel keeps the registers of SSE alone between two programs.
+	cmd := exec.CommandContext(ctx, guest, "boot", kernel, "GOMAXPROCS=1", "GODEBUG=cpu.all=off", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "mem=256M", "quiet", "con=null", "con0=null,fd:1",
+		"init="+guest, "ubd0="+filepath.Join(dir, "ext4"), "ubd1="+filepath.Join(dir, "xfs"), "MODULES="+strings.Join(modules, ","))
 	cmd.Env = append(os.Environ(), "HOME="+dir, "TMPDIR="+dir) // for its sockets, and for its memory
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("guest done")) {
