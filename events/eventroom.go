@@ -134,11 +134,11 @@ func processKey(ev *schemas.Event) string { return ev.Tenant + "." + ev.Thread +
 // watchRoom reads the state of EVT while this connection stores events, and what EVT holds of each tenant, until ctx ends. The state does
 // not wait for the tenants: the ends of processes depend on it.
 func (c *Conn) watchRoom(ctx context.Context, worker string) {
-	newest := make(chan *jetstream.StreamInfo, 1)
+	states := make(chan *jetstream.StreamInfo, 1)
+	load := true // what an earlier incarnation stored
 	var shares sync.WaitGroup
 	shares.Go(func() {
-		load := true // what an earlier incarnation stored
-		for info := range newest {
+		for info := range states {
 			if c.room.exchange(ctx, c, worker, info, load) == nil {
 				load = false
 			}
@@ -147,7 +147,7 @@ func (c *Conn) watchRoom(ctx context.Context, worker string) {
 	for {
 		if info := c.room.read(ctx, c); info != nil {
 			select {
-			case newest <- info:
+			case states <- info:
 			default: // the one before is not read yet
 			}
 		}
@@ -161,12 +161,12 @@ func (c *Conn) watchRoom(ctx context.Context, worker string) {
 		}
 		break
 	}
-	close(newest)
+	close(states)
 	shares.Wait()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 	defer cancel()
 	if info := c.room.read(last, c); info != nil {
-		_ = c.room.exchange(last, c, worker, info, false)
+		_ = c.room.exchange(last, c, worker, info, load)
 	}
 }
 

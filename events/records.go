@@ -62,8 +62,7 @@ func (r *Records) Append(ctx context.Context, ev *schemas.Event, after uint64) (
 		r.conn.room.stored(ev.Tenant, ack.Sequence, eventSize(ev, m))
 		return ack.Sequence, nil
 	}
-	// Look for the record even when the time to write it has run out.
-	return r.settle(context.WithoutCancel(ctx), ev, wrap(err, "record "+string(ev.Type)), tries > 1)
+	return r.settle(ctx, ev, wrap(err, "record "+string(ev.Type)), tries > 1)
 }
 
 // AppendAsync is Append without the wait: it publishes the record, and wait returns the outcome. Do not write the next record of
@@ -88,9 +87,9 @@ func (r *Records) AppendAsync(ev *schemas.Event, after uint64) (wait func(contex
 			r.conn.room.stored(ev.Tenant, ack.Sequence, eventSize(ev, m))
 			return ack.Sequence, nil
 		case err := <-future.Err():
-			return r.settle(context.WithoutCancel(ctx), ev, wrap(err, "record "+string(ev.Type)), false)
+			return r.settle(ctx, ev, wrap(err, "record "+string(ev.Type)), false)
 		case <-ctx.Done():
-			return r.settle(context.WithoutCancel(ctx), ev, wrap(ctx.Err(), "record "+string(ev.Type)), false)
+			return r.settle(ctx, ev, wrap(ctx.Err(), "record "+string(ev.Type)), false)
 		}
 	}, nil
 }
@@ -103,7 +102,8 @@ func (r *Records) settle(ctx context.Context, ev *schemas.Event, cause error, re
 	}
 	err := r.conn.leased() // without the lease, the next incarnation finds the record
 	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+		// Look for the record even when the time to write it has run out.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 		defer cancel()
 		var last *schemas.Event
 		if last, err = r.Last(ctx, ev.Tenant, ev.Thread, ev.Process); err == nil && last.ID == ev.ID {

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootOn replaces this process with the kernel, which runs as a program. The kernel does not fit its room for the registers of a program to the host's: on a
-// processor with AMX it cannot set them. Without the call that reads all of them it sets those of SSE alone, as on old hosts.
+// bootOn replaces this process with the kernel, which runs as a program. On a processor with AMX that kernel cannot set the registers
+// of its programs: its room for them has a fixed size. Without the call that reads all registers it keeps those of SSE alone, as on old
+// hosts.
 func bootOn(kernel string, args []string) error {
 	runtime.LockOSThread()
 	filter := []unix.SockFilter{
