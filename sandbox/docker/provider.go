@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
@@ -112,14 +113,24 @@ func (p *Provider) complete(spec sandbox.Spec) (sandbox.Spec, error) {
 	return spec, nil
 }
 
-// removeTimeout bounds the removal of a container. A later sweep removes what remains.
-const removeTimeout = 30 * time.Second
+const (
+	// removeTimeout bounds the removal of a container. A later sweep removes what remains.
+	removeTimeout = 30 * time.Second
+	// removeTries bounds how often an engine is asked that fails: version 20.10 fails when a container ends just as it is killed.
+	removeTries = 5
+)
 
 // remove removes a container in any state, and its volumes, and returns when it is gone.
 func (p *Provider) remove(id string) (removed bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
-	err := ignoreNotFound(p.client.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true}))
+	err := backoff.Retry(func() error {
+		err := ignoreNotFound(p.client.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true}))
+		if errdefs.IsInternal(err) {
+			return err
+		}
+		return backoff.Permanent(err)
+	}, backoff.WithContext(backoff.WithMaxRetries(backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond)), removeTries-1), ctx))
 	if errdefs.IsConflict(err) {
 		// Its removal is in progress already.
 		gone, failed := p.client.ContainerWait(ctx, id, container.WaitConditionRemoved)

@@ -103,6 +103,39 @@ func TestPullErrors(t *testing.T) {
 	}
 }
 
+// Version 20.10 of the engine fails to remove a container that ends just as it is killed. The server answers as it does.
+func TestContainerThatEndsWhileItIsKilledIsRemoved(t *testing.T) {
+	for what, failures := range map[string]int{"once": 1, "always": removeTries} {
+		t.Run(what, func(t *testing.T) {
+			asked := 0
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				switch {
+				case r.Method != http.MethodDelete:
+					w.Header().Set("Api-Version", "1.41")
+				case asked < failures:
+					asked++
+					w.WriteHeader(http.StatusInternalServerError)
+					fmt.Fprint(w, `{"message":"Could not kill running container c, cannot remove - Container c is not running"}`)
+				default:
+					w.WriteHeader(http.StatusNoContent)
+				}
+			}))
+			defer server.Close()
+			warned := 0
+			p, err := New(Config{
+				RunDir: testkit.ShortDir(t), Host: "tcp://" + strings.TrimPrefix(server.URL, "http://"), Image: "x:1", Warn: func(error) { warned++ },
+			})
+			testkit.Must(t, err)
+			defer closeProvider(t, p)
+			removed := p.remove("c")
+			testkit.Equal(t, "removed", removed, failures < removeTries)
+			testkit.Equal(t, "warnings", warned, failures/removeTries)
+			testkit.Equal(t, "failed requests", asked, failures)
+		})
+	}
+}
+
 // A sandbox that the engine cannot create is refused, and leaves nothing behind.
 func TestCreateRefusesInvalidSpec(t *testing.T) {
 	image := dockertest.Image(t)
