@@ -27,7 +27,8 @@ const (
 // eventRoom knows how full EVT is: by its state at the last read, and by what this connection has stored since. A process is
 // accepted only if EVT has room for its end, and for those of all processes that this connection has accepted.
 type eventRoom struct {
-	wake chan struct{} // a read of the state is due
+	wake  chan struct{} // a read of the state is due
+	state sync.Mutex    // held from the request for the state until it is noted, so that no older state replaces a newer one
 
 	mu       sync.Mutex
 	max      int64 // 0 for no bound
@@ -46,7 +47,7 @@ func newEventRoom() *eventRoom {
 // acceptBytes is how much EVT may hold when a process is accepted, the ends of all processes included; 0 for no bound.
 func acceptBytes(limit int64) int64 { return max(limit-limit/reservedShare, 0) }
 
-// update notes the state of EVT. since is what this connection had stored when the read began.
+// update notes the state of EVT. The lock of the state is held. since is what this connection had stored when the read began.
 func (r *eventRoom) update(info *jetstream.StreamInfo, since int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,6 +173,8 @@ func (c *Conn) watchRoom(ctx context.Context, worker string) {
 
 // read returns the state of EVT, or nil if it cannot be read: the next read has it.
 func (r *eventRoom) read(ctx context.Context, c *Conn) *jetstream.StreamInfo {
+	r.state.Lock()
+	defer r.state.Unlock()
 	r.mu.Lock()
 	since := r.since
 	r.mu.Unlock()

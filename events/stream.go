@@ -162,6 +162,10 @@ func ensureTopology(ctx context.Context, c *Conn, t Topology, fresh bool) error 
 	var group errgroup.Group
 	for _, cfg := range c.streamConfigs(t) {
 		group.Go(func() error {
+			if cfg.Name == c.names.evt {
+				c.room.state.Lock()
+				defer c.room.state.Unlock()
+			}
 			s, err := c.ensureStream(ctx, cfg, fresh)
 			if err != nil {
 				return wrap(err, "create stream "+cfg.Name)

@@ -90,7 +90,7 @@ func TestCommandsAreRefusedWhileEventsAreNearlyFull(t *testing.T) {
 	w := c.worker("w1")
 	narrow := topology()
 	narrow.EventBytes = 1 << 20
-	c.must(c.conn.Ensure(c.ctx, narrow))
+	c.must(w.conn.Ensure(c.ctx, narrow)) // by the worker's connection: another worker's change it learns a second later, when EVT can be full
 	first := command("k0", schemas.Exec{Command: "true"})
 	wantFields(t, c.exec(first), schemas.Result{Success: true})
 	// The worker's count of what EVT holds is a little high, until it reads the state of EVT again: then a few more commands fit.

@@ -62,11 +62,15 @@ func (c Config) Validate() error {
 
 // Server is a NATS server with JetStream in this process.
 type Server struct {
-	ns    *server.Server
 	cfg   Config
-	js    server.JetStreamConfig
+	host  string // where it listens; empty when it does not
 	log   *errorLog
 	bytes int64
+
+	mu     sync.Mutex
+	ns     *server.Server // Run replaces it after a full disk
+	port   int
+	closed bool
 }
 
 // Start starts a server and returns once it accepts connections. Errors: invalid_argument, unavailable when the address is in use or
@@ -82,44 +86,65 @@ func Start(cfg Config) (*Server, error) {
 	if s.bytes == 0 {
 		s.bytes = freeBytes(cfg.Dir)/5*4 + usedBytes(cfg.Dir)
 	}
+	if cfg.Listen != "" {
+		var err error
+		if s.host, s.port, err = splitAddress(cfg.Listen); err != nil {
+			return nil, err
+		}
+		if err := checkFree(s.host, s.port); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.boot(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// boot starts the server of NATS on the files of the folder and returns once it accepts connections. It listens where the one before it
+// did.
+func (s *Server) boot() error {
 	opts := &server.Options{
-		ServerName: "sluice", JetStream: true, StoreDir: cfg.Dir, JetStreamMaxStore: s.bytes, JetStreamMaxMemory: 64 << 20,
-		SyncInterval: syncInterval, SyncAlways: cfg.Durability == DurabilityFsync,
-		DontListen: cfg.Listen == "", Authorization: cfg.Token, AuthTimeout: authTimeout.Seconds(),
+		ServerName: "sluice", JetStream: true, StoreDir: s.cfg.Dir, JetStreamMaxStore: s.bytes, JetStreamMaxMemory: 64 << 20,
+		SyncInterval: syncInterval, SyncAlways: s.cfg.Durability == DurabilityFsync,
+		DontListen: s.cfg.Listen == "", Host: s.host, Port: s.port, Authorization: s.cfg.Token, AuthTimeout: authTimeout.Seconds(),
 		NoSigs: true, NoLog: true, DisableShortFirstPing: true, MaxPayload: 1 << 20,
 	}
-	if cfg.Listen != "" {
-		host, port, err := splitAddress(cfg.Listen)
+	if s.cfg.CertFile != "" {
+		t, err := server.GenTLSConfig(&server.TLSConfigOpts{CertFile: s.cfg.CertFile, KeyFile: s.cfg.KeyFile})
 		if err != nil {
-			return nil, err
-		}
-		if err := checkFree(host, port); err != nil {
-			return nil, err
-		}
-		opts.Host, opts.Port = host, port
-	}
-	if cfg.CertFile != "" {
-		t, err := server.GenTLSConfig(&server.TLSConfigOpts{CertFile: cfg.CertFile, KeyFile: cfg.KeyFile})
-		if err != nil {
-			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "TLS certificate: %w", err)
+			return schemas.Errorf(schemas.CodeInvalidArgument, "TLS certificate: %w", err)
 		}
 		opts.TLS, opts.TLSConfig, opts.TLSTimeout = true, t, tlsTimeout.Seconds()
 	}
 	ns, err := server.NewServer(opts)
 	if err != nil {
-		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "set up the NATS server: %w", err)
+		return schemas.Errorf(schemas.CodeInvalidArgument, "set up the NATS server: %w", err)
 	}
-	s.ns = ns
 	ns.SetLoggerV2(s.log, false, false, false)
 	ns.Start()
 	if !ns.ReadyForConnections(30*time.Second) || !ns.JetStreamEnabled() {
-		s.Close()
-		return nil, schemas.Errorf(schemas.CodeUnavailable, "the NATS server in %s did not start: %s", cfg.Dir, s.log.last())
+		shutDown(ns)
+		return schemas.Errorf(schemas.CodeUnavailable, "the NATS server in %s did not start: %s", s.cfg.Dir, s.log.last())
 	}
-	if c := ns.JetStreamConfig(); c != nil {
-		s.js = *c
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		shutDown(ns)
+		return schemas.Errorf(schemas.CodeUnavailable, "the NATS server in %s is closed", s.cfg.Dir)
 	}
-	return s, nil
+	s.ns = ns
+	if a, ok := ns.Addr().(*net.TCPAddr); ok {
+		s.port = a.Port
+	}
+	return nil
+}
+
+// current returns the server of NATS that runs now.
+func (s *Server) current() *server.Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ns
 }
 
 // authTimeout bounds how long a client may take to send its credentials. NATS's default, 2 s, is too short for a client on a loaded machine.
@@ -156,19 +181,19 @@ func splitAddress(addr string) (string, int, error) {
 }
 
 // InProcessConn connects to the server without a socket. With it a *Server can be events.Options.InProcess.
-func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.InProcessConn() }
+func (s *Server) InProcessConn() (net.Conn, error) { return s.current().InProcessConn() }
 
 // URL returns the URL on which the server listens; empty when it does not listen.
 func (s *Server) URL() string {
 	if s.cfg.Listen == "" {
 		return ""
 	}
-	return s.ns.ClientURL()
+	return s.current().ClientURL()
 }
 
-// Consumers returns the number of consumers of all streams; 0 while JetStream restarts.
+// Consumers returns the number of consumers of all streams; 0 while JetStream is off.
 func (s *Server) Consumers() int {
-	js, err := s.ns.Jsz(nil)
+	js, err := s.current().Jsz(nil)
 	if err != nil {
 		return 0
 	}
@@ -179,7 +204,8 @@ func (s *Server) Consumers() int {
 func (s *Server) StoreBytes() int64 { return s.bytes }
 
 // Run keeps the server running until ctx ends, then shuts it down and returns once its files are closed. A full disk makes the server
-// disable JetStream, or leaves streams that accept nothing: Run restarts JetStream once there is space again.
+// disable JetStream, or leaves streams that accept nothing: once there is space again Run replaces the server, and its clients connect
+// again.
 func (s *Server) Run(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -189,33 +215,36 @@ func (s *Server) Run(ctx context.Context) error {
 			s.Close()
 			return nil
 		case <-tick.C:
-			if (s.log.writeFailed() || !s.ns.JetStreamEnabled()) && freeBytes(s.cfg.Dir) > minFree {
-				s.restartJetStream()
+			if (s.log.writeFailed() || !s.current().JetStreamEnabled()) && freeBytes(s.cfg.Dir) > minFree {
+				s.restart()
 			}
 		}
 	}
 }
 
-// restartJetStream restarts JetStream. On failure Run tries again a second later.
-func (s *Server) restartJetStream() {
+// restart replaces the server of NATS. On failure Run tries again a second later. JetStream is not just enabled again: the server keeps
+// what it subscribed to before, so that it would handle every request of JetStream's API twice (nats-server 2.15.2).
+func (s *Server) restart() {
 	s.log.resetWriteFailed() // first: a write error from now on is a new one
-	if s.ns.JetStreamEnabled() {
-		if err := s.ns.ShutdownJetStream(); err != nil {
-			return
-		}
-	}
-	cfg := s.js
-	cfg.StoreDir = s.cfg.Dir       // the server reports the folder with its own subfolder, and would add it again
-	_ = s.ns.EnableJetStream(&cfg) // on failure JetStream stays disabled, so Run calls again
+	shutDown(s.current())
+	_ = s.boot() // a server that is shut down has no JetStream, so Run calls again
 }
 
-// minFree is the free disk space at which JetStream restarts, in bytes.
+// minFree is the free disk space at which the server restarts, in bytes.
 const minFree = 16 << 20
 
 // Close shuts the server down and returns once its files are closed.
 func (s *Server) Close() {
-	s.ns.Shutdown()
-	s.ns.WaitForShutdown()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	shutDown(s.ns)
+}
+
+// shutDown returns once the server's files are closed.
+func shutDown(ns *server.Server) {
+	ns.Shutdown()
+	ns.WaitForShutdown()
 }
 
 func usedBytes(dir string) int64 {

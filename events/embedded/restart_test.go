@@ -1,0 +1,67 @@
+package embedded
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
+)
+
+// A server that was replaced listens where it did, has what was stored, and handles each request once.
+func TestRestartedServer(t *testing.T) {
+	s, err := Start(Config{Dir: t.TempDir(), Listen: "127.0.0.1:0", Token: "secret"})
+	testkit.Must(t, err)
+	t.Cleanup(s.Close)
+	ctx := testkit.Context(t)
+	url := s.URL()
+	back := make(chan struct{}, 16)
+	nc, err := nats.Connect(url, nats.Token("secret"), nats.MaxReconnects(-1), nats.ReconnectWait(1),
+		nats.ReconnectHandler(func(*nats.Conn) { back <- struct{}{} }))
+	testkit.Must(t, err)
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	testkit.Must(t, err)
+	_, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})
+	testkit.Must(t, err)
+	_, err = js.Publish(ctx, "s", []byte("stored"))
+	testkit.Must(t, err)
+
+	asked := make(chan struct{})
+	var asking sync.WaitGroup
+	asking.Go(func() { // requests go on while the server is replaced
+		for {
+			select {
+			case <-asked:
+				return
+			default:
+				_, _ = nc.Request("$JS.API.INFO", nil, 100*time.Millisecond)
+			}
+		}
+	})
+	s.restart()
+	<-back
+	close(asked)
+	asking.Wait()
+
+	testkit.Equal(t, "URL", s.URL(), url)
+	m, err := js.Stream(ctx, "S")
+	testkit.Must(t, err)
+	got, err := m.GetMsg(ctx, 1)
+	testkit.Must(t, err)
+	testkit.Equal(t, "message", string(got.Data), "stored")
+	handled, err := nc.SubscribeSync("$JS.EVENT.ADVISORY.API")
+	testkit.Must(t, err)
+	const requests = 100
+	for range requests {
+		_, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.NAMES", nil)
+		testkit.Must(t, err)
+	}
+	testkit.Must(t, nc.FlushWithContext(ctx))
+	if n, _, err := handled.Pending(); err != nil || n > requests {
+		t.Errorf("%d requests were handled %d times, error %v", requests, n, err)
+	}
+}
