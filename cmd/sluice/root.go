@@ -96,7 +96,10 @@ a server it starts what it needs in its own process.`,
 	add(groupData, "Data:", fileCommand(g), copyCommand(g), syncCommand(m))
 	add(groupOperate, "Operate:", upCommand(g), workerCommand(g), gatewayCommand(g), tokenCommand(g), tenantCommand(g), keygenCommand(g), reloadCommand(g), doctorCommand(g),
 		versionCommand(m), completionCommand(m), manCommand(m))
-	completer{g}.install(root)
+	if slices.Contains(m.Args, cobra.ShellCompRequestCmd) || slices.Contains(m.Args, cobra.ShellCompNoDescRequestCmd) {
+		// Else it would cost each start a fifth of its time.
+		completer{g}.install(root)
+	}
 	return root
 }
 
