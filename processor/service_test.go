@@ -1,6 +1,7 @@
 package processor_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -8,8 +9,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -236,6 +239,73 @@ func TestServiceEndsWithItsSession(t *testing.T) {
 	w.cancel()
 	<-w.done
 	c.awaitStates(starting, running, stopped, starting, running, stopping, stopped)
+}
+
+// heldServices delays the record of a state until it is released.
+type heldServices struct {
+	processor.Services
+	state   schemas.ServiceState
+	held    chan struct{} // closed once a record of the state is held
+	release chan struct{}
+	once    sync.Once
+}
+
+func (h *heldServices) SaveService(ctx context.Context, tenant string, s *schemas.Service, revision uint64) (uint64, error) {
+	if s.State == h.state {
+		h.once.Do(func() {
+			close(h.held)
+			<-h.release
+		})
+	}
+	return h.Services.SaveService(ctx, tenant, s, revision)
+}
+
+// A start joins no service that is about to end, be it with its session or because it was stopped: it waits for the end, and starts anew.
+func TestStartJoinsNoServiceThatEnds(t *testing.T) {
+	for name, v := range map[string]struct {
+		held schemas.ServiceState // while its record is held, the service ends
+		end  func(c *cell) error
+	}{
+		"with its session": {running, func(c *cell) error {
+			if _, err := c.stop(schemas.StopRequest{}); err != nil {
+				return err
+			}
+			_, err := c.place(schemas.PlaceRequest{})
+			return err
+		}},
+		"being stopped": {stopping, func(*cell) error { return nil }},
+		"stopped":       {stopped, func(*cell) error { return nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := &heldServices{state: v.held, held: make(chan struct{}), release: make(chan struct{})}
+			c, _ := newRig(t, func(cfg *processor.Config) { h.Services, cfg.Services = cfg.Services, h })
+			s := newServer(c)
+			var others sync.WaitGroup
+			defer others.Wait()
+			others.Go(func() {
+				if _, err := s.start("web"); err != nil && v.held != running { // else its session has ended
+					t.Error(err)
+				}
+				if v.held != running {
+					_, _ = s.control(schemas.ServiceRequest{Name: "web", Stop: true}) // perhaps of the next one
+				}
+			})
+			<-h.held
+			before := c.service("web").Process()
+			c.must(v.end(c))
+			others.Go(func() {
+				<-time.After(100 * time.Millisecond) // a start that joins answers at once
+				close(h.release)
+			})
+			got, err := s.start("web")
+			c.must(err)
+			equal(t, "state", got.State, running)
+			if got.Process() == before {
+				t.Errorf("process %s runs, want another one", before)
+			}
+		})
+	}
 }
 
 // Processes 4: a restart makes a new sandbox when the old one has ended.

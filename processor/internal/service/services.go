@@ -111,10 +111,19 @@ func (ss *Services) leavingError() error {
 	return schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", ss.cfg.Publisher.Worker)
 }
 
-// start starts a service, or joins the one that runs. answer gets the service once it is healthy or has ended.
+// start starts a service, or joins the one that runs in this session. answer gets the service once it is healthy or has ended.
 func (ss *Services) start(t *session.Thread, req schemas.ServiceControl, answer func(*schemas.Service, error)) error {
 	key := name{t.Tenant, t.ID, req.Name}
 	e := ss.find(key)
+	if e != nil && e.ends() {
+		// It is not the one that was asked for: its process may be of the session before this one.
+		select {
+		case <-e.done:
+			e = nil
+		case <-ss.cfg.Background.Context().Done():
+			return ss.leavingError()
+		}
+	}
 	if e == nil {
 		s, revision, err := ss.read(key)
 		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
@@ -196,7 +205,7 @@ func (ss *Services) supervise(t *session.Thread, s schemas.Service, revision uin
 	defer ss.mu.Unlock()
 	of := 0
 	for other := range ss.running {
-		if other.tenant == t.Tenant && other.thread == t.ID {
+		if other.tenant == t.Tenant && other.thread == t.ID && other != key {
 			of++
 		}
 	}
@@ -209,7 +218,9 @@ func (ss *Services) supervise(t *session.Thread, s schemas.Service, revision uin
 		e.run(ss.ctx, first)
 		ss.mu.Lock()
 		defer ss.mu.Unlock()
-		delete(ss.running, key)
+		if ss.running[key] == e {
+			delete(ss.running, key)
+		}
 	}):
 		return nil, ss.leavingError()
 	}

@@ -287,6 +287,16 @@ func (sv *supervisor) await(in func(schemas.ServiceState) bool, reply func(*sche
 	return true
 }
 
+// ends reports whether the service has ended, or is about to: it was stopped, or its session has ended.
+func (sv *supervisor) ends() bool {
+	select {
+	case <-sv.stopped:
+		return true
+	default:
+		return sv.current().State.Ended() || sv.host.over() != nil
+	}
+}
+
 // current is the service as it is now.
 func (sv *supervisor) current() schemas.Service {
 	sv.mu.Lock()
