@@ -117,7 +117,7 @@ func (l *Listener) handleSession(m *nats.Msg, tenant, thread string, verb Verb) 
 		}
 		l.inboxes.respond(tenant, m, nil, body)
 	}
-	req := schemas.SessionControl{Tenant: tenant, Thread: thread}
+	req := schemas.SessionControl{Tenant: tenant, Thread: thread, Caller: m.Reply}
 	body := m.Data
 	if len(body) == 0 {
 		body = []byte("{}")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -71,6 +72,37 @@ func TestFailedSnapshotKeepsTheSession(t *testing.T) {
 	}
 	wantFields(t, c.exec(command("k2", sh(":"))), schemas.Result{Success: true})
 	c.must(errorOf(c.stop(schemas.StopRequest{}))) // without a snapshot
+}
+
+// A stop with a snapshot that joins one without keeps the session too.
+func TestFailedSnapshotOfAStopThatJoinsKeepsTheSession(t *testing.T) {
+	begun, release := make(chan struct{}), make(chan struct{})
+	fail := failIn(schemas.PhaseTerminate, "push", nil)
+	var once sync.Once
+	h := &hooks{do: func(ctx context.Context, data schemas.HookData, dir string, exec hookExec) ([]string, error) {
+		if data.Phase == schemas.PhaseTerminate {
+			once.Do(func() { close(begun) })
+			<-release
+		}
+		return fail(ctx, data, dir, exec)
+	}}
+	c, w := newRig(t, hooked(h), with(syncing))
+	c.exec(command("k1", sh(":")))
+	was := c.session()
+	replies := make(chan schemas.SessionReply, 2)
+	stop := func(req schemas.StopRequest) {
+		w.HandleSession(c.ctx, schemas.SessionControl{Tenant: schemas.DefaultTenant, Thread: "t", Stop: &req}, func(r schemas.SessionReply) { replies <- r })
+	}
+	stop(schemas.StopRequest{})
+	<-begun
+	stop(schemas.StopRequest{Snapshot: true})
+	close(release)
+	for range 2 {
+		if r := <-replies; r.Error == nil || r.Session == nil || r.Session.ID != was.ID {
+			t.Errorf("stop = %+v, error %v; want session %s and an error", r.Session, r.Error, was.ID)
+		}
+	}
+	c.must(errorOf(c.stop(schemas.StopRequest{})))
 }
 
 func TestPolicyRejectsADeniedCommand(t *testing.T) {

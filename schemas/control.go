@@ -143,6 +143,8 @@ type SessionReply struct {
 type SessionControl struct {
 	// Tenant and Thread are those of the subject.
 	Tenant, Thread string
+	// Caller is where the answer goes. A request that is sent again has the same one.
+	Caller string
 
 	Stop  *StopRequest
 	Renew *RenewRequest

@@ -308,7 +308,7 @@ func (ss *Sessions) Control(ctx context.Context, req schemas.SessionControl, rep
 	case req.Start != nil:
 		later(func() schemas.SessionReply { return ss.start(ctx, t, req.Start) })
 	case req.Sync != nil:
-		later(func() schemas.SessionReply { return ss.sync(ctx, t, req.Sync) })
+		later(func() schemas.SessionReply { return ss.sync(ctx, t, req.Sync, req.Caller) })
 	default:
 		refuse(schemas.Errorf(schemas.CodeInvalidArgument, "the session request has no operation: set stop, renew, start or sync"))
 	}

@@ -10,25 +10,31 @@ import (
 // maxSyncs bounds the different syncs of a thread that are under way at a time.
 const maxSyncs = 16
 
-// syncing is a sync of a workspace that is under way. The same request, sent again meanwhile, gets the same answer.
+// syncing is a sync of a workspace that is under way, or waits for the same one before it.
 type syncing struct {
-	done  chan struct{} // closed with reply set
-	reply schemas.SessionReply
+	callers map[string]bool // who sends a request again gets the same answer
+	done    chan struct{}   // closed with reply set
+	reply   schemas.SessionReply
 }
 
-// sync stores, restores, lists or compares versions of the thread's workspace, or joins the same request. One that changes something is a
-// conflict while another one does; one that only reads waits for its turn.
-func (ss *Sessions) sync(ctx context.Context, t *Thread, req *schemas.SyncRequest) schemas.SessionReply {
-	s, mine, err := t.joinSync(req)
+// syncTurns are the same requests of several callers.
+type syncTurns struct {
+	running *syncing
+	next    *syncing // for the callers that have come since; nil for none
+}
+
+// sync stores, restores, lists or compares versions of the thread's workspace. One that changes something is a conflict while another one
+// does; one that only reads waits for its turn. Callers that ask for the same while it is under way share the next one: the one under way
+// may have read the files before they changed them.
+func (ss *Sessions) sync(ctx context.Context, t *Thread, req *schemas.SyncRequest, caller string) schemas.SessionReply {
+	s, after, err := t.joinSync(req, caller)
 	switch {
 	case err != nil:
 		return schemas.SessionReply{Error: err}
-	case mine:
+	case after != nil:
+		<-after // it ends when the worker does
 		s.reply = ss.runSync(t, req)
-		t.mu.Lock()
-		delete(t.syncs, *req)
-		t.mu.Unlock()
-		close(s.done)
+		t.endSync(req, s)
 	default:
 		select {
 		case <-s.done:
@@ -39,24 +45,46 @@ func (ss *Sessions) sync(ctx context.Context, t *Thread, req *schemas.SyncReques
 	return s.reply
 }
 
-// joinSync returns the sync of a request. It is the caller's to run when it is a new one. Errors: conflict.
-func (t *Thread) joinSync(req *schemas.SyncRequest) (s *syncing, isNew bool, err *schemas.Error) {
+// joinSync returns the sync of a request. It is the caller's to run once after is closed, unless after is nil. Errors: conflict.
+func (t *Thread) joinSync(req *schemas.SyncRequest, caller string) (s *syncing, after <-chan struct{}, err *schemas.Error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s := t.syncs[*req]; s != nil {
-		return s, false, nil
+	s = &syncing{callers: map[string]bool{caller: true}, done: make(chan struct{})}
+	if turns := t.syncs[*req]; turns != nil {
+		switch {
+		case turns.running.callers[caller]:
+			return turns.running, nil, nil
+		case turns.next != nil:
+			turns.next.callers[caller] = true
+			return turns.next, nil, nil
+		}
+		turns.next = s
+		return s, turns.running.done, nil
 	}
 	if len(t.syncs) >= maxSyncs {
-		return nil, false, schemas.Errorf(schemas.CodeConflict, "thread %s: %d syncs of the workspace are under way: try again when one has ended", t.ID, len(t.syncs))
+		return nil, nil, schemas.Errorf(schemas.CodeConflict, "thread %s: %d syncs of the workspace are under way: try again when one has ended", t.ID, len(t.syncs))
 	}
 	for other := range t.syncs {
 		if req.Op.Changes() && other.Op.Changes() {
-			return nil, false, schemas.Errorf(schemas.CodeConflict, "thread %s: %s of the workspace is under way: try again when it has ended", t.ID, other.Op)
+			return nil, nil, schemas.Errorf(schemas.CodeConflict, "thread %s: %s of the workspace is under way: try again when it has ended", t.ID, other.Op)
 		}
 	}
-	s = &syncing{done: make(chan struct{})}
-	t.syncs[*req] = s
-	return s, true, nil
+	t.syncs[*req] = &syncTurns{running: s}
+	now := make(chan struct{})
+	close(now)
+	return s, now, nil
+}
+
+// endSync answers the callers of a sync that has run, and lets the next one run.
+func (t *Thread) endSync(req *schemas.SyncRequest, s *syncing) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if turns := t.syncs[*req]; turns.next != nil {
+		turns.running, turns.next = turns.next, nil
+	} else {
+		delete(t.syncs, *req)
+	}
+	close(s.done)
 }
 
 // runSync does what the request asks for. The sandbox is started first: its cold start pulls the workspace.

@@ -13,16 +13,16 @@ import (
 
 // Termination is the end of a session, under way or done. Callers that ask for the same end meanwhile get the same answer.
 type Termination struct {
-	event    schemas.EventType // session.terminated or session.expired
-	grace    *time.Duration    // for the runs; nil for the template's
-	main     *schemas.Result   // of the main process, whose end this follows; nil for none
-	snapshot bool              // keep the session when its workspace cannot be pushed
+	event schemas.EventType // session.terminated or session.expired
+	grace *time.Duration    // for the runs; nil for the template's
+	main  *schemas.Result   // of the main process, whose end this follows; nil for none
 
-	mu      sync.Mutex
-	remove  bool // the workspace's folder too
-	over    bool
-	reply   schemas.SessionReply
-	waiting []func(schemas.SessionReply)
+	mu       sync.Mutex
+	snapshot bool // keep the session when its workspace cannot be pushed
+	remove   bool // the workspace's folder too
+	over     bool
+	reply    schemas.SessionReply
+	waiting  []func(schemas.SessionReply)
 }
 
 // stopTermination is what a stop request asks for.
@@ -33,6 +33,21 @@ func stopTermination(req *schemas.StopRequest) *Termination {
 		end.grace = &grace
 	}
 	return end
+}
+
+// join adds what another stop of the same session asks for. A session whose main process has ended is kept for none.
+func (end *Termination) join(other *Termination) {
+	end.mu.Lock()
+	defer end.mu.Unlock()
+	end.snapshot = end.snapshot || other.snapshot && end.main == nil
+	end.remove = end.remove || other.remove
+}
+
+// keeps reports whether the session is kept when its workspace cannot be pushed.
+func (end *Termination) keeps() bool {
+	end.mu.Lock()
+	defer end.mu.Unlock()
+	return end.snapshot
 }
 
 // onDone calls done with the outcome, now or once there is one.
@@ -87,9 +102,7 @@ func (ss *Sessions) terminate(t *Thread, end *Termination, still func() bool) (*
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if current := t.termination; current != nil {
-		current.mu.Lock()
-		current.remove = current.remove || end.remove
-		current.mu.Unlock()
+		current.join(end)
 		return current, nil
 	}
 	if ss.leaving {
@@ -138,7 +151,7 @@ func (ss *Sessions) end(t *Thread, end *Termination) {
 	work.Within(t.whenIdle(), grace+timeouts.Kill+timeouts.Answer)
 	failed, hookErr := ss.sandboxes.terminateHooks(ss.background.Context(), t, timeouts.Hooks)
 	owed := ss.sandboxes.owed(t)
-	if end.snapshot && (hookErr != nil || len(failed) > 0 || owed != nil) {
+	if end.keeps() && (hookErr != nil || len(failed) > 0 || owed != nil) {
 		end.finish(ss.keep(t, failed, cmp.Or(hookErr, owedError(owed))))
 		return
 	}

@@ -43,20 +43,20 @@ type Thread struct {
 	lastUsed      time.Time
 	reuseReported time.Time // the last session.reused
 	attempt       *sandboxAttempt
-	parking       chan struct{}                    // closed when the parked sandbox has ended; nil for none
-	warm          bool                             // the cold start succeeded
-	bound         bool                             // a sandbox has run, see schemas.Session
-	termination   *Termination                     // set once the session is being ended
-	begun, placed bool                             // it holds a place for its session, and one for a sandbox
-	updates       []update                         // to be published
-	flushed       chan struct{}                    // closed when they are; nil for none
-	syncs         map[schemas.SyncRequest]*syncing // under way
+	parking       chan struct{}                      // closed when the parked sandbox has ended; nil for none
+	warm          bool                               // the cold start succeeded
+	bound         bool                               // a sandbox has run, see schemas.Session
+	termination   *Termination                       // set once the session is being ended
+	begun, placed bool                               // it holds a place for its session, and one for a sandbox
+	updates       []update                           // to be published
+	flushed       chan struct{}                      // closed when they are; nil for none
+	syncs         map[schemas.SyncRequest]*syncTurns // under way
 }
 
 func (sbs *sandboxes) newThread(tenant, id string, template *schemas.Template, now time.Time) *Thread {
 	return &Thread{
 		Tenant: tenant, ID: id, Template: template, places: sbs.places, need: needOf(sbs.limitsOf(template).Or(sandbox.DefaultLimits())), lastUsed: now,
-		syncs: make(map[schemas.SyncRequest]*syncing),
+		syncs: make(map[schemas.SyncRequest]*syncTurns),
 	}
 }
 
