@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -45,19 +46,23 @@ func (c *cli) onScreen(args ...string) *screen {
 	return s
 }
 
-// await reads until the terminal shows a text after what was awaited before.
-func (s *screen) await(text string) {
+// await reads until the terminal shows all of the texts, in any order, after what was awaited before.
+func (s *screen) await(texts ...string) {
 	s.t.Helper()
 	late := time.After(waitTimeout)
-	for !strings.Contains(s.shown, text) {
+	for slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(s.shown, text) }) {
 		select {
 		case b := <-s.reads:
 			s.shown += b
 		case <-late:
-			s.t.Fatalf("the terminal shows %q, want %q; standard error: %s", s.shown, text, s.stderr)
+			s.t.Fatalf("the terminal shows %q, want %q; standard error: %s", s.shown, texts, s.stderr)
 		}
 	}
-	_, s.shown, _ = strings.Cut(s.shown, text)
+	end := 0
+	for _, text := range texts {
+		end = max(end, strings.Index(s.shown, text)+len(text))
+	}
+	s.shown = s.shown[end:]
 }
 
 func (s *screen) press(keys string) {
@@ -235,8 +240,7 @@ func TestTerminalOutlivesItsWorker(t *testing.T) {
 	s.press("two\r")
 	s.resize(41, 132)
 	f.start("w1")
-	s.await("got two")
-	s.await("41 132")
+	s.await("got two", "41 132") // in any order
 	s.press("end\r")
 	s.await("got end")
 	s.wantCooked(7)
