@@ -41,7 +41,7 @@ test: ## run the tests; needs Go alone. RACE=on: under the race detector, in ran
 	$(GO) test $(if $(RACE),-race -shuffle=on) -timeout 20m -p $(PACKAGES) -parallel $(PARALLEL) $(LONGEST) ./...
 
 attack: ## attack jails and containers from inside, load attacks included (jails run as the calling user)
-	@table=$$(mktemp); SLUICE_ATTACK=1 SLUICE_ATTACK_TABLE=$$table $(GO) test -count=1 -timeout 20m -run '^TestAttack$$' ./sandbox/...; status=$$?; \
+	@table=$$(mktemp); SLUICE_ATTACK=1 SLUICE_ATTACK_TABLE=$$table $(GO) test -count=1 -p 1 -timeout 20m -run '^TestAttack$$' ./sandbox/...; status=$$?; \
 		echo; sort -s -k1,1 $$table; awk '{ n++; if (/ BROKEN /) broken++ } END { printf "%d cases, %d broken\n", n, broken }' $$table; rm $$table; exit $$status
 
 e2e: ## walk through the README, run sync against real S3 servers (moto too with SLUICE_MOTO=path), and the example in another language (needs node and npm)
