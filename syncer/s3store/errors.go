@@ -164,3 +164,10 @@ func (c credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	}
 	return found, err
 }
+
+// isFolderRace reports whether a store refused an object with the code by which versitygw (1.8) also says that another request has removed
+// the object's folder, with the last object in it, while this one made it. Nothing is stored then.
+func isFolderRace(err error) bool {
+	e, ok := errors.AsType[smithy.APIError](err)
+	return ok && e.ErrorCode() == "ExistingObjectIsDirectory"
+}

@@ -1,6 +1,7 @@
 package s3store_test
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -47,6 +48,34 @@ func TestRefusalsAreNamedAtOnce(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.text) || requests != 1 {
 				t.Errorf("error = %v after %d requests, want one with %q after 1", err, requests, test.text)
 			}
+		})
+	}
+}
+
+// versitygw refuses an object whose folder another request removes at that moment: the object is sent again, a few times.
+func TestFolderRemovedMeanwhile(t *testing.T) {
+	for name, refusals := range map[string]int{"now": 1, "for ever": 100} {
+		t.Run(name, func(t *testing.T) {
+			credentials(t)
+			requests := 0
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body) // what it does not read the next request repeats
+				if requests++; requests > refusals {
+					w.Header().Set("ETag", `"e"`)
+					return
+				}
+				w.WriteHeader(http.StatusConflict)
+				_, _ = w.Write([]byte("<Error><Code>ExistingObjectIsDirectory</Code><Message>no</Message></Error>")) // a failed write fails the request
+			}))
+			defer server.Close()
+			_, err := open(t, server.URL).Put(t.Context(), "folder/k", objectstore.Bytes([]byte("content")), objectstore.Condition{})
+			if refusals == 1 {
+				testkit.Must(t, err)
+				testkit.Equal(t, "requests", requests, 2)
+				return
+			}
+			testkit.WantCode(t, err, schemas.CodeConflict)
+			testkit.Equal(t, "requests", requests, 4)
 		})
 	}
 }

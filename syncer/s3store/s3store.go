@@ -233,14 +233,21 @@ func (s *Store) Put(ctx context.Context, key string, c objectstore.Content, cond
 	if c.SHA256 != nil {
 		ctx = context.WithValue(ctx, digestKey{}, hex.EncodeToString(c.SHA256[:]))
 	}
-	out, err := s.client.PutObject(ctx, &s3.PutObjectInput{
-		Bucket: &s.bucket, Key: s.key(key), Body: c.Open(), ContentLength: &c.Size, IfMatch: ifMatch, IfNoneMatch: ifNone,
-	})
-	if err != nil {
-		return "", coded(ctx, err, key)
+	for try := 1; ; try++ {
+		out, err := s.client.PutObject(ctx, &s3.PutObjectInput{
+			Bucket: &s.bucket, Key: s.key(key), Body: c.Open(), ContentLength: &c.Size, IfMatch: ifMatch, IfNoneMatch: ifNone,
+		})
+		if err == nil {
+			return aws.ToString(out.ETag), nil
+		}
+		if try == folderTries || !isFolderRace(err) {
+			return "", coded(ctx, err, key)
+		}
 	}
-	return aws.ToString(out.ETag), nil
 }
+
+// folderTries is how often an object is sent to a store that keeps objects in folders and removes the folder meanwhile.
+const folderTries = 4
 
 // List implements [objectstore.Store].
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objectstore.Info, error] {
