@@ -200,15 +200,18 @@ func (s *Sandbox) examine() {
 // killTimeout bounds the engine's answer to a kill.
 const killTimeout = 5 * time.Second
 
-// kill kills the supervisor, and with it the container: by the engine and then, should that not have ended it, by its cgroups.
+// kill kills the supervisor, and with it the container: by its cgroups, and only where it may not by the engine. An engine answers after it
+// has handled what it was notified of before: a container that ran out of memory a few thousand times delays that for seconds.
 func (s *Sandbox) kill() {
+	if hostproc.KillCgroup(s.cgroups) {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
 	err := ignoreNotFound(s.provider.client.ContainerKill(ctx, s.id, "KILL"))
 	if err != nil && !errdefs.IsConflict(err) { // a conflict: it does not run any more
 		s.provider.config.Warn(engineError(s.provider.client, "kill container "+s.id, err))
 	}
-	hostproc.KillCgroup(s.cgroups)
 }
 
 // Process is a process in a container. It adds to the exit record what its supervisor cannot know: an end by the memory limit.

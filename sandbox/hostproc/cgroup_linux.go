@@ -1,7 +1,9 @@
 package hostproc
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -12,8 +14,8 @@ import (
 
 // KillCgroup kills every process of a sandbox's cgroup from outside, whatever they do to each other: its supervisor may not get the CPU to
 // do so, or to end. dirs are the cgroup's folders: several with cgroups v1, one with v2. The limits of CPU time go first, since a process
-// needs some to end. What is gone is no error.
-func KillCgroup(dirs []string) {
+// needs some to end. It reports whether each of them was killed or gone, which takes root: with no folders it has killed none.
+func KillCgroup(dirs []string) (killed bool) {
 	write := func(name, value string) (ok bool) {
 		for _, dir := range dirs {
 			// Most files are of one controller or one version.
@@ -24,31 +26,36 @@ func KillCgroup(dirs []string) {
 	write("cpu.cfs_quota_us", "-1")
 	write("cpu.max", "max")
 	if write("cgroup.kill", "1") { // Linux 5.14, v2
-		return
+		return true
 	}
 	write("pids.max", "0") // nothing is forked from here on
+	killed = len(dirs) > 0
 	for _, dir := range dirs {
 		b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 		if err != nil {
+			killed = killed && errors.Is(err, fs.ErrNotExist)
 			continue
 		}
 		for line := range strings.Lines(string(b)) {
 			if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 1 {
-				killMember(pid, filepath.Base(dir))
+				killed = killMember(pid, filepath.Base(dir)) && killed
 			}
 		}
 	}
+	return killed
 }
 
-// killMember kills a process unless its pid is by now of one outside of the cgroup.
-func killMember(pid int, cgroup string) {
+// killMember kills a process unless its pid is by now of one outside of the cgroup. It reports whether the process was killed or is gone.
+func killMember(pid int, cgroup string) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return
+		return errors.Is(err, unix.ESRCH)
 	}
 	defer func() { _ = unix.Close(fd) }()
 	of, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err == nil && strings.Contains(string(of), "/"+cgroup+"\n") {
-		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	if err != nil || !strings.Contains(string(of), "/"+cgroup+"\n") {
+		return true
 	}
+	err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	return err == nil || errors.Is(err, unix.ESRCH)
 }

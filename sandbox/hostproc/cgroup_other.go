@@ -3,4 +3,4 @@
 package hostproc
 
 // KillCgroup does nothing: cgroups need Linux.
-func KillCgroup([]string) {}
+func KillCgroup([]string) (killed bool) { return false }
