@@ -26,7 +26,7 @@ func (rs *Runs) Control(ctl schemas.Control, reply func(error)) {
 		}
 	}
 	run := rs.find(ctl.Tenant, ctl.Process)
-	if run == nil || run.thread.ID != ctl.Thread {
+	if run == nil || run.thread.ID != ctl.Thread || (ctl.Stdin == nil && run.isEnding()) {
 		done(schemas.Errorf(schemas.CodeNotFound, "process %s of thread %s is not running: it has ended, or never started", ctl.Process, ctl.Thread))
 		return
 	}
