@@ -102,11 +102,19 @@ func (p *parts) open(ctx context.Context, dir string, cfg Config, opts []client.
 	if cfg.Network != "" && !slices.Contains(schemas.Networks(), cfg.Network) {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "unknown network %q: use none or host", cfg.Network)
 	}
-	server, err := embedded.Start(embedded.Config{Dir: filepath.Join(dir, "nats")})
+	server, err := embedded.Start(embedded.Config{Dir: filepath.Join(dir, "nats"), Warn: func(err error) { cfg.Log.Warn().Err(err).Msg("NATS") }})
 	if err != nil {
 		return nil, err
 	}
 	p.undo = append(p.undo, server.Close)
+	stopServer, err := membership.Background(ctx, func(running context.Context, ready func()) error {
+		ready()
+		return server.Run(running)
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.undo = append(p.undo, func() { _ = stopServer() }) // Run has no error
 	own, err := p.connect(server, "worker")
 	if err != nil {
 		return nil, err

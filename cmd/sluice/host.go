@@ -53,7 +53,10 @@ func startHost(ctx context.Context, lock *folderLock, cfg hostConfig) (*host, er
 			return nil, err
 		}
 	}
-	server, err := embedded.Start(embedded.Config{Dir: cfg.folder.join("nats"), Listen: cfg.listen, Token: token, CertFile: cfg.tls.cert, KeyFile: cfg.tls.key, Durability: cfg.durability})
+	server, err := embedded.Start(embedded.Config{
+		Dir: cfg.folder.join("nats"), Listen: cfg.listen, Token: token, CertFile: cfg.tls.cert, KeyFile: cfg.tls.key, Durability: cfg.durability,
+		Warn: func(err error) { cfg.node.Log.Warn().Err(err).Msg("NATS") },
+	})
 	if err != nil {
 		return nil, err
 	}

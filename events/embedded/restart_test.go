@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/schemas"
 )
 
 // A server that was replaced listens where it did, has what was stored, and handles each request once.
@@ -42,7 +44,7 @@ func TestRestartedServer(t *testing.T) {
 			}
 		}
 	})
-	s.restart()
+	testkit.Must(t, s.restart())
 	<-back
 	close(asked)
 	asking.Wait()
@@ -63,5 +65,25 @@ func TestRestartedServer(t *testing.T) {
 	testkit.Must(t, nc.FlushWithContext(ctx))
 	if n, _, err := handled.Pending(); err != nil || n > requests {
 		t.Errorf("%d requests were handled %d times, error %v", requests, n, err)
+	}
+}
+
+// A server that cannot be replaced reports why, once, and again after it could be.
+func TestFailedRestartIsReported(t *testing.T) {
+	dir := t.TempDir()
+	var warnings []error
+	s, err := Start(Config{Dir: filepath.Join(dir, "nats"), Warn: func(err error) { warnings = append(warnings, err) }})
+	testkit.Must(t, err)
+	t.Cleanup(s.Close)
+	for round := range 2 {
+		s.cfg.CertFile, s.cfg.KeyFile = filepath.Join(dir, "gone.crt"), filepath.Join(dir, "gone.key")
+		s.replace()
+		s.replace()
+		testkit.Equal(t, "warnings", len(warnings), round+1)
+		testkit.WantCode(t, warnings[round], schemas.CodeInvalidArgument)
+		testkit.Contains(t, "warning", warnings[round].Error(), "gone.crt")
+		s.cfg.CertFile, s.cfg.KeyFile = "", ""
+		s.replace()
+		testkit.Equal(t, "has JetStream", s.current().JetStreamEnabled(), true)
 	}
 }

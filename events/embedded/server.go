@@ -42,6 +42,8 @@ type Config struct {
 	Durability Durability
 	// StoreBytes is the most bytes of all streams together. Default: four fifths of the free space on Dir's disk, plus what Dir has.
 	StoreBytes int64
+	// Warn is called when the server could not be replaced after a full disk, which Run tries again; once for each reason. Default: not called.
+	Warn func(error)
 }
 
 // Validate checks the configuration. Errors: invalid_argument.
@@ -66,6 +68,8 @@ type Server struct {
 	host  string // where it listens; empty when it does not
 	log   *errorLog
 	bytes int64
+	// reported is why the server could not be replaced the last time; empty when it was.
+	reported string
 
 	mu     sync.Mutex
 	ns     *server.Server // Run replaces it after a full disk
@@ -216,18 +220,29 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			if (s.log.writeFailed() || !s.current().JetStreamEnabled()) && freeBytes(s.cfg.Dir) > minFree {
-				s.restart()
+				s.replace()
 			}
 		}
 	}
 }
 
-// restart replaces the server of NATS. On failure Run tries again a second later. JetStream is not just enabled again: the server keeps
+// replace replaces the server of NATS. After a failure the old one has no JetStream, so that Run tries again a second later.
+func (s *Server) replace() {
+	reason := ""
+	if err := s.restart(); err != nil {
+		if reason = err.Error(); reason != s.reported && s.cfg.Warn != nil {
+			s.cfg.Warn(fmt.Errorf("replace the server after a full disk, tried again each second: %w", err))
+		}
+	}
+	s.reported = reason
+}
+
+// restart shuts the server of NATS down and starts another one on its files. JetStream is not just enabled again: the server keeps
 // what it subscribed to before, so that it would handle every request of JetStream's API twice (nats-server 2.15.2).
-func (s *Server) restart() {
+func (s *Server) restart() error {
 	s.log.resetWriteFailed() // first: a write error from now on is a new one
 	shutDown(s.current())
-	_ = s.boot() // a server that is shut down has no JetStream, so Run calls again
+	return s.boot()
 }
 
 // minFree is the free disk space at which the server restarts, in bytes.
