@@ -166,12 +166,10 @@ func TestCreateRefusesInvalidSpec(t *testing.T) {
 
 // A container that ends before its supervisor has sent the request fails at once, not after the timeout.
 func TestCreateFailsWhenSupervisorExits(t *testing.T) {
-	p := newProvider(t, func(c *Config) { c.StartTimeout = testkit.Timeout })
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout/4)
-	defer cancel()
+	p := newProvider(t, func(c *Config) { c.StartTimeout = time.Hour })
 	testkit.WriteProgram(t, filepath.Join(p.dir, "true"), []byte("#!/bin/true\n"))
 	p.program = filepath.Join(p.dir, "true")
-	_, err := p.Create(ctx, sandbox.Spec{ID: "a", Workspace: t.TempDir()})
+	_, err := p.Create(testkit.Context(t), sandbox.Spec{ID: "a", Workspace: t.TempDir()})
 	testkit.WantCode(t, err, schemas.CodeUnavailable)
 	if !strings.Contains(err.Error(), "exit code 0") {
 		t.Errorf("error %v, want %q in it", err, "exit code 0")
@@ -242,6 +240,27 @@ func TestSweep(t *testing.T) {
 	if len(found) == 0 {
 		t.Error("the engine lists no containers, want those of the live sandboxes")
 	}
+}
+
+// A sweep neither counts nor removes a container that its owner has removed since the engine listed it: the owner tracks it no more.
+func TestSweepIgnoresContainerThatIsGone(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/_ping"):
+			w.Header().Set("Api-Version", "1.41")
+		case strings.HasSuffix(r.URL.Path, "/containers/json"):
+			fmt.Fprint(w, `[{"Id":"c","Names":["/sluice-c"]}]`)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"message":"No such container: c"}`)
+		}
+	}))
+	defer server.Close()
+	p, err := New(Config{RunDir: testkit.ShortDir(t), Host: "tcp://" + strings.TrimPrefix(server.URL, "http://"), Image: "x:1", Warn: func(err error) { t.Error(err) }})
+	testkit.Must(t, err)
+	defer closeProvider(t, p)
+	wantSwept(t, p, 0)
 }
 
 func TestOOMCounter(t *testing.T) {

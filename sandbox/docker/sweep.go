@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 )
@@ -57,10 +58,19 @@ func (p *Provider) Sweep(ctx context.Context) (int, error) {
 			}
 			continue
 		}
+		if p.gone(ctx, c.ID) { // its owner has removed it since the list was made
+			continue
+		}
 		p.remove(c.ID)
 		removed++
 	}
 	return removed, p.sweepSockets(remaining)
+}
+
+// gone reports whether the engine has no such container any more.
+func (p *Provider) gone(ctx context.Context, id string) bool {
+	_, err := p.client.ContainerInspect(ctx, id)
+	return errdefs.IsNotFound(err)
 }
 
 // tracked reports whether the registry tracks a container of one of these names.
