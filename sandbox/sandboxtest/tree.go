@@ -76,14 +76,13 @@ var treeTests = []test{
 	}},
 	{"GraceForLateForks", func(t *testing.T, f *fixture) {
 		// Promises 9: SIGTERM reaches what is forked while the tree is listed, which takes long for so many processes. The chains are
-		// never more than a few processes, and end by themselves.
-		f.writeFile(t, "chain.sh", []byte("[ $1 -lt 1000 ] || { echo end; exit; }\necho x\nsetsid sh ./chain.sh $(($1 + 1)) &\n"), 0o644)
-		chains := strings.Repeat("sh ./chain.sh 0 & ", 4)
+		// never more than a few processes. One that SIGTERM missed goes on until the test's time is over.
+		f.writeFile(t, "chain.sh", []byte("echo x\nsetsid sh ./chain.sh &\n"), 0o644)
+		chains := strings.Repeat("sh ./chain.sh & ", 4)
 		r := f.sh(t, `i=0; while [ $i -lt 200 ]; do sleep 300 & i=$((i + 1)); done; `+chains+`wait`)
 		r.readUntil(t, strings.Repeat("x\n", 20))
 		testkit.Must(t, r.Kill(time.Hour))
 		testkit.Equal(t, "exit reason", r.readAll(t).Reason, schemas.ReasonKilled)
-		testkit.Equal(t, "a chain went on", strings.Contains(r.stdout.String(), "end"), false)
 		f.wantNoLeftovers(t)
 	}},
 	{"GraceForHandlers", func(t *testing.T, f *fixture) {
