@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
@@ -20,7 +19,8 @@ import (
 // Connections to servers inside.
 var dialTests = []test{
 	{"Servers", func(t *testing.T, f *fixture) {
-		v4, v6, none := freePort(t), freePort(t), freePort(t)
+		f.installServer(t)
+		v4, v6 := freePort(t), freePort(t)
 		socket := filepath.Join(f.Home(), "echo.sock")
 		server := f.serve(t, "--echo", at("127.0.0.1", v4), "--echo", at("::1", v6), "--echo", socket, at("127.0.0.1", freePort(t)))
 		f.wantEcho(t, f.dial(t, 0, socket))
@@ -32,6 +32,7 @@ var dialTests = []test{
 		for _, c := range conns {
 			f.wantEcho(t, c)
 		}
+		none := freePort(t)
 		for _, err := range []error{f.refused(none, ""), f.refused(0, "/tmp/no.sock")} {
 			testkit.WantCode(t, err, schemas.CodeNotFound)
 		}
@@ -47,6 +48,7 @@ var dialTests = []test{
 		}
 	}},
 	{"EndsWithTheSandbox", func(t *testing.T, f *fixture) {
+		f.installServer(t)
 		port := freePort(t)
 		f.serve(t, "--echo", at("127.0.0.1", port), at("127.0.0.1", freePort(t)))
 		conn := f.dial(t, port, "")
@@ -77,16 +79,22 @@ func (f *fixture) dial(t *testing.T, port uint16, path string) net.Conn {
 	conn, err := f.Sandbox.(sandbox.Dialer).Dial(f.ctx, port, path)
 	testkit.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	testkit.Must(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+	deadline, _ := f.ctx.Deadline()
+	testkit.Must(t, conn.SetDeadline(deadline))
 	return conn
+}
+
+// installServer puts the test server into the workspace. It takes seconds: choose ports after it, as others on the machine may take them.
+func (f *fixture) installServer(t *testing.T) {
+	t.Helper()
+	program, err := os.ReadFile(testkit.Build(t, "internal/testkit/testserver"))
+	testkit.Must(t, err)
+	testkit.Must(t, os.WriteFile(filepath.Join(f.workspace, "testserver"), program, 0o755)) //nolint:gosec // the sandbox's user runs it
 }
 
 // serve runs the test server until it listens.
 func (f *fixture) serve(t *testing.T, args ...string) *testProcess {
 	t.Helper()
-	program, err := os.ReadFile(testkit.Build(t, "internal/testkit/testserver"))
-	testkit.Must(t, err)
-	testkit.Must(t, os.WriteFile(filepath.Join(f.workspace, "testserver"), program, 0o755)) //nolint:gosec // the sandbox's user runs it
 	p := f.start(t, sandbox.Command{Path: "./testserver", Args: args})
 	p.readUntil(t, "listening")
 	return p
