@@ -74,6 +74,24 @@ func TestFailedSnapshotKeepsTheSession(t *testing.T) {
 	c.must(errorOf(c.stop(schemas.StopRequest{}))) // without a snapshot
 }
 
+// The hooks of a session that a stop has kept have another occasion at its next end: what they did for the first is out of date.
+func TestKeptSessionEndsOnAnotherOccasion(t *testing.T) {
+	h := &hooks{do: failIn(schemas.PhaseTerminate, "notify", nil)}
+	c, _ := newRig(t, hooked(h), with(syncing))
+	c.exec(command("k1", sh(":")))
+	for range 2 {
+		_, err := c.stop(schemas.StopRequest{Snapshot: true})
+		testkit.WantCode(t, err, schemas.CodeUnavailable)
+	}
+	h.set(nil)
+	c.must(errorOf(c.stop(schemas.StopRequest{Snapshot: true})))
+	seen := map[string]bool{}
+	for _, end := range h.of(schemas.PhaseTerminate) {
+		seen[end.data.Occasion] = true
+	}
+	testkit.Equal(t, "number of occasions of 3 ends", len(seen), 3)
+}
+
 // A stop with a snapshot that joins one without keeps the session too.
 func TestFailedSnapshotOfAStopThatJoinsKeepsTheSession(t *testing.T) {
 	begun, release := make(chan struct{}), make(chan struct{})

@@ -62,7 +62,8 @@ type HookData struct {
 	SpecVersion string `json:"specversion"`
 	// Phase is the phase that runs.
 	Phase Phase `json:"phase"`
-	// Occasion identifies one run of a phase: the process's id for message and stream_finish, else the session's id and epoch.
+	// Occasion identifies one run of a phase: the process's id for message and stream_finish, else the session's id and epoch. The end of a
+	// session that an earlier end has kept is another occasion, with a number after them.
 	Occasion string `json:"occasion"`
 	// Conversation is the thread that the hook runs for.
 	Conversation Conversation `json:"conversation"`

@@ -111,8 +111,12 @@ func (sbs *sandboxes) terminateHooks(ctx context.Context, t *Thread, bound time.
 	if (t.warm || t.stored.Parked) && (a == nil || a.ended()) && commandAtEnd(t.Template) {
 		a = sbs.beginLocked(sbs.background.Context(), t, schemas.Origin{}) // it is parked, or its sandbox ended by itself
 	}
-	t.mu.Unlock()
 	o := Occasion{Phase: schemas.PhaseTerminate}
+	if t.kept > 0 {
+		// Another occasion: what the hooks did at an end that kept the session is out of date.
+		o.ID = fmt.Sprintf("%s.%d.%d", t.Session.ID, t.Session.Epoch, t.kept)
+	}
+	t.mu.Unlock()
 	if a != nil {
 		// A sandbox that is being created is waited for: its cold start may be pulling what these hooks push.
 		select {

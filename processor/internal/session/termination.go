@@ -231,6 +231,7 @@ func (ss *Sessions) conclude(t *Thread, end *Termination, failed []string, hookE
 func (ss *Sessions) keep(t *Thread, failed []string, err error) schemas.SessionReply {
 	t.mu.Lock()
 	t.termination = nil
+	t.kept++
 	t.lastUsed = time.Now()
 	t.mu.Unlock()
 	t.YieldPlace()

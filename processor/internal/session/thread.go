@@ -47,6 +47,7 @@ type Thread struct {
 	warm          bool                               // the cold start succeeded
 	bound         bool                               // a sandbox has run, see schemas.Session
 	termination   *Termination                       // set once the session is being ended
+	kept          int                                // how many ends have kept the session
 	begun, placed bool                               // it holds a place for its session, and one for a sandbox
 	updates       []update                           // to be published
 	flushed       chan struct{}                      // closed when they are; nil for none
