@@ -103,6 +103,29 @@ func TestSessionRefusesAnotherPlacementOrTemplate(t *testing.T) {
 	c.wantNoSession("new") // a refused request makes none
 }
 
+// A stop that joins another one shortens its grace, and lengthens none.
+func TestStopThatJoinsShortensTheGrace(t *testing.T) {
+	c, w := newRig(t)
+	call := c.start(command("k1", sh("trap '' TERM; echo on; while :; do sleep 0.1; done")), "on")
+	replies := make(chan schemas.SessionReply, 3)
+	for _, grace := range []time.Duration{time.Hour, 100 * time.Millisecond, time.Hour} {
+		ms := grace.Milliseconds()
+		req := schemas.SessionControl{Tenant: schemas.DefaultTenant, Thread: "t", Stop: &schemas.StopRequest{GraceMS: &ms}}
+		w.HandleSession(c.ctx, req, func(r schemas.SessionReply) { replies <- r })
+	}
+	equal(t, "reason", c.end(call).Reason, schemas.ReasonKilled)
+	for range cap(replies) {
+		select {
+		case r := <-replies:
+			if r.Error != nil {
+				t.Errorf("stop: %v", r.Error)
+			}
+		case <-c.ctx.Done():
+			t.Fatal("no answer to a stop")
+		}
+	}
+}
+
 func TestStoppedSessionIsReportedAndDeleted(t *testing.T) {
 	c, w := newRig(t)
 	first := c.exec(command("k1", sh("echo one >file")))

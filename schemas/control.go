@@ -99,7 +99,8 @@ type Control struct {
 type StopRequest struct {
 	// Session is the id that the session must have, else the request fails with session_expired. Default: any session.
 	Session string `json:"session,omitempty"`
-	// GraceMS is the time between SIGTERM and SIGKILL for running processes, in milliseconds. Default: the template's, else 10 s.
+	// GraceMS is the time between SIGTERM and SIGKILL for running processes, in milliseconds. Default: the template's, else 10 s. A stop that joins
+	// another one can shorten what that one has set, from then on.
 	GraceMS *int64 `json:"grace_ms,omitempty"`
 	// Snapshot pushes the workspace as a new version first. When the push fails, the session stays.
 	Snapshot bool `json:"snapshot,omitempty"`

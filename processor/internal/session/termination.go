@@ -14,12 +14,12 @@ import (
 // Termination is the end of a session, under way or done. Callers that ask for the same end meanwhile get the same answer.
 type Termination struct {
 	event schemas.EventType // session.terminated or session.expired
-	grace *time.Duration    // for the runs; nil for the template's
 	main  *schemas.Result   // of the main process, whose end this follows; nil for none
 
 	mu       sync.Mutex
-	snapshot bool // keep the session when its workspace cannot be pushed
-	remove   bool // the workspace's folder too
+	grace    *time.Duration // for the runs; nil for the template's until the end is under way
+	snapshot bool           // keep the session when its workspace cannot be pushed
+	remove   bool           // the workspace's folder too
 	over     bool
 	reply    schemas.SessionReply
 	waiting  []func(schemas.SessionReply)
@@ -35,12 +35,24 @@ func stopTermination(req *schemas.StopRequest) *Termination {
 	return end
 }
 
-// join adds what another stop of the same session asks for. A session whose main process has ended is kept for none.
-func (end *Termination) join(other *Termination) {
+// join adds what another stop of the same session asks for, and reports whether the runs have less time now. A session whose main process
+// has ended is kept for none.
+func (end *Termination) join(other *Termination) (less bool) {
 	end.mu.Lock()
 	defer end.mu.Unlock()
+	if less = !end.over && other.grace != nil && *other.grace < *end.grace; less {
+		end.grace = other.grace
+	}
 	end.snapshot = end.snapshot || other.snapshot && end.main == nil
 	end.remove = end.remove || other.remove
+	return less
+}
+
+// graceNow is the time that the runs have, of the stops that have come so far.
+func (end *Termination) graceNow() time.Duration {
+	end.mu.Lock()
+	defer end.mu.Unlock()
+	return *end.grace
 }
 
 // keeps reports whether the session is kept when its workspace cannot be pushed.
@@ -102,7 +114,9 @@ func (ss *Sessions) terminate(t *Thread, end *Termination, still func() bool) (*
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if current := t.termination; current != nil {
-		current.join(end)
+		if current.join(end) {
+			ss.background.Go(func() { t.kill(current.graceNow()) })
+		}
 		return current, nil
 	}
 	if ss.leaving {
@@ -110,6 +124,10 @@ func (ss *Sessions) terminate(t *Thread, end *Termination, still func() bool) (*
 	}
 	if still != nil && !still() {
 		return nil, nil
+	}
+	if end.grace == nil {
+		grace := ss.sandboxes.grace(t)
+		end.grace = &grace
 	}
 	if !ss.background.Go(func() { ss.end(t, end) }) {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "worker %s is shutting down", ss.publisher.Worker)
@@ -143,10 +161,7 @@ func (ss *Sessions) end(t *Thread, end *Termination) {
 		defer func() { <-ss.drainSlots }()
 	}
 	timeouts := &ss.cfg.Timeouts
-	grace := ss.sandboxes.grace(t)
-	if end.grace != nil {
-		grace = *end.grace
-	}
+	grace := end.graceNow()
 	t.kill(grace)
 	work.Within(t.whenIdle(), grace+timeouts.Kill+timeouts.Answer)
 	failed, hookErr := ss.sandboxes.terminateHooks(ss.background.Context(), t, timeouts.Hooks)
@@ -155,6 +170,7 @@ func (ss *Sessions) end(t *Thread, end *Termination) {
 		end.finish(ss.keep(t, failed, cmp.Or(hookErr, owedError(owed))))
 		return
 	}
+	grace = end.graceNow()
 	ctx, cancel := context.WithTimeout(ss.background.Context(), grace+timeouts.SandboxEnd)
 	defer cancel()
 	why := occurStop
