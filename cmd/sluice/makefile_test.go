@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"os/exec"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -36,4 +38,22 @@ func TestBuildsShareTheirCache(t *testing.T) {
 		}
 	}
 	testkit.Equal(t, "commands", commands, 4)
+}
+
+// Ten minutes 7: the README says about how many packages the first build compiles.
+func TestFirstBuildIsAsLargeAsSaid(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../../README.md")
+	testkit.Must(t, err)
+	said := regexp.MustCompile(`compiles about (\d+) packages`).FindSubmatch(readme)
+	if said == nil {
+		t.Fatal("README.md does not say how many packages the first build compiles")
+	}
+	about, err := strconv.Atoi(string(said[1]))
+	testkit.Must(t, err)
+	out, err := exec.CommandContext(testkit.Context(t), "go", "list", "-deps", ".").Output()
+	testkit.Must(t, err)
+	if n := strings.Count(string(out), "\n"); n < about*95/100 || n > about*105/100 {
+		t.Errorf("the build compiles %d packages, and README.md says about %d", n, about)
+	}
 }
