@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
-// Ten minutes 16: the index has every page, and no page has a broken link.
+// Ten minutes 16: the index has every page, and no page, of docs or beside it, has a broken link.
 func TestDocsAreIndexedAndLinked(t *testing.T) {
 	pages, err := filepath.Glob(filepath.Join(docs, "*.md"))
 	testkit.Must(t, err)
@@ -22,19 +22,36 @@ func TestDocsAreIndexedAndLinked(t *testing.T) {
 		if name != "README.md" && !strings.Contains(index, "("+name+")") {
 			t.Errorf("docs/README.md does not link %s", name)
 		}
-		for _, link := range regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(doc(t, name), -1) {
-			if strings.Contains(link[1], "://") {
-				continue
-			}
-			path, section, _ := strings.Cut(link[1], "#")
-			path = filepath.Join(docs, cmp.Or(path, name))
-			body, err := os.ReadFile(path)
-			if info, statErr := os.Stat(path); statErr == nil && info.IsDir() {
-				err = nil
-			}
-			if err != nil || (section != "" && !strings.Contains(anchors(string(body)), "#"+section+"\n")) {
-				t.Errorf("%s: broken link %s", name, link[1])
-			}
+	}
+	for _, pattern := range []string{"../*.md", "*.md", "adr/*.md", "../deploy/*.md", "../examples/*/*.md"} {
+		more, err := filepath.Glob(filepath.Join(docs, pattern))
+		testkit.Must(t, err)
+		if len(more) == 0 {
+			t.Errorf("no page is %s", pattern)
+		}
+		for _, page := range more {
+			checkLinks(t, page)
+		}
+	}
+}
+
+// checkLinks follows the links of a page to files and their headings.
+func checkLinks(t *testing.T, page string) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	testkit.Must(t, err)
+	for _, link := range regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(string(text), -1) {
+		if strings.Contains(link[1], "://") {
+			continue
+		}
+		path, section, _ := strings.Cut(link[1], "#")
+		path = filepath.Join(filepath.Dir(page), cmp.Or(path, filepath.Base(page)))
+		body, err := os.ReadFile(path)
+		if info, statErr := os.Stat(path); statErr == nil && info.IsDir() {
+			err = nil
+		}
+		if err != nil || (section != "" && !strings.Contains(anchors(string(body)), "#"+section+"\n")) {
+			t.Errorf("%s: broken link %s", page, link[1])
 		}
 	}
 }
