@@ -262,17 +262,13 @@ func processFollowCommand(g *globals) *cobra.Command {
 func processCleanCommand(g *globals) *cobra.Command {
 	var thread string
 	c := &cobra.Command{
-		Use:   "clean --thread THREAD",
+		Use:   "clean",
 		Short: "Take the ended processes of a thread out of lists",
 		Long: `Take the processes of a thread that have ended out of lists, and print how many. Their records
 and output stay for their age: a process is still found by its id, and a repeated command gets its
 result.`,
-		Example: `  sluice process clean --thread t1`,
-		Args:    noArgs,
+		Example: `  sluice process clean t1`,
 		RunE: g.act(func(ctx context.Context, c *client.Client, _ []string) error {
-			if thread == "" {
-				return schemas.Errorf(schemas.CodeInvalidArgument, "--thread is missing: only the processes of one thread are cleaned up")
-			}
 			n, err := c.CleanProcesses(ctx, thread)
 			if err == nil {
 				_, err = fmt.Fprintln(g.Stdout, n)
@@ -280,7 +276,7 @@ result.`,
 			return err
 		}),
 	}
-	threadFlag(c, &thread, "", "`THREAD` of the processes")
+	threadArg(c, &thread, "`THREAD` of the processes")
 	return c
 }
 

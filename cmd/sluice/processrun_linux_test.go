@@ -72,8 +72,9 @@ func TestProcessesInTheBackground(t *testing.T) {
 
 	gone := start("--auto-cleanup", "--", "true")
 	c.run("process", "wait", gone).check(t).exits(0)
-	c.run("process", "clean").wantError(t, schemas.CodeInvalidArgument, "--thread")
-	c.run("process", "clean", "--thread", "t1").check(t).exits(0).prints("5\n")
+	c.run("process", "clean").wantError(t, schemas.CodeInvalidArgument, "THREAD is missing")
+	c.run("process", "clean", "t1").check(t).exits(0).prints("5\n")
+	c.run("process", "clean", "--thread", "t1").check(t).exits(0)
 	c.run("process", "list", "--all", "--thread", "t1", "--json").check(t).exits(0).prints("[]\n")
 	c.run("process", "get", gone).check(t).exits(0).printsMatch(`(?m)^status +completed$`)
 }
