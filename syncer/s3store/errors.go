@@ -165,6 +165,18 @@ func (c credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	return found, err
 }
 
+// folderTries is how often an object is sent to a store that keeps objects in folders and removes the folder meanwhile.
+const folderTries = 4
+
+// throughFolderRaces sends the request that gives an object its name, again while it meets a folder race.
+func throughFolderRaces(request func() error) error {
+	for try := 1; ; try++ {
+		if err := request(); try == folderTries || !isFolderRace(err) {
+			return err
+		}
+	}
+}
+
 // isFolderRace reports whether a store refused an object with the code by which versitygw (1.8) also says that another request has removed
 // the object's folder, with the last object in it, while this one made it. Nothing is stored then.
 func isFolderRace(err error) bool {

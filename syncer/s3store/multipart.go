@@ -180,13 +180,16 @@ func (m *multipart) complete(ctx context.Context, ifMatch, ifNone *string) (toke
 	tries := 0
 	err = m.repeat(ctx, func() error {
 		tries++
-		out, err := m.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
-			Bucket: &m.bucket, Key: m.Store.key(m.key), UploadId: m.id, IfMatch: ifMatch, IfNoneMatch: ifNone,
-			MultipartUpload: &types.CompletedMultipartUpload{Parts: m.parts},
+		err := throughFolderRaces(func() error {
+			out, err := m.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
+				Bucket: &m.bucket, Key: m.Store.key(m.key), UploadId: m.id, IfMatch: ifMatch, IfNoneMatch: ifNone,
+				MultipartUpload: &types.CompletedMultipartUpload{Parts: m.parts},
+			})
+			if err == nil {
+				token = aws.ToString(out.ETag)
+			}
+			return err
 		})
-		if err == nil {
-			token = aws.ToString(out.ETag)
-		}
 		return coded(ctx, err, m.key)
 	})
 	if tries > 1 && errors.Is(err, schemas.ErrNotFound) && (ifMatch != nil || ifNone != nil) {

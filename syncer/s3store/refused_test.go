@@ -52,30 +52,34 @@ func TestRefusalsAreNamedAtOnce(t *testing.T) {
 	}
 }
 
-// versitygw refuses an object whose folder another request removes at that moment: the object is sent again, a few times.
+// versitygw refuses an object whose folder another request removes at that moment: the object is sent again, a few times. Of an upload in
+// parts only its end is.
 func TestFolderRemovedMeanwhile(t *testing.T) {
 	for name, refusals := range map[string]int{"now": 1, "for ever": 100} {
 		t.Run(name, func(t *testing.T) {
-			credentials(t)
-			requests := 0
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				_, _ = io.Copy(io.Discard, r.Body) // what it does not read the next request repeats
-				if requests++; requests > refusals {
-					w.Header().Set("ETag", `"e"`)
+			wantTries := func(kind string, c objectstore.Content) {
+				t.Helper()
+				s, server := openParts(t)
+				server.before = func(w http.ResponseWriter, r *http.Request, k string, n int) bool {
+					if k != kind || n > refusals {
+						return false
+					}
+					_, _ = io.Copy(io.Discard, r.Body) // what it does not read the next request repeats
+					w.WriteHeader(http.StatusConflict)
+					_, _ = w.Write([]byte("<Error><Code>ExistingObjectIsDirectory</Code><Message>no</Message></Error>")) // a failed write fails the request
+					return true
+				}
+				_, err := s.Put(t.Context(), "folder/k", c, objectstore.Condition{})
+				if refusals == 1 {
+					testkit.Must(t, err)
+					testkit.Equal(t, kind+" requests", server.seen[kind], 2)
 					return
 				}
-				w.WriteHeader(http.StatusConflict)
-				_, _ = w.Write([]byte("<Error><Code>ExistingObjectIsDirectory</Code><Message>no</Message></Error>")) // a failed write fails the request
-			}))
-			defer server.Close()
-			_, err := open(t, server.URL).Put(t.Context(), "folder/k", objectstore.Bytes([]byte("content")), objectstore.Condition{})
-			if refusals == 1 {
-				testkit.Must(t, err)
-				testkit.Equal(t, "requests", requests, 2)
-				return
+				testkit.WantCode(t, err, schemas.CodeConflict)
+				testkit.Equal(t, kind+" requests", server.seen[kind], 4)
 			}
-			testkit.WantCode(t, err, schemas.CodeConflict)
-			testkit.Equal(t, "requests", requests, 4)
+			wantTries(http.MethodPut, objectstore.Bytes([]byte("content")))
+			wantTries("complete", objectstore.Bytes(threeParts()))
 		})
 	}
 }

@@ -219,7 +219,7 @@ func (s *Store) Stat(ctx context.Context, key string) (objectstore.Info, error) 
 }
 
 // Put implements [objectstore.Store].
-func (s *Store) Put(ctx context.Context, key string, c objectstore.Content, cond objectstore.Condition) (string, error) {
+func (s *Store) Put(ctx context.Context, key string, c objectstore.Content, cond objectstore.Condition) (token string, err error) {
 	var ifMatch, ifNone *string
 	if cond.Match != "" {
 		ifMatch = &cond.Match
@@ -233,21 +233,17 @@ func (s *Store) Put(ctx context.Context, key string, c objectstore.Content, cond
 	if c.SHA256 != nil {
 		ctx = context.WithValue(ctx, digestKey{}, hex.EncodeToString(c.SHA256[:]))
 	}
-	for try := 1; ; try++ {
+	err = throughFolderRaces(func() error {
 		out, err := s.client.PutObject(ctx, &s3.PutObjectInput{
 			Bucket: &s.bucket, Key: s.key(key), Body: c.Open(), ContentLength: &c.Size, IfMatch: ifMatch, IfNoneMatch: ifNone,
 		})
 		if err == nil {
-			return aws.ToString(out.ETag), nil
+			token = aws.ToString(out.ETag)
 		}
-		if try == folderTries || !isFolderRace(err) {
-			return "", coded(ctx, err, key)
-		}
-	}
+		return err
+	})
+	return token, coded(ctx, err, key)
 }
-
-// folderTries is how often an object is sent to a store that keeps objects in folders and removes the folder meanwhile.
-const folderTries = 4
 
 // List implements [objectstore.Store].
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objectstore.Info, error] {
