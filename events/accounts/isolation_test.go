@@ -37,6 +37,9 @@ func TestClientsOfOtherTenantsAreRefused(t *testing.T) {
 		for _, g := range slices.Concat(theirs.Direct, theirs.Commands, theirs.Requests, theirs.Batches, theirs.Tokens) {
 			subjects = append(subjects, g.Subject)
 		}
+		subjects = append(subjects, jetStreamOf("b")...)
+		subjects = append(subjects, "sluice.v1.local.cmdp.0.b.t1.exec", "$KV.sluice-local-leases.w1", "_INBOX.x", "_R_.x", "$JS.ACK.sluice-local-CMD.c.1.1.1.1.1", "$JS.FC.sluice-local-EVT.x",
+			"$SYS.REQ.ACCOUNT.SLUICE_b.CONNZ", "$SYS.REQ.ACCOUNT.CLIENTS_b.SUBSZ", "$SYS.REQ.SERVER.PING.JSZ", "$SYS.ACCOUNT.SLUICE_b.CONNECT")
 		for _, subject := range subjects {
 			subject = literal(subject)
 			testkit.Must(t, x.Publish(subject, nil))
@@ -46,11 +49,104 @@ func TestClientsOfOtherTenantsAreRefused(t *testing.T) {
 		for _, g := range theirs.Copies {
 			subscribed = append(subscribed, g.Subject)
 		}
-		for _, subject := range append(subscribed, "sluice.v1.local.b.>", "sluice.>", ">", "*.>", "$KV.>", "$SYS.>", "$JS.>", "_INBOX.>", "_INBOX_*.>", "_R_.>") {
+		for _, subject := range append(subscribed, "sluice.v1.local.b.>", "sluice.>", ">", "*.>", "$KV.>", "$SYS.>", "$JS.>", "_INBOX.>", "_INBOX_*.>", "_R_.>",
+			"sluice.v1.local.b.cmd.>", "sluice.v1.local.b.rpc.>", "sluice.v1.local.b.ctl.>", "sluice.v1.local.b.evt.>", "sluice.v1.local.b.log.>", "sluice.v1.local.b.msg.>",
+			"sluice.v1.local.b.dlq.>", "sluice.v1.local.b.fwd.>", "sluice.v1.local.b.tun.>", "sluice.v1.local.b.api.>", "sluice.v1.local.*.feed.>", "sluice.v1.local.*.tail.>",
+			"sluice.v1.local.cmdp.>", "$JS.SLUICE_b.>", "$SYS.ACCOUNT.SLUICE_b.>", "_INBOX_b.x", "$KV.sluice-local-state.>") {
 			_, err := x.SubscribeSync(subject)
 			testkit.Must(t, err)
 			n.refused(x, subject)
 		}
+		// In a group of subscribers, of which each message would reach one alone.
+		for _, subject := range []string{"sluice.v1.local.b.rpc.*.*", "sluice.v1.local.b.api.>", "_INBOX_b.>"} {
+			_, err := x.QueueSubscribeSync(subject, "workers")
+			testkit.Must(t, err)
+			n.refused(x, subject)
+		}
+	}
+}
+
+// jetStreamOf are requests to JetStream for the streams and buckets of a tenant, under the name by which its clients reach it.
+func jetStreamOf(tenant string) (subjects []string) {
+	api := "$JS." + events.AccountOf(tenant) + ".API."
+	for _, verb := range []string{"INFO", "STREAM.NAMES", "STREAM.LIST", "STREAM.CREATE.x", "ACCOUNT.PURGE.SLUICE_" + tenant, "$KV.sluice-local-state.session." + tenant + ".t1"} {
+		subjects = append(subjects, api+verb)
+	}
+	for _, s := range streams {
+		for _, verb := range []string{
+			"STREAM.INFO.%s", "STREAM.MSG.GET.%s", "DIRECT.GET.%s", "DIRECT.GET.%s.x", "STREAM.UPDATE.%s", "STREAM.DELETE.%s", "STREAM.PURGE.%s", "STREAM.MSG.DELETE.%s", "STREAM.SNAPSHOT.%s",
+			"STREAM.RESTORE.%s", "STREAM.PEER.REMOVE.%s", "STREAM.LEADER.STEPDOWN.%s", "CONSUMER.CREATE.%s", "CONSUMER.CREATE.%s.c", "CONSUMER.DURABLE.CREATE.%s.c", "CONSUMER.NAMES.%s",
+			"CONSUMER.LIST.%s", "CONSUMER.INFO.%s.c", "CONSUMER.DELETE.%s.c", "CONSUMER.MSG.NEXT.%s.c",
+		} {
+			subjects = append(subjects, api+fmt.Sprintf(verb, s))
+		}
+	}
+	return subjects
+}
+
+// What a client of tenant a may send, it sends with tenant b's inboxes and subjects for the answer. Nothing of it arrives there.
+func TestAnswersStayInTheirTenant(t *testing.T) {
+	t.Parallel()
+	n := newTenants(t)
+	n.fill("a", "of-a")
+	n.fill("b", secret)
+	arrive := make(map[accounts.Role]*nats.Subscription)
+	of := make(map[accounts.Role]*attacker)
+	for _, role := range []accounts.Role{accounts.Client, accounts.Worker} {
+		x, subject := n.attacker("b", role), ">"
+		if role == accounts.Client {
+			subject = events.InboxOf("b") + ".>"
+		}
+		all, err := x.SubscribeSync(subject)
+		testkit.Must(t, err)
+		testkit.Must(t, x.Flush())
+		arrive[role], of[role] = all, x
+	}
+	// A worker of a answers as asked, both to the reply subject and to the inbox that the header names.
+	w := n.attacker("a", accounts.Worker)
+	s := events.NewSubjects(schemas.DefaultCell)
+	asked := []string{s.RPC("a", "t1", schemas.OpExec), s.Control("a", "t1", "p1", "kill"), s.API("a", "place")}
+	for _, subject := range asked {
+		_, err := w.Subscribe(subject, func(m *nats.Msg) {
+			for _, to := range []string{m.Reply, m.Header.Get("Sluice-Inbox")} {
+				if w.Publish(to, []byte("from-a")) != nil {
+					t.Errorf("the answer to %s was not sent", to)
+				}
+			}
+			if m.Header.Get("Last") != "" {
+				testkit.Must(t, w.Publish("answered."+m.Subject, nil))
+			}
+		})
+		testkit.Must(t, err)
+	}
+	answered, err := w.SubscribeSync("answered.>")
+	testkit.Must(t, err)
+	testkit.Must(t, w.Flush())
+	x := n.attacker("a", accounts.Client)
+	theirs := append(storedSubjects("b"), liveSubjects("b")...)
+	for _, subject := range asked {
+		for i, to := range theirs {
+			m := &nats.Msg{Subject: subject, Reply: to, Header: nats.Header{"Sluice-Inbox": {to}}}
+			if i == len(theirs)-1 {
+				m.Header.Set("Last", "1")
+			}
+			testkit.Must(t, x.PublishMsg(m))
+		}
+		_, err := answered.NextMsgWithContext(testkit.Context(t))
+		testkit.Must(t, err)
+	}
+	// JetStream answers to any subject too.
+	api := "$JS." + events.AccountOf("a") + ".API."
+	for _, to := range theirs {
+		testkit.Must(t, x.PublishRequest(api+"DIRECT.GET.sluice-local-LOG", to, []byte(`{"last_by_subj":">"}`)))
+	}
+	_, err = x.Request(api+"DIRECT.GET.sluice-local-LOG", []byte(`{"last_by_subj":">"}`), testkit.Timeout) // after those before it
+	testkit.Must(t, err)
+	testkit.Must(t, w.Flush())
+	wantNothing(t, of[accounts.Worker], arrive[accounts.Worker], "a")
+	testkit.Must(t, of[accounts.Client].Flush())
+	if pending, _, err := arrive[accounts.Client].Pending(); err != nil || pending != 0 {
+		t.Errorf("%d messages of a arrive at a client of b (error: %v), want none", pending, err)
 	}
 }
 
