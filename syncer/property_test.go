@@ -151,21 +151,31 @@ func TestPushThenPullIsIdentity(t *testing.T) {
 	})
 }
 
-// FuzzLocalState syncs a folder with any state file: a push and a pull may refuse it, and never write outside the root.
+// FuzzLocalState syncs a folder with any state file, index and journal: a push and a pull may refuse them, and never write outside the root.
 func FuzzLocalState(f *testing.F) {
 	for _, s := range statetest.Hostile() {
-		f.Add([]byte(s), []byte(nil))
+		f.Add([]byte(s), []byte(nil), []byte(nil))
 	}
-	f.Add([]byte("{"), []byte("sluice-index-1\n\x00torn"))
-	f.Add([]byte("{"), []byte(`["Li4vZXNjYXBlZA=="]`))
-	f.Fuzz(func(t *testing.T, local, other []byte) {
+	own := treetest.New(f)
+	own.Write("d/f", "x")
+	own.Push(&storetest.Memory{})
+	kept := func(suffix string) []byte {
+		data, err := os.ReadFile(own.Path(state.ReservedName + suffix))
+		own.Must(err)
+		return data
+	}
+	f.Add(kept(""), kept(".index"), []byte(`{"version":"v","from":"","swapped":["ZA=="],"moves":[{"at":"ZC9m","staged":".sluice/x","inode":7},{"at":"Li4vZXNjYXBlZA=="}],"modes":["ZC9m"]}`))
+	f.Add([]byte("{"), []byte("sluice-index-1\n\x00torn"), []byte(`["Li4vZXNjYXBlZA=="]`))
+	f.Fuzz(func(t *testing.T, local, index, journal []byte) {
 		up, a, store := treetest.New(t), treetest.New(t), &storetest.Memory{}
 		root := up.Root()
 		a.Write("d/f", "from a")
 		a.Push(store)
 		root.Write(state.ReservedName, string(local))
-		root.Write(state.ReservedName+".index", string(other))
-		root.Write(state.ReservedName+".journal", string(other))
+		root.Write(state.ReservedName+".index", string(index))
+		if len(journal) > 0 { // as after a pull that was not interrupted
+			root.Write(state.ReservedName+".journal", string(journal))
+		}
 		root.Write("mine", "x")
 		_, _ = limited(root, store).Pull(t.Context())
 		_, _ = limited(root, store).Push(t.Context())

@@ -2,6 +2,8 @@ package worktree_test
 
 import (
 	"bytes"
+	"encoding/binary"
+	"hash/crc32"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -50,5 +52,48 @@ func TestIndexRoundTrips(t *testing.T) {
 		if _, err := worktree.DecodeIndex(bytes.NewReader(data), int64(len(data)), 1000); err == nil {
 			t.Fatal("DecodeIndex accepted a damaged index")
 		}
+	})
+}
+
+// indexMagic begins an index. A checksum of what is after it follows.
+const indexMagic = "sluice-index-5\n\x00"
+
+// seal gives the rest of an index, after its checksum, the beginning that makes it valid.
+func seal(rest []byte) []byte {
+	sum := crc32.Checksum(rest, crc32.MakeTable(crc32.Castagnoli))
+	return append(binary.LittleEndian.AppendUint32([]byte(indexMagic), sum), rest...)
+}
+
+// FuzzDecodeIndex decodes what comes after a valid checksum, which a fuzzer does not find by itself: what is accepted is within its limit, and
+// can be written.
+func FuzzDecodeIndex(f *testing.F) {
+	file := state.Node{Path: "d/f", Kind: state.File, Mode: 0o644, Size: 1, Modified: 5}
+	full := &worktree.Index{Remote: "r", Token: "t", Whole: true, Base: state.State{Layout: state.Plain, ID: "id", Count: 3,
+		Nodes: []state.Node{{Path: "d", Kind: state.Dir, Mode: 0o755}, file, {Path: "l", Kind: state.Symlink, Target: "d/f"}}}}
+	full.Seen = []worktree.Seen{{Node: &full.Base.Nodes[1], Racy: true, Stat: worktree.Stat{Size: 1, Mtime: 5, Ctime: 6, Inode: 7, Mode: 0o644}}}
+	for _, x := range []*worktree.Index{full, {Base: state.State{Layout: state.Plain}}} {
+		data := x.Encode()
+		rest := data[len(indexMagic)+4:]
+		if !bytes.Equal(seal(rest), data) {
+			f.Fatal("an index does not begin as this test has it")
+		}
+		f.Add(rest)
+	}
+	const entries = 1000
+	f.Fuzz(func(t *testing.T, rest []byte) {
+		data := seal(rest)
+		x, err := worktree.DecodeIndex(bytes.NewReader(data), int64(len(data)), entries)
+		if err != nil {
+			return
+		}
+		if len(x.Base.Nodes) > entries || len(x.Seen) > entries {
+			t.Fatalf("%d nodes and %d files seen were accepted, want at most %d", len(x.Base.Nodes), len(x.Seen), entries)
+		}
+		for i := range x.Seen {
+			if x.Seen[i].Node == nil {
+				t.Fatalf("file %d was accepted without a node", i)
+			}
+		}
+		x.Encode() // whatever was accepted can be written
 	})
 }
