@@ -32,6 +32,7 @@ type logFeeds struct {
 // logFeed follows the output of a process once for all of its readers, and makes each event once. It waits for none of them.
 type logFeed struct {
 	key     feedKey
+	begun   [2]int64 // the offsets in the two streams at which it began: it skips what was before
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when it has ended
 	readers int           // guarded by the mu of logFeeds
@@ -68,17 +69,21 @@ type feedReader struct {
 	feed  *logFeed
 }
 
-// join joins the feed of a log. Without one, it begins one where the reader is if begin is set. Errors: errBehind.
+// join joins the feed of a log. Without one that has all that the reader lacks, it begins one where the reader is if begin is set: where
+// that is, is the word of a client. Errors: errBehind.
 func (fs *logFeeds) join(ctx context.Context, c *client.Client, key feedKey, l *logReader, begin bool) (*feedReader, error) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	f := fs.open[key]
+	if f != nil && !f.covers(l) {
+		f = nil
+	}
 	if f == nil && !begin {
 		return nil, errBehind
 	}
 	if f == nil {
-		f = &logFeed{key: key, done: make(chan struct{}), events: l.output.clone(), from: l.next, at: make(map[*feedReader]uint64),
-			grown: make(chan struct{})}
+		f = &logFeed{key: key, begun: [2]int64{l.at[0].end, l.at[1].end}, done: make(chan struct{}), events: l.output.clone(), from: l.next,
+			at: make(map[*feedReader]uint64), grown: make(chan struct{})}
 		ctx, f.cancel = context.WithCancel(context.WithoutCancel(ctx)) // it outlives its first reader
 		fs.open[key] = f
 		q := l.query()
@@ -88,8 +93,9 @@ func (fs *logFeeds) join(ctx context.Context, c *client.Client, key feedKey, l *
 		}
 		go func() {
 			defer close(f.done)
-			f.end(c.Logs(ctx, q, f.add))
-			fs.forget(f)
+			err := c.Logs(ctx, q, f.add)
+			fs.forget(f) // first: no reader joins a feed that has ended
+			f.end(err)
 		}()
 	}
 	r := &feedReader{feeds: fs, feed: f}
@@ -98,6 +104,11 @@ func (fs *logFeeds) join(ctx context.Context, c *client.Client, key feedKey, l *
 	}
 	f.readers++
 	return r, nil
+}
+
+// covers reports whether the feed skips nothing that the reader lacks.
+func (f *logFeed) covers(l *logReader) bool {
+	return l.at[0].end >= f.begun[0] && l.at[1].end >= f.begun[1]
 }
 
 // forget leaves a feed to those who read it.

@@ -47,6 +47,21 @@ func TestFeedGivesEachReaderEveryChunk(t *testing.T) {
 	}
 }
 
+// Where a feed begins is the word of the client that began it: a reader that lacks what it skips does not join it.
+func TestReaderThatLacksWhatAFeedSkipsDoesNotJoin(t *testing.T) {
+	key := feedKey{"default", "t", "p"}
+	f := newFeed()
+	f.begun, f.from = [2]int64{0, 500}, 0
+	fs := &logFeeds{open: map[feedKey]*logFeed{key: f}}
+	l := &logReader{output: newOutput("t", "p", place{})}
+	if _, err := fs.join(t.Context(), nil, key, l, false); !errors.Is(err, errBehind) {
+		t.Errorf("error of a reader from the beginning = %v, want errBehind", err)
+	}
+	l.at[1].end = 500
+	_, err := fs.join(t.Context(), nil, key, l, false)
+	testkit.Must(t, err)
+}
+
 func TestFeedEndsWithItsError(t *testing.T) {
 	var r feedReader
 	f := newFeed(&r)
