@@ -53,6 +53,9 @@ type Session struct {
 	// Parked says that the sandbox was stopped because it was idle. The workspace is kept, and the next command creates a new
 	// sandbox.
 	Parked bool `json:"parked,omitempty"`
+	// Terminating says that its sandbox is being ended and has not ended in its time. It stays so until nothing of it runs, also when its owner
+	// restarts. It is not set in the last state of a session.
+	Terminating bool `json:"terminating,omitempty"`
 	// Bound says that a sandbox of it has run: its template, provider and image stay as they are. Until then a command or a place
 	// request with others replaces them.
 	Bound bool `json:"bound,omitempty"`

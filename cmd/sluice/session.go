@@ -231,10 +231,12 @@ again until that succeeds.`,
 	return c
 }
 
-// sessionState is the state of a session as tables show it: new before its first sandbox, active, or parked while it waits without
-// one for the next command.
+// sessionState is the state of a session as tables show it: new before its first sandbox, active, parked while it waits without
+// one for the next command, or terminating while a sandbox that was to end still has not.
 func sessionState(s *schemas.Session) string {
 	switch {
+	case s.Terminating:
+		return "terminating"
 	case s.Parked:
 		return "parked"
 	case s.Sandbox == "":

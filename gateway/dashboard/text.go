@@ -204,6 +204,8 @@ func sandboxState(s *schemas.Session) string {
 	switch {
 	case s == nil:
 		return "no session"
+	case s.Terminating:
+		return "terminating"
 	case s.Parked:
 		return "parked"
 	default:

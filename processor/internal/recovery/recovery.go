@@ -90,6 +90,17 @@ func (rc *Recovery) Start() {
 	}
 }
 
+// stop ends a session that an earlier incarnation of this worker was ending when it died. What else the stop asked for is lost with that
+// incarnation, as its answer is.
+func (rc *Recovery) stop(ctx context.Context, t *session.Thread) {
+	req := schemas.SessionControl{Tenant: t.Tenant, Thread: t.ID, Stop: &schemas.StopRequest{Session: t.Session.ID, GraceMS: new(int64)}}
+	rc.Sessions.Control(ctx, req, func(r schemas.SessionReply) {
+		if r.Error != nil {
+			publisher.LogSession(rc.Publisher.Log.Warn().Err(r.Error), t.ID, t.Session.ID).Msg("session stays, although its stop was under way")
+		}
+	})
+}
+
 // reattach gives a sandbox back to its thread, or ends it. A temporary worker may lack its template: it leaves the sandbox.
 func (rc *Recovery) reattach(ctx context.Context, provider string, sb sandbox.Attached) (steps []func(), err error) {
 	t, err := rc.Sessions.Adopt(ctx, provider, sb)
@@ -115,6 +126,9 @@ func (rc *Recovery) reattach(ctx context.Context, provider string, sb sandbox.At
 			return nil, err
 		}
 		steps = append(steps, step)
+	}
+	if t.Session.Terminating {
+		steps = append(steps, func() { rc.stop(ctx, t) })
 	}
 	publisher.LogSession(rc.Publisher.Log.Info().Str("sandbox", sb.ID()), t.ID, t.Session.ID).Int("processes", t.Busy()).Msg("sandbox_reattached")
 	return steps, nil

@@ -230,6 +230,7 @@ func (ss *Sessions) tryClaim(ctx context.Context, tenant, id string, want *Reque
 	if err := t.admit(s.Owner == ss.publisher.Worker, want); err != nil {
 		return Claim{}, err.With(schemas.DetailDeclined, schemas.DeclinedFull)
 	}
+	s.Terminating = false // its sandbox is gone, or was the earlier owner's to end
 	s.Owner, s.Epoch, s.Workspace = ss.publisher.Worker, s.Epoch+1, filepath.Join(ss.cfg.Workspaces, tenant, id)
 	ss.entries.stamp(t, s)
 	revision, err = ss.cfg.Store.SaveSession(ctx, s, revision)

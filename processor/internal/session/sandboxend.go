@@ -59,7 +59,8 @@ func (sbs *sandboxes) insist(t *Thread, stuck func(error)) bool {
 		if try == 0 {
 			t.mu.Lock()
 			info := schemas.SandboxInfo{ID: a.id, Provider: t.Session.Provider, State: schemas.SandboxRunning, Workspace: a.home, Error: err}
-			sbs.entries.updateLocked(t, update{event: sbs.entries.event(t, a.origin, schemas.TypeSandboxEnding, info)})
+			sbs.entries.updateLocked(t, update{event: sbs.entries.event(t, a.origin, schemas.TypeSandboxEnding, info),
+				edit: func(s *schemas.Session) { s.Terminating = true }})
 			t.mu.Unlock()
 		}
 		stuck(err)

@@ -206,7 +206,7 @@ func (ss *Sessions) conclude(t *Thread, end *Termination, failed []string, hookE
 		err = ss.workspaces.delete(t.Tenant, t.ID)
 	}
 	last, forgetErr := ss.forget(ctx, t, end.event, func(s *schemas.Session) {
-		s.FailedHooks = failed
+		s.FailedHooks, s.Terminating = failed, false
 		if end.main != nil {
 			completed(s, end.main)
 		}
