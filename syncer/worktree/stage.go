@@ -67,15 +67,26 @@ func (l *Leftovers) Keep(root *os.Root, name string) error {
 func (l *Leftovers) find() {
 	l.files = map[string]string{}
 	for _, name := range l.names {
-		// What cannot be read is fetched.
-		_ = fs.WalkDir(l.root.FS(), name, func(path string, e fs.DirEntry, err error) error {
-			if err == nil && e.Type().IsRegular() {
-				if _, id, ok := strings.Cut(path[len(name):], "-"); ok {
-					l.files[id] = path
-				}
-			}
-			return nil
-		})
+		l.findIn(name, len(name))
+	}
+}
+
+// findIn lists the files of a folder of a leftover, of which the name has a length. What cannot be read is fetched.
+func (l *Leftovers) findIn(dir string, name int) {
+	// Something else may be in the folder's place by now: to open a FIFO would wait for its writer.
+	f, err := l.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return
+	}
+	entries, _ := f.ReadDir(-1)
+	_ = f.Close() // it was only read
+	for _, e := range entries {
+		path := dir + "/" + e.Name()
+		if _, id, ok := strings.Cut(path[name:], "-"); ok && e.Type().IsRegular() {
+			l.files[id] = path
+		} else if e.IsDir() {
+			l.findIn(path, name)
+		}
 	}
 }
 
