@@ -64,7 +64,7 @@ func (s *Syncer) run(ctx context.Context, do func(ctx context.Context, o *operat
 }
 
 func (s *Syncer) open() (*operation, error) {
-	root, err := os.OpenRoot(s.cfg.Root)
+	root, err := os.OpenRoot(s.cfg.Root + "/.") // to open a FIFO would wait for its writer: with this, only a folder is opened
 	if err != nil {
 		code := schemas.CodeInvalidArgument
 		if errors.Is(err, fs.ErrNotExist) {
