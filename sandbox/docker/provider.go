@@ -14,6 +14,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/hostproc"
 	"github.com/sluice-dev/sluice/sandbox/registry"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/bin"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
@@ -168,7 +169,9 @@ func (p *Provider) Attach(ctx context.Context) ([]sandbox.Attached, error) {
 func (p *Provider) reattach(ctx context.Context, r record) (*Sandbox, error) {
 	s, err := p.reopen(ctx, r)
 	if err != nil {
-		p.remove(namePrefix + r.Name)
+		if !p.remove(namePrefix + r.Name) {
+			hostproc.KillCgroup(cgroupsOf(r.Container)) // without the engine: a later sweep removes it
+		}
 		p.releaseUser(r.UID)
 		return nil, errors.Join(err, removeFile(p.socket(r.Name)))
 	}

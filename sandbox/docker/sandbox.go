@@ -87,6 +87,19 @@ func ownCgroups(pid int, container string) (int, []string) {
 	return pid, dirs
 }
 
+// cgroupsOf returns the folders of a container's cgroups on this host where no process of it is known: those of the engine's drivers,
+// cgroupfs and systemd, in both versions of cgroups.
+func cgroupsOf(container string) (dirs []string) {
+	if container == "" {
+		return nil
+	}
+	for _, pattern := range []string{"docker/" + container, "*/docker/" + container, "system.slice/docker-" + container + ".scope", "*/system.slice/docker-" + container + ".scope"} {
+		found, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup", pattern)) // the pattern is valid: an id is hexadecimal
+		dirs = append(dirs, found...)
+	}
+	return dirs
+}
+
 // Container is the engine's id of the container.
 func (s *Sandbox) Container() string { return s.id }
 
