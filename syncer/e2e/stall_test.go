@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-dev/sluice/syncer/treetest"
 )
 
-// wire forwards connections to the server. Of the first ones it forwards a number of bytes in a direction, and then keeps the
+// wire forwards connections to a server. Of the first ones it forwards a number of bytes in a direction, and then keeps the
 // connection open and forwards nothing, or damages one byte and goes on.
 type wire struct {
 	net.Listener
@@ -28,7 +28,7 @@ type wire struct {
 	over             chan struct{}
 }
 
-func newWire(t *testing.T, w *wire) *wire {
+func newWire(t *testing.T, server *gateway.Server, w *wire) *wire {
 	t.Helper()
 	var err error
 	w.over = make(chan struct{})
@@ -106,34 +106,42 @@ func (w *wire) store(t *testing.T, prefix string) objectstore.Store {
 
 // TestStalledConnectionsEnd has connections that stay open and forward nothing more, in either direction. Sync 9.
 func TestStalledConnectionsEnd(t *testing.T) {
-	treetest.Layouts(t, func(t *testing.T, o treetest.Option) {
-		a, b := treetest.New(t), treetest.New(t)
-		a.Write("large", random(20<<20, 5))
-		a.Write("small", "x")
-		up := newWire(t, &wire{stalls: 3, up: 3 << 20})
-		a.Push(up.store(t, t.Name()), o)
-		down := newWire(t, &wire{stalls: 3, down: 3 << 20})
-		b.Pull(down.store(t, t.Name()))
-		treetest.Same(t, a, b)
-		if up.stalled == 0 || down.stalled == 0 {
-			t.Errorf("%d uploads and %d downloads stalled, want some of each", up.stalled, down.stalled)
-		}
+	onServers(t, func(t *testing.T, server *gateway.Server, options []treetest.Option) {
+		treetest.Layouts(t, func(t *testing.T, o treetest.Option) {
+			a, b := treetest.New(t), treetest.New(t)
+			a.Write("large", random(20<<20, 5))
+			a.Write("small", "x")
+			up := newWire(t, server, &wire{stalls: 3, up: 3 << 20})
+			a.Push(up.store(t, t.Name()), append(options, o)...)
+			down := newWire(t, server, &wire{stalls: 3, down: 3 << 20})
+			b.Pull(down.store(t, t.Name()))
+			treetest.Same(t, a, b)
+			if up.stalled == 0 || down.stalled == 0 {
+				t.Errorf("%d uploads and %d downloads stalled, want some of each", up.stalled, down.stalled)
+			}
+		})
 	})
 }
 
-// TestFlippedBitsOnTheWire flips a bit in what is sent and in what is received: the server refuses the one, and the other is fetched
-// again. Sync 9.
+// TestFlippedBitsOnTheWire flips a bit in what is sent and in what is received: a server that checks digests refuses the one, and the other
+// is fetched again. Sync 9.
 func TestFlippedBitsOnTheWire(t *testing.T) {
-	treetest.Layouts(t, func(t *testing.T, o treetest.Option) {
-		a, b := treetest.New(t), treetest.New(t)
-		a.Write("large", random(20<<20, 6))
-		up := newWire(t, &wire{flips: 2, up: 3 << 20})
-		testkit.Equal(t, "notes", a.Push(up.store(t, t.Name()), o).Notes, []string(nil))
-		down := newWire(t, &wire{flips: 2, down: 3 << 20})
-		b.Pull(down.store(t, t.Name()))
-		treetest.Same(t, a, b)
-		if up.flipped == 0 || down.flipped == 0 {
-			t.Errorf("%d and %d bytes flipped, want some in each direction", up.flipped, down.flipped)
-		}
+	onServers(t, func(t *testing.T, server *gateway.Server, options []treetest.Option) {
+		checks := server.Kind == gateway.Versity // TestMatrix measures it
+		treetest.Layouts(t, func(t *testing.T, o treetest.Option) {
+			a, b := treetest.New(t), treetest.New(t)
+			a.Write("large", random(20<<20, 6))
+			up := newWire(t, server, &wire{up: 3 << 20})
+			if checks {
+				up.flips = 2
+			}
+			testkit.Equal(t, "notes", a.Push(up.store(t, t.Name()), append(options, o)...).Notes, []string(nil))
+			down := newWire(t, server, &wire{flips: 2, down: 3 << 20})
+			b.Pull(down.store(t, t.Name()))
+			treetest.Same(t, a, b)
+			if checks && up.flipped == 0 || down.flipped == 0 {
+				t.Errorf("%d and %d bytes flipped, want some in each direction that is checked", up.flipped, down.flipped)
+			}
+		})
 	})
 }
