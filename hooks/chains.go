@@ -75,8 +75,9 @@ func (c *Chains) Run(ctx context.Context, t *schemas.Template, data schemas.Hook
 			continue
 		}
 		o.attempts[l.name]++
+		turn := c.retries.begin()
 		err := c.attempt(ctx, l, call, o.attempts[l.name])
-		c.updateRetry(ctx, l, call, o.attempts[l.name], err)
+		c.updateRetry(ctx, l, call, turn, o.attempts[l.name], err)
 		if err == nil {
 			o.done[l.name] = true
 			continue

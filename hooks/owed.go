@@ -16,7 +16,7 @@ import (
 // A push that fails is owed until it succeeds:
 //
 //	push fails ─► Config.Owed and the queue ─► pushed again, by the template's location at that time ─► settled by a success
-//	                  ▲                             of any push of the thread
+//	                  ▲                             of any push of the thread that began later
 //	                  └── loaded when the worker starts, and now and then: another worker may have added one for this one
 //
 // The workspace is on this worker's disk, so that only this worker can push it.
@@ -27,8 +27,8 @@ func (c *Chains) Owed(tenant, thread string) *schemas.OwedPush {
 }
 
 // owe stores and queues a push that failed.
-func (c *Chains) owe(ctx context.Context, l *link, call *Call, attempt int, err error) {
-	r, conversation := newRetry(l, call, attempt), call.Conversation
+func (c *Chains) owe(ctx context.Context, l *link, call *Call, turn uint64, attempt int, err error) {
+	r, conversation := newRetry(l, call, turn, attempt), call.Conversation
 	r.owed = &schemas.OwedPush{
 		Tenant: conversation.Tenant, Thread: conversation.Thread, Worker: c.cfg.Worker, Session: conversation.Session, Epoch: conversation.Epoch,
 		User: conversation.User, Template: call.Template.Name, Since: time.Now().UTC(), Attempts: 1, Error: schemas.AsError(err),

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,4 +169,46 @@ func TestOwedPushNeedsItsWorkspaceAndTemplate(t *testing.T) {
 			r.wantLines(t)
 		})
 	}
+}
+
+// heldStore holds back the end of the first push, and fails the others.
+type heldStore struct {
+	*fakeStore
+	reading, end chan struct{}
+	begun        atomic.Bool
+}
+
+// Push succeeds first, once end is closed.
+func (s *heldStore) Push(_ context.Context, c *hooks.Call) (report *schemas.SyncReport, err error) {
+	report = s.report
+	if s.begun.CompareAndSwap(false, true) {
+		close(s.reading)
+		<-s.end
+	} else {
+		err = schemas.Errorf(schemas.CodeDeadlineExceeded, "another sync of the folder is under way")
+	}
+	s.r.write("push " + c.Occasion)
+	return report, err
+}
+
+// TestPushSettlesNothingThatIsOwedSinceItBegan has a push succeed after a later one has failed: what was written between the two is still owed.
+func TestPushSettlesNothingThatIsOwedSinceItBegan(t *testing.T) {
+	store := newOwedStore()
+	cfg := owing(t, store, syncTemplate)
+	r := newRecorder()
+	held := &heldStore{fakeStore: &fakeStore{r: r, report: &schemas.SyncReport{Version: "v1"}}, reading: make(chan struct{}), end: make(chan struct{})}
+	cfg.Workspace, cfg.Messages, cfg.Sessions = held, held.fakeStore, held.fakeStore
+	c := newChains(t, r, cfg)
+	var first sync.WaitGroup
+	first.Go(func() {
+		if failed, err := run(t, c, syncTemplate, data(schemas.PhaseStreamFinish, "p1")); err != nil || len(failed) > 0 {
+			t.Errorf("the first push: failed %q, error %v", failed, err)
+		}
+	})
+	<-held.reading
+	wantFailed(t, c, syncTemplate, data(schemas.PhaseStreamFinish, "p2"), "push-workspace")
+	close(held.end)
+	first.Wait()
+	r.wantLines(t, "push p2", "push p1")
+	testkit.Equal(t, "still owed", []bool{c.Owed("default", "t1") != nil, !store.empty()}, []bool{true, true})
 }

@@ -53,18 +53,18 @@ func (c *Chains) Pending() int {
 	return len(c.retries.byKey)
 }
 
-// updateRetry queues or removes the retry of a hook after an attempt.
-func (c *Chains) updateRetry(ctx context.Context, l *link, call *Call, attempt int, err error) {
+// updateRetry queues or removes the retry of a hook after an attempt that began at turn.
+func (c *Chains) updateRetry(ctx context.Context, l *link, call *Call, turn uint64, attempt int, err error) {
 	hook, ok := l.hook.(Retrier)
 	_, pushes := l.hook.(pushWorkspace)
 	switch {
 	case !ok:
 	case err == nil:
-		c.settle(ctx, c.retries.remove(keyOfRetry(l, call)))
+		c.settle(ctx, c.retries.remove(keyOfRetry(l, call), turn))
 	case pushes && hook.ShouldRetry(err):
-		c.owe(ctx, l, call, attempt, err)
+		c.owe(ctx, l, call, turn, attempt, err)
 	case !pushes && !l.critical && hook.ShouldRetry(err):
-		c.retries.add(newRetry(l, call, attempt), 0)
+		c.retries.add(newRetry(l, call, turn, attempt), 0)
 	}
 }
 
@@ -73,6 +73,7 @@ type retry struct {
 	key     retryKey
 	link    *link
 	call    *Call
+	turn    uint64 // of the newest call that failed: the success of one that began before leaves this retry
 	attempt int
 	owed    *schemas.OwedPush // nil unless the hook is a push; never changed once it is queued
 	due     time.Time
@@ -81,10 +82,10 @@ type retry struct {
 }
 
 // newRetry returns a retry for the queue to schedule.
-func newRetry(l *link, call *Call, attempt int) *retry {
+func newRetry(l *link, call *Call, turn uint64, attempt int) *retry {
 	later := *call
 	later.Exec = nil // the sandbox may be gone by then
-	return &retry{key: keyOfRetry(l, call), link: l, call: &later, attempt: attempt}
+	return &retry{key: keyOfRetry(l, call), link: l, call: &later, turn: turn, attempt: attempt}
 }
 
 type retryKey struct{ tenant, thread, hook string }
@@ -103,8 +104,18 @@ type retryQueue struct {
 	first, longest time.Duration
 
 	mu    sync.Mutex
+	turns uint64 // the last turn that was given out
 	byKey map[retryKey]*retry
 	wake  chan struct{}
+}
+
+// begin returns the turn of an attempt that begins now. What the attempt reads is at least as new as what attempts with a smaller turn were
+// asked to store, also when it ends before they do; it may lack what those with a larger turn were asked for.
+func (q *retryQueue) begin() uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.turns++
+	return q.turns
 }
 
 func newRetryQueue(first, longest time.Duration) *retryQueue {
@@ -123,6 +134,8 @@ func (q *retryQueue) add(r *retry, least time.Duration) {
 func (q *retryQueue) addAbsent(r *retry) {
 	q.mu.Lock()
 	if q.byKey[r.key] == nil {
+		q.turns++ // an attempt under way may have begun before there was something to retry
+		r.turn = q.turns
 		q.addLocked(r, 0)
 		r.due = time.Now()
 	}
@@ -137,14 +150,20 @@ func (q *retryQueue) addLocked(r *retry, least time.Duration) {
 	}
 	r.wait = backoff.NewExponentialBackOff(backoff.WithInitialInterval(q.first), backoff.WithMaxInterval(q.longest), backoff.WithMaxElapsedTime(most))
 	r.due = time.Now().Add(max(r.wait.NextBackOff(), least))
+	if before := q.byKey[r.key]; before != nil {
+		r.turn = max(r.turn, before.turn) // an attempt that began first may fail last
+	}
 	q.byKey[r.key] = r
 }
 
-// remove removes a retry and returns it, nil for none.
-func (q *retryQueue) remove(key retryKey) *retry {
+// remove removes a retry of calls that began before turn, whose attempt has succeeded, and returns it; nil for none.
+func (q *retryQueue) remove(key retryKey, turn uint64) *retry {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r := q.byKey[key]
+	if r == nil || r.turn > turn {
+		return nil
+	}
 	delete(q.byKey, key)
 	return r
 }

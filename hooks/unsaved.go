@@ -203,6 +203,6 @@ func (c *Chains) loadUnsaved() {
 	}
 	for _, call := range calls {
 		l := &link{name: schemas.HookSave, hook: hook, run: hook.save, timeout: hookTimeout}
-		c.retries.addAbsent(newRetry(l, call, 0))
+		c.retries.addAbsent(newRetry(l, call, 0, 0))
 	}
 }
