@@ -25,6 +25,7 @@ func TestErrorsNameTheWayOut(t *testing.T) {
 		{schemas.CodeInvalidArgument, []string{"--stdin-open"}, []string{"process", "stdin", "--thread", "t1", "slow"}},
 		{schemas.CodeNotFound, []string{"nope", "sluice file ls t1:"}, []string{"file", "cat", "t1:nope"}},
 		{schemas.CodeNotFound, []string{"nope", "sluice file ls t1:"}, []string{"cp", "t1:nope", c.data}},
+		{schemas.CodeNotFound, []string{"nope: "}, []string{"file", "ls", "t1:nope"}},
 		{schemas.CodeConflict, []string{"dir", "--recursive"}, []string{"file", "rm", "t1:dir"}},
 		{schemas.CodeInvalidArgument, []string{"another workspace", "sluice cp"}, []string{"file", "mv", "t1:dir", "t2:dir"}},
 		{schemas.CodeInvalidArgument, []string{"THREAD NAME -- COMMAND", "sluice service start --help"}, []string{"service", "start", "t1", "web"}},

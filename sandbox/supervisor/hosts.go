@@ -97,12 +97,18 @@ func (h *hosts) unlink() {
 	}
 }
 
-// acceptTrusted returns the next connection of this user or of root; nil when the socket accepts none.
+// acceptPause is the time between two tries to accept a connection for which there was no descriptor or memory.
+const acceptPause = 10 * time.Millisecond
+
+// acceptTrusted returns the next connection of this user or of root; nil when the socket accepts none. It waits while the machine has
+// no descriptor or memory for one: without another host, the sandbox would end.
 func acceptTrusted(listen int) *conn {
 	for {
 		fd, err := accept(listen)
 		switch {
 		case err == syscall.EINTR || err == syscall.ECONNABORTED:
+		case scarce(err):
+			time.Sleep(acceptPause)
 		case err != nil:
 			return nil
 		case !trusted(fd):
@@ -112,4 +118,9 @@ func acceptTrusted(listen int) *conn {
 			return &conn{fd: fd}
 		}
 	}
+}
+
+// scarce reports whether a call failed because there is no descriptor or memory for now.
+func scarce(err error) bool {
+	return err == syscall.EMFILE || err == syscall.ENFILE || err == syscall.ENOBUFS || err == syscall.ENOMEM
 }

@@ -131,6 +131,8 @@ func (s *supervisor) prepare() error {
 	if syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{Cur: 1, Max: 1}) != nil {
 		_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
 	}
+	// The runtime makes its poller for the first timer, and crashes when it gets no descriptor then.
+	time.AfterFunc(time.Hour, func() {}).Stop()
 	// Notify also stops these signals from being ignored: a signal that the supervisor inherited as ignored would stay
 	// ignored in every child.
 	stop := make(chan os.Signal, 1)

@@ -13,16 +13,18 @@ import (
 // read with the trees' mu held, is exact.
 type processTable struct {
 	children int // the file that lists this process's children; none where the kernel lacks it
+	spare    int // a descriptor for the time when the machine has no other left; none while it is in use
 	self     int
 	buf      []byte
 }
 
 func openTable() *processTable {
-	t := &processTable{self: syscall.Getpid(), buf: make([]byte, 4<<10), children: none}
+	t := &processTable{self: syscall.Getpid(), buf: make([]byte, 4<<10), children: none, spare: none}
 	self := strconv.Itoa(t.self)
 	if fd, err := syscall.Open("/proc/self/task/"+self+"/children", syscall.O_RDONLY|syscall.O_CLOEXEC, 0); err == nil {
 		t.children = fd
 	}
+	t.reserve()
 	return t
 }
 
@@ -40,12 +42,12 @@ func (t *trees) orphans() []int {
 // own lists this process's children.
 func (t *processTable) own() []int {
 	if t.children < 0 {
-		return scan(map[int]bool{t.self: true})
+		return t.scan(map[int]bool{t.self: true})
 	}
 	n, err := pread(t.children, t.buf, 0)
 	switch {
 	case err != nil:
-		return scan(map[int]bool{t.self: true})
+		return t.scan(map[int]bool{t.self: true})
 	case n < len(t.buf)/2:
 		return numbers(t.buf[:n])
 	}
@@ -71,7 +73,7 @@ func (t *processTable) walk(pids []int, visit func(pid int)) {
 			roots[pid] = true
 			visit(pid)
 		}
-		for _, pid := range scan(roots) {
+		for _, pid := range t.scan(roots) {
 			visit(pid)
 		}
 		return
@@ -80,8 +82,8 @@ func (t *processTable) walk(pids []int, visit func(pid int)) {
 	for i := 0; i < len(queue); i++ {
 		visit(queue[i])
 		dir := "/proc/" + strconv.Itoa(queue[i]) + "/task/"
-		for _, tid := range names(dir) {
-			if b, err := readFile(dir + tid + "/children"); err == nil {
+		for _, tid := range t.names(dir) {
+			if b, err := t.readFile(dir + tid + "/children"); err == nil {
 				queue = append(queue, numbers(b)...)
 			}
 		}
@@ -90,15 +92,15 @@ func (t *processTable) walk(pids []int, visit func(pid int)) {
 
 // scan finds the descendants of the roots by reading every process, for kernels built without lists of children. It
 // looks a parent up only among the processes found so far, so it repeats until it finds no new one.
-func scan(roots map[int]bool) (found []int) {
+func (t *processTable) scan(roots map[int]bool) (found []int) {
 	for {
 		grown := false
-		for _, name := range names("/proc") {
+		for _, name := range t.names("/proc") {
 			pid, err := strconv.Atoi(name)
 			if err != nil || roots[pid] {
 				continue
 			}
-			if st, ok := readStat(pid); ok && roots[st.parent] {
+			if st, ok := t.readStat(pid); ok && roots[st.parent] {
 				roots[pid] = true
 				found = append(found, pid)
 				grown = true
@@ -116,8 +118,8 @@ type stat struct {
 	rest            []byte // the fields after the session
 }
 
-func readStat(pid int) (stat, bool) {
-	b, err := readFile("/proc/" + strconv.Itoa(pid) + "/stat")
+func (t *processTable) readStat(pid int) (stat, bool) {
+	b, err := t.readFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return stat{}, false
 	}
@@ -145,7 +147,7 @@ const (
 func (t *processTable) usage(roots []int) (u wire.Usage, ok bool) {
 	page := int64(syscall.Getpagesize())
 	t.walk(roots, func(pid int) {
-		st, found := readStat(pid)
+		st, found := t.readStat(pid)
 		fields := numbers(st.rest)
 		if !found || st.state == 'Z' || len(fields) <= residentPages {
 			return
@@ -161,13 +163,13 @@ func (t *processTable) usage(roots []int) (u wire.Usage, ok bool) {
 
 // session is the process's session; false when it has ended.
 func (t *processTable) session(pid int) (int, bool) {
-	st, ok := readStat(pid)
+	st, ok := t.readStat(pid)
 	return st.session, ok
 }
 
 // life is what the process can still do.
 func (t *processTable) life(pid int) life {
-	st, ok := readStat(pid)
+	st, ok := t.readStat(pid)
 	switch {
 	case !ok || st.state == 'Z' || st.state == 'X':
 		return gone
@@ -179,7 +181,7 @@ func (t *processTable) life(pid int) life {
 
 // owner is the process id in an orphan's environment; empty when it cannot be read or has none.
 func (t *processTable) owner(pid int) string {
-	b, err := readFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	b, err := t.readFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
 		return ""
 	}
@@ -199,12 +201,12 @@ const ownerVariable = "SLUICE_PROCESS="
 // The functions below use package syscall: package os needs half a dozen system calls a file where these need three, and makes the
 // program a third larger.
 
-func readFile(path string) ([]byte, error) {
-	fd, err := open(path, 0)
+func (t *processTable) readFile(path string) ([]byte, error) {
+	fd, err := t.open(path, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer syscall.Close(fd)
+	defer t.close(fd)
 	return readFrom(fd), nil
 }
 
@@ -224,12 +226,12 @@ func readFrom(fd int) []byte {
 }
 
 // names are a directory's entries; none when it does not exist.
-func names(dir string) (list []string) {
-	fd, err := open(dir, syscall.O_DIRECTORY)
+func (t *processTable) names(dir string) (list []string) {
+	fd, err := t.open(dir, syscall.O_DIRECTORY)
 	if err != nil {
 		return nil
 	}
-	defer syscall.Close(fd)
+	defer t.close(fd)
 	b := make([]byte, 8<<10)
 	for {
 		n, err := retry(func() (int, error) { return syscall.ReadDirent(fd, b) })
@@ -240,8 +242,43 @@ func names(dir string) (list []string) {
 	}
 }
 
-func open(path string, mode int) (int, error) {
-	return retry(func() (int, error) { return syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC|mode, 0) })
+// openTries and openPause wait for a descriptor of the machine: what cannot be read would count as gone.
+const (
+	openTries = 100
+	openPause = 10 * time.Millisecond
+)
+
+// open opens a file of the process table, one at a time. It uses the spare descriptor when there is no other.
+func (t *processTable) open(path string, mode int) (fd int, err error) {
+	for range openTries {
+		fd, err = retry(func() (int, error) { return syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC|mode, 0) })
+		if !scarce(err) {
+			break
+		}
+		if t.spare != none {
+			_ = syscall.Close(t.spare)
+			t.spare = none
+			continue
+		}
+		time.Sleep(openPause)
+	}
+	return fd, err
+}
+
+// close closes a file, or keeps its descriptor as the spare one.
+func (t *processTable) close(fd int) {
+	_ = syscall.Close(fd)
+	if t.spare == none {
+		t.reserve()
+	}
+}
+
+// reserve takes the spare descriptor, if there is one to take.
+func (t *processTable) reserve() {
+	var err error
+	if t.spare, err = syscall.Open("/proc", syscall.O_RDONLY|syscall.O_CLOEXEC, 0); err != nil {
+		t.spare = none
+	}
 }
 
 func pread(fd int, b []byte, offset int64) (int, error) {

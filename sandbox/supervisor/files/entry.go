@@ -172,7 +172,13 @@ func walk(root *os.Root, name string, most int, visit func(dir *os.Root, base, n
 }
 
 // openFolder opens a folder. A named pipe in its place does not block it: the . at the end is looked up in a folder only.
-func openFolder(root *os.Root, name string) (*os.Root, error) { return root.OpenRoot(name + "/.") }
+func openFolder(root *os.Root, name string) (*os.Root, error) {
+	dir, err := root.OpenRoot(name + "/.")
+	if failed, ok := err.(*os.PathError); ok {
+		failed.Path = name // without the .
+	}
+	return dir, err
+}
 
 // open opens a regular file. A named pipe does not block it.
 func open(dir *os.Root, name string, flag int, mode os.FileMode) (*os.File, os.FileInfo, error) {

@@ -26,6 +26,7 @@ func TestMain(m *testing.M) { testkit.Main(m, testkit.Programs{"supervisor": sup
 // bareSupervisor is a supervisor without a provider.
 type bareSupervisor struct {
 	socket string
+	pid    int
 	exited chan struct{}
 }
 
@@ -39,6 +40,7 @@ func launch(t *testing.T) *bareSupervisor {
 	cmd.Stderr = os.Stderr
 	cmd.ExtraFiles = []*os.File{f}
 	testkit.Must(t, errors.Join(cmd.Start(), f.Close()))
+	s.pid = cmd.Process.Pid
 	go func() {
 		defer close(s.exited)
 		if err := cmd.Wait(); err != nil {
@@ -46,6 +48,9 @@ func launch(t *testing.T) *bareSupervisor {
 		}
 	}()
 	t.Cleanup(func() {
+		if t.Failed() {
+			_ = cmd.Process.Kill() // a test that ends early leaves it running
+		}
 		<-s.exited
 		if _, err := os.Stat(s.socket); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("stat the supervisor's socket after its exit: error = %v, want %v", err, os.ErrNotExist)
