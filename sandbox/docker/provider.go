@@ -66,7 +66,7 @@ func New(config Config) (*Provider, error) {
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeInternal, "docker: seccomp profile: %w", err)
 	}
-	sandboxes, err := registry.New[*Sandbox, record](schemas.ProviderDocker, dir)
+	sandboxes, err := registry.New[*Sandbox, record](schemas.ProviderDocker, dir, config.Warn)
 	if err != nil {
 		return nil, err
 	}

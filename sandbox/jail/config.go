@@ -12,7 +12,8 @@ type Config struct {
 	// RunDir is the folder for sockets and the files of jails. It is created with mode 0700. It must be absolute, owned by this user,
 	// used by no other worker, and at most maxRunDir bytes long, because the path of a unix socket is bounded. Required.
 	RunDir string
-	// Warn receives the limits that this machine cannot enforce: at most one call, from New. Default: no warning.
+	// Warn receives the limits that this machine cannot enforce, in at most one call from New, and from Attach why a jail could not be
+	// taken over. Default: no warning.
 	Warn func(string)
 	// ReattachWindow is how long a jail waits for another Provider after this process has died. Default sandbox.ReattachWindow;
 	// negative: the jail ends at once.

@@ -52,6 +52,9 @@ func New(config Config) (*Provider, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
+	if config.Warn == nil {
+		config.Warn = func(string) {}
+	}
 	dir := filepath.Clean(config.RunDir)
 	p := &Provider{
 		dir: dir, withoutEtc: config.withoutEtc, reattachWindow: registry.ReattachWindow(config.ReattachWindow),
@@ -61,14 +64,12 @@ func New(config Config) (*Provider, error) {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider jail: %w", err)
 	}
 	var err error
-	if p.registry, err = registry.New[*jail, record](schemas.ProviderJail, dir); err != nil {
+	if p.registry, err = registry.New[*jail, record](schemas.ProviderJail, dir, func(err error) { config.Warn(err.Error()) }); err != nil {
 		return nil, err
 	}
 	if p.cgroups, err = findCgroups(dir); err != nil {
 		p.cgroups = nil
-		if config.Warn != nil {
-			config.Warn(fmt.Sprintf("provider jail: no cgroups (%v): memory is limited for each process but not for what processes share, CPU time is not limited, pids are limited", err))
-		}
+		config.Warn(fmt.Sprintf("provider jail: no cgroups (%v): memory is limited for each process but not for what processes share, CPU time is not limited, pids are limited", err))
 	} else {
 		p.cgroups.sweep(false)
 	}

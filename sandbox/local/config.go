@@ -20,7 +20,8 @@ type Config struct {
 	// ReattachWindow is how long a sandbox waits for another Provider after this one's process has died. Default
 	// sandbox.ReattachWindow; negative: it ends at once.
 	ReattachWindow time.Duration
-	// Warn is called once, by New, with Warning. Required, so that this provider is not used by accident.
+	// Warn is called by New, with Warning, and by Attach with why a sandbox could not be taken over. Required, so that this provider is
+	// not used by accident.
 	Warn func(string)
 }
 

@@ -45,7 +45,7 @@ func New(config Config) (*Provider, error) {
 	if err := registry.PrivateDir(dir); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
 	}
-	sandboxes, err := registry.New[*link.Sandbox, record](schemas.ProviderLocal, dir)
+	sandboxes, err := registry.New[*link.Sandbox, record](schemas.ProviderLocal, dir, func(err error) { config.Warn(err.Error()) })
 	if err != nil {
 		return nil, err
 	}

@@ -113,7 +113,7 @@ const (
 )
 
 // Attach calls open for every orphan, and returns the sandboxes that it opened. open must clean up after a sandbox that it cannot
-// open; the record file is then removed. Errors: unavailable when the folder cannot be read.
+// open; the record file is then removed, and the reason is warned of. Errors: unavailable when the folder cannot be read.
 func (g *Registry[S, R]) Attach(ctx context.Context, open func(ctx context.Context, r R) (S, error)) ([]sandbox.Attached, error) {
 	records, err := g.Orphans()
 	if err != nil {
@@ -127,9 +127,12 @@ func (g *Registry[S, R]) Attach(ctx context.Context, open func(ctx context.Conte
 			ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 			defer cancel()
 			c := g.common(&r)
-			if s, err := g.add(c.ID, c.Name, func() (S, error) { return open(ctx, r) }); err == nil {
-				opened[i] = s
+			s, err := g.add(c.ID, c.Name, func() (S, error) { return open(ctx, r) })
+			if err != nil {
+				g.warn(schemas.Errorf(schemas.CodeOf(err), "provider %s: sandbox %s of thread %s could not be taken over: %w", g.provider, c.ID, c.Spec.Thread, err))
+				return nil
 			}
+			opened[i] = s
 			return nil
 		})
 	}

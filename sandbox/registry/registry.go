@@ -29,6 +29,7 @@ type Registry[S Sandbox, R any] struct {
 	provider string
 	dir      string             // of the record files
 	common   func(r *R) *Record // returns the Record in r
+	warn     func(error)
 
 	mu       sync.Mutex
 	slots    map[string]*slot // by the id that the sandbox was created under
@@ -45,14 +46,15 @@ type slot struct {
 // folderName is the folder of the record files in the run folder. Workers of earlier versions use it too: do not change it.
 const folderName = "kept"
 
-// New makes the folder for the record files in a provider's run folder. Errors: unavailable.
-func New[S Sandbox, R any, P Entry[R]](provider, runDir string) (*Registry[S, R], error) {
+// New makes the folder for the record files in a provider's run folder. warn gets why a sandbox could not be taken over. Errors:
+// unavailable.
+func New[S Sandbox, R any, P Entry[R]](provider, runDir string, warn func(error)) (*Registry[S, R], error) {
 	dir := filepath.Join(runDir, folderName)
 	if err := PrivateDir(dir); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "provider %s: registry folder: %w", provider, err)
 	}
 	common := func(r *R) *Record { return P(r).common() }
-	return &Registry[S, R]{provider: provider, dir: dir, common: common, slots: make(map[string]*slot)}, nil
+	return &Registry[S, R]{provider: provider, dir: dir, common: common, warn: warn, slots: make(map[string]*slot)}, nil
 }
 
 // Create reserves the id, makes the workspace when it is missing, and calls launch. name identifies the sandbox's files and

@@ -29,7 +29,7 @@ func Golden[S registry.Sandbox, R any, P registry.Entry[R]](t *testing.T, golden
 	body, err := os.ReadFile(golden)
 	testkit.Must(t, err)
 	dir := t.TempDir()
-	g, err := registry.New[S, R, P]("test", dir)
+	g, err := registry.New[S, R, P]("test", dir, func(err error) { t.Error(err) })
 	testkit.Must(t, err)
 	path := filepath.Join(dir, "kept", Record().Name+".json")
 	testkit.Must(t, os.WriteFile(path, body, 0o600))
