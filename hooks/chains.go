@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/sluice-dev/sluice/internal/keymutex"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -16,6 +17,7 @@ type Chains struct {
 	post      poster
 	occasions *occasions
 	retries   *retryQueue
+	owedLocks keymutex.Mutex // by thread: one write of what is owed at a time
 	running   sync.WaitGroup
 }
 

@@ -36,8 +36,9 @@ func (c *Chains) owe(ctx context.Context, l *link, call *Call, turn uint64, atte
 	if before := c.retries.owed(r.key); before != nil {
 		r.owed.Since, r.owed.Attempts = before.Since, before.Attempts+1
 	}
-	c.saveOwed(ctx, r.owed) // first: a retry that succeeds deletes it
+	owed := r.owed
 	c.retries.add(r, c.leastWait(err))
+	c.storeOwed(ctx, owed)
 }
 
 // leastWait is the least time before a push that failed with err is tried again.
@@ -48,32 +49,34 @@ func (c *Chains) leastWait(err error) time.Duration {
 	return c.cfg.RetryFinal
 }
 
-// saveOwed stores what is owed. On failure the next attempt stores it.
-func (c *Chains) saveOwed(ctx context.Context, o *schemas.OwedPush) {
+// storeOwed stores what the queue has of a thread's push, which has changed: it was last owed. Each writer reads the queue at its turn, so that the last
+// one leaves what holds then. A write that fails is made good by the next attempt; what was not deleted is pushed once more, which
+// changes nothing.
+func (c *Chains) storeOwed(ctx context.Context, last *schemas.OwedPush) {
 	if c.cfg.Owed == nil {
 		return
 	}
+	defer c.owedLocks.Lock(last.Tenant + "/" + last.Thread)()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), owedTimeout)
 	defer cancel()
-	if err := c.cfg.Owed.SaveOwed(ctx, o); err != nil {
-		c.cfg.Log.Error().Err(err).Str("thread", o.Thread).Str("session_id", o.Session).Msg("owed push not stored")
+	var err error
+	if o := c.Owed(last.Tenant, last.Thread); o != nil {
+		err = c.cfg.Owed.SaveOwed(ctx, o)
+	} else {
+		err = c.cfg.Owed.DeleteOwed(ctx, last)
+	}
+	if err != nil {
+		c.cfg.Log.Error().Err(err).Str("thread", last.Thread).Str("session_id", last.Session).Msg("owed push not stored")
 	}
 }
 
-// settle removes what is stored of a retry. When that fails, the push is loaded and tried once more, and changes nothing.
+// settle removes what is stored of a retry that has left the queue.
 func (c *Chains) settle(ctx context.Context, r *retry) {
 	if r == nil || r.owed == nil {
 		return
 	}
 	c.cfg.Log.Info().Str("thread", r.owed.Thread).Str("session_id", r.owed.Session).Int("attempts", r.owed.Attempts).Msg("owed push settled")
-	if c.cfg.Owed == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), owedTimeout)
-	defer cancel()
-	if err := c.cfg.Owed.DeleteOwed(ctx, r.owed); err != nil {
-		c.cfg.Log.Warn().Err(err).Str("thread", r.owed.Thread).Msg("settled push not deleted")
-	}
+	c.storeOwed(ctx, r.owed)
 }
 
 // retryPush pushes once what is owed. A workspace that is gone, and one whose template pushes none, is no longer owed.
@@ -97,7 +100,7 @@ func (c *Chains) retryPush(ctx context.Context, r *retry) {
 	owed.Attempts++
 	owed.Error = schemas.AsError(err)
 	if ctx.Err() == nil && c.retries.again(r, &owed, c.leastWait(err)) {
-		c.saveOwed(ctx, &owed)
+		c.storeOwed(ctx, &owed)
 	}
 }
 

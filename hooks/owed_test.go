@@ -2,8 +2,11 @@ package hooks_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -211,4 +214,64 @@ func TestPushSettlesNothingThatIsOwedSinceItBegan(t *testing.T) {
 	first.Wait()
 	r.wantLines(t, "push p2", "push p1")
 	testkit.Equal(t, "still owed", []bool{c.Owed("default", "t1") != nil, !store.empty()}, []bool{true, true})
+}
+
+// unsteadyStore pushes with an outcome that the random numbers give.
+type unsteadyStore struct {
+	*fakeStore
+	random *rand.Rand
+	mu     sync.Mutex
+}
+
+func (s *unsteadyStore) Push(context.Context, *hooks.Call) (*schemas.SyncReport, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.random.IntN(2) == 0 {
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "the store is down")
+	}
+	return s.report, nil
+}
+
+// yieldingStore lets others run before and after each of its changes.
+type yieldingStore struct{ *owedStore }
+
+func (s yieldingStore) SaveOwed(ctx context.Context, o *schemas.OwedPush) error {
+	runtime.Gosched()
+	defer runtime.Gosched()
+	return s.owedStore.SaveOwed(ctx, o)
+}
+
+func (s yieldingStore) DeleteOwed(ctx context.Context, o *schemas.OwedPush) error {
+	runtime.Gosched()
+	defer runtime.Gosched()
+	return s.owedStore.DeleteOwed(ctx, o)
+}
+
+// TestStoreHasWhatIsOwed lets pushes of a thread and their retries fail and succeed side by side: the store then has what the worker owes.
+func TestStoreHasWhatIsOwed(t *testing.T) {
+	for seed := range uint64(100) {
+		store := newOwedStore()
+		cfg := owing(t, store, syncTemplate)
+		cfg.Owed = yieldingStore{store}
+		r := newRecorder()
+		pushes := &unsteadyStore{fakeStore: &fakeStore{r: r, report: &schemas.SyncReport{Version: "v1"}}, random: rand.New(rand.NewPCG(seed, 0))}
+		cfg.Workspace, cfg.Messages, cfg.Sessions = pushes, pushes.fakeStore, pushes.fakeStore
+		c := newChains(t, r, cfg)
+		ctx, stop := context.WithCancel(t.Context())
+		var retries, calls sync.WaitGroup
+		retries.Go(func() { _ = c.Retry(ctx) })
+		for worker := range 4 {
+			calls.Go(func() {
+				for i := range 8 {
+					_, _ = run(t, c, syncTemplate, data(schemas.PhaseStreamFinish, fmt.Sprintf("p%d-%d", worker, i)))
+				}
+			})
+		}
+		calls.Wait()
+		stop()
+		retries.Wait()
+		if owed := c.Owed("default", "t1") != nil; owed == store.empty() {
+			t.Fatalf("seed %d: owed by the worker: %t, stored: %t, want the same", seed, owed, !store.empty())
+		}
+	}
 }

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/keymutex"
 	"github.com/sluice-dev/sluice/processor/internal/publisher"
 	"github.com/sluice-dev/sluice/processor/internal/session"
-	"github.com/sluice-dev/sluice/processor/internal/work"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -19,7 +19,7 @@ type Acceptor struct {
 	sessions  *session.Sessions
 	runs      *Runs
 
-	decisions work.KeyedMutex // by key: one decision at a time
+	decisions keymutex.Mutex // by key: one decision at a time
 }
 
 // NewAcceptor returns the acceptor of a worker's runs.

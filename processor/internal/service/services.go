@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/keymutex"
 	"github.com/sluice-dev/sluice/processor/internal/publisher"
 	"github.com/sluice-dev/sluice/processor/internal/run"
 	"github.com/sluice-dev/sluice/processor/internal/session"
@@ -44,7 +45,7 @@ type Services struct {
 	ctx    context.Context // of the supervisors that are not to stop their service
 	cancel context.CancelFunc
 
-	starts work.KeyedMutex // by name: one start at a time
+	starts keymutex.Mutex // by name: one start at a time
 
 	mu      sync.Mutex
 	running map[name]*entry

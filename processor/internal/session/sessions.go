@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/keymutex"
 	"github.com/sluice-dev/sluice/processor/internal/publisher"
 	"github.com/sluice-dev/sluice/processor/internal/work"
 	"github.com/sluice-dev/sluice/sandbox"
@@ -89,7 +90,7 @@ type Sessions struct {
 	threads map[string]*Thread // by key
 	leaving bool
 
-	claims     work.KeyedMutex // by key: one claim or one end at a time
+	claims     keymutex.Mutex // by key: one claim or one end at a time
 	drainSlots chan struct{}
 
 	offer      offer

@@ -1,9 +1,10 @@
-package work
+// Package keymutex locks keys.
+package keymutex
 
 import "sync"
 
-// KeyedMutex is a mutex for each key in use. Its zero value is ready to use.
-type KeyedMutex struct {
+// Mutex is a mutex for each key in use. Its zero value is ready to use.
+type Mutex struct {
 	mu   sync.Mutex
 	held map[string]*keyMutex
 }
@@ -14,7 +15,7 @@ type keyMutex struct {
 }
 
 // Lock holds a key until the function it returns is called.
-func (m *KeyedMutex) Lock(key string) (unlock func()) {
+func (m *Mutex) Lock(key string) (unlock func()) {
 	m.mu.Lock()
 	if m.held == nil {
 		m.held = make(map[string]*keyMutex)
