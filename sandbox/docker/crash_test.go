@@ -75,7 +75,10 @@ func TestContainerOutlivesKilledWorker(t *testing.T) {
 func TestContainerEndsAfterReattachWindow(t *testing.T) {
 	dir := testkit.ShortDir(t)
 	id := killedWorker(t, dir, time.Millisecond)
-	p := providerAfter(t, dir)
+	var warnings []string
+	p := newProvider(t, func(c *Config) {
+		c.Worker, c.RunDir, c.Warn = filepath.Base(dir), dir, func(err error) { warnings = append(warnings, err.Error()) }
+	})
 	ended, failed := p.client.ContainerWait(testkit.Context(t), id, container.WaitConditionNotRunning)
 	select {
 	case state := <-ended:
@@ -86,6 +89,8 @@ func TestContainerEndsAfterReattachWindow(t *testing.T) {
 	found, err := p.Attach(testkit.Context(t))
 	testkit.Must(t, err)
 	testkit.Equal(t, "number of attached sandboxes", len(found), 0)
+	testkit.Equal(t, "number of warnings", len(warnings), 1)
+	testkit.Contains(t, "warning", warnings[0], "is not running")
 	wantNoContainer(t, p, id)
 }
 

@@ -129,7 +129,11 @@ func (g *Registry[S, R]) Attach(ctx context.Context, open func(ctx context.Conte
 			c := g.common(&r)
 			s, err := g.add(c.ID, c.Name, func() (S, error) { return open(ctx, r) })
 			if err != nil {
-				g.warn(schemas.Errorf(schemas.CodeOf(err), "provider %s: sandbox %s of thread %s could not be taken over: %w", g.provider, c.ID, c.Spec.Thread, err))
+				name := c.ID
+				if c.Spec.Thread != "" {
+					name += " of thread " + c.Spec.Thread
+				}
+				g.warn(schemas.Errorf(schemas.CodeOf(err), "provider %s: sandbox %s could not be taken over: %w", g.provider, name, err))
 				return nil
 			}
 			opened[i] = s
