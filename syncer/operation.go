@@ -43,6 +43,7 @@ type operation struct {
 	stored     *packed.ObjectIndex // of the last attempt to push
 	pulls      bool
 	resumed    *resumption
+	uploads    *uploads
 	committing bool // a state was sent, and whether it was stored is not known
 	fetching   bool // a pull has not fetched everything yet, and so has not changed the folder
 	unread     unread
@@ -57,7 +58,10 @@ func (s *Syncer) run(ctx context.Context, do func(ctx context.Context, o *operat
 		return &Report{}, err
 	}
 	var traffic objectstore.Traffic
-	err = errors.Join(do(objectstore.WithTraffic(ctx, &traffic), o), o.close())
+	ctx = objectstore.WithUploads(objectstore.WithTraffic(ctx, &traffic), o.uploads)
+	err = do(ctx, o)
+	o.uploads.close()
+	err = errors.Join(err, o.close())
 	o.report.DurationMS = s.cfg.Now().Sub(o.began).Milliseconds()
 	o.report.Traffic = Traffic{traffic.Requests.Load(), traffic.Sent.Load(), traffic.Received.Load()}
 	return o.report, err
@@ -82,6 +86,7 @@ func (s *Syncer) open() (*operation, error) {
 	o.file = &stateFile{root: root, own: o.own, cfg: &s.cfg}
 	o.intents = &intents{file: o.file}
 	o.resumed = &resumption{operation: o}
+	o.uploads = &uploads{operation: o}
 	if o.dir, err = root.Open("."); err != nil {
 		return nil, errors.Join(schemas.Errorf(schemas.CodeInvalidArgument, "sync: %w", err), closeOwn(o.own, o.root), root.Close())
 	}

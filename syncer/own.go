@@ -25,7 +25,9 @@ const maxTie = 64
 const maxForeignState = 32 << 20
 
 // kept are the names of what an operation keeps beside the state file.
-func kept() []string { return []string{journalName, pushingName, pullingName, indexName, storedName} }
+func kept() []string {
+	return []string{journalName, pushingName, pullingName, indexName, storedName, uploadsName}
+}
 
 // openOwn opens the folder for what operations keep beside the state file: the root itself unless OwnDir is set.
 func (s *Syncer) openOwn(root *os.Root) (*os.Root, error) {
@@ -82,7 +84,7 @@ func (o *operation) tie() error {
 		if err := removeOwn(o.own, name); err != nil {
 			return err
 		}
-		if !fresh || name == indexName || name == storedName { // a cache, and a log that is of its folder
+		if !fresh || name == indexName || name == storedName || name == uploadsName { // a cache, and logs that are of their folder
 			continue
 		}
 		data, err := worktree.ReadOwn(o.root, name, min(maxForeignState, o.cfg.Limits.StateBytes))

@@ -24,7 +24,7 @@ func TestForgedOwnFilesAreNotRead(t *testing.T) {
 	a.Write("f", "1")
 	a.Push(store, treetest.Apart)
 	b.Pull(store, treetest.Apart)
-	for _, name := range []string{".index", ".journal", ".pushing", ".pulling", ".stored"} {
+	for _, name := range []string{".index", ".journal", ".pushing", ".pulling", ".stored", ".uploads"} {
 		b.WantExists(state.ReservedName+name, false)
 		f, err := os.Create(b.Path(state.ReservedName + name))
 		testkit.Must(t, err)

@@ -52,6 +52,7 @@ func (o *operation) push(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	o.uploads.abortLeft(ctx)
 	if err = o.pushUntilFirst(ctx, t); err != nil && o.stored != nil && !o.committing {
 		o.deleteUnused(ctx, o.stored.Temporary(), nil)
 	}

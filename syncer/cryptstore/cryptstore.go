@@ -324,3 +324,8 @@ func (s *sealed) Delete(ctx context.Context, keys ...string) error {
 	}
 	return s.store.Delete(ctx, names...)
 }
+
+// AbortUpload implements [objectstore.Store]. An upload has the name of the object in s.store, where it was begun.
+func (s *sealed) AbortUpload(ctx context.Context, u objectstore.Upload) error {
+	return s.store.AbortUpload(ctx, u)
+}

@@ -339,6 +339,9 @@ func (s *Store) Delete(ctx context.Context, keys ...string) error {
 	return nil
 }
 
+// AbortUpload implements [objectstore.Store]: this store has no uploads in parts.
+func (*Store) AbortUpload(ctx context.Context, _ objectstore.Upload) error { return ctx.Err() }
+
 // create makes a temporary file and locks it for as long as it is open. The lock ends with the process, which is how sweep
 // distinguishes a file being written from one left behind.
 func (s *Store) create(temp string) (*os.File, error) {

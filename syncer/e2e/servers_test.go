@@ -50,7 +50,7 @@ func TestStoreConforms(t *testing.T) {
 }
 
 // childProgram is the first argument of a process that a test starts and kills. Its further arguments are the operation, the folder,
-// the endpoint, the prefix, the form, see [treetest.Form], and "true" for a single writer.
+// the endpoint, the prefix, the form, see [treetest.Form], "true" for a single writer, and, or nothing, "true" for [treetest.Apart].
 const childProgram = "sync"
 
 func syncChild(args []string) int {
@@ -61,6 +61,9 @@ func syncChild(args []string) int {
 	cfg := syncer.Config{Root: args[1], Store: objectstore.Retry(store, objectstore.RetryPolicy{}), Remote: "test://store",
 		SingleWriter: args[5] == "true"}
 	treetest.Form(args[4])(&cfg)
+	if len(args) > 6 && args[6] == "true" {
+		treetest.Apart(&cfg)
+	}
 	s, err := syncer.New(cfg)
 	if err == nil && args[0] == "push" {
 		_, err = s.Push(context.Background())

@@ -31,6 +31,8 @@ type Store interface {
 	List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 	// Delete removes objects. A missing key is not an error.
 	Delete(ctx context.Context, keys ...string) error
+	// AbortUpload removes the parts of an upload that a killed process has begun: see [Uploads]. One that has ended is not an error.
+	AbortUpload(ctx context.Context, u Upload) error
 }
 
 // Range selects the bytes of an object to read. The zero Range selects all of them.
@@ -134,6 +136,11 @@ func (d *Decorator) Put(ctx context.Context, key string, c Content, cond Conditi
 // Delete implements [Store].
 func (d *Decorator) Delete(ctx context.Context, keys ...string) error {
 	return d.Do(ctx, func() error { return d.Store.Delete(ctx, keys...) })
+}
+
+// AbortUpload implements [Store].
+func (d *Decorator) AbortUpload(ctx context.Context, u Upload) error {
+	return d.Do(ctx, func() error { return d.Store.AbortUpload(ctx, u) })
 }
 
 // ErrIgnored means that a store ignores a condition of a Put.

@@ -54,6 +54,7 @@ func (s *Store) putParts(ctx context.Context, key string, c objectstore.Content,
 		token, err = m.complete(ctx, ifMatch, ifNone)
 	}
 	if err == nil {
+		objectstore.UploadsOf(ctx).Ended(m.recorded())
 		return token, nil
 	}
 	if left := m.abort(ctx); left != nil {
@@ -70,7 +71,13 @@ func (m *multipart) begin(ctx context.Context) error {
 		return coded(ctx, err, m.key)
 	}
 	m.id = begun.UploadId
+	objectstore.UploadsOf(ctx).Begun(m.recorded())
 	return nil
+}
+
+// recorded returns the upload as [objectstore.Uploads] has it.
+func (m *multipart) recorded() objectstore.Upload {
+	return objectstore.Upload{Key: m.key, ID: aws.ToString(m.id)}
 }
 
 // upload stores the parts: copies of other objects where the server can make them, else the content.
@@ -211,12 +218,17 @@ func (m *multipart) gone(err error) error {
 func (m *multipart) abort(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 	defer cancel()
-	err := m.repeat(ctx, func() error {
-		_, err := m.client.AbortMultipartUpload(ctx,
-			&s3.AbortMultipartUploadInput{Bucket: &m.bucket, Key: m.Store.key(m.key), UploadId: m.id})
-		return coded(ctx, err, m.key)
-	})
-	if errors.Is(err, schemas.ErrNotFound) {
+	err := m.repeat(ctx, func() error { return m.AbortUpload(ctx, m.recorded()) })
+	if err == nil {
+		objectstore.UploadsOf(ctx).Ended(m.recorded())
+	}
+	return err
+}
+
+// AbortUpload implements [objectstore.Store].
+func (s *Store) AbortUpload(ctx context.Context, u objectstore.Upload) error {
+	_, err := s.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &s.bucket, Key: s.key(u.Key), UploadId: &u.ID})
+	if err = coded(ctx, err, u.Key); errors.Is(err, schemas.ErrNotFound) {
 		return nil
 	}
 	return err

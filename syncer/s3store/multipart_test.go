@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -244,4 +245,58 @@ func TestServerWithoutCopies(t *testing.T) {
 	_, err := s.Put(t.Context(), "k", c, objectstore.Condition{})
 	testkit.Must(t, err)
 	wantStored(t, s, "k", data)
+}
+
+// recorder keeps the uploads that have begun and not ended.
+type recorder struct {
+	mu  sync.Mutex
+	all []objectstore.Upload
+}
+
+// Begun implements [objectstore.Uploads].
+func (r *recorder) Begun(u objectstore.Upload) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, u)
+}
+
+// Ended implements [objectstore.Uploads].
+func (r *recorder) Ended(u objectstore.Upload) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = slices.DeleteFunc(r.all, func(other objectstore.Upload) bool { return other == u })
+}
+
+// TestUploadsAreRecorded records an upload before its first part, until it is completed or aborted. One of which the abort is refused
+// stays, and can be aborted later. Sync 10.
+func TestUploadsAreRecorded(t *testing.T) {
+	s, server := openParts(t)
+	r, refused := &recorder{}, false
+	server.before = func(w http.ResponseWriter, req *http.Request, kind string, _ int) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if kind == "part" && len(r.all) != 1 {
+			t.Errorf("recorded while parts are sent: %v, want the upload", r.all)
+		}
+		if refused && kind != "begin" {
+			_, _ = io.Copy(io.Discard, req.Body)
+			w.WriteHeader(http.StatusForbidden)
+		}
+		return refused && kind != "begin"
+	}
+	ctx := objectstore.WithUploads(t.Context(), r)
+	_, err := s.Put(ctx, "k", objectstore.Bytes(threeParts()), objectstore.Condition{})
+	testkit.Must(t, err)
+	testkit.Equal(t, "recorded in the end", len(r.all), 0)
+
+	refused = true
+	_, err = s.Put(ctx, "k", objectstore.Bytes(threeParts()), objectstore.Condition{})
+	testkit.WantCode(t, err, schemas.CodePermissionDenied)
+	if len(r.all) != 1 || r.all[0].Key != "k" || r.all[0].ID == "" {
+		t.Fatalf("recorded after a refused abort: %v, want the upload", r.all)
+	}
+	refused = false
+	for range 2 { // the second one does not know the upload
+		testkit.Must(t, s.AbortUpload(ctx, r.all[0]))
+	}
 }

@@ -123,6 +123,9 @@ func (m *Memory) List(ctx context.Context, prefix string) iter.Seq2[objectstore.
 	}
 }
 
+// AbortUpload implements [objectstore.Store]: this store has no uploads in parts.
+func (*Memory) AbortUpload(ctx context.Context, _ objectstore.Upload) error { return ctx.Err() }
+
 // Delete implements [objectstore.Store].
 func (m *Memory) Delete(ctx context.Context, keys ...string) error {
 	if err := ctx.Err(); err != nil {

@@ -3,6 +3,7 @@ package worktree
 import (
 	"errors"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,6 +16,17 @@ func SyncFilesystem(f *os.File) error { return unix.Syncfs(int(f.Fd())) }
 func inMemory(dir *os.File) bool {
 	var fs unix.Statfs_t
 	return unix.Fstatfs(int(dir.Fd()), &fs) == nil && (fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC)
+}
+
+// MachineID returns the name of this machine, or, where it has none, of its run since the last start. "" is not known.
+func MachineID() string {
+	for _, name := range []string{"/etc/machine-id", "/proc/sys/kernel/random/boot_id"} {
+		data, _ := os.ReadFile(name)
+		if id := strings.TrimSpace(string(data)); len(id) >= 32 { // a new machine has a shorter text at first
+			return id
+		}
+	}
+	return ""
 }
 
 // openForWriting reports whether another process has a file open for writing, or maps it: its next write to a page that is mapped and not
