@@ -187,7 +187,8 @@ func (c *Client) StopSession(ctx context.Context, thread string, opts ...StopOpt
 	return stopSession(ctx, c, thread, "", opts)
 }
 
-// DeleteSession is StopSession, and deletes the folder of the workspace on the worker. Pushed versions stay.
+// DeleteSession is StopSession, and deletes the folder of the workspace on the worker, also when another call has stopped the session.
+// Pushed versions stay. Errors: also those of [Client.RemoveWorkspace] but for not_found.
 func (c *Client) DeleteSession(ctx context.Context, thread string, opts ...StopOption) (*schemas.Session, error) {
 	return stopSession(ctx, c, thread, "", append(opts, func(s *stopSettings) { s.req.Delete = true }))
 }
@@ -212,13 +213,24 @@ func stopSession(ctx context.Context, c *Client, thread, id string, opts []StopO
 	if s.req.Session != "" && (errors.Is(err, schemas.ErrNotFound) || errors.Is(err, schemas.ErrSessionExpired)) {
 		// It is stopped already, by this call whose answer was lost or by another one.
 		if ended, readErr := c.caller.LastEnded(ctx, c.tenant, thread); readErr == nil && ended.ID == s.req.Session {
-			return ended, nil
+			return ended, s.removeFolder(ctx, c, ended)
 		}
 	}
 	if s.missingOK && (errors.Is(err, schemas.ErrNotFound) || errors.Is(err, schemas.ErrSessionExpired)) {
 		return nil, nil
 	}
 	return last, err
+}
+
+// removeFolder deletes the folder of a session that has ended, if that is asked for: who stopped it may have left it.
+func (s *stopSettings) removeFolder(ctx context.Context, c *Client, ended *schemas.Session) error {
+	if !s.req.Delete {
+		return nil
+	}
+	if err := c.RemoveWorkspace(ctx, ended.Thread, ended.Owner, false); !errors.Is(err, schemas.ErrNotFound) {
+		return err
+	}
+	return nil
 }
 
 // RenewSession restarts the idle time of a session. An idle timeout other than 0 replaces the session's. Errors: not_found,

@@ -1,7 +1,11 @@
 package client_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -96,4 +100,25 @@ func TestCreateSessionNeedsAWorker(t *testing.T) {
 	_, _, err := d.CreateSession(d.ctx, client.SessionRequest{Thread: "t"})
 	d.wantCode("create without a worker", err, schemas.CodeUnavailable)
 	d.wantCode("a thread without a session", errorOf(d.Session(d.ctx, "t")), schemas.CodeNotFound)
+}
+
+// TestDeleteOfAStoppedSessionRemovesItsFolder: another call stopped the session, and left the folder of its workspace.
+func TestDeleteOfAStoppedSessionRemovesItsFolder(t *testing.T) {
+	d := newCaller(t, "w1", "w2")
+	s, _, err := d.CreateSession(d.ctx, client.SessionRequest{Thread: "t"})
+	d.must(err)
+	_, err = s.Exec(d.ctx, client.Request{Command: "touch", Args: []string{"file"}})
+	d.must(err)
+	last, err := d.StopSession(d.ctx, "t")
+	d.must(err)
+	_, err = os.Stat(filepath.Join(last.Workspace, "file"))
+	d.must(err)
+	for range 2 {
+		deleted, err := s.Delete(d.ctx)
+		d.must(err)
+		d.equal("id of the deleted session", deleted.ID, last.ID)
+		if _, err := os.Lstat(last.Workspace); !errors.Is(err, fs.ErrNotExist) {
+			t.Fatalf("stat the folder of a deleted session: error = %v, want %v", err, fs.ErrNotExist)
+		}
+	}
 }

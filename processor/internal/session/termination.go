@@ -20,6 +20,7 @@ type Termination struct {
 	grace    *time.Duration // for the runs; nil for the template's until the end is under way
 	snapshot bool           // keep the session when its workspace cannot be pushed
 	remove   bool           // the workspace's folder too
+	settled  bool           // remove was acted on
 	over     bool
 	reply    schemas.SessionReply
 	waiting  []func(schemas.SessionReply)
@@ -36,16 +37,27 @@ func stopTermination(req *schemas.StopRequest) *Termination {
 }
 
 // join adds what another stop of the same session asks for, and reports whether the runs have less time now. A session whose main process
-// has ended is kept for none.
-func (end *Termination) join(other *Termination) (less bool) {
+// has ended is kept for none. Errors: unavailable when it is too late to remove the folder.
+func (end *Termination) join(other *Termination) (less bool, err error) {
 	end.mu.Lock()
 	defer end.mu.Unlock()
+	if end.settled && other.remove && !end.remove {
+		return false, schemas.Errorf(schemas.CodeUnavailable, "the session ends without its folder: ask again when it has ended")
+	}
 	if less = !end.over && other.grace != nil && *other.grace < *end.grace; less {
 		end.grace = other.grace
 	}
 	end.snapshot = end.snapshot || other.snapshot && end.main == nil
 	end.remove = end.remove || other.remove
-	return less
+	return less, nil
+}
+
+// settle returns whether the folder is to be removed. Who asks for it from now on is too late.
+func (end *Termination) settle() (remove bool) {
+	end.mu.Lock()
+	defer end.mu.Unlock()
+	end.settled = true
+	return end.remove
 }
 
 // graceNow is the time that the runs have, of the stops that have come so far.
@@ -114,7 +126,11 @@ func (ss *Sessions) terminate(t *Thread, end *Termination, still func() bool) (*
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if current := t.termination; current != nil {
-		if current.join(end) {
+		less, err := current.join(end)
+		if err != nil {
+			return nil, err
+		}
+		if less {
 			ss.background.Go(func() { t.kill(current.graceNow()) })
 		}
 		return current, nil
@@ -197,9 +213,7 @@ func (ss *Sessions) end(t *Thread, end *Termination) {
 func (ss *Sessions) conclude(t *Thread, end *Termination, failed []string, hookErr error, owed *schemas.OwedPush) {
 	ctx, cancel := context.WithTimeout(ss.background.Context(), ss.cfg.Timeouts.Accept)
 	defer cancel()
-	end.mu.Lock()
-	remove := end.remove
-	end.mu.Unlock()
+	remove := end.settle()
 	var err error
 	pushed := owed == nil && (hookErr == nil || t.Template.Sync == nil) // a critical failure may have kept the push from running
 	if remove && pushed && !ss.publisher.Fenced() {
