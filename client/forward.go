@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 
+	"github.com/sluice-dev/sluice/internal/shortage"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -42,7 +43,7 @@ func (c *Client) ForwardAll(ctx context.Context, l net.Listener, thread string, 
 		case <-ctx.Done():
 			return nil
 		}
-		conn, err := l.Accept()
+		conn, err := shortage.Accept(l)
 		if err != nil {
 			<-done
 			if ctx.Err() != nil {

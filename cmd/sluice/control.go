@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-dev/sluice/internal/shortage"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -153,7 +154,7 @@ func (c *control) run(ctx context.Context) error {
 	defer wg.Wait()
 	defer context.AfterFunc(ctx, func() { _ = c.listener.Close() })() // it ends Accept
 	for {
-		conn, err := c.listener.Accept()
+		conn, err := shortage.Accept(c.listener)
 		if err != nil {
 			return nil // closed
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-dev/sluice/events/embedded"
 	"github.com/sluice-dev/sluice/internal/discover"
 	"github.com/sluice-dev/sluice/internal/node"
+	"github.com/sluice-dev/sluice/internal/shortage"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -206,7 +207,7 @@ func (g *guests) serve(ctx context.Context, server *embedded.Server) {
 	stop := context.AfterFunc(ctx, func() { _ = g.listener.Close() }) // it ends Accept
 	defer stop()
 	for {
-		guest, err := g.listener.Accept()
+		guest, err := shortage.Accept(g.listener)
 		if err != nil {
 			return // closed
 		}
