@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 
+	"github.com/sluice-dev/sluice/internal/shortage"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/hostproc"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/link"
@@ -154,7 +155,7 @@ func (s *Sandbox) Rebind(spec sandbox.Spec) error {
 // unavailable.
 func (s *Sandbox) ChownWorkspace() error {
 	if err := chown(s.Workspace(), s.uid); err != nil {
-		return schemas.Errorf(schemas.CodeUnavailable, "workspace: %w", err)
+		return shortage.Explain(schemas.Errorf(schemas.CodeUnavailable, "workspace: %w", err))
 	}
 	return nil
 }

@@ -2,12 +2,14 @@ package hostproc
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
 	"syscall"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/shortage"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -19,13 +21,24 @@ type Ref struct {
 }
 
 // RefOf returns the Ref of a process that this process has just started. Errors: unavailable when it has ended, even if it is not
-// reaped yet.
+// reaped yet, or when this process can open no more files.
 func RefOf(pid int) (Ref, error) {
 	start, err := startTime(pid)
+	if shortage.Of(err) {
+		return Ref{PID: pid}, shortage.Explain(err)
+	}
 	if err != nil {
 		return Ref{PID: pid}, schemas.Errorf(schemas.CodeUnavailable, "supervisor %d exited right after its start: %w", pid, err)
 	}
 	return Ref{PID: pid, Start: start}, nil
+}
+
+// notOpened is the error of a process that could not be opened: that it has ended, unless this process lacks descriptors.
+func (r Ref) notOpened(err error) error {
+	if shortage.Of(err) {
+		return shortage.Explain(fmt.Errorf("open supervisor %d: %w", r.PID, err))
+	}
+	return r.notFound(err)
 }
 
 func (r Ref) notFound(err error) error {

@@ -42,14 +42,15 @@ func startTime(pid int) (uint64, error) {
 	return strconv.ParseUint(string(fields[field]), 10, 64)
 }
 
-// OpenPIDFD opens a pidfd, on which a goroutine can wait without blocking a thread. Errors: not_found when the process has ended.
+// OpenPIDFD opens a pidfd, on which a goroutine can wait without blocking a thread. Errors: not_found when the process has ended,
+// unavailable when this process can open no more files.
 func OpenPIDFD(r Ref) (*os.File, error) {
 	if r.PID <= 0 {
 		return nil, r.notFound(unix.ESRCH)
 	}
 	fd, err := unix.PidfdOpen(r.PID, unix.PIDFD_NONBLOCK)
 	if err != nil {
-		return nil, r.notFound(err)
+		return nil, r.notOpened(err)
 	}
 	f := os.NewFile(uintptr(fd), "pidfd")
 	// Read after the pidfd is open: if another process had the pid by then, it also has another start time.
@@ -58,7 +59,7 @@ func OpenPIDFD(r Ref) (*os.File, error) {
 		err = unix.ESRCH
 	}
 	if err != nil {
-		return nil, errors.Join(r.notFound(err), f.Close())
+		return nil, errors.Join(r.notOpened(err), f.Close())
 	}
 	return f, nil
 }

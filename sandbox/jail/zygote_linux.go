@@ -120,13 +120,16 @@ func (z *zygoteClient) fork(p *program, files ...*os.File) (*process, error) {
 	}
 	var answer [zygote.AnswerSize]byte
 	oob := make([]byte, unix.CmsgSpace(4))
-	n, oobn, _, _, err := running.conn.ReadMsgUnix(answer[:], oob)
+	n, oobn, flags, _, err := running.conn.ReadMsgUnix(answer[:], oob)
 	if err != nil || n != len(answer) {
 		return nil, fmt.Errorf("read the zygote's answer: %w", errors.Join(err, errors.New("the zygote has ended")))
 	}
 	pid := int32(binary.LittleEndian.Uint32(answer[:]))
 	if pid < 0 {
 		return nil, os.NewSyscallError("clone", syscall.Errno(-pid))
+	}
+	if flags&unix.MSG_CTRUNC != 0 { // the system had no descriptor for it, and closed it; the process ends with its files
+		return nil, fmt.Errorf("receive a pidfd: %w", unix.EMFILE)
 	}
 	pidfd, err := receivePIDFD(oob[:oobn])
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-dev/sluice/internal/diskspace"
+	"github.com/sluice-dev/sluice/internal/shortage"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -158,6 +159,9 @@ func (q *Quota) measure(supervisor int) Usage {
 	}
 	unlinked := Unlinked(q.dir(), supervisor) // first, so that a file that loses its name meanwhile does not count twice
 	u, err := Measure(q.dir())
+	if shortage.Of(err) {
+		return q.used // the worker's trouble: it says nothing about the workspace, whose state stays until the next measurement
+	}
 	u.Bytes += unlinked
 	q.checked, q.used = time.Now(), u
 	wasOver := q.over != nil

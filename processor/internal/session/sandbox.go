@@ -10,6 +10,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/sluice-dev/sluice/internal/shortage"
 	"github.com/sluice-dev/sluice/processor/internal/publisher"
 	"github.com/sluice-dev/sluice/processor/internal/work"
 	"github.com/sluice-dev/sluice/sandbox"
@@ -259,7 +260,7 @@ func (sbs *sandboxes) create(ctx context.Context, t *Thread, a *sandboxAttempt) 
 }
 
 // provide calls the provider, and does not wait for one that ignores its context. Errors: the provider's, those of the secrets,
-// deadline_exceeded.
+// deadline_exceeded; unavailable, whatever the provider says, when the worker can open no more files.
 func (sbs *sandboxes) provide(ctx context.Context, t *Thread, a *sandboxAttempt) (sandbox.Sandbox, error) {
 	spec, err := sbs.spec(t, a)
 	if err != nil {
@@ -272,7 +273,7 @@ func (sbs *sandboxes) provide(ctx context.Context, t *Thread, a *sandboxAttempt)
 	result := make(chan created, 1)
 	if !sbs.background.Go(func() {
 		sb, err := sbs.providers[t.Session.Provider].Create(ctx, spec)
-		result <- created{sb, err}
+		result <- created{sb, shortage.Explain(err)}
 	}) {
 		return nil, context.Canceled
 	}

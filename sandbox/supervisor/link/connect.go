@@ -8,6 +8,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/sluice-dev/sluice/internal/shortage"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/sandbox/supervisor/wire"
 	"github.com/sluice-dev/sluice/schemas"
@@ -17,6 +18,7 @@ import (
 type connected struct {
 	*wire.Connected
 	socket *os.File // nil without a connection
+	err    error    // why the socket of a connection could not be taken
 }
 
 // Connect connects to a server in the sandbox: to a TCP port on its loopback interface, or to a unix socket where port is 0. The
@@ -52,9 +54,11 @@ func (l *Link) connect(ctx context.Context, m *wire.Connect) (net.Conn, error) {
 	select {
 	case a := <-answer:
 		switch {
+		case a.err != nil:
+			return nil, shortage.Explain(connectError(where, a.err))
 		case a.socket != nil:
 			conn, err := finishConnect(ctx, a.socket)
-			return conn, connectError(where, err)
+			return conn, shortage.Explain(connectError(where, err))
 		case a.Result == wire.ConnectRefused:
 			return nil, connectError(where, syscall.ECONNREFUSED)
 		default:
@@ -104,8 +108,8 @@ func (l *Link) await(m *wire.Connect, answer chan<- connected) error {
 func (l *Link) connected(m *wire.Connected) error {
 	a := connected{Connected: m}
 	if m.Result == wire.ConnectBegun {
-		if a.socket = l.sockets.take(); a.socket == nil {
-			return wire.ErrOrder
+		if a.socket, a.err = l.sockets.take(); errors.Is(a.err, wire.ErrOrder) {
+			return a.err
 		}
 	}
 	l.mu.Lock()
@@ -181,38 +185,48 @@ const maxSockets = 64
 type sockets struct {
 	conn *net.UnixConn
 	oob  []byte
-	came []int
+	came []int // lost for one that came while this process could open no more files
 }
+
+// lost stands for a socket that the system has closed. A read returns the descriptors of one message at most, and a message has one.
+const lost = -1
 
 // Read reads bytes, and keeps what comes with them.
 func (s *sockets) Read(p []byte) (int, error) {
-	n, oob, _, _, err := s.conn.ReadMsgUnix(p, s.oob)
+	n, oob, flags, _, err := s.conn.ReadMsgUnix(p, s.oob)
 	if oob > 0 {
 		messages, parseErr := syscall.ParseSocketControlMessage(s.oob[:oob])
 		for i := range messages {
 			fds, rightsErr := syscall.ParseUnixRights(&messages[i])
 			s.came, parseErr = append(s.came, fds...), errors.Join(parseErr, rightsErr)
 		}
-		if err = errors.Join(err, parseErr); len(s.came) > maxSockets {
-			err = errors.Join(err, wire.ErrOrder)
-		}
+		err = errors.Join(err, parseErr)
+	}
+	if flags&syscall.MSG_CTRUNC != 0 {
+		s.came = append(s.came, lost)
+	}
+	if len(s.came) > maxSockets {
+		err = errors.Join(err, wire.ErrOrder)
 	}
 	return max(n, 0), err // -1 with an error of the system
 }
 
-// take returns the oldest socket, nil for none.
-func (s *sockets) take() *os.File {
+// take returns the oldest socket. Errors: EMFILE for one that is lost; wire.ErrOrder where none came.
+func (s *sockets) take() (*os.File, error) {
 	if s == nil || len(s.came) == 0 {
-		return nil
+		return nil, wire.ErrOrder
 	}
 	fd := s.came[0]
 	s.came = s.came[1:]
-	return os.NewFile(uintptr(fd), "sandbox connection")
+	if fd == lost {
+		return nil, syscall.EMFILE
+	}
+	return os.NewFile(uintptr(fd), "sandbox connection"), nil
 }
 
 // close closes what was not taken.
 func (s *sockets) close() {
-	for f := s.take(); f != nil; f = s.take() {
-		_ = f.Close()
+	for f, err := s.take(); !errors.Is(err, wire.ErrOrder); f, err = s.take() {
+		_ = f.Close() // a lost one is nil, which is an error of no consequence
 	}
 }
