@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/sluice-dev/sluice/internal/shortage"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -207,9 +208,9 @@ func (s *Server) Consumers() int {
 // StoreBytes returns the most bytes of all streams together.
 func (s *Server) StoreBytes() int64 { return s.bytes }
 
-// Run keeps the server running until ctx ends, then shuts it down and returns once its files are closed. A full disk makes the server
-// disable JetStream, or leaves streams that accept nothing: once there is space again Run replaces the server, and its clients connect
-// again.
+// Run keeps the server running until ctx ends, then shuts it down and returns once its files are closed. A full disk, or a process that can
+// open no more files, makes the server disable JetStream, or leaves streams that accept nothing: once that has passed Run replaces the
+// server, and its clients connect again. Not before: a server that starts leaves out the streams whose files it cannot open.
 func (s *Server) Run(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -219,7 +220,7 @@ func (s *Server) Run(ctx context.Context) error {
 			s.Close()
 			return nil
 		case <-tick.C:
-			if (s.log.writeFailed() || !s.current().JetStreamEnabled()) && freeBytes(s.cfg.Dir) > minFree {
+			if (s.log.writeFailed() || !s.current().JetStreamEnabled()) && freeBytes(s.cfg.Dir) > minFree && shortage.Check() == nil {
 				s.replace()
 			}
 		}
@@ -231,7 +232,7 @@ func (s *Server) replace() {
 	reason := ""
 	if err := s.restart(); err != nil {
 		if reason = err.Error(); reason != s.reported && s.cfg.Warn != nil {
-			s.cfg.Warn(fmt.Errorf("replace the server after a full disk, tried again each second: %w", err))
+			s.cfg.Warn(fmt.Errorf("replace the server after a write error, tried again each second: %w", err))
 		}
 	}
 	s.reported = reason

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-dev/sluice/internal/shortage"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -55,12 +56,37 @@ func (n *Node) serve(ctx context.Context, providers map[string]sandbox.Provider,
 				return err
 			}
 		}
-		if providers, err = n.providers(); err != nil {
-			n.closeAll(providers)
+		if providers, err = n.reopen(ctx); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
 			return n.endWithoutLease(ctx, providers)
+		}
+	}
+}
+
+// reopen opens the providers for the next incarnation. It waits for descriptors: sandboxes that cannot be opened for lack of them would be
+// lost. Errors: the providers'.
+func (n *Node) reopen(ctx context.Context) (map[string]sandbox.Provider, error) {
+	for reported := false; ; {
+		err := shortage.Check()
+		if err == nil || ctx.Err() != nil {
+			var providers map[string]sandbox.Provider
+			if providers, err = n.providers(); err == nil {
+				return providers, nil
+			}
+			n.closeAll(providers)
+			if !shortage.Of(err) || ctx.Err() != nil {
+				return nil, err
+			}
+		}
+		if !reported {
+			n.cfg.Log.Warn().Err(err).Msg("worker not started: waiting for file descriptors; its sandboxes wait")
+			reported = true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(maxRejoinWait):
 		}
 	}
 }
@@ -97,8 +123,11 @@ func (n *Node) rejoinsToEnd(ctx context.Context) bool {
 func (n *Node) grace() time.Duration { return cmp.Or(n.cfg.Grace, defaultGrace) }
 
 // passes reports whether the worker waits for NATS after an error: also for room in a stream, in which it records what was lost. An error of
-// the file system does not pass with NATS.
+// the file system does not pass with NATS, but one for lack of descriptors passes too.
 func (n *Node) passes(err error) bool {
+	if shortage.Of(err) {
+		return !n.conn.Closed()
+	}
 	_, local := errors.AsType[*fs.PathError](err)
 	passing := []error{schemas.ErrUnavailable, schemas.ErrDeadlineExceeded, schemas.ErrLimitExceeded}
 	return !local && !n.conn.Closed() && slices.ContainsFunc(passing, func(e error) bool { return errors.Is(err, e) })
