@@ -75,7 +75,9 @@ func killInParts(t *testing.T, s *gateway.Server, root, prefix, form, object str
 	select {
 	case <-g.held:
 		testkit.Must(t, cmd.Process.Kill())
-		<-ended
+		if err := <-ended; err == nil {
+			t.Error("the push ended well, want killed")
+		}
 	case err := <-ended:
 		t.Fatalf("the push ended before it sent parts: %v", err)
 	}
