@@ -66,15 +66,10 @@ func createSession(ctx context.Context, c *Client, req SessionRequest) (*schemas
 	if err != nil {
 		return nil, reply != nil && reply.Created, err
 	}
-	s := reply.Session
-	if s == nil {
+	if reply.Session == nil {
 		return nil, false, schemas.Errorf(schemas.CodeUnavailable, "worker %s returned no session: upgrade it", reply.Worker)
 	}
-	if req.Start && s.State != schemas.SandboxRunning {
-		// The thread belongs to another worker than the one that answered.
-		s, err = c.caller.StartSession(ctx, c.tenant, req.Thread, schemas.StartRequest{Session: s.ID})
-	}
-	return s, reply.Created, err
+	return reply.Session, reply.Created, nil
 }
 
 // Session returns a handle on the session of a thread. Errors: not_found, invalid_argument, unavailable.

@@ -35,9 +35,21 @@ var (
 )
 
 // Place asks the workers for the owner of a thread and its session, and creates both when they do not exist. Errors: unavailable
-// without a worker, the worker's own, deadline_exceeded. The reply may be set with an error.
+// without a worker, the worker's own, deadline_exceeded; those of StartSession. The reply may be set with an error.
 func (c *Caller) Place(ctx context.Context, tenant string, req schemas.PlaceRequest) (*schemas.PlaceReply, error) {
-	return c.place(ctx, tenant, req, false)
+	start := req.Start
+	req.Start = false // a request of its own, which is repeated: a lost answer would be waited for as long as a start may take
+	reply, err := c.place(ctx, tenant, req, false)
+	if err != nil || !start || reply.Session == nil || reply.Session.State == schemas.SandboxRunning {
+		return reply, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	started, err := c.StartSession(ctx, tenant, req.Thread, schemas.StartRequest{Session: reply.Session.ID})
+	if started != nil {
+		reply.Session = started
+	}
+	return reply, err
 }
 
 // place is Place. With room, a worker takes the thread only if it has room for a command, and a request that no worker takes is declined.
@@ -46,11 +58,7 @@ func (c *Caller) place(ctx context.Context, tenant string, req schemas.PlaceRequ
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeInternal, "encode a place request: %w", err)
 	}
-	timeout := placeTimeout
-	if req.Start {
-		timeout = startTimeout
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, placeTimeout)
 	defer cancel()
 	m, err := c.conn.request(ctx, placeMsg(c.conn.subjects.API(tenant, placeVerb), body, room))
 	if errors.Is(err, nats.ErrNoResponders) {
