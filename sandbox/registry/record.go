@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sluice-dev/sluice/internal/shortage"
 	"github.com/sluice-dev/sluice/sandbox"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -145,7 +147,8 @@ func (g *Registry[S, R]) Attach(ctx context.Context, open func(ctx context.Conte
 }
 
 // Orphans reads the records of sandboxes that are not in memory: an earlier process created them. It removes files that it cannot
-// decode, and temporary files of a process that was killed while it wrote. Errors: unavailable when the folder cannot be read.
+// decode, and temporary files of a process that was killed while it wrote. Errors: unavailable when the folder cannot be read, or no more files can
+// be opened.
 func (g *Registry[S, R]) Orphans() ([]R, error) {
 	entries, err := os.ReadDir(g.dir)
 	if err != nil {
@@ -163,6 +166,9 @@ func (g *Registry[S, R]) Orphans() ([]R, error) {
 			continue
 		}
 		body, err := os.ReadFile(path)
+		if shortage.Of(err) {
+			return nil, shortage.Explain(fmt.Errorf("provider %s: registry folder: %w", g.provider, err))
+		}
 		if err != nil {
 			continue // removed since ReadDir
 		}
