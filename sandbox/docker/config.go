@@ -2,7 +2,6 @@ package docker
 
 import (
 	"cmp"
-	"context"
 	"path/filepath"
 	"regexp"
 	"time"
@@ -19,7 +18,8 @@ type Config struct {
 	RunDir string
 	// Image is the image of a Spec that names none. Default: such a Spec is refused.
 	Image string
-	// Cell and Worker label the containers. Run removes only containers with these labels. Default: "local" each.
+	// Cell and Worker label the containers, as RunDir does. Run removes only containers with these labels, and does not remove what runs
+	// for a Provider with another RunDir. Default: "local" each.
 	Cell, Worker string
 	// Host is the engine's address in the form of DOCKER_HOST. Default: DOCKER_HOST of the environment, or the local engine.
 	Host string
@@ -29,8 +29,6 @@ type Config struct {
 	Limits sandbox.Limits
 	// OnPull gets the progress of an image's pull, from one goroutine at a time. Default: it is dropped.
 	OnPull func(Progress)
-	// LiveSandboxes returns the Spec.IDs of other Providers' sandboxes that Sweep must keep. Default: none.
-	LiveSandboxes func(ctx context.Context) (map[string]bool, error)
 	// SweepInterval is the time between two sweeps of Run. Default 1 min.
 	SweepInterval time.Duration
 	// StartTimeout bounds the creation of a container, without the pull of its image. Default 30 s.
@@ -87,9 +85,6 @@ func (c Config) withDefaults() Config {
 	c.Limits = c.Limits.Or(sandbox.DefaultLimits())
 	if c.OnPull == nil {
 		c.OnPull = func(Progress) {}
-	}
-	if c.LiveSandboxes == nil {
-		c.LiveSandboxes = func(context.Context) (map[string]bool, error) { return nil, nil }
 	}
 	if c.Warn == nil {
 		c.Warn = func(error) {}

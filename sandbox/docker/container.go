@@ -21,6 +21,7 @@ const (
 const (
 	labelCell    = "dev.sluice.cell"
 	labelWorker  = "dev.sluice.worker"
+	labelFolder  = "dev.sluice.folder"
 	labelSandbox = "dev.sluice.sandbox"
 	labelThread  = "dev.sluice.thread"
 )
@@ -50,7 +51,7 @@ func (p *Provider) containerConfig(spec sandbox.Spec, image *imageInfo, requestP
 		Healthcheck:     &container.HealthConfig{Test: []string{"NONE"}},
 		NetworkDisabled: spec.Network != schemas.NetworkHost,
 		Labels: map[string]string{
-			labelCell: p.config.Cell, labelWorker: p.config.Worker, labelSandbox: spec.ID, labelThread: spec.Thread,
+			labelCell: p.config.Cell, labelWorker: p.config.Worker, labelFolder: p.folder, labelSandbox: spec.ID, labelThread: spec.Thread,
 		},
 	}
 	l := spec.Limits

@@ -27,6 +27,7 @@ type Provider struct {
 	config     Config
 	dir        string
 	program    string // the supervisor's file
+	folder     string // the name of the run folder, which no other has
 	seccomp    string // the profile, as the engine takes it
 	client     *client.Client
 	pulling    chan struct{} // capacity 1: held during a pull
@@ -62,6 +63,10 @@ func New(config Config) (*Provider, error) {
 	case err != nil:
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
 	}
+	folder, err := folderName(dir)
+	if err != nil {
+		return nil, schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
+	}
 	seccomp, err := seccompProfile()
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeInternal, "docker: seccomp profile: %w", err)
@@ -75,7 +80,7 @@ func New(config Config) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{
-		config: config, dir: dir, program: program, seccomp: seccomp, client: c, registry: sandboxes,
+		config: config, dir: dir, folder: folder, program: program, seccomp: seccomp, client: c, registry: sandboxes,
 		pulling: make(chan struct{}, 1), negotiated: make(chan bool, 1),
 	}
 	p.negotiated <- false

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -203,15 +204,24 @@ func TestCanceledCreateLeavesNoContainer(t *testing.T) {
 	wantSwept(t, p, 0)
 }
 
-// A sweep removes the containers of a dead worker. It keeps live ones, and those of other workers.
+// A sweep removes the containers of a dead worker. It keeps live ones, those of other workers, and those of a worker of the same name with
+// another run folder.
 func TestSweep(t *testing.T) {
-	dead := newProvider(t, func(c *Config) { c.Worker = "sweep" })
+	dir := testkit.ShortDir(t)
+	dead := newProvider(t, func(c *Config) { c.RunDir, c.Worker = dir, "sweep" })
 	left := newSandbox(t, dead, sandbox.Spec{ID: "left"})
 	live := newSandbox(t, dead, sandbox.Spec{ID: "live"})
+	records, err := filepath.Glob(filepath.Join(dead.dir, "kept", "*.json"))
+	testkit.Must(t, err)
+	for _, record := range records {
+		if body, err := os.ReadFile(record); err == nil && bytes.Contains(body, []byte(left.Container())) {
+			testkit.Must(t, os.Remove(record))
+		}
+	}
+	namesake := newSandbox(t, newProvider(t, func(c *Config) { c.Worker = "sweep" }), sandbox.Spec{ID: "left"})
 	other := newSandbox(t, newProvider(t, func(c *Config) { c.Worker = "other" }), sandbox.Spec{ID: "left"})
 	p := newProvider(t, func(c *Config) {
-		c.Worker, c.SweepInterval, c.StartTimeout = "sweep", time.Hour, testkit.Timeout
-		c.LiveSandboxes = func(context.Context) (map[string]bool, error) { return map[string]bool{"live": true}, nil }
+		c.RunDir, c.Worker, c.SweepInterval, c.StartTimeout = dir, "sweep", time.Hour, testkit.Timeout
 	})
 	mine := newSandbox(t, p, sandbox.Spec{ID: "mine"})
 	old, name := time.Now().Add(-time.Hour), filepath.Join(p.dir, "stale")
@@ -226,7 +236,7 @@ func TestSweep(t *testing.T) {
 	go func() { ran <- p.Run(ctx) }()
 	<-left.Done()
 	wantNoContainer(t, p, left.Container())
-	for _, s := range []*Sandbox{live, other, mine} {
+	for _, s := range []*Sandbox{live, namesake, other, mine} {
 		sandboxtest.WantShell(t, s, "p", "echo alive", "alive\n")
 	}
 	cancel()
@@ -261,6 +271,59 @@ func TestSweepIgnoresContainerThatIsGone(t *testing.T) {
 	testkit.Must(t, err)
 	defer closeProvider(t, p)
 	wantSwept(t, p, 0)
+}
+
+// What does not run for another run folder is left to its worker for a time.
+func TestAbandoned(t *testing.T) {
+	now := time.Now()
+	for name, test := range map[string]struct {
+		running           bool
+		created, finished time.Time
+		want              bool
+	}{
+		"runs":           {true, now.Add(-time.Hour), time.Time{}, false},
+		"ended now":      {false, now.Add(-time.Hour), now, false},
+		"ended long ago": {false, now.Add(-2 * time.Hour), now.Add(-time.Hour), true},
+		"is starting":    {false, now, time.Time{}, false},
+		"never ran":      {false, now.Add(-time.Hour), time.Time{}, true},
+	} {
+		c := container.InspectResponse{ContainerJSONBase: &container.ContainerJSONBase{
+			Created: test.created.Format(time.RFC3339Nano),
+			State:   &container.State{Running: test.running, FinishedAt: test.finished.Format(time.RFC3339Nano)},
+		}}
+		testkit.Equal(t, name, abandoned(c), test.want)
+	}
+	testkit.Equal(t, "unknown", abandoned(container.InspectResponse{}), false)
+}
+
+// Every run folder has a name of its own, also for two workers that start on it at once.
+func TestFolderName(t *testing.T) {
+	dir := t.TempDir()
+	names := make([]string, 8)
+	var group sync.WaitGroup
+	for i := range names {
+		group.Go(func() {
+			var err error
+			if names[i], err = folderName(dir); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	for _, name := range names {
+		testkit.Equal(t, "name", name, names[0])
+	}
+	other, err := folderName(t.TempDir())
+	testkit.Must(t, err)
+	if other == names[0] {
+		t.Errorf("two folders have the name %s", other)
+	}
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "name"), nil, 0o600))
+	renamed, err := folderName(dir)
+	testkit.Must(t, err)
+	again, err := folderName(dir)
+	testkit.Must(t, err)
+	testkit.Equal(t, "name after one was cut off", again, renamed)
 }
 
 func TestOOMCounter(t *testing.T) {

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"os"
 	"path/filepath"
@@ -31,13 +32,13 @@ func (p *Provider) Run(ctx context.Context) error {
 	}
 }
 
+// abandonedAfter is how long a container of another run folder has not run before it is swept: its own worker removes it at once.
+const abandonedAfter = 10 * time.Minute
+
 // Sweep removes containers of this cell and worker, and their sockets, and returns the number of containers. It keeps those of this
-// Provider, those in Config.LiveSandboxes, and those with a record file for Attach. Errors: unavailable; those of LiveSandboxes.
+// Provider, and those with a record file for Attach. Those of another run folder, which may be lost, or another worker's of the same name,
+// it keeps while they run: without a worker, they end by themselves. Errors: unavailable.
 func (p *Provider) Sweep(ctx context.Context) (int, error) {
-	live, err := p.config.LiveSandboxes(ctx)
-	if err != nil {
-		return 0, err
-	}
 	if err := p.negotiate(ctx); err != nil {
 		return 0, err
 	}
@@ -52,13 +53,17 @@ func (p *Provider) Sweep(ctx context.Context) (int, error) {
 		if ctx.Err() != nil {
 			return removed, ctx.Err()
 		}
-		if p.tracked(c.Names) || live[c.Labels[labelSandbox]] {
+		if p.tracked(c.Names) {
 			for _, name := range c.Names {
 				remaining[strings.TrimPrefix(name, "/")] = true
 			}
 			continue
 		}
-		if p.gone(ctx, c.ID) { // its owner has removed it since the list was made
+		state, err := p.client.ContainerInspect(ctx, c.ID)
+		if errdefs.IsNotFound(err) { // its owner has removed it since the list was made
+			continue
+		}
+		if c.Labels[labelFolder] != p.folder && (err != nil || !abandoned(state)) {
 			continue
 		}
 		p.remove(c.ID)
@@ -67,10 +72,43 @@ func (p *Provider) Sweep(ctx context.Context) (int, error) {
 	return removed, p.sweepSockets(remaining)
 }
 
-// gone reports whether the engine has no such container any more.
-func (p *Provider) gone(ctx context.Context, id string) bool {
-	_, err := p.client.ContainerInspect(ctx, id)
-	return errdefs.IsNotFound(err)
+// abandoned reports whether a container has not run for a time.
+func abandoned(c container.InspectResponse) bool {
+	if c.ContainerJSONBase == nil || c.State == nil || c.State.Running {
+		return false
+	}
+	last, err := time.Parse(time.RFC3339Nano, c.State.FinishedAt)
+	if err != nil || last.IsZero() { // it never ran
+		last, err = time.Parse(time.RFC3339Nano, c.Created)
+	}
+	return err == nil && time.Since(last) > abandonedAfter
+}
+
+// folderName returns the name of a run folder, which a file in it has: two workers of a machine may have the same name, in the same cell.
+func folderName(dir string) (string, error) {
+	path := filepath.Join(dir, "name")
+	name, err := os.ReadFile(path)
+	if err == nil && labelValue.Match(name) {
+		return string(name), nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	temp := path + "." + rand.Text()
+	if err := os.WriteFile(temp, []byte(rand.Text()), 0o600); err != nil {
+		return "", err
+	}
+	if err == nil {
+		err = os.Rename(temp, path) // it was cut off
+	} else if err = os.Link(temp, path); errors.Is(err, os.ErrExist) {
+		err = nil // another process was first
+	}
+	_ = os.Remove(temp)
+	if err != nil {
+		return "", err
+	}
+	name, err = os.ReadFile(path)
+	return string(name), err
 }
 
 // tracked reports whether the registry tracks a container of one of these names.
