@@ -101,7 +101,9 @@ func TestReaderSeesWhatWasDropped(t *testing.T) {
 	req.Key = "k"
 	r := stream(d, req)
 	d.equal("success", r.Success, true)
-	d.equal("bytes of stdout in a followed result", int64(len(r.Stdout)), schemas.DefaultOutputLimit)
+	if n := int64(len(r.Stdout)); n != schemas.DefaultOutputLimit && len(r.Gaps) == 0 { // who follows too slowly sees what was dropped, too
+		t.Errorf("a followed result has %d bytes of stdout and no gap, want %d", n, schemas.DefaultOutputLimit)
+	}
 	if r.Log == nil || r.Log.StdoutFrom < 6_000_000 || r.Log.StdoutFrom >= r.StdoutBytes || r.Log.StderrFrom != 0 {
 		t.Fatalf("log = %+v, want stdout from 6 MB or more, and all of stderr", r.Log)
 	}
