@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sluice-dev/sluice/events/seal"
 	"github.com/sluice-dev/sluice/schemas"
@@ -19,6 +20,8 @@ const (
 	sealName = "seal"
 	// sealTime is how long a caller uses what it has read of it.
 	sealTime = 30 * time.Second
+	// sealWait is the time between two looks for the state of a cell that has no worker yet.
+	sealWait = 100 * time.Millisecond
 )
 
 // Sealing seals the commands that wait in CMD, and opens them.
@@ -86,9 +89,16 @@ func (s *Sealing) recent(ctx context.Context) (*schemas.SealKey, error) {
 	return key, err
 }
 
-// seal encrypts a command that is to wait in CMD, where the cell has a key.
+// seal encrypts a command that is to wait in CMD, where the cell has a key. It waits until a worker has made the streams of the cell, as
+// [Caller.store] does. Errors: unavailable, permission_denied.
 func (s *Sealing) seal(ctx context.Context, tenant, thread string, op schemas.Op, m *nats.Msg) error {
 	key, err := s.recent(ctx)
+	for errors.Is(err, jetstream.ErrBucketNotFound) { // the first worker of the cell makes it, and then stores its key
+		if sleep(ctx, sealWait) != nil {
+			return schemas.Errorf(schemas.CodeUnavailable, "no worker has made the streams of the cell: start one with `sluice up` or `sluice worker`: %w", err)
+		}
+		key, err = s.recent(ctx)
+	}
 	if key == nil || err != nil {
 		return err
 	}

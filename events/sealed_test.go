@@ -106,3 +106,24 @@ func TestSealedCommandsKeepTheirPlace(t *testing.T) {
 	_, waits := queued(t, c, "late")
 	testkit.Equal(t, "what waits", bytes.Equal(waits, body), true)
 }
+
+// TestCommandWaitsForTheStreamsOfItsCell: a command that is sent before the first worker of its cell has started waits for it.
+func TestCommandWaitsForTheStreamsOfItsCell(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, false)
+	caller, sent := n.connect(), make(chan error, 1)
+	go func() {
+		k, err := caller.Send(testkit.Context(t), schemas.DefaultTenant, command("t", "k"))
+		if err == nil {
+			k.Close()
+		}
+		sent <- err
+	}()
+	testkit.Must(t, n.connect().Ensure(t.Context(), Topology{Partitions: 1}))
+	testkit.Must(t, <-sent)
+
+	alone := newNode(t, false).connect()
+	_, err := alone.Send(testkit.Context(t), schemas.DefaultTenant, command("t", "k"))
+	testkit.WantCode(t, err, schemas.CodeUnavailable)
+	testkit.Contains(t, "error", err.Error(), "sluice worker")
+}
