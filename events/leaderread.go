@@ -15,6 +15,10 @@ import (
 // leaderTry is how long the leader of a stream may take to answer: while there is none, a request has no answer.
 const leaderTry = time.Second
 
+// leaderTimeout bounds all tries of one read. A leader whose disk stalls answers nothing until it is done: a store holds its lock while it
+// syncs.
+const leaderTimeout = 10 * time.Second
+
 // answered tries a request again while it has no answer: a leader that was just lost, or is not elected yet, gives none, and the next one
 // answers at once. The request may arrive more than once.
 func answered[T any](ctx context.Context, request func(context.Context) (T, error)) (T, error) {
@@ -77,7 +81,7 @@ func (r *streamReader) leaderGet(ctx context.Context, stream string, req directR
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeInternal, "encode a read of %s: %w", stream, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
 	defer cancel()
 	var reply *leaderReply
 	for reply == nil {
