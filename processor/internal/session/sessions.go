@@ -348,7 +348,7 @@ func (ss *Sessions) start(ctx context.Context, t *Thread, req *schemas.StartRequ
 		_, err = ss.Sandbox(ctx, t, schemas.Origin{})
 	}
 	if err != nil {
-		return schemas.SessionReply{Error: schemas.AsError(StartError(err))}
+		return notStarted(ss, t, err)
 	}
 	t.touch()
 	current := ss.Info(t)
@@ -356,6 +356,22 @@ func (ss *Sessions) start(ctx context.Context, t *Thread, req *schemas.StartRequ
 		current.State, current.Sandbox = requested.State, requested.ID
 	}
 	return schemas.SessionReply{Session: &current}
+}
+
+// notStarted is the answer of a start that failed. It has the session unless the thread is being given up: then its caller asks the next
+// owner.
+func notStarted(ss *Sessions, t *Thread, err error) schemas.SessionReply {
+	reply := schemas.SessionReply{Error: schemas.AsError(StartError(err))}
+	ss.mu.Lock()
+	t.mu.Lock()
+	stays := !ss.leaving && t.termination == nil
+	t.mu.Unlock()
+	ss.mu.Unlock()
+	if stays && ss.background.Context().Err() == nil {
+		current := ss.Info(t)
+		reply.Session = &current
+	}
+	return reply
 }
 
 // Info returns the thread's session as it is now.

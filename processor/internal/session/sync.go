@@ -96,7 +96,7 @@ func (ss *Sessions) runSync(t *Thread, req *schemas.SyncRequest) schemas.Session
 	ctx, cancel := context.WithTimeout(ss.background.Context(), ss.cfg.Timeouts.Hooks)
 	defer cancel()
 	if _, err := ss.Sandbox(ctx, t, schemas.Origin{}); err != nil {
-		return refused(StartError(err))
+		return notStarted(ss, t, err)
 	}
 	s := ss.Info(t)
 	data := schemas.HookData{Conversation: schemas.Conversation{
