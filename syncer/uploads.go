@@ -33,9 +33,9 @@ const (
 	abortsAtOnce   = 8
 )
 
-// uploadsFile is the content of the file. Whoever wrote it has held the lock of the folder until it ended. So the operation that has
-// found the same folder on the same machine, and now holds its lock, knows that none of the uploads is under way any more. It does not
-// know that in a copy of the folder.
+// uploadsFile is the content of the file. The operation that wrote it held the lock of the folder until its own end. So the operation that
+// holds the lock now, of the same folder on the same machine, knows that none of the uploads is under way any more. In a copy of the folder
+// it does not know that.
 type uploadsFile struct {
 	Machine string           `json:"machine"`
 	Device  uint64           `json:"device"`

@@ -1,4 +1,3 @@
-// Package keymutex locks keys.
 package keymutex
 
 import "sync"

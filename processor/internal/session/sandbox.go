@@ -130,6 +130,22 @@ func StartError(err error) error {
 	}
 }
 
+// notStarted is the answer of a start that failed. It has the session unless the thread is being given up: then its caller asks the next
+// owner.
+func notStarted(ss *Sessions, t *Thread, err error) schemas.SessionReply {
+	reply := schemas.SessionReply{Error: schemas.AsError(StartError(err))}
+	ss.mu.Lock()
+	t.mu.Lock()
+	stays := !ss.leaving && t.termination == nil
+	t.mu.Unlock()
+	ss.mu.Unlock()
+	if stays && ss.background.Context().Err() == nil {
+		current := ss.Info(t)
+		reply.Session = &current
+	}
+	return reply
+}
+
 func (sbs *sandboxes) newAttempt(t *Thread) *sandboxAttempt {
 	start := sbs.timeouts.Start
 	if t.Session.Image != "" {

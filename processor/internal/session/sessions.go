@@ -358,22 +358,6 @@ func (ss *Sessions) start(ctx context.Context, t *Thread, req *schemas.StartRequ
 	return schemas.SessionReply{Session: &current}
 }
 
-// notStarted is the answer of a start that failed. It has the session unless the thread is being given up: then its caller asks the next
-// owner.
-func notStarted(ss *Sessions, t *Thread, err error) schemas.SessionReply {
-	reply := schemas.SessionReply{Error: schemas.AsError(StartError(err))}
-	ss.mu.Lock()
-	t.mu.Lock()
-	stays := !ss.leaving && t.termination == nil
-	t.mu.Unlock()
-	ss.mu.Unlock()
-	if stays && ss.background.Context().Err() == nil {
-		current := ss.Info(t)
-		reply.Session = &current
-	}
-	return reply
-}
-
 // Info returns the thread's session as it is now.
 func (ss *Sessions) Info(t *Thread) schemas.Session { return ss.entries.info(t) }
 
