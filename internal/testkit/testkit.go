@@ -74,8 +74,10 @@ func Alive(pid int) bool {
 	if err != nil {
 		return runtime.GOOS != "linux" // there it has ended meanwhile
 	}
-	_, fields, _ := strings.Cut(string(stat), ") ") // after the name, which no test's program ends like this
-	return !strings.HasPrefix(fields, "Z") && !strings.HasPrefix(fields, "X")
+	_, rest, _ := strings.Cut(string(stat), ") ") // after the name, which no test's program ends like this
+	fields := strings.Fields(rest)
+	const threads = 20 - 3 // the state is that of the first thread, which may have ended before others; see proc_pid_stat(5)
+	return len(fields) > threads && (fields[0] != "Z" && fields[0] != "X" || fields[threads] > "1")
 }
 
 // WriteProgram writes a program to path, for anyone to run. No other test of this binary starts a process meanwhile: that process would hold

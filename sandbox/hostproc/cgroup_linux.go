@@ -45,6 +45,20 @@ func KillCgroup(dirs []string) (killed bool) {
 	return killed
 }
 
+// isMember reports whether a thread of the process is in the cgroup. Cgroups v1 do not show where a thread was that has ended, as the first one
+// may have.
+func isMember(pid int, cgroup string) bool {
+	for _, files := range []string{"/proc/%d/cgroup", "/proc/%d/task/*/cgroup"} {
+		paths, _ := filepath.Glob(fmt.Sprintf(files, pid)) // the pattern is valid
+		for _, path := range paths {
+			if of, err := os.ReadFile(path); err == nil && strings.Contains(string(of), "/"+cgroup+"\n") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // killMember kills a process unless its pid is by now of one outside of the cgroup. It reports whether the process was killed or is gone.
 func killMember(pid int, cgroup string) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -52,8 +66,7 @@ func killMember(pid int, cgroup string) bool {
 		return errors.Is(err, unix.ESRCH)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	of, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil || !strings.Contains(string(of), "/"+cgroup+"\n") {
+	if !isMember(pid, cgroup) {
 		return true
 	}
 	err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)

@@ -32,11 +32,12 @@ func startTime(pid int) (uint64, error) {
 	}
 	// The process name may contain anything. Fields 3 and on follow its last parenthesis; see proc_pid_stat(5).
 	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	const field = 22 - 3
+	const threads, field = 20 - 3, 22 - 3
 	if len(fields) <= field {
 		return 0, fmt.Errorf("/proc/%d/stat has only %d fields", pid, len(fields))
 	}
-	if fields[0][0] == 'Z' || fields[0][0] == 'X' {
+	// The first thread of a process may be a zombie while the kernel holds another one of it.
+	if zombie := fields[0][0] == 'Z' || fields[0][0] == 'X'; zombie && len(fields[threads]) == 1 && fields[threads][0] <= '1' {
 		return 0, os.ErrNotExist
 	}
 	return strconv.ParseUint(string(fields[field]), 10, 64)

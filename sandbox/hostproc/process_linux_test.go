@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m, nil) }
+func TestMain(m *testing.M) { testkit.Main(m, testkit.Programs{"headless": headless}) }
 
 func TestFind(t *testing.T) {
 	cmd, err := Start([]string{"/bin/sleep", "300"})

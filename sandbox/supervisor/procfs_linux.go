@@ -118,8 +118,23 @@ type stat struct {
 	rest            []byte // the fields after the session
 }
 
+func (s stat) stopped() bool { return s.state == 'T' || s.state == 't' }
+
+// ended reports whether no thread is left. The state is that of the first thread, which may end before others: a zombie counts as one thread.
+func (s stat) ended() bool {
+	if s.state != 'Z' && s.state != 'X' {
+		return false
+	}
+	fields := numbers(s.rest)
+	return len(fields) <= threadCount || fields[threadCount] <= 1
+}
+
 func (t *processTable) readStat(pid int) (stat, bool) {
-	b, err := t.readFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return t.readStatFile("/proc/" + strconv.Itoa(pid) + "/stat")
+}
+
+func (t *processTable) readStatFile(path string) (stat, bool) {
+	b, err := t.readFile(path)
 	if err != nil {
 		return stat{}, false
 	}
@@ -136,10 +151,11 @@ func (t *processTable) readStat(pid int) (stat, bool) {
 // tick is a clock tick of /proc/PID/stat: the kernel has 100 of them a second for programs, on every architecture that Go knows.
 const tick = int64(10 * time.Millisecond)
 
-// Places in stat.rest, from field 7 of proc(5) on: the user and system time of the process and of the children that it waited for, and its
-// resident pages.
+// Places in stat.rest, from field 7 of proc(5) on: the user and system time of the process and of the children that it waited for, its
+// threads, and its resident pages.
 const (
 	firstTime, lastTime = 14 - 7, 17 - 7
+	threadCount         = 20 - 7
 	residentPages       = 24 - 7
 )
 
@@ -149,7 +165,7 @@ func (t *processTable) usage(roots []int) (u wire.Usage, ok bool) {
 	t.walk(roots, func(pid int) {
 		st, found := t.readStat(pid)
 		fields := numbers(st.rest)
-		if !found || st.state == 'Z' || len(fields) <= residentPages {
+		if !found || st.ended() || len(fields) <= residentPages {
 			return
 		}
 		for _, ticks := range fields[firstTime : lastTime+1] {
@@ -171,12 +187,30 @@ func (t *processTable) session(pid int) (int, bool) {
 func (t *processTable) life(pid int) life {
 	st, ok := t.readStat(pid)
 	switch {
-	case !ok || st.state == 'Z' || st.state == 'X':
+	case !ok || st.ended():
 		return gone
-	case st.state == 'T' || st.state == 't':
+	case st.state == 'Z':
+		return t.lifeOfThreads(pid)
+	case st.stopped():
 		return stopped
 	}
 	return running
+}
+
+// lifeOfThreads is the life of a process whose first thread has ended.
+func (t *processTable) lifeOfThreads(pid int) life {
+	all := gone
+	dir := "/proc/" + strconv.Itoa(pid) + "/task/"
+	for _, tid := range t.names(dir) {
+		switch st, ok := t.readStatFile(dir + tid + "/stat"); {
+		case !ok || st.state == 'Z' || st.state == 'X':
+		case !st.stopped():
+			return running
+		default:
+			all = stopped
+		}
+	}
+	return all
 }
 
 // owner is the process id in an orphan's environment; empty when it cannot be read or has none.

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"syscall"
 
@@ -90,6 +92,32 @@ func zombies() {
 		}
 	}
 	fmt.Printf("made\t%d\n", made)
+}
+
+func init() { runtime.LockOSThread() } // main is the first thread
+
+// headless ends its first thread, then makes the next of the files headless1, headless2 and so on, and stays.
+func headless() {
+	go func() {
+		runtime.LockOSThread()
+		for {
+			stat, err := os.ReadFile("/proc/self/stat")
+			if err != nil {
+				panic(err)
+			}
+			if bytes.Contains(stat, []byte(") Z ")) {
+				break
+			}
+		}
+		for i := 1; ; i++ {
+			f, err := os.OpenFile("headless"+strconv.Itoa(i), os.O_CREATE|os.O_EXCL, 0o600)
+			if err == nil {
+				_ = f.Close()
+				pause()
+			}
+		}
+	}()
+	_, _, _ = syscall.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
 }
 
 // forks starts up to COUNT children that stay, and prints how many it started.

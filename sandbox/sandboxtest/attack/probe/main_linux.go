@@ -28,7 +28,7 @@ var groups = map[string]func(){
 	"mounts": mounts, "namespaces": namespaces, "others": others, "kernel": kernel, "sockets": sockets, "modes": modes,
 	"clocks": clocks, "terminals": terminals, "supervisor": supervisor, "tables": tables, "links": links, "descriptors": descriptors,
 	"reach": reach, "ping": ping, "abstract": abstract, "route": route, "flood": flood,
-	"zombies": zombies, "forks": forks, "hold": hold, "bomb": bomb, "memory": memory, "openfiles": openFiles, "demote": demote, "starve": starve,
+	"zombies": zombies, "forks": forks, "hold": hold, "bomb": bomb, "memory": memory, "openfiles": openFiles, "demote": demote, "starve": starve, "headless": headless,
 	"hoard": hoard, "share": share, "buffers": buffers,
 	"keepsize": keepSize, "deep": deep, "unreadable": unreadable, "small": small, "project": project,
 }

@@ -1,0 +1,72 @@
+package hostproc
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
+)
+
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == "headless" {
+		runtime.LockOSThread() // main is the first thread
+	}
+}
+
+// headless ends its first thread, says so, and stays.
+func headless([]string) int {
+	go func() {
+		runtime.LockOSThread()
+		for {
+			stat, err := os.ReadFile("/proc/self/stat")
+			if err != nil || strings.Contains(string(stat), ") Z ") {
+				break
+			}
+		}
+		fmt.Println("headless")
+		select {}
+	}()
+	_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
+	return 1
+}
+
+// Hardening 2: a process whose first thread has ended, as a zombie has, is one that runs.
+func TestProcessWithoutItsFirstThread(t *testing.T) {
+	self, err := os.Executable()
+	testkit.Must(t, err)
+	cmd := exec.Command(self, "headless")
+	out, err := cmd.StdoutPipe()
+	testkit.Must(t, err)
+	testkit.Must(t, cmd.Start())
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // killed
+	}()
+	_, err = bufio.NewReader(out).ReadString('\n')
+	testkit.Must(t, err)
+	ref, err := RefOf(cmd.Process.Pid)
+	testkit.Must(t, err)
+	p, err := Find(ref)
+	testkit.Must(t, err)
+	dir := filepath.Join("/sys/fs/cgroup/pids", fmt.Sprint("sluice-test-", os.Getpid()))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		p.Kill()
+		<-p.Gone
+		t.Skip("no cgroup v1 for this user: ", err)
+	}
+	defer func() { _ = os.Remove(dir) }() // fails only while a process is in it
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0))
+	if !KillCgroup([]string{dir}) {
+		t.Error("the cgroup was not killed")
+	}
+	<-p.Gone
+}
