@@ -107,7 +107,7 @@ func (p *Provider) launch(ctx context.Context, spec sandbox.Spec) (_ *jail, err 
 	p.prestarted.refill()
 	proc := res.pending.process
 	res.pending = nil
-	return p.open(rec, res, l, proc), nil
+	return p.open(rec, res, l, proc, proc.gone()), nil
 }
 
 // configure decides what the jail of a Spec needs, and reserves its cgroup and its user id.
@@ -267,13 +267,8 @@ func (p *Provider) mountWorkspace(ctx context.Context, c *jailConfig) (*os.File,
 	return os.NewFile(uintptr(fd), "workspace"), nil
 }
 
-// open returns the jail of a supervisor that answers.
-func (p *Provider) open(rec record, res *resources, l *link.Link, proc *process) *jail {
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		_ = proc.wait() // fails only for a closed descriptor, and Cleanup closes it later
-	}()
+// open returns the jail of a supervisor; gone is closed when that has exited.
+func (p *Provider) open(rec record, res *resources, l *link.Link, proc *process, gone <-chan struct{}) *jail {
 	s := link.NewSandbox(l, link.Config{
 		Spec: rec.Spec, Home: workspacePath, Supervisor: rec.PID, Exited: gone, Kill: func() { res.kill(proc) },
 		Cleanup: func() {
@@ -305,13 +300,12 @@ func (p *Provider) reattach(ctx context.Context, rec record) (*jail, error) {
 		return nil, err
 	}
 	proc := &process{pid: rec.PID, pidfd: pidfd}
-	l, err := link.Reopen(ctx, res.socket, p.reattachWindow)
+	gone := proc.gone()
+	l, err := link.TakeOver(ctx, res.socket, p.reattachWindow, func() { res.kill(proc) }, gone)
 	if err != nil {
-		res.kill(proc)
-		_ = proc.wait() // fails only for a closed descriptor
 		_ = pidfd.Close()
 		res.release()
 		return nil, err
 	}
-	return p.open(rec, res, l, proc), nil
+	return p.open(rec, res, l, proc, gone), nil
 }

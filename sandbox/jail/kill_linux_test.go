@@ -1,8 +1,10 @@
 package jail
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,10 +30,7 @@ func TestKillFromOutsideNeedsNoSupervisor(t *testing.T) {
 	_, err = s.Start(ctx, sandbox.Command{ID: "p", Path: "sh", Args: []string{"-c", "for i in 1 2 3 4 5; do sleep 1000 & done; wait"}})
 	testkit.Must(t, err)
 	g := p.cgroups.existing(registry.NameOf("k"))
-	members := func() []string {
-		b, _ := os.ReadFile(filepath.Join(g.dirs[0], "cgroup.procs")) // it is removed with the jail
-		return strings.Fields(string(b))
-	}
+	members := func() []string { return membersOf(g) }
 	if len(members()) < 2 {
 		t.Fatalf("the jail's cgroup has %v, want the supervisor and a command", members())
 	}
@@ -49,4 +48,75 @@ func TestKillFromOutsideNeedsNoSupervisor(t *testing.T) {
 	if left := members(); len(left) > 0 {
 		t.Errorf("the sandbox has ended, and %v run", left)
 	}
+}
+
+// membersOf is the pids of a cgroup's processes; none when it is gone.
+func membersOf(g *cgroup) []string {
+	b, _ := os.ReadFile(filepath.Join(g.dirs[0], "cgroup.procs"))
+	return strings.Fields(string(b))
+}
+
+// Hardening 2: a jail that the kernel does not end after a kill keeps no worker from starting, nor from leaving, and is a sandbox until it
+// has ended. Here its first process has to wait for a command whose end nobody takes note of: a tracer must do that.
+func TestJailThatTheKernelHolds(t *testing.T) {
+	ctx := testkit.Context(t)
+	dir := runDir(t)
+	p := openProvider(t, dir)
+	if p.cgroups == nil {
+		testkit.Must(t, p.Close())
+		t.Skip("no cgroups for this user")
+	}
+	s, err := p.Create(ctx, sandbox.Spec{ID: "held", Workspace: t.TempDir()})
+	testkit.Must(t, err)
+	_, err = s.Start(ctx, sandbox.Command{ID: "p", Path: "sleep", Args: []string{"1000"}})
+	testkit.Must(t, err)
+	var supervisor, command int
+	for _, member := range membersOf(p.cgroups.existing(registry.NameOf("held"))) {
+		pid, err := strconv.Atoi(member)
+		testkit.Must(t, err)
+		name, err := os.ReadFile(filepath.Join("/proc", member, "comm"))
+		testkit.Must(t, err)
+		if string(name) == "sleep\n" {
+			command = pid
+		} else {
+			supervisor = pid
+		}
+	}
+	runtime.LockOSThread() // who traces is a thread
+	defer runtime.UnlockOSThread()
+	testkit.Must(t, unix.PtraceSeize(command))
+	testkit.Must(t, p.Detach())
+	testkit.Must(t, unix.Kill(supervisor, unix.SIGKILL))
+
+	for range 2 { // the second worker starts after the first one has left
+		p = openProvider(t, dir)
+		found, err := p.Attach(ctx)
+		testkit.Must(t, err)
+		if len(found) != 1 {
+			t.Fatalf("attached %d sandboxes, want the one that has not ended", len(found))
+		}
+		s = found[0]
+		if _, err := found[0].Processes(ctx); err == nil {
+			t.Error("a killed supervisor answered")
+		}
+		soon, cancel := context.WithCancel(ctx)
+		cancel()
+		if err := s.Terminate(soon, 0); err == nil {
+			t.Error("the end of a sandbox was reported that has not ended")
+		}
+		select {
+		case <-s.Done():
+			t.Error("the sandbox is done, and its processes have not ended")
+		default:
+		}
+		testkit.Must(t, p.Detach())
+	}
+
+	p = openProvider(t, dir)
+	t.Cleanup(func() { testkit.Must(t, p.Close()) })
+	found, err := p.Attach(ctx)
+	testkit.Must(t, err)
+	_, err = unix.Wait4(command, nil, unix.WALL, nil)
+	testkit.Must(t, err)
+	<-found[0].Done()
 }

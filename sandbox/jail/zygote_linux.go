@@ -183,6 +183,16 @@ type process struct {
 // wait blocks until the process has ended, and with it everything in a pid namespace of which it is pid 1.
 func (p *process) wait() error { return hostproc.WaitPIDFD(p.pidfd) }
 
+// gone returns a channel that is closed when the process has ended.
+func (p *process) gone() <-chan struct{} {
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_ = p.wait() // fails only for a closed descriptor, which is closed later
+	}()
+	return gone
+}
+
 // kill ends the process. It has no effect when the process has ended or its descriptor is closed.
 func (p *process) kill() { hostproc.KillPIDFD(p.pidfd) }
 

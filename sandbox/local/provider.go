@@ -180,10 +180,8 @@ func (p *Provider) reattach(ctx context.Context, r record) (*link.Sandbox, error
 		p.removeSocket(r.Name)
 		return nil, err
 	}
-	l, err := link.Reopen(ctx, p.socket(r.Name), p.reattachWindow)
+	l, err := link.TakeOver(ctx, p.socket(r.Name), p.reattachWindow, supervisor.Kill, supervisor.Gone)
 	if err != nil {
-		supervisor.Kill()
-		<-supervisor.Gone
 		p.removeSocket(r.Name)
 		return nil, err
 	}

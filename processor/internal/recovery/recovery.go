@@ -117,8 +117,8 @@ func (rc *Recovery) reattach(ctx context.Context, provider string, sb sandbox.At
 		return []func(){func() { _ = sb.Terminate(rc.Background.Context(), 0) }}, nil
 	}
 	held, err := sb.Processes(ctx)
-	if err != nil {
-		return nil, nil //nolint:nilerr // it has just ended: its processes are reported as lost
+	if err != nil { // it has ended, or the kernel holds it after a kill: its processes are reported as lost
+		publisher.LogSession(rc.Publisher.Log.Warn().Err(err).Str("sandbox", sb.ID()), t.ID, t.Session.ID).Msg("sandbox does not answer")
 	}
 	for _, h := range held {
 		step, err := rc.Runs.Resume(ctx, t, sb, h)

@@ -57,6 +57,10 @@ func Open(ctx context.Context, conn net.Conn, reattachWindow time.Duration) (*Li
 	if err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "connect to the sandbox's supervisor: %w", errors.Join(err, conn.Close()))
 	}
+	return newLink(conn, r, in, hello), nil
+}
+
+func newLink(conn net.Conn, r *wire.Reader, in *sockets, hello wire.Hello) *Link {
 	l := &Link{
 		conn: conn, pid: int(hello.PID), version: hello.Version, done: make(chan struct{}), procs: make(map[uint64]*Process),
 		signals: make(map[uint32]chan<- wire.SignalResult), connects: make(map[uint32]chan<- connected), sockets: in,
@@ -66,7 +70,28 @@ func Open(ctx context.Context, conn net.Conn, reattachWindow time.Duration) (*Li
 		return &b
 	}
 	go l.read(r)
-	return l, nil
+	return l
+}
+
+// TakeOver is Reopen, and kills the supervisor when that fails; gone is closed once it has exited. When the kernel does not let go of it
+// within exitAfter, TakeOver returns a Link whose connection has ended: the Sandbox of such a supervisor ends when it exits. Errors:
+// Reopen's, of a supervisor that is gone.
+func TakeOver(ctx context.Context, socket string, reattachWindow time.Duration, kill func(), gone <-chan struct{}) (*Link, error) {
+	l, err := Reopen(ctx, socket, reattachWindow)
+	if err == nil {
+		return l, nil
+	}
+	kill()
+	late := time.NewTimer(exitAfter)
+	defer late.Stop()
+	select {
+	case <-gone:
+		return nil, err
+	case <-late.C:
+	}
+	conn, other := net.Pipe()
+	_ = other.Close() // a pipe's Close does not fail
+	return newLink(conn, wire.NewReader(conn), nil, wire.Hello{}), nil
 }
 
 // Reopen connects to the socket of a supervisor that an earlier process has greeted, and is then Open: the handles of its processes

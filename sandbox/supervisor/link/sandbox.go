@@ -44,12 +44,13 @@ type Config struct {
 
 // Sandbox is a sandbox.Sandbox over a Link.
 type Sandbox struct {
-	config   Config
-	link     *Link
-	quota    *quotaWatcher
-	detached atomic.Bool // Detach was called
-	done     chan struct{}
-	spec     atomic.Pointer[sandbox.Spec] // of the last bind
+	config Config
+	link   *Link
+	quota  *quotaWatcher
+	leave  sync.Once
+	left   chan struct{} // closed by Detach
+	done   chan struct{}
+	spec   atomic.Pointer[sandbox.Spec] // of the last bind
 
 	changing sync.Mutex // one change of spec at a time
 }
@@ -62,7 +63,7 @@ var (
 
 // NewSandbox takes a Link over. When config.Exited is closed, the sandbox ends and closes the Link.
 func NewSandbox(l *Link, config Config) *Sandbox {
-	s := &Sandbox{config: config, link: l, done: make(chan struct{})}
+	s := &Sandbox{config: config, link: l, left: make(chan struct{}), done: make(chan struct{})}
 	s.spec.Store(&config.Spec)
 	s.quota = newQuotaWatcher(s.Workspace, config.Spec.Limits, config.Supervisor)
 	go s.awaitEnd()
@@ -115,43 +116,57 @@ func (s *Sandbox) bind(spec sandbox.Spec) error {
 // awaitEnd runs until the sandbox has ended or was left, and then closes done.
 func (s *Sandbox) awaitEnd() {
 	defer close(s.done)
+	exited := true
 	select {
 	case <-s.config.Exited:
 		// The supervisor's last frames may still be on their way; its end of the connection is closed, so the reader ends.
 		<-s.link.Done()
 	case <-s.link.Done():
-		if s.detached.Load() {
-			s.quota.stop()
-			return
-		}
-		s.awaitExit()
+		exited = s.awaitExit()
 	}
 	s.quota.stop()
-	s.config.Cleanup()
+	if exited {
+		s.config.Cleanup()
+	}
 }
 
-// awaitExit waits for the exit of a supervisor without a connection, and kills it after exitAfter.
-func (s *Sandbox) awaitExit() {
+// awaitExit waits for the exit of a supervisor without a connection, and kills it after exitAfter. It reports false when Detach leaves
+// the sandbox: the kernel may hold a process that was killed for as long as a call on a file system takes that does not answer.
+func (s *Sandbox) awaitExit() (exited bool) {
+	if s.Detached() {
+		return false
+	}
 	late := time.NewTimer(exitAfter)
 	defer late.Stop()
-	select {
-	case <-s.config.Exited:
-	case <-late.C:
-		s.config.Kill()
-		<-s.config.Exited
+	for {
+		select {
+		case <-s.config.Exited:
+			return true
+		case <-s.left:
+			return false
+		case <-late.C:
+			s.config.Kill()
+		}
 	}
 }
 
 // Detach ends only the connection: the supervisor stays for its reattachWindow, with its processes. Done is closed when Detach
 // returns, and Config.Cleanup is not called.
 func (s *Sandbox) Detach() {
-	s.detached.Store(true)
+	s.leave.Do(func() { close(s.left) })
 	_ = s.link.Close() // the connection has ended, whatever the error
 	<-s.done
 }
 
 // Detached reports whether Detach was called.
-func (s *Sandbox) Detached() bool { return s.detached.Load() }
+func (s *Sandbox) Detached() bool {
+	select {
+	case <-s.left:
+		return true
+	default:
+		return false
+	}
+}
 
 // Spec is the Spec of the last bind.
 func (s *Sandbox) Spec() sandbox.Spec { return *s.spec.Load() }
