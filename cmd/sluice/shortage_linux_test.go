@@ -201,7 +201,7 @@ func TestWorkerSurvivesAShortageOfFiles(t *testing.T) {
 			s.ranOnce()
 			s.worker.signal(syscall.SIGTERM)
 			s.worker.wantExit(0)
-			(&survival{cli: s.home, up: s.flags}).nothingLeft("w1")
+			(&survival{cli: s.home, up: s.flags}).nothingLeft()
 		})
 	}
 }
@@ -289,6 +289,26 @@ func TestWorkerRejoinsAfterAShortageOfFiles(t *testing.T) {
 	s.awaitLog(s.worker, "waiting for file descriptors")
 	lift()
 	s.awaitLog(s.worker, "worker rejoined")
+	s.must(os.WriteFile(filepath.Join(s.home.data, "workspaces", schemas.DefaultTenant, "old", "go"), nil, 0o644))
+	testkit.Equal(t, "exit code of the process that ran all the time", s.end(running).ExitCode, 6)
+	s.works("old", "after")
+}
+
+// A worker that may open too few files to take over its sandboxes does not start, and says so: the next one finds them.
+func TestStartWithTooFewFilesLeavesSandboxes(t *testing.T) {
+	t.Parallel()
+	s := newShort(t, "--provider", "local")
+	running := s.begin("old", "running", "until test -e go; do sleep 0.02; done; exit 6")
+	s.worker.signal(syscall.SIGKILL)
+	<-s.worker.ended
+	s.home.bin = filepath.Join(s.home.data, "few")
+	testkit.WriteProgram(t, s.home.bin, fmt.Appendf(nil, "#!/bin/sh\nulimit -n 48\nexec '%s' \"$@\"\n", os.Args[0]))
+	few := s.home.spawn(s.flags...)
+	few.outcome().wantError(t, schemas.CodeUnavailable)
+	testkit.Contains(t, "what the worker said", few.stderr.String(), "ulimit -n")
+	s.home.bin = ""
+	s.worker = s.home.spawn(s.flags...)
+	s.worker.awaitLine("is up")
 	s.must(os.WriteFile(filepath.Join(s.home.data, "workspaces", schemas.DefaultTenant, "old", "go"), nil, 0o644))
 	testkit.Equal(t, "exit code of the process that ran all the time", s.end(running).ExitCode, 6)
 	s.works("old", "after")

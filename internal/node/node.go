@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-dev/sluice/events/seal"
 	"github.com/sluice-dev/sluice/hooks"
 	"github.com/sluice-dev/sluice/internal/membership"
+	"github.com/sluice-dev/sluice/internal/shortage"
 	"github.com/sluice-dev/sluice/processor"
 	"github.com/sluice-dev/sluice/processor/allow"
 	"github.com/sluice-dev/sluice/processor/observe"
@@ -135,6 +136,9 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 	setUp, setUpCtx := errgroup.WithContext(ctx)
 	setUp.Go(func() error { return n.ensure(setUpCtx) })
 	setUp.Go(func() (err error) {
+		if err := shortage.Check(); err != nil {
+			return err // the sandboxes of an earlier worker wait for one that can open them
+		}
 		providers, err = n.providers()
 		return err
 	})
