@@ -94,10 +94,13 @@ func (s *Sealing) recent(ctx context.Context) (*schemas.SealKey, error) {
 func (s *Sealing) seal(ctx context.Context, tenant, thread string, op schemas.Op, m *nats.Msg) error {
 	key, err := s.recent(ctx)
 	for errors.Is(err, jetstream.ErrBucketNotFound) { // the first worker of the cell makes it, and then stores its key
-		if sleep(ctx, sealWait) != nil {
-			return schemas.Errorf(schemas.CodeUnavailable, "no worker has made the streams of the cell: start one with `sluice up` or `sluice worker`: %w", err)
+		missing := err
+		if err = sleep(ctx, sealWait); err == nil {
+			key, err = s.recent(ctx)
 		}
-		key, err = s.recent(ctx)
+		if err != nil && ctx.Err() != nil {
+			return schemas.Errorf(schemas.CodeUnavailable, "no worker has made the streams of the cell: start one with `sluice up` or `sluice worker`: %w", missing)
+		}
 	}
 	if key == nil || err != nil {
 		return err
