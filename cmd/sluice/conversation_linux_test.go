@@ -60,13 +60,15 @@ func (f *fleet) say(thread, template, prompt, want string) *schemas.Result {
 	return r
 }
 
-// hold sends a message that is never answered, and returns its process, its owner and the prompt, which is an argument of the agent.
+// hold sends a message that is never answered, and returns its process, its owner and the prompt, which is an argument of the agent. The
+// events of the message are stored by then.
 func (f *fleet) hold(thread string) (process, owner, prompt string) {
 	f.t.Helper()
 	prompt = "hold:" + unique()
 	x, err := f.client.MessageStream(f.ctx, client.Prompt{Thread: thread, Template: "recall", Text: prompt})
 	f.must(err)
 	process, owner = f.printing(x, thread)
+	f.awaitEvent(thread, process, schemas.TypeHookFinished)
 	return process, owner, prompt
 }
 
