@@ -96,7 +96,7 @@ func (s *Store) Get(ctx context.Context, key string, r objectstore.Range, dst []
 	if err := errors.Join(ctx.Err(), check(key)); err != nil {
 		return nil, info, err
 	}
-	f, err := s.root.Open(key)
+	f, err := s.root.OpenFile(key, os.O_RDONLY|unix.O_NONBLOCK, 0) // no object is a pipe, which would be waited for
 	if err != nil {
 		return nil, info, coded(err, key)
 	}
@@ -380,7 +380,7 @@ func (s *Store) sweep() error {
 	}
 	for _, e := range entries {
 		name := path.Join(tempDir, e.Name())
-		f, err := s.root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+		f, err := s.root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 		if err != nil {
 			continue // renamed into place, or removed by another sweep
 		}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 	"github.com/sluice-dev/sluice/syncer/dirstore"
@@ -87,4 +89,20 @@ func TestEmptyFoldersDoNotBlockKeys(t *testing.T) {
 	}
 	_, err = s.Stat(t.Context(), "a/b/kept")
 	testkit.Must(t, err)
+}
+
+// A pipe in the folder, which would be waited for, is no object, nor are its temporary files waited for.
+func TestPipeIsNoObject(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	testkit.Must(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+	_, _, err := s.Get(t.Context(), "pipe", objectstore.Range{}, nil)
+	testkit.WantCode(t, err, schemas.CodeNotFound)
+	temporary := filepath.Join(dir, ".dirstore")
+	testkit.Must(t, os.MkdirAll(temporary, 0o755))
+	testkit.Must(t, unix.Mkfifo(filepath.Join(temporary, "pipe"), 0o600))
+	open(t, dir)
+	if _, err := os.Lstat(filepath.Join(temporary, "pipe")); !os.IsNotExist(err) {
+		t.Errorf("stat of a pipe among the temporary files: %v, want it removed", err)
+	}
 }
