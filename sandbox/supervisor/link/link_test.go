@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -362,4 +363,30 @@ func FuzzWorkingDir(f *testing.F) {
 			t.Errorf("%q = %q, want a path in /workspace", dir, got)
 		}
 	})
+}
+
+// A sandbox that is left at once keeps its record, also where its provider takes the connection's end for its own. Many of them are left at
+// the same time: the goroutine that awaits the end of one has to be late.
+func TestDetachKeepsTheRecord(t *testing.T) {
+	var group sync.WaitGroup
+	for range 2000 {
+		group.Go(func() {
+			l, err := link.Open(t.Context(), fake(frames(&wire.Hello{Version: wire.Version}), nil), 0)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			exited := make(chan struct{})
+			group.Go(func() {
+				defer close(exited)
+				<-l.Done()
+			})
+			s := link.NewSandbox(l, link.Config{
+				Spec: sandbox.Spec{ID: "left", Workspace: t.TempDir()}, Exited: exited, Kill: func() { t.Error("it was killed") },
+				Cleanup: func() { t.Error("its record is gone") }, SaveSpec: func(sandbox.Spec) error { return nil },
+			})
+			s.Detach()
+		})
+	}
+	group.Wait()
 }

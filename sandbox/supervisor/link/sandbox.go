@@ -116,34 +116,34 @@ func (s *Sandbox) bind(spec sandbox.Spec) error {
 // awaitEnd runs until the sandbox has ended or was left, and then closes done.
 func (s *Sandbox) awaitEnd() {
 	defer close(s.done)
-	exited := true
 	select {
 	case <-s.config.Exited:
 		// The supervisor's last frames may still be on their way; its end of the connection is closed, so the reader ends.
 		<-s.link.Done()
 	case <-s.link.Done():
-		exited = s.awaitExit()
+		s.awaitExit()
 	}
 	s.quota.stop()
-	if exited {
+	// A provider may close Exited for a sandbox that was left.
+	if !s.Detached() {
 		s.config.Cleanup()
 	}
 }
 
-// awaitExit waits for the exit of a supervisor without a connection, and kills it after exitAfter. It reports false when Detach leaves
-// the sandbox: the kernel may hold a process that was killed for as long as a call on a file system takes that does not answer.
-func (s *Sandbox) awaitExit() (exited bool) {
+// awaitExit waits for the exit of a supervisor without a connection, and kills it after exitAfter. Detach ends the wait: the kernel may hold
+// a process that was killed for as long as a call on a file system takes that does not answer.
+func (s *Sandbox) awaitExit() {
 	if s.Detached() {
-		return false
+		return
 	}
 	late := time.NewTimer(exitAfter)
 	defer late.Stop()
 	for {
 		select {
 		case <-s.config.Exited:
-			return true
+			return
 		case <-s.left:
-			return false
+			return
 		case <-late.C:
 			s.config.Kill()
 		}
