@@ -246,11 +246,24 @@ func TestServerThatMissedRenewalsDeclaresNoWorkerDead(t *testing.T) {
 			testkit.Must(t, err)
 			stop := renewOften(t, lease)
 			defer stop()
-			c.isolate(away, true)
+			copied := func() (*storedMsg, error) {
+				return observer.directLast(ctx, leases, kvSubject(observer.names.leases, v.worker))
+			}
 			defer c.isolate(away, false)
+			// A follower answers reads from its own copy only some seconds after it has caught up, and never without a leader.
+			for c.isolate(away, true); ; c.isolate(away, true) {
+				_, err := copied()
+				if err == nil {
+					break
+				}
+				c.isolate(away, false)
+				if sleep(ctx, time.Second) != nil {
+					t.Fatal("the server does not answer from its copy: ", err)
+				}
+			}
 			// Its own copy of the lease expires there, while the holder renews it with the majority.
 			for expired := false; !expired; {
-				m, err := observer.directLast(ctx, leases, kvSubject(observer.names.leases, v.worker))
+				m, err := copied()
 				expired = err == nil && m == nil
 				if err := sleep(ctx, 50*time.Millisecond); err != nil {
 					t.Fatal("the copy of the lease did not expire")
