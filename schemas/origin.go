@@ -44,7 +44,7 @@ var (
 // WithTrace returns the origin with this trace context, where it has none. A context that is invalid is ignored, as W3C asks of who
 // receives it in headers or from the environment.
 func (o Origin) WithTrace(parent, state string) Origin {
-	if o.TraceParent != "" || checkTraceParent(parent) != nil {
+	if parent == "" || o.TraceParent != "" || checkTraceParent(parent) != nil {
 		return o
 	}
 	o.TraceParent = parent
