@@ -16,12 +16,6 @@ import (
 	"github.com/sluice-dev/sluice/internal/testkit"
 )
 
-func init() {
-	if len(os.Args) > 1 && os.Args[1] == "headless" {
-		runtime.LockOSThread() // main is the first thread
-	}
-}
-
 // headless ends its first thread, says so, and stays.
 func headless([]string) int {
 	go func() {
@@ -35,8 +29,18 @@ func headless([]string) int {
 		fmt.Println("headless")
 		select {}
 	}()
-	_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
+	endFirstThread()
 	return 1
+}
+
+// endFirstThread ends the first thread once a goroutine runs on it. Those that run on others keep these, so that its turn comes.
+func endFirstThread() {
+	runtime.LockOSThread()
+	if unix.Gettid() == os.Getpid() {
+		_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
+	}
+	go endFirstThread()
+	select {}
 }
 
 // Hardening 2: a process whose first thread has ended, as a zombie has, is one that runs.

@@ -94,8 +94,6 @@ func zombies() {
 	fmt.Printf("made\t%d\n", made)
 }
 
-func init() { runtime.LockOSThread() } // main is the first thread
-
 // headless ends its first thread, then makes the next of the files headless1, headless2 and so on, and stays.
 func headless() {
 	go func() {
@@ -117,7 +115,17 @@ func headless() {
 			}
 		}
 	}()
-	_, _, _ = syscall.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
+	endFirstThread()
+}
+
+// endFirstThread ends the first thread once a goroutine runs on it. Those that run on others keep these, so that its turn comes.
+func endFirstThread() {
+	runtime.LockOSThread()
+	if unix.Gettid() == os.Getpid() {
+		_, _, _ = syscall.Syscall(unix.SYS_EXIT, 0, 0, 0)
+	}
+	go endFirstThread()
+	select {}
 }
 
 // forks starts up to COUNT children that stay, and prints how many it started.
