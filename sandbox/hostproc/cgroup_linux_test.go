@@ -43,7 +43,8 @@ func endFirstThread() {
 	select {}
 }
 
-// Hardening 2: a process whose first thread has ended, as a zombie has, is one that runs.
+// Hardening 2: a process whose first thread has ended, as a zombie has, is one that runs. Only cgroups v1 are killed by their members, and only
+// root may make one.
 func TestProcessWithoutItsFirstThread(t *testing.T) {
 	self, err := os.Executable()
 	testkit.Must(t, err)

@@ -56,8 +56,8 @@ func membersOf(g *cgroup) []string {
 	return strings.Fields(string(b))
 }
 
-// Hardening 2: a jail that the kernel does not end after a kill keeps no worker from starting, nor from leaving, and is a sandbox until it
-// has ended. Here its first process has to wait for a command whose end nobody takes note of: a tracer must do that.
+// Hardening 2: a jail that the kernel does not end after a kill keeps no worker from starting, nor from detaching, and is a sandbox until it
+// has ended. Here the first process of its pid namespace waits for a command that ended and that its tracer does not reap.
 func TestJailThatTheKernelHolds(t *testing.T) {
 	ctx := testkit.Context(t)
 	dir := runDir(t)
