@@ -60,9 +60,10 @@ func (j *jailSupport) parse(args []string) error {
 }
 
 // protect shields the supervisor from processes of the same user: from access to its memory and descriptors through /proc, and
-// from signals. The kernel keeps SIGKILL and SIGSTOP from the first process of a pid namespace, and drops every signal without a
-// handler. A Go program has handlers for all signals, and some would end it. Only the handler of SIGURG stays, by which the
-// runtime interrupts itself.
+// from signals. The kernel keeps SIGKILL and SIGSTOP from the first process of a pid namespace. It also drops a signal whose default action
+// would end the process, but not while the first thread blocks it, as it does in a fork and in a handler: another thread takes it then,
+// and the process ends. So these signals have a handler, which does nothing, and which no exec keeps. A Go program has handlers
+// for all signals, and some would end it. Only that of SIGURG stays, by which the runtime interrupts itself.
 func (j *jailSupport) protect() error {
 	if !j.pid1 {
 		return nil
@@ -71,8 +72,14 @@ func (j *jailSupport) protect() error {
 		return os.NewSyscallError("prctl dumpable", e)
 	}
 	for sig := syscall.Signal(1); sig <= lastSignal; sig++ {
-		if sig != syscall.SIGURG {
-			defaultAction(sig)
+		switch sig {
+		case syscall.SIGURG:
+		case syscall.SIGCHLD, syscall.SIGCONT, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGWINCH:
+			defaultAction(sig) // it ends nothing
+		case syscall.SIGILL, syscall.SIGTRAP, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGSYS:
+			defaultAction(sig) // after a fault, a handler that does nothing would lead to the same fault; the kernel drops those of other processes
+		default:
+			noAction(sig)
 		}
 	}
 	return nil

@@ -136,13 +136,13 @@ func (s *supervisor) prepare() error {
 	// Notify also stops these signals from being ignored: a signal that the supervisor inherited as ignored would stay
 	// ignored in every child.
 	stop := make(chan os.Signal, 1)
-	if err := s.jail.protect(); err != nil {
-		return err
-	}
 	if !s.jail.pid1 { // only the processes themselves could signal a pid1
 		signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	}
 	if s.trees.table, err = becomeReaper(); err != nil {
+		return err
+	}
+	if err := s.jail.protect(); err != nil { // after the reaper has reset the signals
 		return err
 	}
 	go func() {

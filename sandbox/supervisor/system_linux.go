@@ -51,9 +51,21 @@ func resetSignals() {
 	}
 }
 
-func defaultAction(sig syscall.Signal) {
-	var action [32]byte // the kernel's struct; all zero is the default action
-	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), 0, sigsetSize, 0, 0)
+// action is the kernel's struct: a handler, flags, the way back from the handler, and the signals that it blocks. All zero is the default action.
+type action [4]uintptr
+
+func defaultAction(sig syscall.Signal) { setAction(sig, new(action)) }
+
+// noAction has a signal handled by doing nothing, otherwise as the runtime handles its own.
+func noAction(sig syscall.Signal) {
+	a := new(action)
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(syscall.SIGURG), 0, uintptr(unsafe.Pointer(a)), sigsetSize, 0, 0)
+	a[0] = handler()
+	setAction(sig, a)
+}
+
+func setAction(sig syscall.Signal, a *action) {
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(a)), 0, sigsetSize, 0, 0)
 }
 
 // childAttr gives a child a new session, with its standard input as the controlling terminal where it has one, and SIGKILL at the

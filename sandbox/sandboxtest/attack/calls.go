@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/sandbox"
 )
 
 // System calls that commands do not need.
@@ -66,5 +67,15 @@ var callAttacks = []attack{
 		f.wantAlive(t, f.attacker)
 		f.sh(t, "kill -9 -1; kill -TERM 1; kill -KILL 1; kill -STOP 1")
 		f.wantAlive(t, f.attacker)
+	}},
+	{"SignalStorm", "signals to pid 1 are dropped also while it forks or handles one", func(t *testing.T, f *fixture) {
+		p, err := f.start(f.attacker, sandbox.Command{Path: "./probe", Args: []string{"storm"}})
+		testkit.Must(t, err)
+		f.readUntil(t, p, "began")
+		for range 20 {
+			f.wantAlive(t, f.attacker)
+		}
+		testkit.Must(t, p.Kill(0))
+		f.finish(t, p)
 	}},
 }

@@ -26,7 +26,7 @@ func main() {
 
 var groups = map[string]func(){
 	"mounts": mounts, "namespaces": namespaces, "others": others, "kernel": kernel, "sockets": sockets, "modes": modes,
-	"clocks": clocks, "terminals": terminals, "supervisor": supervisor, "tables": tables, "links": links, "descriptors": descriptors,
+	"clocks": clocks, "terminals": terminals, "supervisor": supervisor, "storm": storm, "tables": tables, "links": links, "descriptors": descriptors,
 	"reach": reach, "ping": ping, "abstract": abstract, "route": route, "flood": flood,
 	"zombies": zombies, "forks": forks, "hold": hold, "bomb": bomb, "memory": memory, "openfiles": openFiles, "demote": demote, "starve": starve, "headless": headless,
 	"hoard": hoard, "share": share, "buffers": buffers,
@@ -226,6 +226,23 @@ func supervisor() {
 	}
 	limit := unix.Rlimit{Cur: 3, Max: 3}
 	report("prlimit", unix.Prlimit(1, unix.RLIMIT_NOFILE, &limit, nil))
+}
+
+// storm sends pid 1 every signal, over and over: it forks meanwhile, and handles the signals by which a Go program interrupts itself.
+func storm() {
+	for range 3 {
+		go func() {
+			for {
+				_ = unix.Kill(1, syscall.SIGURG)
+			}
+		}()
+	}
+	report("began", nil)
+	for {
+		for sig := 1; sig <= 64; sig++ {
+			_ = unix.Kill(1, syscall.Signal(sig))
+		}
+	}
 }
 
 // openFiles tries to raise its limit of open files, and then opens as many as it can.
