@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/internal/history"
+	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -84,9 +85,13 @@ func startCell(ctx context.Context, c *config, dir string) (_ *cell, err error) 
 }
 
 func (l *cell) startServers(ctx context.Context, c *config) error {
-	ports, err := freePorts(2 * c.servers)
-	if err != nil {
-		return err
+	var ports []int
+	for range 2 * c.servers {
+		port, _, err := testkit.ReservePort(ctx) // until this program ends: servers are started again
+		if err != nil {
+			return err
+		}
+		ports = append(ports, port)
 	}
 	var urls []string
 	for i := range c.servers {

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/sandbox/hostproc"
 	"github.com/sluice-dev/sluice/sandbox/supervisor"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -74,7 +75,7 @@ func newUp(t *testing.T) *cli {
 
 // record is the part of a sandbox's record file that these tests read.
 type record struct {
-	PID       int    `json:"pid"`
+	hostproc.Ref
 	Container string `json:"container"`
 }
 
@@ -102,11 +103,12 @@ func (c *cli) records() (all []record) {
 // killSandboxes kills the sandboxes of workers that were killed and not started again: they would wait for ten minutes.
 func (c *cli) killSandboxes() {
 	for _, r := range c.records() {
-		if r.PID > 0 {
-			_ = syscall.Kill(r.PID, syscall.SIGKILL) // it may have ended
+		if p, err := hostproc.Find(r.Ref); err == nil { // otherwise it has ended, and its pid may be another process's
+			p.Kill()
+			<-p.Gone
 		}
 		if r.Container != "" {
-			_ = exec.Command("docker", "rm", "-f", r.Container).Run() // as above
+			_ = exec.Command("docker", "rm", "-f", r.Container).Run() // it may have ended
 		}
 	}
 }

@@ -53,8 +53,12 @@ func (c *cli) inTerminal(shell bool, args ...string) (x *spawned, screen *os.Fil
 		x.code = x.cmd.ProcessState.ExitCode()
 	}()
 	c.t.Cleanup(func() {
-		_ = syscall.Kill(-x.cmd.Process.Pid, syscall.SIGKILL) // it may have ended
-		<-x.ended
+		select {
+		case <-x.ended: // its number may be another group's by now
+		default:
+			_ = syscall.Kill(-x.cmd.Process.Pid, syscall.SIGKILL) // it may end just now
+			<-x.ended
+		}
 	})
 	return x, screen
 }

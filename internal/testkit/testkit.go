@@ -42,26 +42,39 @@ func Main(m *testing.M, programs Programs, ignore ...goleak.Option) {
 	goleak.VerifyTestMain(m, ignore...)
 }
 
-// FreePort returns a TCP port of the loopback interface that no program uses, and that the system gives to no other one meanwhile: it is
-// below those that Linux and macOS choose by themselves, for listeners on port 0 and for outgoing connections.
+// FreePort returns a port of [ReservePort] that is reserved until the test ends.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
-	port, err := ChoosePort(tb.Context())
+	port, release, err := ReservePort(tb.Context())
 	Must(tb, err)
+	tb.Cleanup(release)
 	return port
 }
 
-// ChoosePort is FreePort outside of a test.
-func ChoosePort(ctx context.Context) (int, error) {
+// ReservePort returns a TCP port of the loopback interface that no program uses, and that no other one gets before release, while its server
+// does not listen yet or starts again: neither from this function, which marks it by the UDP port of the same number, nor from the
+// system, since it is below those that Linux and macOS choose by themselves, for listeners on port 0 and for outgoing connections.
+func ReservePort(ctx context.Context) (port int, release func(), err error) {
 	const first, count, tries = 10_000, 20_000, 100
+	var c net.ListenConfig
 	for range tries {
 		port := first + rand.IntN(count)
-		l, err := new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprint("127.0.0.1:", port))
-		if err == nil {
-			return port, l.Close()
+		address := fmt.Sprint("127.0.0.1:", port)
+		mark, err := c.ListenPacket(ctx, "udp", address)
+		if err != nil {
+			continue
 		}
+		release = func() { _ = mark.Close() } // it was open
+		l, err := c.Listen(ctx, "tcp", address)
+		if err == nil {
+			err = l.Close()
+		}
+		if err == nil {
+			return port, release, nil
+		}
+		release()
 	}
-	return 0, fmt.Errorf("no free port from %d to %d", first, first+count)
+	return 0, nil, fmt.Errorf("no free port from %d to %d", first, first+count)
 }
 
 // Alive reports whether a process of this machine has not ended. On Linux one that has ended is not alive, though its parent has not asked for

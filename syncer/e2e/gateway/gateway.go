@@ -106,10 +106,11 @@ func Start(kind Kind, dir string) (*Server, error) {
 	if err := os.MkdirAll(filepath.Join(dir, Bucket), 0o755); err != nil {
 		return nil, err
 	}
-	port, err := testkit.ChoosePort(context.Background())
+	port, release, err := testkit.ReservePort(context.Background())
 	if err != nil {
 		return nil, err
 	}
+	defer release() // it listens by then
 	addr := fmt.Sprint("127.0.0.1:", port)
 	child, err := command(kind, dir, addr)
 	if err != nil {
