@@ -18,6 +18,7 @@ type Chains struct {
 	occasions *occasions
 	retries   *retryQueue
 	owedLocks keymutex.Mutex // by thread: one write of what is owed at a time
+	settled   settledPushes
 	running   sync.WaitGroup
 }
 

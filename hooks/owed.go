@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/sluice-dev/sluice/schemas"
@@ -56,7 +57,7 @@ func (c *Chains) storeOwed(ctx context.Context, last *schemas.OwedPush) {
 	if c.cfg.Owed == nil {
 		return
 	}
-	defer c.owedLocks.Lock(last.Tenant + "/" + last.Thread)()
+	defer c.lockOwed(last)()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), owedTimeout)
 	defer cancel()
 	var err error
@@ -64,6 +65,7 @@ func (c *Chains) storeOwed(ctx context.Context, last *schemas.OwedPush) {
 		err = c.cfg.Owed.SaveOwed(ctx, o)
 	} else {
 		err = c.cfg.Owed.DeleteOwed(ctx, last)
+		c.settled.note(retryKey{last.Tenant, last.Thread, schemas.HookPush})
 	}
 	if err != nil {
 		c.cfg.Log.Error().Err(err).Str("thread", last.Thread).Str("session_id", last.Session).Msg("owed push not stored")
@@ -195,20 +197,64 @@ func (c *Chains) loadOwed(ctx context.Context) {
 func (c *Chains) loadOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, owedTimeout)
 	defer cancel()
+	c.settled.begin()
+	defer c.settled.end()
 	all, err := c.cfg.Owed.OwedPushes(ctx, c.cfg.Worker)
 	if err != nil {
 		return err
 	}
 	for i := range all {
-		o := &all[i]
-		r := &retry{key: retryKey{o.Tenant, o.Thread, schemas.HookPush}, attempt: o.Attempts, owed: o}
-		r.call = &Call{Dir: filepath.Join(c.cfg.Workspaces, o.Tenant, o.Thread), HookData: schemas.HookData{
-			SpecVersion: schemas.Version, Phase: schemas.PhaseTerminate, Occasion: fmt.Sprintf("%s.%d", o.Session, o.Epoch),
-			Conversation: schemas.Conversation{
-				Tenant: o.Tenant, Thread: o.Thread, Template: o.Template, User: o.User, Session: o.Session, Epoch: o.Epoch,
-			},
-		}}
-		c.retries.addAbsent(r)
+		c.load(&all[i])
 	}
 	return nil
+}
+
+// load queues a push that the store has, unless it was settled since the store was read.
+func (c *Chains) load(o *schemas.OwedPush) {
+	r := &retry{key: retryKey{o.Tenant, o.Thread, schemas.HookPush}, attempt: o.Attempts, owed: o}
+	r.call = &Call{Dir: filepath.Join(c.cfg.Workspaces, o.Tenant, o.Thread), HookData: schemas.HookData{
+		SpecVersion: schemas.Version, Phase: schemas.PhaseTerminate, Occasion: fmt.Sprintf("%s.%d", o.Session, o.Epoch),
+		Conversation: schemas.Conversation{
+			Tenant: o.Tenant, Thread: o.Thread, Template: o.Template, User: o.User, Session: o.Session, Epoch: o.Epoch,
+		},
+	}}
+	defer c.lockOwed(o)()
+	if !c.settled.has(r.key) {
+		c.retries.addAbsent(r)
+	}
+}
+
+// lockOwed makes what the store has of a thread's push wait for unlock.
+func (c *Chains) lockOwed(o *schemas.OwedPush) (unlock func()) {
+	return c.owedLocks.Lock(o.Tenant + "/" + o.Thread)
+}
+
+// settledPushes are those that were settled since a read of the store began: what it returns of them is out of date.
+type settledPushes struct {
+	mu   sync.Mutex
+	keys map[retryKey]bool // nil while nothing reads the store
+}
+
+func (s *settledPushes) begin() { s.set(make(map[retryKey]bool)) }
+
+func (s *settledPushes) end() { s.set(nil) }
+
+func (s *settledPushes) set(keys map[retryKey]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keys = keys
+}
+
+func (s *settledPushes) note(key retryKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keys != nil {
+		s.keys[key] = true
+	}
+}
+
+func (s *settledPushes) has(key retryKey) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keys[key]
 }

@@ -114,8 +114,8 @@ func TestFailedPushIsOwedOverARestart(t *testing.T) {
 	startRetry(t, restarted)
 	r.wait(t, "third push", func() bool { return len(r.lines) >= 3 })
 	s.failWith(nil)
-	// What was owed may have been read once more just before it was settled: then it is settled twice.
-	store.wait(t, "settled", func() bool { return store.empty() && restarted.Owed("default", "t1") == nil })
+	store.wait(t, "settled", store.empty)
+	testkit.Equal(t, "owed once it is settled", restarted.Owed("default", "t1"), (*schemas.OwedPush)(nil))
 }
 
 // TestEveryPushFailureIsOwed fails pushes with errors that pass and errors that a person has to mend. Ten minutes 5.
@@ -274,4 +274,51 @@ func TestStoreHasWhatIsOwed(t *testing.T) {
 			t.Fatalf("seed %d: owed by the worker: %t, stored: %t, want the same", seed, owed, !store.empty())
 		}
 	}
+}
+
+// slowStore is read once by the worker's start; what it returns is late.
+type slowStore struct {
+	*owedStore
+	once      sync.Once
+	read, end chan struct{}
+}
+
+func (s *slowStore) OwedPushes(ctx context.Context, worker string) ([]schemas.OwedPush, error) {
+	all, err := s.owedStore.OwedPushes(ctx, worker)
+	s.once.Do(func() {
+		close(s.read)
+		<-s.end
+	})
+	return all, err
+}
+
+// TestSettledPushIsNotOwedAgain settles a push after the worker has read it in the store, and before it has looked at what it read.
+func TestSettledPushIsNotOwedAgain(t *testing.T) {
+	store := newOwedStore()
+	cfg := owing(t, store, syncTemplate)
+	slow := &slowStore{owedStore: store, read: make(chan struct{}), end: make(chan struct{})}
+	cfg.Owed = slow
+	c, pushes, r := newChainsWithStore(t, cfg)
+	pushes.failWith(schemas.Errorf(schemas.CodeUnavailable, "the store is down"))
+	wantFailed(t, c, syncTemplate, data(schemas.PhaseStreamFinish, "p1"), "push-workspace")
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var retries sync.WaitGroup
+	retries.Go(func() { _ = c.Retry(ctx) })
+	<-slow.read
+	pushes.failWith(nil)
+	if failed, err := run(t, c, syncTemplate, data(schemas.PhaseStreamFinish, "p2")); err != nil || len(failed) > 0 {
+		t.Errorf("the second push: failed %q, error %v", failed, err)
+	}
+	store.wait(t, "settled", func() bool { return store.empty() && c.Owed("default", "t1") == nil })
+	count := func() int {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.lines)
+	}
+	before := count()
+	close(slow.end)
+	stop()
+	retries.Wait()
+	testkit.Equal(t, "still owed, and pushes of what is not", []int{c.Pending(), count() - before}, []int{0, 0})
 }
