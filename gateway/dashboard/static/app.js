@@ -60,7 +60,9 @@
     live.className = 'live ' + state;
   }
 
-  // The page is loaded at most once a second, and every 10 s for its times.
+  // The page is loaded at most once a second, and every 10 s for its times. While a form leads away, it must not lead elsewhere.
+  let leaving = false;
+  addEventListener('pageshow', () => { leaving = false; });
   let timer = 0;
   let loading = false;
   let again = false;
@@ -70,7 +72,7 @@
   }
   function load() {
     timer = 0;
-    if (document.hidden) return;
+    if (document.hidden || leaving) return;
     if (loading) {
       again = true;
       return;
@@ -82,6 +84,7 @@
     x.timeout = 20000;
     x.onloadend = () => {
       loading = false;
+      if (leaving) return;
       if (again) {
         again = false;
         refresh();
@@ -168,7 +171,10 @@
   document.addEventListener('submit', (e) => {
     const f = e.target;
     const {run, message} = f.dataset;
-    if (!run && !message) return;
+    if (!run && !message) {
+      leaving = !e.defaultPrevented;
+      return;
+    }
     e.preventDefault();
     const field = f.elements.command || f.elements.prompt;
     const text = field.value;
