@@ -257,7 +257,7 @@ func (f *fleet) wantSilent(thread, worker string, from uint64) {
 // freeze stops the worker of a thread once the events of its cold start are stored: what was sent before may arrive at any time after it.
 func (f *fleet) freeze(thread, owner string) *spawned {
 	f.t.Helper()
-	f.await(thread, "", func(typ schemas.EventType) bool { return typ == schemas.TypeColdStartFinished })
+	f.awaitEvent(thread, "", schemas.TypeSandboxRunning) // the last of them
 	f.workers[owner].freeze()
 	return f.workers[owner]
 }
