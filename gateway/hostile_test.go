@@ -119,6 +119,45 @@ func TestSmuggledRequestsAreNotAnswered(t *testing.T) {
 	testkit.Equal(t, "status of a request with a folded header", resp.StatusCode, http.StatusBadRequest)
 }
 
+// The end of the connection does not overtake the answer: a sender that has more to send reads why it was refused.
+func TestRefusedSenderReadsWhy(t *testing.T) {
+	w := newWeb(t, nil)
+	rest := make([]byte, 4<<20)
+	for name, encoding := range map[string]string{"a length": fmt.Sprintf("Content-Length: %d", len(rest)), "chunks": "Transfer-Encoding: chunked"} {
+		conn := w.dial()
+		_, err := io.WriteString(conn, "PUT /v1/threads/t1/files/a HTTP/1.1\r\nHost: 127.0.0.1\r\n"+encoding+"\r\n\r\n")
+		testkit.Must(t, err)
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			if _, err := fmt.Fprintf(conn, "%x\r\n", len(rest)); err == nil { // the beginning of a chunk, or of the content
+				_, _ = conn.Write(rest) // the gateway closes before it has read all
+			}
+		}()
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		testkit.Must(t, err)
+		testkit.Must(t, resp.Body.Close())
+		testkit.Equal(t, name+": status", resp.StatusCode, http.StatusUnauthorized)
+		_, err = io.Copy(io.Discard, conn)
+		testkit.Must(t, err) // no reset, which takes the answer with it
+		testkit.Must(t, conn.Close())
+		<-sent
+	}
+}
+
+// A sender that waits to be asked for its body need not send it to be refused.
+func TestRefusedSenderNeedNotSend(t *testing.T) {
+	w := newWeb(t, func(c *gateway.Config) { c.Pause = testkit.Timeout })
+	conn := w.dial()
+	testkit.Must(t, conn.SetDeadline(time.Now().Add(testkit.Timeout/2)))
+	_, err := io.WriteString(conn, "PUT /v1/threads/t1/files/a HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n")
+	testkit.Must(t, err)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	testkit.Must(t, err)
+	testkit.Must(t, resp.Body.Close())
+	testkit.Equal(t, "status", resp.StatusCode, http.StatusUnauthorized)
+}
+
 // JSON that arrives a byte at a time does not keep its connection: a pause is never reached.
 func TestSlowJSONIsCutOff(t *testing.T) {
 	w := newWeb(t, func(c *gateway.Config) { c.Pause = 500 * time.Millisecond })

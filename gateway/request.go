@@ -66,6 +66,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Body == http.NoBody {
 		_ = out.control.SetReadDeadline(time.Time{}) // the server's is for the body
 	} else {
+		// The server looks at the body of its own request to know whether the sender still sends, or waits to be asked.
+		own := *r
+		r = &own
 		r.Body = &body{ReadCloser: r.Body, control: out.control, pause: g.cfg.Pause}
 	}
 	if err := g.checkHost(r); err != nil {
