@@ -5,11 +5,13 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -187,6 +189,26 @@ func TestCommandEndsWithItsCaller(t *testing.T) {
 		t.Error("a call whose server is gone returned no error")
 	}
 	killed(t, c, child)
+}
+
+// broken is a writer that fails.
+type broken struct{ error }
+
+func (b broken) Write([]byte) (int, error) { return 0, b.error }
+
+// What a caller that has left no longer reads is no error, whichever of its pipes the server finds closed first.
+func TestCallerLeavesWithoutReading(t *testing.T) {
+	ctx, c := testkit.Context(t), cell(t)
+	for _, is := range []struct{ write, want error }{{io.ErrClosedPipe, nil}, {syscall.EPIPE, nil}, {syscall.ENOSPC, syscall.ENOSPC}} {
+		in, caller := io.Pipe()
+		ended := make(chan error, 1)
+		go func() { ended <- mcp.Run(ctx, mcp.Config{Client: c}, in, broken{is.write}) }()
+		_, err := io.WriteString(caller, `{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n")
+		testkit.Must(t, err)
+		if err := <-ended; !errors.Is(err, is.want) {
+			t.Errorf("after the error %v of a write: error %v, want %v", is.write, err, is.want)
+		}
+	}
 }
 
 func TestProcessesAreStartedFollowedAndStopped(t *testing.T) {

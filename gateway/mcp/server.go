@@ -3,8 +3,10 @@ package mcp
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"net/http"
+	"syscall"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -79,8 +81,9 @@ func newServer(life context.Context, cfg Config, tools *described, d door) (*ser
 // private keeps results of one caller from another one.
 func private(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope = "private" }
 
-// Run serves one caller, which sends messages as lines of JSON to in and receives them from out, until in ends or ctx does. Calls that run
-// then are canceled, and waited for. Only messages are written to out. Errors: invalid_argument for the Config; ctx's; those of in and out.
+// Run serves one caller, which sends messages as lines of JSON to in and receives them from out, until the caller leaves, so that in ends or
+// nothing reads out, or ctx ends. Calls that run then are canceled, and waited for. Only messages are written to out. Errors:
+// invalid_argument for the Config; ctx's; those of in and out.
 func Run(ctx context.Context, cfg Config, in io.ReadCloser, out io.Writer) error {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -99,6 +102,9 @@ func Run(ctx context.Context, cfg Config, in io.ReadCloser, out io.Writer) error
 	err = session.Wait()
 	if !left() {
 		return ctx.Err()
+	}
+	if errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE) { // a caller that leaves closes both; a message may meet one before
+		return nil
 	}
 	return err
 }
