@@ -137,11 +137,9 @@ func (c *jailConfig) supervisorOOMScore() string {
 	return c.oomScore
 }
 
-// processOOMScore has the OOM killer select the jail's processes before everything else of the worker's user, but not before
-// everything else on the machine.
 func (c *jailConfig) processOOMScore() string {
 	score, _ := strconv.Atoi(c.oomScore)
-	return strconv.Itoa(min(score+500, 1000))
+	return strconv.Itoa(supervisor.ProcessScore(score))
 }
 
 // openSupervisor opens the program while the host's files are visible, through its own read-only mount: /proc/PID/exe must not lead

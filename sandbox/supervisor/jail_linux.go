@@ -33,7 +33,8 @@ var errArguments = errors.New("unknown arguments: only sluice starts a superviso
 // jailSupport is a supervisor's part in its jail.
 type jailSupport struct {
 	pid1         bool
-	ownScore     []byte // nil without OOMScoreFD
+	scoreFD      int    // the supervisor's own oom_score_adj, with ownScore
+	ownScore     []byte // nil where the scores are all the same
 	processScore []byte
 	countsOOM    bool
 	hasConn      bool
@@ -49,7 +50,7 @@ func (j *jailSupport) parse(args []string) error {
 		case a == connArg:
 			j.hasConn = true
 		case strings.HasPrefix(a, ownScoreArg):
-			j.ownScore = []byte(a[len(ownScoreArg):])
+			j.scoreFD, j.ownScore = OOMScoreFD, []byte(a[len(ownScoreArg):])
 		case strings.HasPrefix(a, processScoreArg):
 			j.processScore = []byte(a[len(processScoreArg):])
 		default:
@@ -94,6 +95,29 @@ func (j *jailSupport) firstConn() *conn {
 	return &conn{fd: ConnFD}
 }
 
+// ProcessScore returns the oom_score_adj of a sandbox's processes, given that of its starter: the OOM killer selects them before everything else
+// of the starter, but not before everything else on the machine.
+func ProcessScore(own int) int { return min(own+500, 1000) }
+
+// raiseProcessScore has the OOM killer select the processes before the supervisor, where no start code did that: a supervisor with more memory than
+// each of many small processes would end for them, and its sandbox with it. It must come before protect, after which this file is another
+// user's. Where the file cannot be used, the scores stay the same.
+func (j *jailSupport) raiseProcessScore() {
+	fd, err := syscall.Open("/proc/self/oom_score_adj", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	var buf [16]byte
+	n, err := syscall.Read(fd, buf[:])
+	own := bytes.TrimSpace(buf[:max(n, 0)])
+	score, notNumber := strconv.Atoi(string(own))
+	if err != nil || notNumber != nil {
+		_ = syscall.Close(fd)
+		return
+	}
+	j.scoreFD, j.ownScore, j.processScore = fd, bytes.Clone(own), strconv.AppendInt(nil, int64(ProcessScore(score)), 10)
+}
+
 // useProcessScore lets the kernel kill the next child when memory is short; useOwnScore protects the supervisor again. They
 // surround the fork, because a child that was adjusted after it could have forked meanwhile.
 func (j *jailSupport) useProcessScore() { j.setScore(j.processScore) }
@@ -102,7 +126,7 @@ func (j *jailSupport) useOwnScore() { j.setScore(j.ownScore) }
 
 func (j *jailSupport) setScore(adjustment []byte) {
 	if j.ownScore != nil && j.processScore != nil {
-		_, _ = syscall.Pwrite(OOMScoreFD, adjustment, 0)
+		_, _ = syscall.Pwrite(j.scoreFD, adjustment, 0)
 	}
 }
 

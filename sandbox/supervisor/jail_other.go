@@ -14,8 +14,9 @@ func (j *jailSupport) parse(args []string) error {
 	return nil
 }
 
-func (j *jailSupport) protect() error   { return nil }
-func (j *jailSupport) useProcessScore() {}
-func (j *jailSupport) useOwnScore()     {}
-func (j *jailSupport) oomKills() int    { return 0 }
-func (j *jailSupport) firstConn() *conn { return nil }
+func (j *jailSupport) protect() error     { return nil }
+func (j *jailSupport) raiseProcessScore() {}
+func (j *jailSupport) useProcessScore()   {}
+func (j *jailSupport) useOwnScore()       {}
+func (j *jailSupport) oomKills() int      { return 0 }
+func (j *jailSupport) firstConn() *conn   { return nil }

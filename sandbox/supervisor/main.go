@@ -95,6 +95,7 @@ func (s *supervisor) start(args []string) error {
 		args = nil
 		if syscall.Getpid() == 1 {
 			args = []string{pid1Arg}
+			s.jail.raiseProcessScore()
 		}
 	}
 	if err := s.jail.parse(args); err != nil {
