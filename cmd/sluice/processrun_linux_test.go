@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,10 +48,8 @@ func TestProcessesInTheBackground(t *testing.T) {
 	feed("late\n", "process", "stdin", id).wantError(t, schemas.CodeNotFound, id)
 
 	first, second := start("--", "sleep", "300"), start("--", "sleep", "300")
-	c.awaitRunning(2)
-	list := decode[[]schemas.ProcessInfo](t, c.run("process", "list", "--stats", "--json").stdout)
-	if u := list[0].Usage; len(list) != 2 || u == nil || u.Processes != 1 || u.MemoryBytes <= 0 {
-		t.Errorf("processes with their usage: %+v", list)
+	for _, p := range c.awaitMemory(2) {
+		testkit.Equal(t, "count of processes of "+p.Process, p.Usage.Processes, 1)
 	}
 	c.run("process", "list", "--stats").check(t).exits(0).printsMatch(`(?m)^` + first + ` +t1 +running +[0-9a-z.]+ +[0-9.]+ [KM]iB +1 +sleep 300$`)
 	c.run("top", "--count", "1", "--interval", "100ms", "t1").check(t).exits(0).printsMatch(`(?m)^` + second + ` +[0-9.]+% +[0-9.]+ [KM]iB +1 `)
@@ -77,4 +76,18 @@ func TestProcessesInTheBackground(t *testing.T) {
 	c.run("process", "clean", "--thread", "t1").check(t).exits(0)
 	c.run("process", "list", "--all", "--thread", "t1", "--json").check(t).exits(0).prints("[]\n")
 	c.run("process", "get", gone).check(t).exits(0).printsMatch(`(?m)^status +completed$`)
+}
+
+// awaitMemory waits until n processes run and use memory, and returns them: the kernel counts small memory late.
+func (c *cli) awaitMemory(n int) []schemas.ProcessInfo {
+	c.t.Helper()
+	var list []schemas.ProcessInfo
+	for ctx := testkit.Context(c.t); ctx.Err() == nil; {
+		list = decode[[]schemas.ProcessInfo](c.t, c.run("process", "list", "--stats", "--json").stdout)
+		if len(list) == n && !slices.ContainsFunc(list, func(p schemas.ProcessInfo) bool { return p.Usage == nil || p.Usage.MemoryBytes <= 0 }) {
+			return list
+		}
+	}
+	c.t.Fatalf("processes with their usage = %+v, want %d that use memory", list, n)
+	return nil
 }
