@@ -123,6 +123,7 @@ func TestHooksSaveAndPushConversation(t *testing.T) {
 	yaml := "name: default\nsync: {location: '" + tpl.Sync.Location + "'}\nagent: {command: [agent]}\n"
 	first, stop := c.worker("w1", yaml)
 	sh("echo one > a")
+	c.await("cold start reported", func() bool { return slices.Contains(c.types(), string(schemas.TypeColdStartFinished)) }) // no command waits for that
 	info := session()
 	current := schemas.Conversation{Tenant: info.Tenant, Thread: "t1", Template: "default", Session: info.ID, Epoch: info.Epoch}
 	run := func(chains *hooks.Chains, d schemas.HookData, dir string) {
