@@ -18,25 +18,28 @@ import (
 
 // headless ends its first thread, says so, and stays.
 func headless([]string) int {
-	go func() {
-		runtime.LockOSThread()
-		for {
-			stat, err := os.ReadFile("/proc/self/stat")
-			if err != nil || strings.Contains(string(stat), ") Z ") {
-				break
-			}
-		}
-		fmt.Println("headless")
-		select {}
-	}()
 	endFirstThread()
 	return 1
 }
 
-// endFirstThread ends the first thread once a goroutine runs on it. Those that run on others keep these, so that its turn comes.
+// announce says that the first thread has ended.
+func announce() {
+	for {
+		stat, err := os.ReadFile("/proc/self/stat")
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			break
+		}
+	}
+	fmt.Println("headless")
+	select {}
+}
+
+// endFirstThread ends the first thread once a goroutine runs on it. Those that run on others keep these, so that its turn comes. Nothing else may
+// run before, since it could keep the first.
 func endFirstThread() {
 	runtime.LockOSThread()
 	if unix.Gettid() == os.Getpid() {
+		go announce()
 		_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
 	}
 	go endFirstThread()

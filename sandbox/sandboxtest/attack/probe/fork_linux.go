@@ -95,33 +95,34 @@ func zombies() {
 }
 
 // headless ends its first thread, then makes the next of the files headless1, headless2 and so on, and stays.
-func headless() {
-	go func() {
-		runtime.LockOSThread()
-		for {
-			stat, err := os.ReadFile("/proc/self/stat")
-			if err != nil {
-				panic(err)
-			}
-			if bytes.Contains(stat, []byte(") Z ")) {
-				break
-			}
+func headless() { endFirstThread() }
+
+// announce makes the file once the first thread has ended.
+func announce() {
+	for {
+		stat, err := os.ReadFile("/proc/self/stat")
+		if err != nil {
+			panic(err)
 		}
-		for i := 1; ; i++ {
-			f, err := os.OpenFile("headless"+strconv.Itoa(i), os.O_CREATE|os.O_EXCL, 0o600)
-			if err == nil {
-				_ = f.Close()
-				pause()
-			}
+		if bytes.Contains(stat, []byte(") Z ")) {
+			break
 		}
-	}()
-	endFirstThread()
+	}
+	for i := 1; ; i++ {
+		f, err := os.OpenFile("headless"+strconv.Itoa(i), os.O_CREATE|os.O_EXCL, 0o600)
+		if err == nil {
+			_ = f.Close()
+			pause()
+		}
+	}
 }
 
-// endFirstThread ends the first thread once a goroutine runs on it. Those that run on others keep these, so that its turn comes.
+// endFirstThread ends the first thread once a goroutine runs on it. Those that run on others keep these, so that its turn comes. Nothing else may
+// run before, since it could keep the first.
 func endFirstThread() {
 	runtime.LockOSThread()
 	if unix.Gettid() == os.Getpid() {
+		go announce()
 		_, _, _ = syscall.Syscall(unix.SYS_EXIT, 0, 0, 0)
 	}
 	go endFirstThread()
