@@ -95,8 +95,8 @@ func (j *jailSupport) firstConn() *conn {
 	return &conn{fd: ConnFD}
 }
 
-// ProcessScore returns the oom_score_adj of a sandbox's processes, given that of its starter: the OOM killer selects them before everything else
-// of the starter, but not before everything else on the machine.
+// ProcessScore returns the oom_score_adj of a sandbox's processes, given that of its starter, both -1000 to 1000, as in proc(5): the OOM killer
+// selects them before everything else of the starter, but not before everything else on the machine.
 func ProcessScore(own int) int { return min(own+500, 1000) }
 
 // raiseProcessScore has the OOM killer select the processes before the supervisor, where no start code did that: a supervisor with more memory than

@@ -89,6 +89,7 @@ var processAttacks = []attack{
 		f.wantAlive(t, f.attacker)
 	}},
 	{"SmallMemoryBombs", "many processes that use up the memory together are killed before a supervisor that has more than each", func(t *testing.T, f *fixture) {
+		f.floodUnread(t) // gives the supervisor as much
 		f.run(t, f.attacker, sandbox.Command{Path: "sh", Timeout: testkit.Timeout / 2,
 			Args: []string{"-c", `i=0; while [ $i -lt 28 ]; do { head -c 12000000 /dev/zero; sleep 3; } | tail -c 13000000 >/dev/null & i=$((i+1)); done; wait`}})
 		f.wantAlive(t, f.attacker)
