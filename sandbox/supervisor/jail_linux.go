@@ -95,9 +95,10 @@ func (j *jailSupport) firstConn() *conn {
 	return &conn{fd: ConnFD}
 }
 
-// ProcessScore returns the oom_score_adj of a sandbox's processes, given that of its starter, both -1000 to 1000, as in proc(5): the OOM killer
-// selects them before everything else of the starter, but not before everything else on the machine.
-func ProcessScore(own int) int { return min(own+500, 1000) }
+// ProcessScore returns the oom_score_adj of a sandbox's processes, given that of its starter, both -1000 to 1000, as in proc(5). 1000 is as much as
+// all the memory that the OOM killer looks at, that of the sandbox's limit: with that the killer selects any process before the supervisor, which
+// may hold most of the limit in output that nobody reads. A starter above 0 leaves them closer together.
+func ProcessScore(own int) int { return min(own+1000, 1000) }
 
 // raiseProcessScore has the OOM killer select the processes before the supervisor, where no start code did that: a supervisor with more memory than
 // each of many small processes would end for them, and its sandbox with it. It must come before protect, after which this file is another
