@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -91,7 +92,8 @@ func Run(ctx context.Context, cfg Config, in io.ReadCloser, out io.Writer) error
 	if err != nil {
 		return err
 	}
-	session, err := s.sdk.Connect(life, &sdk.IOTransport{Reader: in, Writer: nopCloser{out}, MaxLineLength: maxMessage}, nil)
+	answers := &answers{out: out}
+	session, err := s.sdk.Connect(life, &sdk.IOTransport{Reader: in, Writer: answers, MaxLineLength: maxMessage}, nil)
 	if err != nil {
 		return err
 	}
@@ -103,17 +105,36 @@ func Run(ctx context.Context, cfg Config, in io.ReadCloser, out io.Writer) error
 	if !left() {
 		return ctx.Err()
 	}
+	err = cmp.Or(answers.err(), err)                                       // the session may end for the closed in first, and forget the write that failed
 	if errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE) { // a caller that leaves closes both; a message may meet one before
 		return nil
 	}
 	return err
 }
 
-// nopCloser is a writer that is not closed with its connection.
-type nopCloser struct{ io.Writer }
+// answers is where messages are written. It is not closed with its connection, and keeps the first error of a write.
+type answers struct {
+	out    io.Writer
+	failed atomic.Pointer[error]
+}
+
+func (a *answers) Write(b []byte) (int, error) {
+	n, err := a.out.Write(b)
+	if err != nil {
+		a.failed.CompareAndSwap(nil, &err)
+	}
+	return n, err
+}
 
 // Close does nothing.
-func (nopCloser) Close() error { return nil }
+func (*answers) Close() error { return nil }
+
+func (a *answers) err() error {
+	if err := a.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
 
 func (s *server) instructions() string {
 	where := "Each call names its thread: an id of your own choice, of letters, digits, - and _. " +
