@@ -92,8 +92,8 @@ func Run(ctx context.Context, cfg Config, in io.ReadCloser, out io.Writer) error
 	if err != nil {
 		return err
 	}
-	answers := &answers{out: out}
-	session, err := s.sdk.Connect(life, &sdk.IOTransport{Reader: in, Writer: answers, MaxLineLength: maxMessage}, nil)
+	messages := &messageWriter{out: out}
+	session, err := s.sdk.Connect(life, &sdk.IOTransport{Reader: in, Writer: messages, MaxLineLength: maxMessage}, nil)
 	if err != nil {
 		return err
 	}
@@ -105,32 +105,33 @@ func Run(ctx context.Context, cfg Config, in io.ReadCloser, out io.Writer) error
 	if !left() {
 		return ctx.Err()
 	}
-	err = cmp.Or(answers.err(), err)                                       // the session may end for the closed in first, and forget the write that failed
+	// The session may end because in was closed first, and then does not report the write that failed.
+	err = cmp.Or(messages.err(), err)
 	if errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE) { // a caller that leaves closes both; a message may meet one before
 		return nil
 	}
 	return err
 }
 
-// answers is where messages are written. It is not closed with its connection, and keeps the first error of a write.
-type answers struct {
+// messageWriter writes messages to the caller. It is not closed with its connection, and keeps the first error of a write.
+type messageWriter struct {
 	out    io.Writer
 	failed atomic.Pointer[error]
 }
 
-func (a *answers) Write(b []byte) (int, error) {
-	n, err := a.out.Write(b)
+func (w *messageWriter) Write(b []byte) (int, error) {
+	n, err := w.out.Write(b)
 	if err != nil {
-		a.failed.CompareAndSwap(nil, &err)
+		w.failed.CompareAndSwap(nil, &err)
 	}
 	return n, err
 }
 
 // Close does nothing.
-func (*answers) Close() error { return nil }
+func (*messageWriter) Close() error { return nil }
 
-func (a *answers) err() error {
-	if err := a.failed.Load(); err != nil {
+func (w *messageWriter) err() error {
+	if err := w.failed.Load(); err != nil {
 		return *err
 	}
 	return nil

@@ -95,9 +95,9 @@ func (j *jailSupport) firstConn() *conn {
 	return &conn{fd: ConnFD}
 }
 
-// ProcessScore returns the oom_score_adj of a sandbox's processes, given that of its starter, both -1000 to 1000, as in proc(5). 1000 is as much as
-// all the memory that the OOM killer looks at, that of the sandbox's limit: with that the killer selects any process before the supervisor, which
-// may hold most of the limit in output that nobody reads. A starter above 0 leaves them closer together.
+// ProcessScore returns the oom_score_adj of a sandbox's processes, given that of its starter, both -1000 to 1000, as in proc(5). A difference of
+// 1000 counts as much as the whole memory limit, so the kernel selects every process before the supervisor, whose unread output may take most of
+// the limit. With a starter above 0 the difference is smaller.
 func ProcessScore(own int) int { return min(own+1000, 1000) }
 
 // raiseProcessScore has the OOM killer select the processes before the supervisor, where no start code did that: a supervisor with more memory than
