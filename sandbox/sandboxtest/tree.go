@@ -40,6 +40,17 @@ var treeTests = []test{
 		r.kill(t)
 		f.wantNoLeftovers(t)
 	}},
+	{"DaemonInExec", func(t *testing.T, f *fixture) {
+		// While an exec replaces the environment, nothing shows the process that a daemon belongs to.
+		f.writeFile(t, "again.sh", []byte("exec sh ./again.sh\n"), 0o644)
+		other := f.start(t, sandbox.Command{Path: "cat", Stdin: true})
+		for range 20 {
+			exit := f.sh(t, `rm -f up; setsid sh -c 'echo >>up; exec sh ./again.sh' & `+waitFor(1)+`; exit 0`).wantExit(t, schemas.ReasonExited, 0)
+			testkit.Equal(t, "count of killed descendants", exit.Killed, 1)
+		}
+		other.wantEnd(t)
+		f.wantNoLeftovers(t)
+	}},
 	{"DaemonWithoutEnvironment", func(t *testing.T, f *fixture) {
 		other := f.start(t, sandbox.Command{Path: "cat", Stdin: true})
 		r := f.sh(t, `(setsid env -i PATH="$PATH" sh -c '(setsid sh -c "echo >>up; exec sleep 300" </dev/null &)' &); `+waitFor(1)+`; exit 0`)

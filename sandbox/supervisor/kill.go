@@ -147,28 +147,28 @@ func (t *trees) roots(p *process) (pids []int) {
 		pids = append(pids, p.pid)
 	}
 	for _, pid := range t.orphans() {
-		if t.owner(pid) == p {
+		if owner, _ := t.owner(pid); owner == p {
 			pids = append(pids, pid)
 		}
 	}
 	return pids
 }
 
-// owner is the process that an orphan belongs to; nil when it is unknown. The orphan's session identifies it, or, where the orphan
-// made a session, its environment. An orphan that has cleared that too belongs to the only process, if there is only one. mu is
-// held.
-func (t *trees) owner(pid int) *process {
+// owner is the process that an orphan belongs to; nil when it is unknown, and then whether it may be known in a moment. The orphan's session
+// identifies it, or, where the orphan made a session, its environment. An orphan that has cleared that too belongs to the only process, if
+// there is only one. mu is held.
+func (t *trees) owner(pid int) (p *process, later bool) {
 	if p, ok := t.owners[pid]; ok {
-		return p
+		return p, false
 	}
-	p := t.findOwner(pid)
+	p, later = t.findOwner(pid)
 	if p != nil {
 		t.owners[pid] = p
 	}
-	return p
+	return p, later
 }
 
-func (t *trees) findOwner(pid int) *process {
+func (t *trees) findOwner(pid int) (p *process, later bool) {
 	session, _ := t.table.session(pid)
 	id := ""
 	for pass := range 2 {
@@ -177,18 +177,20 @@ func (t *trees) findOwner(pid int) *process {
 				continue
 			}
 			if pass == 0 && p.pid == session || pass == 1 && id != "" && p.id == id {
-				return p
+				return p, false
 			}
 		}
-		id = t.table.owner(pid)
+		if pass == 0 {
+			id, later = t.table.owner(pid)
+		}
 	}
 	if len(t.running)+len(t.sweeping) == 1 {
 		for _, p := range t.running {
-			return p
+			return p, false
 		}
-		return t.sweeping[0]
+		return t.sweeping[0], false
 	}
-	return nil
+	return nil, later
 }
 
 // reaped records the end of a main process. mu is held.
@@ -206,18 +208,19 @@ func (t *trees) reaped(p *process, status syscall.WaitStatus, usage *syscall.Rus
 	t.sweeping = append(t.sweeping, p)
 }
 
-// sweep kills what the processes that have ended left behind. A tree is gone when nothing is left of it. In the usual case nothing
-// is left, and the sweep costs one read of the list of the supervisor's children. mu is held.
+// sweep kills what the processes that have ended left behind. A tree is gone when nothing is left of it, and no orphan may prove to be of it in
+// a moment. In the usual case nothing is left, and the sweep costs one read of the list of the supervisor's children. mu is held.
 func (t *trees) sweep() {
 	if len(t.sweeping) == 0 && !t.terminating && len(t.running) > 0 {
 		return
 	}
 	left := make(map[*process]bool)
 	orphans := t.orphans()
-	killUnowned := false
+	killUnowned, unsure := false, false
 	for _, pid := range orphans {
-		p := t.owner(pid)
-		if p == nil && len(t.running) == 0 && len(t.sweeping) > 0 {
+		p, later := t.owner(pid)
+		unsure = unsure || later
+		if p == nil && !later && len(t.running) == 0 && len(t.sweeping) > 0 {
 			p = t.sweeping[len(t.sweeping)-1]
 			t.owners[pid] = p
 		}
@@ -241,7 +244,7 @@ func (t *trees) sweep() {
 	}
 	rest := t.sweeping[:0]
 	for _, p := range t.sweeping {
-		if left[p] && time.Since(p.ended) < killWait+p.remainingGrace() {
+		if (left[p] || unsure) && time.Since(p.ended) < killWait+p.remainingGrace() {
 			rest = append(rest, p)
 			continue
 		}

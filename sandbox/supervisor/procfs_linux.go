@@ -129,6 +129,12 @@ func (s stat) ended() bool {
 	return len(fields) <= threadCount || fields[threadCount] <= 1
 }
 
+// hasMemory reports whether the process has memory with an environment in it, which may be empty. It has none in an exec, and none at its end.
+func (s stat) hasMemory() bool {
+	fields := bytes.Fields(s.rest) // some are beyond an int
+	return len(fields) > environmentEnd && string(fields[environmentEnd]) != "0"
+}
+
 func (t *processTable) readStat(pid int) (stat, bool) {
 	return t.readStatFile("/proc/" + strconv.Itoa(pid) + "/stat")
 }
@@ -152,11 +158,12 @@ func (t *processTable) readStatFile(path string) (stat, bool) {
 const tick = int64(10 * time.Millisecond)
 
 // Places in stat.rest, from field 7 of proc(5) on: the user and system time of the process and of the children that it waited for, its
-// threads, and its resident pages.
+// threads, its resident pages, and the end of its environment.
 const (
 	firstTime, lastTime = 14 - 7, 17 - 7
 	threadCount         = 20 - 7
 	residentPages       = 24 - 7
+	environmentEnd      = 51 - 7
 )
 
 // usage is what these processes and their descendants use now.
@@ -213,20 +220,36 @@ func (t *processTable) lifeOfThreads(pid int) life {
 	return all
 }
 
-// owner is the process id in an orphan's environment; empty when it cannot be read or has none.
-func (t *processTable) owner(pid int) string {
-	b, err := t.readFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil {
-		return ""
+// owner is the process id in the environment of a process; empty when it has none, and where it is another user's. later reports that there was
+// no environment to read: the process is in an exec or ends, or no descriptor was free.
+func (t *processTable) owner(pid int) (id string, later bool) {
+	b, err := t.environment(pid)
+	if len(b) == 0 && err != syscall.EACCES && err != syscall.EPERM {
+		st, _ := t.readStat(pid)
+		return "", !st.hasMemory()
 	}
 	for len(b) > 0 {
 		var entry []byte
 		entry, b, _ = bytes.Cut(b, []byte{0})
 		if id, ok := bytes.CutPrefix(entry, []byte(ownerVariable)); ok {
-			return string(id)
+			return string(id), false
 		}
 	}
-	return ""
+	return "", false
+}
+
+// environment is that of the first thread which has not ended.
+func (t *processTable) environment(pid int) (b []byte, err error) {
+	dir := "/proc/" + strconv.Itoa(pid)
+	if b, err = t.readFile(dir + "/environ"); len(b) > 0 {
+		return b, nil
+	}
+	for _, tid := range t.names(dir + "/task/") {
+		if b, err := t.readFile(dir + "/task/" + tid + "/environ"); len(b) > 0 {
+			return b, err
+		}
+	}
+	return nil, err
 }
 
 // ownerVariable identifies the process that a descendant belongs to.

@@ -126,7 +126,7 @@ func (t *processTable) usage([]int) (wire.Usage, bool) { return wire.Usage{}, fa
 func (t *processTable) session(int) (int, bool) { return 0, false }
 
 // owner is empty here: orphans records the owners by their group.
-func (t *processTable) owner(int) string { return "" }
+func (t *processTable) owner(int) (id string, later bool) { return "", false }
 
 // life is what the process can still do.
 func (t *processTable) life(pid int) life {

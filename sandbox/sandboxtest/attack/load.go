@@ -28,6 +28,8 @@ var processAttacks = []attack{
 		f.wantFewProcesses(t)
 	}},
 	{"FirstThreadEnded", "descendants whose first thread has ended, as a zombie does, end with their process", func(t *testing.T, f *fixture) {
+		other, err := f.start(f.attacker, sandbox.Command{Path: "cat", Stdin: true}) // else they could only belong to one process
+		testkit.Must(t, err)
 		const others = `for i in 1 2 3; do setsid ./probe headless & done; until [ -e headless3 ]; do sleep 0.01; done`
 		r := f.run(t, f.attacker, sandbox.Command{Path: "sh", Args: []string{"-c", others}, Timeout: testkit.Timeout / 2})
 		testkit.Equal(t, "exit reason", r.Reason, schemas.ReasonExited)
@@ -35,6 +37,8 @@ var processAttacks = []attack{
 		if left := f.sh(t, "cat /proc/[0-9]*/comm").Stdout; strings.Contains(left, "probe") {
 			t.Errorf("%s are left", strings.Join(strings.Fields(left), ", "))
 		}
+		testkit.Must(t, other.Kill(0))
+		f.finish(t, other)
 	}},
 	{"PIDLimit", "a sandbox has no more processes than its limit", func(t *testing.T, f *fixture) { f.wantPIDLimit(t) }},
 	{"ExhaustedPIDs", "without a free pid a start is refused, signals and kills work, and the sandbox survives", func(t *testing.T, f *fixture) { f.exhaustPIDs(t) }},
