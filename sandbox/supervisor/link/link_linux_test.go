@@ -16,16 +16,21 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// withoutDescriptors leaves the supervisor no descriptor that it does not have open, and returns a function that ends this.
+// withoutDescriptors leaves the supervisor no descriptor but those that it has open, the spare one for reading the process table among them. The
+// function that it returns ends this. It must come after awaitAccept: what accept4 holds does not show.
 func (s *bareSupervisor) withoutDescriptors(t *testing.T) (end func()) {
 	t.Helper()
 	var limit unix.Rlimit
 	testkit.Must(t, unix.Prlimit(s.pid, unix.RLIMIT_NOFILE, nil, &limit))
+	file := func(fd uint64) string {
+		path, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", s.pid, fd))
+		return path
+	}
 	free := uint64(0)
-	for {
-		if _, err := os.Lstat(fmt.Sprintf("/proc/%d/fd/%d", s.pid, free)); err != nil {
-			break
-		}
+	for file(free) != "/proc" {
+		free++
+	}
+	for file(free) != "" {
 		free++
 	}
 	testkit.Must(t, unix.Prlimit(s.pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: free, Max: limit.Max}, nil))
@@ -76,6 +81,7 @@ func TestKillWithoutDescriptors(t *testing.T) {
 	p := spawn(t, l, "p", "setsid sh -c 'echo $$; exec sleep 300' & wait")
 	child, err := strconv.Atoi(strings.TrimSpace(read(t, p, 2)))
 	testkit.Must(t, err)
+	s.awaitAccept(t)
 	defer s.withoutDescriptors(t)()
 	testkit.Must(t, p.Kill(0))
 	wantExit(t, p, schemas.ReasonKilled, 137)
