@@ -298,6 +298,7 @@ func TestSettledPushIsNotOwedAgain(t *testing.T) {
 	cfg := owing(t, store, syncTemplate)
 	slow := &slowStore{owedStore: store, read: make(chan struct{}), end: make(chan struct{})}
 	cfg.Owed = slow
+	cfg.RetryFirst = time.Hour // a retry under way could write its line late
 	c, pushes, r := newChainsWithStore(t, cfg)
 	pushes.failWith(schemas.Errorf(schemas.CodeUnavailable, "the store is down"))
 	wantFailed(t, c, syncTemplate, data(schemas.PhaseStreamFinish, "p1"), "push-workspace")
