@@ -129,10 +129,15 @@ func (s stat) ended() bool {
 	return len(fields) <= threadCount || fields[threadCount] <= 1
 }
 
-// hasMemory reports whether the process has memory with an environment in it, which may be empty. It has none in an exec, and none at its end.
-func (s stat) hasMemory() bool {
+// environmentSize is in bytes; false in an exec and at the end of a process, when it has no environment.
+func (s stat) environmentSize() (int, bool) {
 	fields := bytes.Fields(s.rest) // some are beyond an int
-	return len(fields) > environmentEnd && string(fields[environmentEnd]) != "0"
+	if len(fields) <= environmentEnd {
+		return 0, false
+	}
+	start, _ := strconv.Atoi(string(fields[environmentStart]))
+	end, _ := strconv.Atoi(string(fields[environmentEnd]))
+	return end - start, end > 0
 }
 
 func (t *processTable) readStat(pid int) (stat, bool) {
@@ -158,11 +163,12 @@ func (t *processTable) readStatFile(path string) (stat, bool) {
 const tick = int64(10 * time.Millisecond)
 
 // Places in stat.rest, from field 7 of proc(5) on: the user and system time of the process and of the children that it waited for, its
-// threads, its resident pages, and the end of its environment.
+// threads, its resident pages, and where its environment is.
 const (
 	firstTime, lastTime = 14 - 7, 17 - 7
 	threadCount         = 20 - 7
 	residentPages       = 24 - 7
+	environmentStart    = 50 - 7
 	environmentEnd      = 51 - 7
 )
 
@@ -220,22 +226,24 @@ func (t *processTable) lifeOfThreads(pid int) life {
 	return all
 }
 
-// owner is the process id in the environment of a process; empty when it has none, and where it is another user's. later reports that there was
-// no environment to read: the process is in an exec or ends, or no descriptor was free.
+// owner is the process id in the environment of a process; empty when it has none, and where it is another user's. later reports that the
+// environment could not be read as a whole: the process is in an exec or ends, or no descriptor was free.
 func (t *processTable) owner(pid int) (id string, later bool) {
 	b, err := t.environment(pid)
-	if len(b) == 0 && err != syscall.EACCES && err != syscall.EPERM {
-		st, _ := t.readStat(pid)
-		return "", !st.hasMemory()
-	}
+	n := len(b)
 	for len(b) > 0 {
-		var entry []byte
-		entry, b, _ = bytes.Cut(b, []byte{0})
-		if id, ok := bytes.CutPrefix(entry, []byte(ownerVariable)); ok {
+		entry, rest, whole := bytes.Cut(b, []byte{0})
+		if id, ok := bytes.CutPrefix(entry, []byte(ownerVariable)); ok && whole {
 			return string(id), false
 		}
+		b = rest
 	}
-	return "", false
+	if err == syscall.EACCES || err == syscall.EPERM {
+		return "", false
+	}
+	st, _ := t.readStat(pid)
+	size, ok := st.environmentSize()
+	return "", !ok || n != size
 }
 
 // environment is that of the first thread which has not ended.
