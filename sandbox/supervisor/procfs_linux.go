@@ -16,10 +16,11 @@ type processTable struct {
 	spare    int // a descriptor for the time when the machine has no other left; none while it is in use
 	self     int
 	buf      []byte
+	refused  map[int]time.Time // when the environments that may not be read were refused first
 }
 
 func openTable() *processTable {
-	t := &processTable{self: syscall.Getpid(), buf: make([]byte, 4<<10), children: none, spare: none}
+	t := &processTable{self: syscall.Getpid(), buf: make([]byte, 4<<10), refused: make(map[int]time.Time), children: none, spare: none}
 	self := strconv.Itoa(t.self)
 	if fd, err := syscall.Open("/proc/self/task/"+self+"/children", syscall.O_RDONLY|syscall.O_CLOEXEC, 0); err == nil {
 		t.children = fd
@@ -129,7 +130,7 @@ func (s stat) ended() bool {
 	return len(fields) <= threadCount || fields[threadCount] <= 1
 }
 
-// environmentSize is in bytes; false in an exec and at the end of a process, when it has no environment.
+// environmentSize is in bytes; false in an exec, where the kernel sets the program's start last, and at the end of a process.
 func (s stat) environmentSize() (int, bool) {
 	fields := bytes.Fields(s.rest) // some are beyond an int
 	if len(fields) <= environmentEnd {
@@ -137,7 +138,7 @@ func (s stat) environmentSize() (int, bool) {
 	}
 	start, _ := strconv.Atoi(string(fields[environmentStart]))
 	end, _ := strconv.Atoi(string(fields[environmentEnd]))
-	return end - start, end > 0
+	return end - start, string(fields[programStart]) != "0"
 }
 
 func (t *processTable) readStat(pid int) (stat, bool) {
@@ -163,11 +164,12 @@ func (t *processTable) readStatFile(path string) (stat, bool) {
 const tick = int64(10 * time.Millisecond)
 
 // Places in stat.rest, from field 7 of proc(5) on: the user and system time of the process and of the children that it waited for, its
-// threads, its resident pages, and where its environment is.
+// threads, its resident pages, and where its program and its environment are.
 const (
 	firstTime, lastTime = 14 - 7, 17 - 7
 	threadCount         = 20 - 7
 	residentPages       = 24 - 7
+	programStart        = 26 - 7
 	environmentStart    = 50 - 7
 	environmentEnd      = 51 - 7
 )
@@ -227,7 +229,8 @@ func (t *processTable) lifeOfThreads(pid int) life {
 }
 
 // owner is the process id in the environment of a process; empty when it has none, and where it is another user's. later reports that the
-// environment could not be read as a whole: the process is in an exec or ends, or no descriptor was free.
+// environment could not be read as a whole: the process is in an exec or ends, or no descriptor was free. In an exec the kernel may also refuse
+// it, as it does for good where it is another user's: a refusal counts once it holds for sweepAgain.
 func (t *processTable) owner(pid int) (id string, later bool) {
 	b, err := t.environment(pid)
 	n := len(b)
@@ -239,8 +242,14 @@ func (t *processTable) owner(pid int) (id string, later bool) {
 		b = rest
 	}
 	if err == syscall.EACCES || err == syscall.EPERM {
-		return "", false
+		since, known := t.refused[pid]
+		if !known {
+			since = time.Now()
+			t.refused[pid] = since
+		}
+		return "", time.Since(since) < sweepAgain
 	}
+	delete(t.refused, pid)
 	st, _ := t.readStat(pid)
 	size, ok := st.environmentSize()
 	return "", !ok || n != size

@@ -141,6 +141,7 @@ func (t *trees) reap() {
 				t.reaped(p, status, &usage)
 			}
 			delete(t.owners, pid)
+			delete(t.table.refused, pid)
 		}
 		t.sweep()
 		t.mu.Unlock()
