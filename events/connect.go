@@ -31,8 +31,8 @@ func (l *Listener) handleConnect(m *nats.Msg, tenant, thread string) {
 		reply(err)
 		return
 	}
-	if !l.tunnels.going.enter(func() { l.tunnels.open(tenant, thread, req, reply) }) {
-		reply(schemas.Errorf(schemas.CodePoolExhausted, "worker %s has %d forwarded connections already: close some, or try again", l.worker, maxTunnels))
+	if refused := l.tunnels.going.enter(func() { l.tunnels.open(tenant, thread, req, reply) }); refused != nil {
+		reply(refused)
 	}
 }
 
@@ -41,13 +41,14 @@ type tunnels struct {
 	listener *Listener
 	ctx      context.Context
 	end      func()
-	going    gate
+	going    *gate
 	ids      sync.Map
 }
 
 // newTunnels returns the tunnels of a listener. They end with ctx.
 func newTunnels(ctx context.Context, l *Listener) *tunnels {
-	t := &tunnels{listener: l, going: make(gate, maxTunnels)}
+	full := schemas.Errorf(schemas.CodePoolExhausted, "worker %s has %d forwarded connections already: close some, or try again", l.worker, maxTunnels)
+	t := &tunnels{listener: l, going: newGate(l.worker, maxTunnels, full)}
 	t.ctx, t.end = context.WithCancel(ctx)
 	return t
 }

@@ -90,27 +90,3 @@ func (l *Listener) replyVerdict(tenant string, m *nats.Msg, v schemas.Verdict) {
 	}
 	l.inboxes.respond(tenant, m, nats.Header{headerVerdict: {name}}, encodeVerdict(v))
 }
-
-// gate bounds what a subscription handles at a time.
-type gate chan struct{}
-
-// enter runs f in the background, or returns false when the gate is full or closed.
-func (g gate) enter(f func()) bool {
-	select {
-	case g <- struct{}{}:
-	default:
-		return false
-	}
-	go func() {
-		defer func() { <-g }()
-		f()
-	}()
-	return true
-}
-
-// close waits for what has entered, and admits no more.
-func (g gate) close() {
-	for range cap(g) {
-		g <- struct{}{}
-	}
-}

@@ -112,7 +112,8 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 
 	group, ctx := errgroup.WithContext(ctx)
 	l.dispatcher = newDispatcher(ctx, l)
-	l.places = &placements{listener: l, roster: l.dispatcher.roster, going: make(gate, maxPlaces)}
+	full := schemas.Errorf(schemas.CodePoolExhausted, "worker %s cannot take more threads now: try again", l.worker)
+	l.places = &placements{listener: l, roster: l.dispatcher.roster, going: newGate(l.worker, maxPlaces, full)}
 	place, err := l.conn.nc.QueueSubscribe(l.conn.subjects.AnyAPI(placeVerb), "workers", l.places.receive)
 	if err != nil {
 		return wrap(err, "subscribe to place requests")
@@ -120,9 +121,9 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 	defer l.places.going.close()
 	// On failure a subscription ends with the connection.
 	defer func() { _ = place.Unsubscribe() }()
-	forwards := make(gate, maxForwards)
+	forwards := newGate(l.worker, maxForwards, full)
 	forward, err := l.conn.nc.Subscribe(l.conn.subjects.WorkerForwards(l.worker), func(m *nats.Msg) {
-		if !forwards.enter(func() { l.handleForward(m) }) {
+		if forwards.enter(func() { l.handleForward(m) }) != nil {
 			tenant, _, _ := l.conn.subjects.tokens(m.Subject)
 			l.replyVerdict(tenant, m, schemas.Verdict{Action: schemas.ActionRetry})
 		}

@@ -13,14 +13,13 @@ import (
 type placements struct {
 	listener *Listener
 	roster   *liveRoster
-	going    gate
+	going    *gate
 }
 
 // receive answers a request of a caller in the background.
 func (p *placements) receive(m *nats.Msg) {
-	if !p.going.enter(func() { p.handle(m) }) {
-		full := schemas.Errorf(schemas.CodePoolExhausted, "worker %s cannot take more threads now: try again", p.listener.worker)
-		p.reply(m, schemas.PlaceReply{Error: full})
+	if refused := p.going.enter(func() { p.handle(m) }); refused != nil {
+		p.reply(m, schemas.PlaceReply{Error: refused})
 	}
 }
 
