@@ -20,6 +20,7 @@ type Acceptor struct {
 	runs      *Runs
 
 	decisions keymutex.Mutex // by key: one decision at a time
+	launches  launches
 }
 
 // NewAcceptor returns the acceptor of a worker's runs.
@@ -355,6 +356,7 @@ func (ac *Acceptor) accept(ctx context.Context, d *schemas.Delivery, t *session.
 	seq, err := ac.cfg.Records.Append(ctx, run.accepted, after)
 	if unknownOutcome(err) {
 		run.unsettled.Store(true)
+		ac.launches.accepted(run)
 		ac.runs.ending.Go(func() { ac.runs.settleAcceptance(run, after) })
 		ac.runs.ending.Done()
 		return ac.refuse(d, stepDecline, schemas.AsError(err))
@@ -378,6 +380,7 @@ func (ac *Acceptor) accept(ctx context.Context, d *schemas.Delivery, t *session.
 	ac.runs.SawSeq(seq)
 	run.seq = seq
 	ac.runs.recorder.answerAccepted(d, run)
+	ac.launches.accepted(run)
 	go func() {
 		defer ac.runs.ending.Done()
 		ac.runs.runToEnd(run, func(result *schemas.Result) error { return ac.runs.execute(run, result) })

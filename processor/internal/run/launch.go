@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-dev/sluice/processor/internal/session"
@@ -35,11 +37,32 @@ func (l *Launcher) Launch(ctx context.Context, t *session.Thread, key string, ex
 	d.SetCommand(&schemas.Command{
 		SpecVersion: schemas.Version, Op: schemas.OpExec, Thread: t.ID, Session: t.Session.ID, Key: key, Exec: exec, Origin: origin,
 	})
+	accepted := l.acceptor.launches.begin(d)
 	l.acceptor.HandleCommand(ctx, d)
-	if p := l.Find(d.Tenant, d.Process); p != nil {
-		return p, nil
+	if run := accepted(); run != nil { // it may have ended by now
+		return &Process{run, run.observe()}, nil
 	}
 	return nil, schemas.Errorf(schemas.CodeUnavailable, "process %s of thread %s could not be recorded, or there is no room for it (see --max-processes and --tenant-sandboxes)", d.Process, d.Thread)
+}
+
+// launches are the commands of the worker's own that are being decided, by key.
+type launches struct{ deciding sync.Map }
+
+// begin has the run of a command remembered until end is called, which returns it; nil when the command was not accepted.
+func (ls *launches) begin(d *schemas.Delivery) (end func() *Run) {
+	k, run := key(d.Tenant, d.Process), new(atomic.Pointer[Run])
+	ls.deciding.Store(k, run)
+	return func() *Run {
+		ls.deciding.Delete(k)
+		return run.Load()
+	}
+}
+
+// accepted remembers a run if it is one of a command that was begun.
+func (ls *launches) accepted(run *Run) {
+	if of, ok := ls.deciding.Load(key(run.thread.Tenant, run.process)); ok {
+		of.(*atomic.Pointer[Run]).Store(run)
+	}
 }
 
 // Find returns a process that has not ended, nil for none.
