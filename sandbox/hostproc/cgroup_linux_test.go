@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -77,4 +78,36 @@ func TestProcessWithoutItsFirstThread(t *testing.T) {
 		t.Error("the cgroup was not killed")
 	}
 	<-p.Gone
+}
+
+// The engine removes a cgroup as soon as its last process has ended, between any two calls of KillCgroup.
+func TestRemovedCgroupCountsAsKilled(t *testing.T) {
+	dir := filepath.Join("/sys/fs/cgroup/pids", fmt.Sprint("sluice-test-removed-", os.Getpid()))
+	for range 500 {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Skip("no cgroup v1 for this user: ", err)
+		}
+		removed := make(chan error)
+		go func() { removed <- os.Remove(dir) }()
+		killed := KillCgroup([]string{dir})
+		testkit.Must(t, <-removed)
+		if !killed {
+			t.Fatal("a cgroup that was removed meanwhile counts as not killed")
+		}
+	}
+}
+
+// The first process of a pid namespace may have a higher pid than the others in it.
+func TestInitIsKilledFirst(t *testing.T) {
+	cmd := exec.Command("sleep", "300")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	if err := cmd.Start(); err != nil {
+		t.Skip("no pid namespace for this user: ", err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // killed
+	}()
+	self, first, gone := os.Getpid(), cmd.Process.Pid, 1<<30
+	testkit.Equal(t, "order", initsFirst([]int{self, gone, first}), []int{first, self, gone})
 }
