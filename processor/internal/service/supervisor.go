@@ -55,6 +55,7 @@ type supervisor struct {
 
 	// Of run alone.
 	begun    time.Time // of the newest process
+	stepped  time.Time // at the newest occurrence: a state begins when the delay after it does
 	timer    *time.Timer
 	prepared launcher        // of a process that is not on record yet; nil for none
 	started  <-chan struct{} // of the newest process; nil once that is known
@@ -145,7 +146,8 @@ func (sv *supervisor) occur(ctx context.Context, o occurrence, why *schemas.Erro
 		}
 	}
 	before := sv.machine.state
-	next := sv.machine.next(o, time.Now())
+	sv.stepped = time.Now()
+	next := sv.machine.next(o, sv.stepped)
 	switch next.do {
 	case doLaunch:
 		sv.prepare()
@@ -230,7 +232,7 @@ func (sv *supervisor) note(ctx context.Context, before schemas.ServiceState, why
 		s.Error = why
 	}
 	if changed {
-		s.State, s.Since = sv.machine.state, time.Now().UTC()
+		s.State, s.Since = sv.machine.state, sv.stepped.UTC()
 		if s.State == schemas.ServiceRunning {
 			s.HealthyMS, s.Error = float64(time.Since(sv.begun).Microseconds())/1000, nil
 		}
