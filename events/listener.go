@@ -112,7 +112,7 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 
 	group, ctx := errgroup.WithContext(ctx)
 	l.dispatcher = newDispatcher(ctx, l)
-	full := schemas.Errorf(schemas.CodePoolExhausted, "worker %s cannot take more threads now: try again", l.worker)
+	full := schemas.Errorf(schemas.CodePoolExhausted, "worker %s cannot take more threads now: try again", l.worker).With(schemas.DetailDeclined, schemas.DeclinedFull)
 	l.places = &placements{listener: l, roster: l.dispatcher.roster, going: newGate(l.worker, maxPlaces, full)}
 	place, err := l.conn.nc.QueueSubscribe(l.conn.subjects.AnyAPI(placeVerb), "workers", l.places.receive)
 	if err != nil {

@@ -458,6 +458,36 @@ func TestPlaceRequestReachesTheOwner(t *testing.T) {
 	}
 }
 
+// A worker that is taking as many threads as it can declines another one, so that its command waits in the queue.
+func TestCommandOfAThreadTooManyIsQueued(t *testing.T) {
+	n, c := connected(t, false)
+	taking, end := make(chan struct{}, maxPlaces), make(chan struct{})
+	release := sync.OnceFunc(func() { close(end) })
+	w, _ := startWorker(t, n, "w1", func(w *fakeWorker) {
+		w.onPlace = func(*fakeWorker, string) schemas.PlaceReply {
+			taking <- struct{}{}
+			<-end
+			return schemas.PlaceReply{Worker: "w1"}
+		}
+	})
+	t.Cleanup(release) // before the worker's end
+	for i := range maxPlaces {
+		testkit.Must(t, c.nc.Publish(c.subjects.API("default", placeVerb), fmt.Appendf(nil, `{"thread":"t%d"}`, i)))
+	}
+	for range maxPlaces {
+		select {
+		case <-taking:
+		case <-testkit.Context(t).Done():
+			t.Fatal("the worker takes fewer threads than it can")
+		}
+	}
+	call := c.call(t, command("more", "k"))
+	release()
+	testkit.Equal(t, "queued", call.Queued(), true)
+	testkit.Equal(t, "events", eventsUntilEnd(t, call), "a-w1 e-w1")
+	wantDelivery(t, w.next(t), "k", true)
+}
+
 // Promises 4: an owner that wakes up declines the command after its caller has queued it.
 func TestLateDeclineIsNoEndOfAQueuedCommand(t *testing.T) {
 	for _, watching := range []bool{false, true} {

@@ -85,7 +85,7 @@ const DetailWritten = "written"
 // DeclinedUnserved is the value of DetailDeclined when the worker lacks what the command asks for: a provider or a template.
 const DeclinedUnserved = "unserved"
 
-// DeclinedFull is the value of DetailDeclined when the worker has no room for a process of the thread.
+// DeclinedFull is the value of DetailDeclined when the worker has no room for a process of the thread, or to take one more thread now.
 const DeclinedFull = "full"
 
 // DetailUnreadable is the detail of an error about a stored entry that does not decode; it names the entry. To try again does not help.
