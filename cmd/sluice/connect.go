@@ -299,16 +299,20 @@ func (f *hostFinder) config() (hostConfig, error) {
 	if cfg.reads {
 		return cfg, nil
 	}
+	documents, err := f.documentLimits()
+	if err != nil {
+		return hostConfig{}, err
+	}
 	choice, err := node.Choose(f.ctx, schemas.ProviderAuto, run)
 	if err != nil {
 		choice = node.Choice{} // only providers without isolation are left
 	}
 	cfg.node = node.Config{
 		Worker: worker, Begin: f.folder.begin, Provider: choice.Default, Allowed: append(choice.Allowed, node.Unisolated()...), Image: f.own.image, Progress: f.notice,
-		Limits: f.own.limits.Or(f.workspaceLimits()), Network: f.own.network,
+		Limits: f.own.limits.Or(sandbox.LimitsOf(&documents)), Network: f.own.network,
 		RunFolder: run, Workspaces: f.folder.join("workspaces"), Log: zerolog.Nop(), Topology: cfg.node.Topology,
 		// A process of this host that still runs when it ends was left by its user: it ends at once.
-		Temporary: true, Grace: time.Millisecond, Templates: f.templates, AgentTemplates: f.agents, Allow: f.allow, Documents: f.documentLimits(), Reload: cfg.reload, Getenv: f.Getenv,
+		Temporary: true, Grace: time.Millisecond, Templates: f.templates, AgentTemplates: f.agents, Allow: f.allow, Documents: documents, Reload: cfg.reload, Getenv: f.Getenv,
 	}
 	return cfg, nil
 }

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -110,12 +110,13 @@ func (m *Main) limitFlags(c *cobra.Command, l *sandbox.Limits, network *string) 
 	s.Int64Var(&l.PIDs, "pids", d.PIDs, "most processes and threads `N` of a sandbox")
 	s.Int64Var(&l.OpenFiles, "open-files", d.OpenFiles, "most open files `N` of a process of a jail or container")
 	s.StringVar(network, "network", string(schemas.NetworkNone), "`NETWORK` of sandboxes whose template names none: none, or host, the machine's own")
-	standard := m.workspaceLimits().WorkspaceDefaults()
-	f := c.Flags()
-	f.Int64Var(&l.WorkspaceBytes, "workspace-bytes", standard.WorkspaceBytes, "most bytes `N` of all files of a workspace (MAX_WORKSPACE_SIZE_MB)")
-	f.Int64Var(&l.WorkspaceFiles, "workspace-files", standard.WorkspaceFiles, "most files and folders `N` of a workspace (MAX_TOTAL_FILES)")
-	f.Var((*reserve)(&l.MinFreeBytes), "min-free", "least free space `SIZE` of the disk of workspaces: below it no process starts (default 1GiB, at most 5%; 0 for none)")
-	f.Int64Var(&l.FileBytes, "file-bytes", standard.FileBytes, "most bytes `N` of a file (MAX_FILE_SIZE_MB)")
+	documents, _ := m.documentLimits() // what is wrong with them is an error of the worker that this command starts
+	standard := sandbox.LimitsOf(&documents).WorkspaceDefaults()
+	l.WorkspaceBytes, l.FileBytes = standard.WorkspaceBytes, standard.FileBytes
+	s.Var((*size)(&l.WorkspaceBytes), "workspace-bytes", "most bytes `SIZE` of all files of a workspace (MAX_WORKSPACE_SIZE_MB)")
+	s.Int64Var(&l.WorkspaceFiles, "workspace-files", standard.WorkspaceFiles, "most files and folders `N` of a workspace (MAX_TOTAL_FILES)")
+	s.Var((*size)(&l.FileBytes), "file-bytes", "most bytes `SIZE` of a file (MAX_FILE_SIZE_MB)")
+	s.Var((*reserve)(&l.MinFreeBytes), "min-free", "least free space `SIZE` of the disk of workspaces: below it no process starts (default 1GiB, at most 5%; 0 for none)")
 }
 
 // limitNames are the flags of limitFlags.
@@ -176,26 +177,13 @@ func (r *reserve) String() string {
 // Type implements pflag.Value.
 func (r *reserve) Type() string { return "size" }
 
-// documentLimits are the limits of the environment, for the template documents.
-func (m *Main) documentLimits() schemas.TemplateLimits {
-	return schemas.TemplateLimits{
-		WorkspaceBytes: m.megabytes("MAX_WORKSPACE_SIZE_MB"), WorkspaceFiles: m.positive("MAX_TOTAL_FILES"), FileBytes: m.megabytes("MAX_FILE_SIZE_MB"),
-	}
-}
-
-// workspaceLimits are the same for workspaces of other templates; 0 where the environment has none.
-func (m *Main) workspaceLimits() sandbox.Limits {
-	l := m.documentLimits()
-	return sandbox.LimitsOf(&l)
-}
-
-func (m *Main) megabytes(name string) int64 { return m.positive(name) * 1_000_000 }
-
-// positive is a number from the environment; 0 where there is none.
-func (m *Main) positive(name string) int64 {
-	var n int64
-	if _, err := fmt.Sscan(m.Getenv(name), &n); err != nil || n < 0 {
-		return 0
-	}
-	return n
+// documentLimits are the limits of the environment, for the template documents, and for workspaces of other templates; 0 where it has none.
+// Errors: invalid_argument.
+func (m *Main) documentLimits() (l schemas.TemplateLimits, err error) {
+	const megabyte = 1_000_000
+	var wrong [3]error
+	l.WorkspaceBytes, wrong[0] = fromEnv(m, "MAX_WORKSPACE_SIZE_MB", 0, unitsOf(megabyte))
+	l.WorkspaceFiles, wrong[1] = fromEnv(m, "MAX_TOTAL_FILES", 0, wholeNumber)
+	l.FileBytes, wrong[2] = fromEnv(m, "MAX_FILE_SIZE_MB", 0, unitsOf(megabyte))
+	return l, cmp.Or(wrong[:]...)
 }

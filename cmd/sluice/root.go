@@ -65,10 +65,11 @@ a server it starts what it needs in its own process.`,
 	if env.URL != "" {
 		f.Lookup("nats").DefValue = schemas.PublicURL(env.URL) // the help prints it
 	}
-	root.PersistentPreRun = func(*cobra.Command, []string) {
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
 		if f.Changed("nats") && schemas.HasUserInfo(g.nats) {
 			g.notice("warning: every user of this machine can read the credentials in --nats: set SLUICE_NATS_URL or SLUICE_NATS_TOKEN instead")
 		}
+		return checkEnv(c)
 	}
 	f.StringVar(&g.ca, "tls-ca", env.CA, "certificate `FILE` of the authorities of the NATS server; default: the system's (SLUICE_NATS_CA)")
 	f.StringVar(&g.creds, "creds", env.Creds, "NATS credentials `FILE`, such as one of \"sluice tenant\" (SLUICE_NATS_CREDS)")

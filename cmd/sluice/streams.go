@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sluice-dev/sluice/events"
+	"github.com/sluice-dev/sluice/processor/template"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -16,6 +17,7 @@ type (
 	streamSize struct {
 		flag, usage string
 		of          *int64
+		share       bool // of a stream, for a tenant or a process
 	}
 	streamAge struct {
 		flag, usage string
@@ -23,16 +25,20 @@ type (
 	}
 )
 
+// leastStream is the least size of a stream in bytes. A smaller one has no room for a command or a message, and is likely a size without
+// its unit, which would delete what the stream holds.
+const leastStream = 1 << 20
+
 func streamSizes(t *events.Topology) []streamSize {
 	return []streamSize{
-		{"command-bytes", "the stream of commands that wait; default 256 MiB", &t.CommandBytes},
-		{"event-bytes", "the stream of records; default 2 GiB", &t.EventBytes},
-		{"event-tenant-bytes", "records kept of one tenant, whose commands are refused beyond it; default: seven times what it leaves free", &t.EventTenantBytes},
-		{"log-bytes", "the stream of output; default 8 GiB", &t.LogBytes},
-		{"log-process-bytes", "output kept of one process; default a sixteenth of --log-bytes", &t.LogProcessBytes},
-		{"log-tenant-bytes", "output kept of one tenant; default half of --log-bytes", &t.LogTenantBytes},
-		{"message-bytes", "the stream of messages, which refuses new ones when it is full; default 1 GiB", &t.MessageBytes},
-		{"dead-letter-bytes", "the stream of dead letters; default 64 MiB", &t.DeadBytes},
+		{"command-bytes", "the stream of commands that wait; default 256 MiB", &t.CommandBytes, false},
+		{"event-bytes", "the stream of records; default 2 GiB", &t.EventBytes, false},
+		{"event-tenant-bytes", "records kept of one tenant, whose commands are refused beyond it; default: seven times what it leaves free", &t.EventTenantBytes, true},
+		{"log-bytes", "the stream of output; default 8 GiB", &t.LogBytes, false},
+		{"log-process-bytes", "output kept of one process; default a sixteenth of --log-bytes", &t.LogProcessBytes, true},
+		{"log-tenant-bytes", "output kept of one tenant; default half of --log-bytes", &t.LogTenantBytes, true},
+		{"message-bytes", "the stream of messages, which refuses new ones when it is full; default 1 GiB", &t.MessageBytes, false},
+		{"dead-letter-bytes", "the stream of dead letters; default 64 MiB", &t.DeadBytes, false},
 	}
 }
 
@@ -54,18 +60,22 @@ func variable(flag string) string {
 // JetStream has less room.
 func (w *workerFlags) streamFlags(f *pflag.FlagSet) {
 	for _, s := range streamSizes(&w.topology) {
-		f.Int64Var(s.of, s.flag, w.positive(variable(s.flag)), "most bytes `N` of "+s.usage+" ("+variable(s.flag)+")")
+		var err error
+		*s.of, err = fromEnv(w.Main, variable(s.flag), 0, template.ParseSize)
+		f.Var((*size)(s.of), s.flag, "most bytes `SIZE` of "+s.usage+" ("+variable(s.flag)+")")
+		annotate(f, s.flag, err)
 	}
 	for _, s := range streamAges(&w.topology) {
-		standard, _ := time.ParseDuration(w.Getenv(variable(s.flag))) // 0 where there is none, as with numbers
-		f.DurationVar(s.of, s.flag, max(standard, 0), "time `DURATION` that "+s.usage+" ("+variable(s.flag)+")")
+		standard, err := fromEnv(w.Main, variable(s.flag), 0, duration)
+		f.DurationVar(s.of, s.flag, standard, "time `DURATION` that "+s.usage+" ("+variable(s.flag)+")")
+		annotate(f, s.flag, err)
 	}
 }
 
 func (w *workerFlags) checkStreams() error {
 	for _, s := range streamSizes(&w.topology) {
-		if *s.of < 0 {
-			return schemas.Errorf(schemas.CodeInvalidArgument, "--%s is %d: it must not be negative", s.flag, *s.of)
+		if *s.of != 0 && *s.of < leastStream && !s.share {
+			return schemas.Errorf(schemas.CodeInvalidArgument, "--%s is %d bytes: it must be at least %s", s.flag, *s.of, template.FormatSize(leastStream))
 		}
 	}
 	for _, s := range streamAges(&w.topology) {

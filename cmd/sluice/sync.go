@@ -256,6 +256,10 @@ func (f *syncFlags) withSyncer(ctx context.Context, dir, url string, fn func(con
 	if err != nil {
 		return err
 	}
+	stale, err := fromEnv(f.Main, "SANDBOX_SYNC_STALE_THRESHOLD", 0, unitsOf(int64(time.Second)))
+	if err != nil {
+		return err
+	}
 	location, err := open(ctx, url, workspace.Options{Endpoint: f.endpoint, Region: f.region, Profile: f.profile})
 	if err != nil {
 		return err
@@ -268,7 +272,7 @@ func (f *syncFlags) withSyncer(ctx context.Context, dir, url string, fn func(con
 		Uploads: f.transfers, Downloads: f.transfers,
 		OutsideLinks: f.outsideLinks, SingleWriter: f.single, Progress: progress.show, MayDelete: mayDelete,
 		Retention:  syncer.Retention{Keep: f.keep, Age: f.keepFor, Grace: f.keepReplaced},
-		StaleAfter: time.Duration(f.positive("SANDBOX_SYNC_STALE_THRESHOLD")) * time.Second,
+		StaleAfter: time.Duration(stale),
 	})
 	if err != nil {
 		return err

@@ -167,7 +167,11 @@ func (g *globals) listTemplates(ctx context.Context) (list []*schemas.Template, 
 			return list, err
 		}
 	}
-	s, err := template.New(template.Config{Dir: g.templates, Documents: g.documentLimits(), Agents: g.agents})
+	documents, err := g.documentLimits()
+	if err != nil {
+		return nil, err
+	}
+	s, err := template.New(template.Config{Dir: g.templates, Documents: documents, Agents: g.agents})
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,10 @@ func (w *workerFlags) setUp(ctx context.Context) (_ *workerSetup, err error) {
 		return nil, err
 	}
 	s.undo = append(s.undo, end)
-	s.node.Documents, s.node.AgentTemplates, s.node.Allow = w.documentLimits(), w.agents, w.allow
+	if s.node.Documents, err = w.documentLimits(); err != nil {
+		return nil, err
+	}
+	s.node.AgentTemplates, s.node.Allow = w.agents, w.allow
 	s.node.Templates, s.node.Workspaces, s.node.Getenv, s.node.Log = w.templates, s.folder.join("workspaces"), w.Getenv, log.With().Str("worker", s.node.Worker).Logger()
 	return s, nil
 }

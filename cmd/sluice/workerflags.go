@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -52,20 +51,18 @@ func (w *workerFlags) addTo(c *cobra.Command, pool int) {
 	providerFlag(c, &w.provider, cmp.Or(w.Getenv("SLUICE_PROVIDER"), schemas.ProviderAuto), " (SLUICE_PROVIDER)")
 	w.limitFlags(c, &w.limits, &w.network)
 	graceFlag(c, &w.grace, 10*time.Second, ", for processes that run at shutdown")
-	idle := time.Duration(cmp.Or(w.positive("SESSION_TIMEOUT_MINUTES"), 30)) * time.Minute
-	idleTimeoutFlag(c, &w.idle, idle, " (SESSION_TIMEOUT_MINUTES)")
 	f := c.Flags()
-	keep := 24 * time.Hour
-	if d, err := time.ParseDuration(w.Getenv("SLUICE_KEEP_WORKSPACES")); err == nil {
-		keep = d
-	}
+	idle, err := fromEnv(w.Main, "SESSION_TIMEOUT_MINUTES", 0, unitsOf(int64(time.Minute)))
+	idleTimeoutFlag(c, &w.idle, cmp.Or(time.Duration(idle), 30*time.Minute), " (SESSION_TIMEOUT_MINUTES)")
+	annotate(f, "idle-timeout", err)
+	keep, err := fromEnv(w.Main, "SLUICE_KEEP_WORKSPACES", 24*time.Hour, duration)
 	f.DurationVar(&w.keep, "keep-workspaces", keep, "time `DURATION` that a workspace is kept after its session; 0 for without an end (SLUICE_KEEP_WORKSPACES)")
+	annotate(f, "keep-workspaces", err)
 	f.StringVar(&w.image, "image", w.Getenv("SLUICE_IMAGE"), "default `IMAGE` of containers, with provider "+node.ImageProvider()+" (SLUICE_IMAGE)")
 	f.StringVar(&w.runtime, "runtime", "", "OCI `RUNTIME` of containers, as the engine names it, such as runsc; needs --provider docker; default: the engine's")
-	if n, err := strconv.Atoi(w.Getenv("POOL_SIZE")); err == nil && n >= 0 {
-		pool = n
-	}
-	f.IntVar(&w.pool, "pool", pool, "number `N` of sandboxes kept ready: jails, for root, and containers of --image (POOL_SIZE)")
+	ready, err := fromEnv(w.Main, "POOL_SIZE", int64(pool), wholeNumber)
+	f.IntVar(&w.pool, "pool", int(ready), "number `N` of sandboxes kept ready: jails, for root, and containers of --image (POOL_SIZE)")
+	annotate(f, "pool", err)
 	f.IntVar(&w.processes, "max-processes", 256, "most processes `N` that run at once; further commands are refused")
 	f.IntVar(&w.ofTenant, "tenant-processes", 0, "most processes `N` of one tenant; default 0: seven times what it leaves free of --max-processes")
 	f.IntVar(&w.ofThread, "thread-processes", 0, "most processes `N` of one thread; default 0: seven times what it leaves free to its tenant")

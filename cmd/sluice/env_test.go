@@ -1,0 +1,62 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/sluice-dev/sluice/internal/testkit"
+	"github.com/sluice-dev/sluice/schemas"
+)
+
+// Ten minutes 14, 15: a variable with a wrong value starts no worker: part of the value, or a default in its place, may delete what is stored.
+func TestWrongVariablesAreRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		flag  string // that sets the same; empty where the variable also sets something else
+		wrong []string
+	}{
+		"SLUICE_LOG_BYTES":        {"--log-bytes=8GiB", []string{"8GB of output", "-1", "x", "0x10", "8"}},
+		"SLUICE_EVENT_AGE":        {"--event-age=72h", []string{"3d", "-1h", "72"}},
+		"SLUICE_KEEP_WORKSPACES":  {"--keep-workspaces=168h", []string{"7d", "-1s"}},
+		"SESSION_TIMEOUT_MINUTES": {"--idle-timeout=2h", []string{"2h", "-3", "0x10", "1.5", "1000000000000000000"}},
+		"POOL_SIZE":               {"--pool=3", []string{"x", "-1", "3x"}},
+		"MAX_WORKSPACE_SIZE_MB":   {"", []string{"1.9", "500MB", "10000000000000"}},
+		"MAX_TOTAL_FILES":         {"", []string{"-1", "1e3"}},
+		"MAX_FILE_SIZE_MB":        {"", []string{"x"}},
+	} {
+		for _, wrong := range tt.wrong {
+			c := newCLI(t)
+			c.env[name] = wrong
+			what := name
+			if wrong == "8" {
+				what = "--log-bytes" // a size, but too small
+			}
+			c.run("up", "--provider", "local", "--listen", "127.0.0.1:0").wantError(t, schemas.CodeInvalidArgument, what)
+			if tt.flag == "" {
+				continue
+			}
+			up, _, err := (&Main{Getenv: func(n string) string { return c.env[n] }}).rootCommand().Find([]string{"up"})
+			testkit.Must(t, err)
+			testkit.Must(t, up.ParseFlags([]string{tt.flag}))
+			testkit.Must(t, checkEnv(up))
+		}
+	}
+	c := newCLI(t)
+	c.env["SANDBOX_SYNC_STALE_THRESHOLD"] = "1h"
+	c.run("sync", "status", t.TempDir(), "file://"+t.TempDir()).wantError(t, schemas.CodeInvalidArgument, "SANDBOX_SYNC_STALE_THRESHOLD")
+}
+
+// A variable may be set to nothing, and sizes have units.
+func TestVariablesSetFlags(t *testing.T) {
+	env := map[string]string{
+		"SLUICE_LOG_BYTES": "9GiB", "SLUICE_EVENT_BYTES": "3000000", "SLUICE_LOG_AGE": "2h", "SLUICE_KEEP_WORKSPACES": "0", "SESSION_TIMEOUT_MINUTES": "45",
+		"POOL_SIZE": "", "MAX_WORKSPACE_SIZE_MB": "500", "MAX_TOTAL_FILES": "7",
+	}
+	up, _, err := (&Main{Getenv: func(n string) string { return env[n] }}).rootCommand().Find([]string{"up"})
+	testkit.Must(t, err)
+	testkit.Must(t, checkEnv(up))
+	for flag, want := range map[string]string{
+		"log-bytes": "9GiB", "event-bytes": "3MB", "log-age": "2h0m0s", "keep-workspaces": "0s", "idle-timeout": "45m0s",
+		"pool": "10", "workspace-bytes": "500MB", "workspace-files": "7", "file-bytes": "500MB",
+	} {
+		testkit.Equal(t, "--"+flag, up.Flags().Lookup(flag).Value.String(), want)
+	}
+}
