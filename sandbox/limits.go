@@ -78,10 +78,13 @@ func (l Limits) WorkspaceDefaults() Limits {
 	return l
 }
 
-// Validate returns invalid_argument when a limit is negative.
+// Validate returns invalid_argument when a limit is negative, or more CPUs than schemas.MaxCPUs.
 func (l Limits) Validate() error {
-	if min(l.MemoryBytes, l.PIDs, l.OpenFiles, l.TmpBytes, l.WorkspaceBytes, l.WorkspaceFiles, l.MinFreeBytes, l.FileBytes) < 0 || l.CPUs < 0 {
+	if min(l.MemoryBytes, l.PIDs, l.OpenFiles, l.TmpBytes, l.WorkspaceBytes, l.WorkspaceFiles, l.MinFreeBytes, l.FileBytes) < 0 {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "limits: a limit is negative").With("path", "limits")
+	}
+	if !schemas.ValidCPUs(l.CPUs) {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "limits: %v CPUs are not between 0 and %d", l.CPUs, schemas.MaxCPUs).With("path", "limits.cpus")
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"math"
 	"testing"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
@@ -30,7 +31,8 @@ func TestLimitsWithDefaults(t *testing.T) {
 		testkit.Equal(t, what, got, tt.want)
 	}
 	for what, l := range map[string]sandbox.Limits{
-		"negative memory": {MemoryBytes: -1}, "negative CPUs": {CPUs: -1}, "negative pids": {PIDs: -1}, "negative /tmp": {TmpBytes: -1},
+		"negative memory": {MemoryBytes: -1}, "negative CPUs": {CPUs: -1}, "too many CPUs": {CPUs: 4097},
+		"no number of CPUs": {CPUs: math.NaN()}, "CPUs without end": {CPUs: math.Inf(1)}, "negative pids": {PIDs: -1}, "negative /tmp": {TmpBytes: -1},
 		"negative files": {WorkspaceFiles: -1}, "negative file size": {FileBytes: -1}, "negative reserve": {MinFreeBytes: -1},
 		"no memory": {MemoryBytes: 1}, "little memory": {MemoryBytes: 1 << 20},
 		"little /tmp": {TmpBytes: 1}, "few CPUs": {CPUs: 0.001}, "few pids": {PIDs: 1}, "few open files": {OpenFiles: 1},

@@ -55,8 +55,10 @@ const (
 	maxEntries          = 256  // of env and of secrets
 	maxPatterns         = 1024 // of allow and of deny
 	maxWords            = 256  // of a command
-	maxCPUs             = 4096
 )
+
+// MaxCPUs is the most CPUs of a sandbox.
+const MaxCPUs = 4096
 
 // Limits of what an error repeats of its input, in bytes: an error travels in an event, which must fit into a NATS message.
 const (

@@ -3,7 +3,6 @@ package schemas
 import (
 	"fmt"
 	"maps"
-	"math"
 	"path"
 	"slices"
 	"strings"
@@ -52,8 +51,8 @@ func (l *TemplateLimits) validate() error {
 			return invalid("limits."+f.name, "%d is less than 0", f.value)
 		}
 	}
-	if math.IsNaN(l.CPUs) || l.CPUs < 0 || l.CPUs > maxCPUs {
-		return invalid("limits.cpus", "%v is not between 0 and %d", l.CPUs, maxCPUs)
+	if !ValidCPUs(l.CPUs) {
+		return invalid("limits.cpus", "%v is not between 0 and %d", l.CPUs, MaxCPUs)
 	}
 	return nil
 }
@@ -383,3 +382,6 @@ func checkPatterns(at string, patterns []string) error {
 	}
 	return nil
 }
+
+// ValidCPUs reports whether a sandbox can have this limit of CPUs: 0 to MaxCPUs.
+func ValidCPUs(n float64) bool { return n >= 0 && n <= MaxCPUs } // NaN is not
