@@ -25,8 +25,8 @@ func label(template string) string {
 
 // metrics are a worker's metrics. docs/templates.md lists them.
 type metrics struct {
-	sessions, sandboxes, commands, violations, validation, limits, tokens, syncs, syncBytes, dropped *prometheus.CounterVec
-	lifetime, duration, starts, hooks                                                                *prometheus.HistogramVec
+	sessions, sandboxes, commands, violations, validation, limits, tokens, syncs, syncBytes, fileBytes, dropped *prometheus.CounterVec
+	lifetime, duration, starts, hooks                                                                           *prometheus.HistogramVec
 }
 
 func newMetrics() *metrics {
@@ -47,6 +47,7 @@ func newMetrics() *metrics {
 		tokens:     counter("tokens_total", "Tokens that agents reported.", "template", "direction"),
 		syncs:      counter("syncs_total", "Workspace syncs by outcome: pulled, pushed, conflict.", "template", "outcome"),
 		syncBytes:  counter("sync_bytes_total", "Bytes transferred by syncs.", "template", "outcome"),
+		fileBytes:  counter("file_bytes_total", "Bytes of files that clients put in or took out, by outcome: uploaded, downloaded.", "template", "outcome"),
 		dropped:    counter("events_dropped_total", "Events that were not stored, by type.", "type"),
 		lifetime:   histogram("session_lifetime_seconds", "Lifetime of sessions.", 1, "template"),
 		duration:   histogram("command_duration_seconds", "Duration of commands.", 0.001, "template", "outcome"),
@@ -57,7 +58,7 @@ func newMetrics() *metrics {
 
 func (m *metrics) register(registry prometheus.Registerer) error {
 	for _, c := range []prometheus.Collector{
-		m.sessions, m.sandboxes, m.commands, m.violations, m.validation, m.limits, m.tokens, m.syncs, m.syncBytes, m.dropped,
+		m.sessions, m.sandboxes, m.commands, m.violations, m.validation, m.limits, m.tokens, m.syncs, m.syncBytes, m.fileBytes, m.dropped,
 		m.lifetime, m.duration, m.starts, m.hooks,
 	} {
 		if err := registry.Register(c); err != nil {

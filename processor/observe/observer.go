@@ -103,6 +103,8 @@ func (o *Observer) Event(ev *schemas.Event) {
 		o.message(ev)
 	case schemas.TypeSyncPulled, schemas.TypeSyncPushed, schemas.TypeSyncConflict:
 		o.sync(ev)
+	case schemas.TypeFileUploaded, schemas.TypeFileDownloaded:
+		o.file(ev)
 	case schemas.TypeValidationFailed:
 		o.failure(ev, "validation_failed", o.metrics.validation)
 	case schemas.TypeLimitExceeded:
@@ -227,6 +229,19 @@ func (o *Observer) sync(ev *schemas.Event) {
 		o.log.Info().Str("user", s.user).Str("thread", ev.Thread).Str("session_id", ev.Session).Str("version", r.Version).Int64("files", r.Files).
 			Int64("bytes", r.Bytes).Float64("duration_ms", r.DurationMS).Msg(name)
 	}
+}
+
+// file logs and counts content that a client put in or took out.
+func (o *Observer) file(ev *schemas.Event) {
+	var f schemas.FileTransfer
+	if ev.Decode(&f) != nil {
+		return
+	}
+	outcome := map[schemas.EventType]string{schemas.TypeFileUploaded: "uploaded", schemas.TypeFileDownloaded: "downloaded"}[ev.Type]
+	s := o.sessionOf(ev)
+	o.metrics.fileBytes.WithLabelValues(s.template, outcome).Add(float64(max(0, f.Bytes)))
+	o.log.Info().Str("user", s.user).Str("thread", ev.Thread).Str("session_id", ev.Session).Str("op", string(f.Op)).Str("path", f.Path).Int64("files", f.Files).
+		Int64("bytes", f.Bytes).Float64("duration_ms", f.DurationMS).Msg("file_" + outcome)
 }
 
 // transfer is the name of the log line of a push or pull; empty for a conflict, which transfers nothing.

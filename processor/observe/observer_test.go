@@ -86,6 +86,7 @@ func TestObserver(t *testing.T) {
 	publish(schemas.TypeHookFailed, schemas.HookRun{Phase: schemas.PhaseMessage, DurationMS: 3})
 	publish(schemas.TypeStreamFinished, schemas.StreamFinish{Usage: schemas.Usage{InputTokens: 4, OutputTokens: 6}})
 	publish(schemas.TypeSyncPushed, schemas.SyncReport{Bytes: 100})
+	publish(schemas.TypeFileDownloaded, schemas.FileTransfer{Bytes: 30})
 	for _, result := range []schemas.Result{
 		{Success: true, Reason: schemas.ReasonExited, DurationMS: 2}, {Reason: schemas.ReasonExited, ExitCode: 3, DurationMS: 2}, {Reason: schemas.ReasonTimedOut, DurationMS: 2},
 	} {
@@ -110,7 +111,7 @@ func TestObserver(t *testing.T) {
 		"sluice_command_duration_seconds{success,docs}": 1, "sluice_cold_start_seconds{sandbox,docs}": 1, "sluice_cold_start_seconds{hooks,docs}": 1,
 		"sluice_policy_violations_total{docs}": 1, "sluice_validation_failures_total{invalid_argument,docs}": 1, "sluice_limits_exceeded_total{limit_exceeded,docs}": 1,
 		"sluice_hook_duration_seconds{failure,message,docs}": 1, "sluice_tokens_total{input,docs}": 4, "sluice_tokens_total{output,docs}": 6,
-		"sluice_syncs_total{pushed,docs}": 1, "sluice_sync_bytes_total{pushed,docs}": 100,
+		"sluice_syncs_total{pushed,docs}": 1, "sluice_sync_bytes_total{pushed,docs}": 100, "sluice_file_bytes_total{downloaded,docs}": 30,
 		"sluice_pool_requests_total{hit,docker}": 3, "sluice_pool_requests_total{miss,docker}": 1, "sluice_pool_ready{docker}": 2, "sluice_pool_wait_seconds_total{docker}": 1,
 	} {
 		// Constant labels break the order by name.
