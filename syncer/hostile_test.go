@@ -1,6 +1,7 @@
 package syncer_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -28,6 +29,7 @@ func TestPushAndPullRefuseHostileStates(t *testing.T) {
 				if c := schemas.CodeOf(err); c != schemas.CodeInvalidArgument && c != schemas.CodeTooLarge {
 					t.Errorf("code = %q, want invalid_argument or too_large (error: %v)", c, err)
 				}
+				testkit.Contains(t, "the error", fmt.Sprint(err), "the state at test://store")
 				if err != nil && len(err.Error()) > 1000 {
 					t.Errorf("the error has %d bytes, want at most 1000", len(err.Error()))
 				}

@@ -104,7 +104,7 @@ func (o *operation) loadState() error {
 		return nil
 	}
 	if err != nil {
-		return err
+		return unusable("the state file "+state.ReservedName+" of the folder", err)
 	}
 	s.ForgetContent()
 	o.index.Base, o.index.Remote = *s, s.Remote

@@ -70,11 +70,13 @@ func (s *Syncer) run(ctx context.Context, do func(ctx context.Context, o *operat
 func (s *Syncer) open() (*operation, error) {
 	root, err := os.OpenRoot(s.cfg.Root + "/.") // to open a FIFO would wait for its writer: with this, only a folder is opened
 	if err != nil {
-		code := schemas.CodeInvalidArgument
 		if errors.Is(err, fs.ErrNotExist) {
-			code = schemas.CodeNotFound
+			return nil, schemas.Errorf(schemas.CodeNotFound, "sync: there is no folder %s: check its name, or create it: %w", s.cfg.Root, fs.ErrNotExist)
 		}
-		return nil, schemas.Errorf(code, "sync: %w", err)
+		if path, ok := errors.AsType[*fs.PathError](err); ok {
+			err = path.Err
+		}
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "sync: folder %s: %w", s.cfg.Root, err)
 	}
 	if err := s.checkApart(); err != nil {
 		return nil, errors.Join(err, root.Close())

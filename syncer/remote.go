@@ -106,7 +106,7 @@ func (s *Syncer) readRemote(ctx context.Context, x *worktree.Index) (*snapshot, 
 			"sync: the state at %s is damaged: push from a folder that was synced with it, or restore a version: %w", s.cfg.Remote, err)
 	}
 	if err != nil {
-		return nil, err
+		return nil, unusable("the state at "+s.cfg.Remote, err)
 	}
 	if r.Remote != "" {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument,
@@ -116,6 +116,20 @@ func (s *Syncer) readRemote(ctx context.Context, x *worktree.Index) (*snapshot, 
 		r.Layout = state.Plain
 	}
 	return &snapshot{state: r, token: read.Token}, s.checkLayout(r)
+}
+
+// DetailState is the detail of an error about the content of a stored state; it says which one.
+const DetailState = "state"
+
+// unusable is err with the stored state that it is about, where it is one of its content.
+func unusable(which string, err error) error {
+	e, ok := errors.AsType[*schemas.Error](err)
+	if !ok || e.Code != schemas.CodeInvalidArgument && e.Code != schemas.CodeTooLarge {
+		return err
+	}
+	about := schemas.Errorf(e.Code, "sync: %s cannot be used: %w", which, err)
+	about.Details = e.Details
+	return about.With(DetailState, which)
 }
 
 func (s *Syncer) checkLayout(r *state.State) error {

@@ -124,7 +124,7 @@ func (s *Syncer) readVersion(ctx context.Context, id string, known []*state.Stat
 	if errors.Is(err, packed.ErrSegmentMissing) && s.wasCollected(ctx, id) {
 		return nil, schemas.Errorf(schemas.CodeNotFound, "sync: version %s has been removed", id)
 	}
-	return version, err
+	return version, unusable("version "+id, err)
 }
 
 // wasCollected reports whether a collection has removed a version. A push that lost against another one may have stored it again since.

@@ -320,8 +320,12 @@ func printReport(m *Main, r *syncer.Report, failed error) {
 	case !r.Changed:
 		fmt.Fprintf(m.Stdout, "in sync: %s, %s\n", count(r.Files, "file"), took)
 	default:
-		fmt.Fprintf(m.Stdout, "version %s: %s, %d uploaded, %d downloaded, %d deleted, %s sent, %s read, %s\n",
-			r.Version, count(r.Files, "file"), r.Uploaded, r.Downloaded, r.Deleted, byteSize(r.BytesSent), byteSize(r.BytesRead), took)
+		name := "synced"
+		if r.Version != "" { // a state by another tool has none
+			name = "version " + r.Version
+		}
+		fmt.Fprintf(m.Stdout, "%s: %s, %d uploaded, %d downloaded, %d deleted, %s sent, %s read, %s\n",
+			name, count(r.Files, "file"), r.Uploaded, r.Downloaded, r.Deleted, byteSize(r.BytesSent), byteSize(r.BytesRead), took)
 	}
 }
 

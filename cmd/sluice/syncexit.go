@@ -31,6 +31,9 @@ func syncExit(err error) int {
 	case errors.Is(err, errManyDeletions):
 		return exitSyncRefused
 	}
+	if e, ok := errors.AsType[*schemas.Error](err); ok && e.Details[syncer.DetailState] != "" {
+		return exitSyncFailed // not what the user wrote is wrong
+	}
 	switch schemas.CodeOf(err) {
 	case schemas.CodeInvalidArgument:
 		return exitSyncUsage

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -31,6 +33,12 @@ func TestSyncExitCodes(t *testing.T) {
 	c.run("sync", "push", filepath.Join(a, "none"), url).check(t).exits(exitSyncFailed)
 	testkit.Must(t, os.WriteFile(filepath.Join(store, ".sandbox-state"), nil, 0o600))
 	c.run("sync", "pull", b, url).check(t).exits(exitSyncDamage)
+
+	for path, named := range map[string]string{"../x": "../x", "a/../../x": "a/../../x"} {
+		body := fmt.Sprintf(`{"version":"1.0","last_synced_at":1,"files":[{"path":%q,"checksum":"d41d8cd98f00b204e9800998ecf8427e","size":0,"modified_at":1}]}`, path)
+		testkit.Must(t, os.WriteFile(filepath.Join(store, ".sandbox-state"), []byte(body), 0o600))
+		c.run("sync", "pull", b, url).check(t).exits(exitSyncFailed).reports(store).reports(strconv.Quote(named))
+	}
 
 	help := c.run("sync", "--help").stdout + c.run("sync", "push", "--help").stdout
 	testkit.Contains(t, "help", help, "3 partial")

@@ -263,6 +263,11 @@ func (s *State) addParents(limit int) error {
 		if known > 0 {
 			top = above[known-1]
 		}
+		if Parent(path) != top {
+			if err := CheckPath(path); err != nil {
+				return err // before a folder of it is refused in its place
+			}
+		}
 		for dir := Parent(path); dir != top; dir = Parent(dir) {
 			if len(s.Nodes)+len(missing) >= limit {
 				return schemas.Errorf(schemas.CodeTooLarge, "state: its files and their folders are more than %d entries", limit)
