@@ -3,6 +3,7 @@ package sandboxtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -69,6 +70,11 @@ var sandboxTests = []test{
 		g.sh(t, `[ "$(cat file)" = text ]`).wantExit(t, schemas.ReasonExited, 0)
 		g.sh(t, "echo x >>file || rm file || touch new || chmod 777 . || mkdir folder || mv file new || exit 3").wantExit(t, schemas.ReasonExited, 3)
 		g.sh(t, "echo x >/tmp/file").wantExit(t, schemas.ReasonExited, 0)
+		for _, req := range []schemas.FileRequest{{Op: schemas.FileWrite, Path: "named"}, {Op: schemas.FileUpload}} {
+			_, err := g.file(t, g, req, tarOf(t, "named"))
+			WantCode(t, string(req.Op), err, schemas.CodePermissionDenied)
+			testkit.Contains(t, "error of "+string(req.Op), fmt.Sprint(err), "named: read-only file system")
+		}
 		testkit.Must(t, s.Terminate(f.ctx, 0))
 	}},
 	{"CreateContextCanceled", func(t *testing.T, f *fixture) {

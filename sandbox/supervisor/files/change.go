@@ -101,8 +101,17 @@ func (p *program) receive(to *os.File, from io.Reader, name string, before int64
 	}
 }
 
-// put replaces a file as a whole: a reader sees the old content or the new one. It replaces a symbolic link, and follows none.
+// put replaces a file as a whole: a reader sees the old content or the new one. It replaces a symbolic link, and follows none. Its errors
+// name the file, not the temporary one.
 func (p *program) put(dir *os.Root, base, name string, from io.Reader, mode func(old os.FileMode) os.FileMode, changed time.Time) error {
+	err := p.replace(dir, base, name, from, mode, changed)
+	if e := errno(err); e != 0 {
+		return &os.PathError{Op: "write", Path: name, Err: e}
+	}
+	return err
+}
+
+func (p *program) replace(dir *os.Root, base, name string, from io.Reader, mode func(old os.FileMode) os.FileMode, changed time.Time) error {
 	old := os.FileMode(fileMode)
 	info, err := dir.Lstat(base)
 	switch {
