@@ -115,7 +115,7 @@ func (r *streamReader) directLast(ctx context.Context, stream, subject string) (
 var errNoStream = errors.New("the stream has no responder")
 
 func noStream(stream string) error {
-	return schemas.Errorf(schemas.CodeUnavailable, "read %s: JetStream does not answer: enable it on the server, and start a worker to create the streams: %w", stream, errNoStream)
+	return schemas.Errorf(schemas.CodeUnavailable, "read %s: JetStream does not answer: start a worker to create the streams, or %s: %w", stream, enableJetStream, errNoStream)
 }
 
 // directGet reads a batch, empty when no message matches, and reports whether there are more messages. With an error it returns the

@@ -37,7 +37,19 @@ func wrap(err error, operation string) error {
 	if r := refusalIn(err); r.subject != "" {
 		return fmt.Errorf("%s: %w", operation, r.err())
 	}
+	if noJetStream(err) {
+		return schemas.Errorf(codeFor(err), "%s: %w: %s", operation, err, enableJetStream)
+	}
 	return schemas.Errorf(codeFor(err), "%s: %w", operation, err)
+}
+
+// enableJetStream is the way out where no JetStream answers.
+const enableJetStream = "enable JetStream on the NATS server, or name the domain that has it with --js-domain when the server is a leaf node"
+
+// noJetStream reports that the server has no JetStream for this account, or that the one of the domain does not answer. Requests to workers
+// without an answer have errors of their own.
+func noJetStream(err error) bool {
+	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount)
 }
 
 func codeFor(err error) schemas.Code {

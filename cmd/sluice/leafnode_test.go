@@ -84,9 +84,16 @@ func TestWorkerBehindALeafNode(t *testing.T) {
 			leaf := natsServer(t, o)
 
 			c, guest := newCLI(t), newCLI(t)
-			c.env["SLUICE_NATS_URL"], c.env["SLUICE_JS_DOMAIN"] = leaf.ClientURL(), "hub"
+			c.env["SLUICE_NATS_URL"] = leaf.ClientURL()
 			guest.env["SLUICE_NATS_URL"] = hub.ClientURL()
 			c.env["SLUICE_TEMPLATES"], _ = c.templates("name: talk\nagent: {command: [cat]}\n")
+			for _, wrong := range []string{"none", ""} {
+				c.env["SLUICE_JS_DOMAIN"] = wrong
+				if wrong != "" || !leafStreams { // else the leaf has streams of its own
+					c.run("status").check(t).exits(schemas.ExitSluiceFailed).reports("--js-domain")
+				}
+			}
+			c.env["SLUICE_JS_DOMAIN"] = "hub"
 			c.worker()
 			if leafStreams {
 				state, err := leaf.Jsz(nil)
