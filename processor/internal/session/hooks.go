@@ -194,6 +194,10 @@ func RunCommand(ctx context.Context, sb sandbox.Sandbox, command []string, env m
 	case exit.Reason == schemas.ReasonExited && exit.Code == 0:
 		return nil
 	default:
-		return schemas.Errorf(schemas.CodeInvalidArgument, "%s ended with exit code %d (%s): %s", command[0], exit.Code, exit.Reason, strings.ToValidUTF8(string(tail), "\uFFFD"))
+		output := "it wrote no output"
+		if len(tail) > 0 {
+			output = strings.ToValidUTF8(string(tail), "\uFFFD")
+		}
+		return schemas.Errorf(schemas.CodeInvalidArgument, "%s ended with exit code %d (%s): %s", command[0], exit.Code, exit.Reason, output)
 	}
 }
