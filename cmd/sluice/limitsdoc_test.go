@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/sandbox"
+	"github.com/sluice-dev/sluice/sandbox/supervisor/wire"
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -51,6 +52,13 @@ func TestLimitsAreDocumented(t *testing.T) {
 	} {
 		want(name, binary(n))
 	}
+	want("piece of standard input, or of the content of a file", binary(schemas.MaxFilePiece))
+	want("pieces of a file under way", strconv.Itoa(schemas.MaxFileWindow))
+	want("entries of a folder, or results of a search, in one reply", thousands(schemas.MaxFileEntries))
+	want("versions, and changes, in one reply", thousands(max(schemas.MaxVersions, schemas.MaxChanges)))
+	want("file that `session diff` compares line by line", binary(schemas.MaxDiffBytes))
+	want("CPUs of a sandbox", thousands(schemas.MaxCPUs))
+	want("output of a process that waits in its sandbox while NATS is away", binary(wire.Window)+" of each stream")
 	want("tags of a session", strconv.Itoa(schemas.MaxTags))
 	want("labels of a command", strconv.Itoa(schemas.MaxLabels))
 	limits, err := sandbox.Limits{}.WithDefaults()
@@ -96,6 +104,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 			want(what+" at once", thousands(count))
 			want(what+" of one tenant", thousands(count/8*7)+", of a tenant that is alone")
 		}
+		want("time without an answer after which a worker's threads pass to others", strings.Replace(c.Flag("lease").DefValue, "s", " s", 1))
 		want("time that a workspace is kept after its session", strings.Replace(c.Flag("keep-workspaces").DefValue, "h0m0s", " h", 1))
 		want("time between SIGTERM and SIGKILL at shutdown", strings.Replace(c.Flag("grace").DefValue, "s", " s", 1))
 		want("time without a process before a session ends", strings.Replace(c.Flag("idle-timeout").DefValue, "m0s", " min", 1))
