@@ -30,6 +30,9 @@ workspace stays on the worker for a time, which "stop" reports, or until "delete
 		sessionPushCommand(g), sessionVersionsCommand(g), sessionRestoreCommand(g), sessionDiffCommand(g), sessionStopCommand(g, false), sessionStopCommand(g, true))
 }
 
+// ofNewSession are the flags that change nothing of a session that exists.
+var ofNewSession = []string{"user", "tag", "idle-timeout", "max-lifetime"}
+
 func sessionCreateCommand(g *globals) *cobra.Command {
 	var req client.SessionRequest
 	var tags []string
@@ -60,7 +63,11 @@ func sessionCreateCommand(g *globals) *cobra.Command {
 					}{created, s})
 				}
 				if !created {
-					g.notice("thread " + req.Thread + " has a session already: the flags for a new one were ignored")
+					ignored := ""
+					if i := slices.IndexFunc(ofNewSession, cmd.Flags().Changed); i >= 0 {
+						ignored = ": --" + ofNewSession[i] + " is for a new one, and was ignored"
+					}
+					g.notice("thread " + req.Thread + " has a session already" + ignored)
 				}
 				return printSession(g.Main, s)
 			})
