@@ -322,3 +322,15 @@ func lastDeadLetter(ctx context.Context, js jetstream.JetStream, subject string)
 	}
 	return dead.GetLastMsgForSubject(ctx, subject)
 }
+
+// Ten minutes 10: the token of a URL that is out of place is not printed.
+func TestURLOutOfPlaceIsPrintedWithoutItsToken(t *testing.T) {
+	for _, args := range [][]string{{"ps"}, {"status"}, {"logs"}, {"session", "get"}, {}, {"session"}, {"exec", "--thread"}, {"up"}, {"up", "--listen"}} {
+		for _, url := range []string{"nats://t0ken-of-ann@127.0.0.1:4222", "tls://ann:t0ken-of-ann@127.0.0.1:4222", "NATS://t0ken-of-ann@["} {
+			r := newCLI(t).run(append(args, url)...)
+			if r.code == 0 || strings.Contains(r.stderr, "t0ken") {
+				t.Errorf("sluice %q: exit code %d, standard error %q, want an error without the token", append(args, url), r.code, r.stderr)
+			}
+		}
+	}
+}

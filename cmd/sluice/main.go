@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -55,6 +57,11 @@ func (m *Main) Run(ctx context.Context) int {
 		return schemas.ExitSignalBase + int(unix.SIGPIPE) // the reader of the output has left: a message is of no use
 	}
 	if err != nil {
+		for _, arg := range m.Args {
+			if isNATSURL(arg) {
+				err = schemas.PublicURLError(err, arg) // an error repeats an argument that is out of place
+			}
+		}
 		m.printError(err)
 		if isSync(command) {
 			return syncExit(err)
@@ -62,6 +69,12 @@ func (m *Main) Run(ctx context.Context) int {
 		return schemas.ExitSluiceFailed
 	}
 	return 0
+}
+
+// isNATSURL reports whether an argument is the URL of a NATS server, which may have a token.
+func isNATSURL(arg string) bool {
+	scheme, _, ok := strings.Cut(arg, "://")
+	return ok && slices.Contains([]string{"nats", "tls", "ws", "wss"}, strings.ToLower(scheme))
 }
 
 // exitCode is an error that was printed already, or needs no message.
