@@ -24,6 +24,7 @@ func TestFileCommands(t *testing.T) {
 	c.run("file", "put", "--append", file, "t1:in/a.txt").check(t).exits(0)
 	c.run("file", "cat", "t1:in/a.txt").check(t).exits(0).prints("one\none\n")
 	c.run("file", "ls", "t1:in").check(t).exits(0).printsPart("file", "644", "in/a.txt")
+	c.run("file", "search", "t1:", "--name", "none", "--json").check(t).exits(0).prints("[]\n")
 	c.run("file", "search", "t1:", "--text", "one").check(t).exits(0).prints("in/a.txt:1:one\nin/a.txt:2:one\n")
 	c.run("file", "mkdir", "t1:x/y").check(t).exits(0)
 	c.run("file", "mv", "t1:in/a.txt", "x/b.txt").check(t).exits(0)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"strings"
 	"time"
 	"unicode"
@@ -39,6 +40,9 @@ func (m *Main) printJSON(v any) error {
 
 // printResult prints v as JSON, or by text.
 func printResult[T any](m *Main, asJSON bool, v T, text func(*Main, T) error) error {
+	if r := reflect.ValueOf(v); asJSON && r.Kind() == reflect.Slice && r.IsNil() {
+		return m.printJSON([]any{}) // a list without entries is not null
+	}
 	if asJSON {
 		return m.printJSON(v)
 	}

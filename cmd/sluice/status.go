@@ -80,6 +80,17 @@ func (g *globals) connectToRunning() (c *connection, url string, err error) {
 	return c, url, err
 }
 
+// tenantGrain is how finely workers report what LOG and EVT hold of a tenant, as a share of its limit.
+const tenantGrain = 256
+
+// keptBytes is what LOG holds of a tenant that may have so much.
+func keptBytes(kept, most int64) string {
+	if step := most / tenantGrain; kept < step {
+		return "less than " + byteSize(step)
+	}
+	return "about " + byteSize(kept)
+}
+
 func printStatus(m *Main, s *schemas.Status) error {
 	t := m.table()
 	t.row("server", fmt.Sprintf("%s, NATS %s, round trip %.1f ms", s.Server.URL, s.Server.Version, s.Server.RTTMS))
@@ -87,7 +98,7 @@ func printStatus(m *Main, s *schemas.Status) error {
 	t.row("sessions", fmt.Sprintf("%d, %d with a sandbox", s.Sessions, s.Sandboxes))
 	t.row("processes", fmt.Sprintf("%d running", s.Processes))
 	if s.Log != nil {
-		t.row("output", fmt.Sprintf("%s kept, at most %s, and %s of a process", byteSize(s.Log.TenantBytes), byteSize(s.Log.MaxTenantBytes), byteSize(s.Log.MaxProcessBytes)))
+		t.row("output", fmt.Sprintf("%s kept, at most %s, and %s of a process", keptBytes(s.Log.TenantBytes, s.Log.MaxTenantBytes), byteSize(s.Log.MaxTenantBytes), byteSize(s.Log.MaxProcessBytes)))
 	}
 	for _, w := range s.Workers {
 		if w.Alive && w.Disk != nil && w.Disk.Low() {
