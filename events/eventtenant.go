@@ -16,8 +16,6 @@ const (
 	shareFactor = 7
 	// eventMargin of EVT is what a tenant's other events may take beyond its share.
 	eventMargin = 2 * reservedShare
-	// shareGrain is how finely workers know what the others have stored, as a share of EVT.
-	shareGrain = 256
 )
 
 // eventShares knows what EVT holds of each tenant: what this connection has stored, and what the other workers have by their last reports
@@ -110,7 +108,7 @@ func (r *eventRoom) exchange(ctx context.Context, c *Conn, worker string, info *
 	r.mu.Lock()
 	grown := size - r.shares.seen
 	r.mu.Unlock()
-	if !load && max(grown, -grown) < limit/shareGrain {
+	if !load && max(grown, -grown) < limit/schemas.TenantGrain {
 		return nil
 	}
 	all, err := usages(ctx, c, recordsPrefix)

@@ -13,12 +13,8 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// How often a worker compares what LOG holds of its tenants with their budget, and what it must have stored since the last time, as
-// a share of the budget.
-const (
-	tenantCheck = 2 * time.Second
-	tenantGrain = 256
-)
+// tenantCheck is how often a worker compares what LOG holds of its tenants with their budget.
+const tenantCheck = 2 * time.Second
 
 // logUsage is what one worker has stored in LOG or in EVT, by tenant. The state bucket has it for each worker, so that any worker can add up the
 // output of a tenant. Floors are the sequences up to which the output of a tenant was dropped.
@@ -178,7 +174,7 @@ func (t *tenantLogs) drop(ctx context.Context, log jetstream.Stream, tenant stri
 func (b *logBudget) due() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.grown > 0 && b.grown >= b.tenant/tenantGrain
+	return b.grown > 0 && b.grown >= b.tenant/schemas.TenantGrain
 }
 
 // exchange takes over what the other workers dropped and, with load, what this worker's earlier incarnations stored. It forgets what

@@ -49,6 +49,10 @@ type StreamStatus struct {
 	MaxAgeMS int64 `json:"max_age_ms,omitempty"`
 }
 
+// TenantGrain is how finely workers report what LOG and EVT hold of a tenant: each when it has stored so small a share of the tenant's bound in
+// LOG, or of EVT, since its last report.
+const TenantGrain = 256
+
 // LogStatus is how much output LOG holds, and how much it may. Beyond a bound the oldest output of the process or tenant is dropped.
 type LogStatus struct {
 	// MaxProcessBytes and MaxTenantBytes bound what LOG holds of one process and of one tenant; 0 for no bound.

@@ -80,12 +80,9 @@ func (g *globals) connectToRunning() (c *connection, url string, err error) {
 	return c, url, err
 }
 
-// tenantGrain is how finely workers report what LOG and EVT hold of a tenant, as a share of its limit.
-const tenantGrain = 256
-
 // keptBytes is what LOG holds of a tenant that may have so much.
 func keptBytes(kept, most int64) string {
-	if step := most / tenantGrain; kept < step {
+	if step := most / schemas.TenantGrain; kept < step {
 		return "less than " + byteSize(step)
 	}
 	return "about " + byteSize(kept)
