@@ -60,3 +60,14 @@ func TestVariablesSetFlags(t *testing.T) {
 		testkit.Equal(t, "--"+flag, up.Flags().Lookup(flag).Value.String(), want)
 	}
 }
+
+// Ten minutes 11: the error of a flag says what the flag takes, in the words of the rest.
+func TestWrongValuesOfFlags(t *testing.T) {
+	for flag, want := range map[string]string{
+		"--pool=x": `--pool is "x": not a whole number`, "--pids=1.5": `--pids is "1.5": not a whole number`, "--cpus=two": `--cpus is "two": not a number`,
+		"--event-age=3d": `--event-age is "3d": not a duration: write`, "--private-hooks=maybe": "write true or false", "--memory=much": "not a size",
+		"--pids=99999999999999999999": "too large",
+	} {
+		newCLI(t).run("up", flag).wantError(t, schemas.CodeInvalidArgument, want, "sluice up --help")
+	}
+}

@@ -57,7 +57,7 @@ a server it starts what it needs in its own process.`,
 		if args := c.Flags().Args(); c.HasSubCommands() && len(args) > 0 {
 			return group(c, args) // the flag is one of the command that does not exist
 		}
-		return schemas.Errorf(schemas.CodeInvalidArgument, "%w: see `%s --help`", err, c.CommandPath())
+		return schemas.Errorf(schemas.CodeInvalidArgument, "%w: see `%s --help`", flagError(err), c.CommandPath())
 	})
 	f, env := root.PersistentFlags(), discover.Environment(m.Getenv)
 	f.StringVar(&g.nats, "nats", env.URL, "NATS server `URL`; default: the `sluice up` of the data folder, or a server in this process (SLUICE_NATS_URL)")
