@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -183,7 +184,13 @@ func TestLimitsOfNewTokens(t *testing.T) {
 	testkit.Equal(t, "sessions", some["max_sessions"], any(3.0))
 	testkit.Equal(t, "no limit of processes", some["max_processes"], nil)
 	testkit.Equal(t, "the default of what is not given", some["concurrent"], any(float64(schemas.DefaultTokenConcurrent)))
-	make(`{"limits":{"rate":-1}}`).failed("a negative rate", http.StatusBadRequest, schemas.CodeInvalidArgument)
+	for _, rate := range []float64{20, 0.5} {
+		testkit.Equal(t, "the rate", limits(make(fmt.Sprintf(`{"limits":{"rate":%v}}`, rate)))["rate"], any(rate))
+	}
+	negative := make(`{"limits":{"rate":-1}}`).failed("a negative rate", http.StatusBadRequest, schemas.CodeInvalidArgument)
+	testkit.Contains(t, "the error of a negative rate", string(negative.body), "limits.rate: -1 is neither")
+	make(`{"limits":{"rate":"20"}}`).failed("a text for a rate", http.StatusBadRequest, schemas.CodeInvalidArgument)
+	make(`{"limits":{"rate":1e999}}`).failed("a rate without end", http.StatusBadRequest, schemas.CodeInvalidArgument)
 	admin := bearer(make(`{"scope":"admin","limits":{"max_sessions":2}}`).text("token"))
 	make(`{"limits":{"max_sessions":3}}`, admin).failed("more than the creator", http.StatusForbidden, schemas.CodePermissionDenied)
 	make(`{"limits":{"max_sessions":0}}`, admin).failed("no limit", http.StatusForbidden, schemas.CodePermissionDenied)

@@ -29,6 +29,7 @@ func decodeStrict(what string, body []byte, into any) error {
 		return Errorf(CodeInvalidArgument, "the %s is not valid UTF-8: send binary data on stdin, in base64", what)
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
 	w := walker{what: what, d: d}
 	if err := w.value(reflect.TypeOf(into).Elem(), ""); err != nil {
 		return err
@@ -93,9 +94,18 @@ func (w *walker) value(t reflect.Type, path string) error {
 		if t.Kind() != reflect.Bool {
 			return w.wrongType(path, "boolean", t)
 		}
-	default:
-		if t.Kind() != reflect.Int64 { // encoding/json checks the range
+	case json.Number:
+		var err error
+		switch t.Kind() {
+		case reflect.Int64:
+			_, err = token.Int64()
+		case reflect.Float64:
+			_, err = token.Float64()
+		default:
 			return w.wrongType(path, "number", t)
+		}
+		if err != nil {
+			return w.wrongType(path, "number "+brief(string(token), maxErrorPath), t)
 		}
 	}
 	return nil
@@ -168,7 +178,9 @@ func jsonType(t reflect.Type) string {
 	case t.Kind() == reflect.Bool:
 		return "true or false"
 	case t.Kind() == reflect.Int64:
-		return "a whole number"
+		return "a whole number of 64 bits"
+	case t.Kind() == reflect.Float64:
+		return "a number"
 	case t.Kind() == reflect.Slice:
 		return "an array"
 	default:
@@ -242,7 +254,7 @@ func escapedRune(p []byte) (rune, bool) {
 	return rune(two[0])<<8 | rune(two[1]), true
 }
 
-// DecodeStrict decodes one JSON object into a struct whose fields are strings, true or false, whole numbers (int64), bytes, and slices, maps
+// DecodeStrict decodes one JSON object into a struct whose fields are strings, true or false, numbers (int64, float64), bytes, and slices, maps
 // and structs of them. It refuses what encoding/json accepts and other parsers read differently: unknown and repeated fields, null, text that
 // is not UTF-8, and data after the end. what names the object in errors. The error is invalid_argument with the detail "path".
 func DecodeStrict(what string, body []byte, into any) error { return decodeStrict(what, body, into) }
