@@ -179,6 +179,14 @@ func (s *streams) add(k *schemas.Chunk) (fits bool) {
 	return s.of(k.Stream).add(k)
 }
 
+// lose notes that output is missing.
+func (s *streams) lose(g schemas.LogGap) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.of(g.Stream).missing = true
+	return nil
+}
+
 // status says how far the process is.
 func (s *streams) status() string {
 	s.mu.Lock()

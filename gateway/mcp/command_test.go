@@ -1,8 +1,10 @@
 package mcp_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -209,6 +211,69 @@ func TestCallerLeavesWithoutReading(t *testing.T) {
 			t.Errorf("after the error %v of a write: error %v, want %v", is.write, err, is.want)
 		}
 	}
+}
+
+// A line that is no message is answered, and ends neither the session nor the command that runs.
+func TestWrongLinesEndNoSession(t *testing.T) {
+	ctx, c := testkit.Context(t), cell(t)
+	in, caller := io.Pipe()
+	answers, out := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- mcp.Run(ctx, mcp.Config{Client: c, Thread: "t"}, in, out)
+		_ = out.Close()
+	}()
+	lines := bufio.NewScanner(answers)
+	send := func(line string) {
+		t.Helper()
+		_, err := io.WriteString(caller, line+"\n")
+		testkit.Must(t, err)
+	}
+	answer := func() (a struct {
+		ID     any
+		Error  *struct{ Code int }
+		Result *struct {
+			StructuredContent ran
+		}
+	}) {
+		t.Helper()
+		for lines.Scan() {
+			testkit.Must(t, json.Unmarshal(lines.Bytes(), &a))
+			if a.ID != nil || a.Error != nil { // else it is a notification
+				return a
+			}
+		}
+		t.Fatalf("no answer: %v", lines.Err())
+		return a
+	}
+	send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`)
+	answer()
+	send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	send(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"run_command","arguments":{"command":"read -r line; echo got $line","stdin":""}}}`)
+	answer()
+	send(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"run_command","arguments":{"command":"until [ -e go ]; do sleep 0.01; done; echo done"}}}`)
+	for line, code := range map[string]int{
+		"{bad json": -32700, "": 0, " \t": 0, "[]": -32600, `[1]`: -32600, `{"jsonrpc":"1.0","id":4,"method":"ping"}`: -32600, `{"id":4,"method":"ping"}`: -32600,
+		`{"jsonrpc":"2.0","id":{},"method":"ping"}`: -32600, `"x"`: -32600, "\xff\x00": -32700, "null": -32600, `{"jsonrpc":"2.0","x":"` + strings.Repeat("x", 9<<20) + `"}`: -32600,
+	} {
+		send(line)
+		if code == 0 {
+			continue
+		}
+		a := answer()
+		if a.ID != nil || a.Error == nil || a.Error.Code != code {
+			t.Errorf("answer to %.60q: %+v, want the error %d without an id", line, a, code)
+		}
+	}
+	send(`[{"jsonrpc":"2.0","id":5,"method":"ping"},{"jsonrpc":"2.0","id":6,"method":"ping"}]`)
+	testkit.Equal(t, "answers to a batch", []any{answer().ID, answer().ID}, []any{5.0, 6.0})
+	_, err := c.Files("t").Write(ctx, "go", strings.NewReader(""))
+	testkit.Must(t, err)
+	last := answer()
+	testkit.Equal(t, "the command that ran", last.ID, any(3.0))
+	testkit.Equal(t, "its output", last.Result.StructuredContent.Stdout.Text, "done\n")
+	testkit.Must(t, caller.Close())
+	testkit.Must(t, <-ended)
 }
 
 func TestProcessesAreStartedFollowedAndStopped(t *testing.T) {

@@ -156,7 +156,8 @@ func TestOneThreadIsServed(t *testing.T) {
 }
 
 func TestResourcesAreRead(t *testing.T) {
-	a := serve(t, mcp.Config{Client: cell(t), Thread: "t"})
+	c := cell(t)
+	a := serve(t, mcp.Config{Client: c, Thread: "t"})
 	read := func(uri string) *sdk.ResourceContents {
 		t.Helper()
 		r, err := a.ReadResource(a.ctx, &sdk.ReadResourceParams{URI: uri})
@@ -174,6 +175,13 @@ func TestResourcesAreRead(t *testing.T) {
 	if len(log.Text) > 257<<10 || !strings.HasSuffix(log.Text, "end\n") {
 		t.Errorf("%d bytes of output that end with %q, want at most 257 KiB with the end", len(log.Text), log.Text[len(log.Text)-10:])
 	}
+	p, err := c.Process(a.ctx, "t", r.Process)
+	testkit.Must(t, err)
+	testkit.Must(t, p.DeleteOutput(a.ctx))
+	testkit.Equal(t, "lost output is said", read("sluice://logs/t/" + r.Process + "/stdout").Meta["sluice/missing"], any(true))
+	var lost ran
+	a.call("read_output", args{"process": r.Process}, &lost)
+	testkit.Equal(t, "lost output of each stream is said", []bool{lost.Stdout.Missing, lost.Stderr.Missing}, []bool{true, true})
 	for _, uri := range []string{
 		"sluice://files/t/../../etc/passwd", "sluice://files/t/%2e%2e/%2e%2e/etc/passwd", "sluice://files/t//etc/passwd", "sluice://files/t/none", "sluice://files/a%20b/x", "sluice://logs/t/p0000000000000000000000000/stdout",
 		"sluice://logs/t/" + r.Process + "/stdin", "sluice://other/t/x", "file:///etc/passwd", "%%", "",

@@ -156,7 +156,7 @@ func (r *outputReader) read(ctx context.Context, follow bool) error {
 	if r.full {
 		return nil
 	}
-	q := client.LogQuery{StdoutFrom: r.stdout.end, StderrFrom: r.stderr.end, Follow: follow}
+	q := client.LogQuery{StdoutFrom: r.stdout.end, StderrFrom: r.stderr.end, Follow: follow, Gap: r.lose}
 	err := r.process.Logs(ctx, q, func(k schemas.Chunk) error {
 		if r.full = !r.add(&k); r.full || follow && r.matched() {
 			return errEnough

@@ -18,6 +18,9 @@ const maxResource = 256 << 10
 // metaNext is the field of a resource's _meta that says where it goes on, in bytes. It is there when some is left out.
 const metaNext = "sluice/next_offset"
 
+// metaMissing is the field of the _meta of a log of which some output is lost.
+const metaMissing = "sluice/missing"
+
 func (s *server) addResources() {
 	s.sdk.AddResourceTemplate(&sdk.ResourceTemplate{
 		Name: "file", Title: "File of a workspace", URITemplate: "sluice://files/{thread}/{+path}",
@@ -88,7 +91,11 @@ func (s *server) logResource(ctx context.Context, thread, rest string) (*sdk.Res
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "the URI ends with %q: write stdout or stderr", cut(clean(stream), maxLine))
 	}
 	c := captured{max: maxResource}
-	err := s.Client.Logs(ctx, client.LogQuery{Process: process, Thread: thread}, func(k schemas.Chunk) error {
+	lost := func(g schemas.LogGap) error {
+		c.missing = c.missing || string(g.Stream) == stream
+		return nil
+	}
+	err := s.Client.Logs(ctx, client.LogQuery{Process: process, Thread: thread, Gap: lost}, func(k schemas.Chunk) error {
 		if string(k.Stream) == stream {
 			c.add(&k)
 		}
@@ -97,13 +104,18 @@ func (s *server) logResource(ctx context.Context, thread, rest string) (*sdk.Res
 	if err != nil {
 		return nil, err
 	}
-	if !c.headEnded {
-		return contents(c.head), nil
+	whole := contents(c.head)
+	if c.headEnded {
+		o := c.output(encodingText)
+		whole = &sdk.ResourceContents{MIMEType: "text/plain", Text: o.Text + "\n[…]\n" + o.Tail, Meta: sdk.Meta{metaNext: o.NextOffset}}
 	}
-	o := c.output(encodingText)
-	return &sdk.ResourceContents{
-		MIMEType: "text/plain", Text: o.Text + "\n[…]\n" + o.Tail, Meta: sdk.Meta{metaNext: o.NextOffset},
-	}, nil
+	if c.missing {
+		if whole.Meta == nil {
+			whole.Meta = sdk.Meta{}
+		}
+		whole.Meta[metaMissing] = true
+	}
+	return whole, nil
 }
 
 // contents is text, or a blob of what is not UTF-8.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -93,7 +94,7 @@ func Run(ctx context.Context, cfg Config, in io.ReadCloser, out io.Writer) error
 		return err
 	}
 	messages := &messageWriter{out: out}
-	session, err := s.sdk.Connect(life, &sdk.IOTransport{Reader: in, Writer: messages, MaxLineLength: maxMessage}, nil)
+	session, err := s.sdk.Connect(life, &sdk.IOTransport{Reader: newMessageLines(in, messages), Writer: messages, MaxLineLength: -1}, nil)
 	if err != nil {
 		return err
 	}
@@ -113,13 +114,16 @@ func Run(ctx context.Context, cfg Config, in io.ReadCloser, out io.Writer) error
 	return err
 }
 
-// messageWriter writes messages to the caller. It is not closed with its connection, and keeps the first error of a write.
+// messageWriter writes messages to the caller, a whole one at a time. It is not closed with its connection, and keeps the first error of a write.
 type messageWriter struct {
 	out    io.Writer
+	turn   sync.Mutex
 	failed atomic.Pointer[error]
 }
 
 func (w *messageWriter) Write(b []byte) (int, error) {
+	w.turn.Lock()
+	defer w.turn.Unlock()
 	n, err := w.out.Write(b)
 	if err != nil {
 		w.failed.CompareAndSwap(nil, &err)
