@@ -93,7 +93,7 @@ func WorkingDir(workspace, home, dir string) (string, error) {
 	}
 	rel, ok := within(home, dir)
 	if !ok {
-		return "", schemas.Errorf(schemas.CodeInvalidArgument, "dir: %q leads out of the workspace", dir).With("path", "dir")
+		return "", schemas.Errorf(schemas.CodeInvalidArgument, "cwd: %q leads out of the workspace", dir).With("path", "cwd")
 	}
 	root, err := os.OpenRoot(workspace)
 	if err != nil {
@@ -106,7 +106,7 @@ func WorkingDir(workspace, home, dir string) (string, error) {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		reason = "no such directory"
 	case err != nil:
-		return "", schemas.Errorf(schemas.CodeInvalidArgument, "dir: %q cannot be used inside the workspace: %w", dir, err).With("path", "dir")
+		return "", schemas.Errorf(schemas.CodeInvalidArgument, "cwd: %q cannot be used inside the workspace: %w", dir, err).With("path", "cwd")
 	case !info.IsDir():
 		reason = "not a directory"
 	default:
