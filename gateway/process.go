@@ -174,7 +174,7 @@ func (c *call) process() (*schemas.ProcessInfo, error) {
 func (c *call) findProcess() (*client.Process, error) {
 	id := c.r.PathValue("id")
 	p, err := c.client.Process(c.r.Context(), c.query("sessionId"), id)
-	if schemas.CodeOf(err) != schemas.CodeNotFound && schemas.CodeOf(err) != schemas.CodeInvalidArgument {
+	if !mayBeKey(err) {
 		return p, err
 	}
 	thread := cmp.Or(c.query("sessionId"), defaultThread)
@@ -242,7 +242,11 @@ func processLogs(c *call) error {
 	}
 	var kept [2][]byte
 	truncated := false
-	err = c.client.Logs(c.r.Context(), client.LogQuery{Thread: p.Thread, Process: p.Process}, func(k schemas.Chunk) error {
+	lost := func(schemas.LogGap) error {
+		truncated = true
+		return nil
+	}
+	err = c.client.Logs(c.r.Context(), client.LogQuery{Thread: p.Thread, Process: p.Process, Gap: lost}, func(k schemas.Chunk) error {
 		i := 0
 		if k.Stream == schemas.Stderr {
 			i = 1

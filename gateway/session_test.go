@@ -171,6 +171,8 @@ func TestUploadAndDownloadFile(t *testing.T) {
 	w.post("/upload_file", field{name: "session_id", value: id}, field{name: "filename", value: "in/b.txt"}, field{"file", "x",
 		"b"}).is("name first", http.StatusOK)
 	w.post("/upload_file", field{name: "session_id", value: id}, field{"file", "c.txt", "c"}).is("its own name", http.StatusOK)
+	again := w.upload(id, a.text("path"), content).is("upload to the path of an answer", http.StatusOK)
+	testkit.Equal(t, "the path of a file by its path", again.text("path"), a.text("path"))
 
 	download := func(name string) *answer {
 		return w.request("POST", "/download_file", fmt.Sprintf(`{"session_id":%q,"filename":%q}`, id, name))

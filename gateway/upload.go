@@ -55,8 +55,16 @@ func uploadFile(c *call) error {
 		Filename  string `json:"filename"`
 		Path      string `json:"path"`
 		SizeBytes int64  `json:"size_bytes"`
-	}{"uploaded", u.filename, path.Join(u.folder, u.filename), u.size})
+	}{"uploaded", u.filename, u.path(), u.size})
 	return nil
+}
+
+// path is that of the file, as processes see it.
+func (u *upload) path() string {
+	if path.IsAbs(u.filename) {
+		return path.Clean(u.filename)
+	}
+	return path.Join(u.folder, u.filename)
 }
 
 // read reads the form. The session comes before the file; the file's name may come after it.

@@ -132,6 +132,15 @@ func TestV1Files(t *testing.T) {
 		return w.request("PUT", thread+path, content, header("Content-Type", "application/octet-stream"))
 	}
 	e := put("/files/in/large", string(large)).is("put", http.StatusCreated)
+	for name, value := range map[string]string{
+		"Content-Range": "bytes 3-5/6", "If-Match": `"x"`, "If-None-Match": "*", "If-Unmodified-Since": "Thu, 01 Jan 2026 00:00:00 GMT", "Content-Encoding": "gzip",
+	} {
+		for _, path := range []string{"/files/in/large", "/archive/in"} {
+			a := w.request("PUT", thread+path, "tail", header("Content-Type", "application/octet-stream"), header(name, value)).
+				failed(name+" of "+path, http.StatusBadRequest, schemas.CodeInvalidArgument)
+			testkit.Contains(t, "the error", string(a.body), name)
+		}
+	}
 	testkit.Equal(t, "size", e.number("size"), float64(len(large)))
 	got := w.request("GET", thread+"/files/in/large", "").is("get", http.StatusOK)
 	if !bytes.Equal(got.body, large) {

@@ -71,10 +71,15 @@ func v1Clean(c *call) error {
 	return give(c, http.StatusOK, cleanedAnswer{n}, err)
 }
 
+// mayBeKey reports whether the name of a process that this is the error of is that of none, so that it may be a key. A key need not be an id.
+func mayBeKey(err error) bool {
+	return errors.Is(err, schemas.ErrNotFound) || errors.Is(err, schemas.ErrInvalidArgument)
+}
+
 func v1NamedProcess(c *call) error {
 	id := c.r.PathValue("process")
 	p, err := c.describeProcess(c.thread(), id)
-	if errors.Is(err, schemas.ErrNotFound) {
+	if mayBeKey(err) {
 		if named, nameErr := c.describeProcess(c.thread(), c.client.ProcessID(c.thread(), id)); nameErr == nil {
 			p, err = named, nil
 		}
@@ -84,7 +89,7 @@ func v1NamedProcess(c *call) error {
 
 func v1Cancel(c *call) error {
 	id := c.r.PathValue("process")
-	if _, err := c.client.Process(c.r.Context(), c.thread(), id); errors.Is(err, schemas.ErrNotFound) {
+	if _, err := c.client.Process(c.r.Context(), c.thread(), id); mayBeKey(err) {
 		id = c.client.ProcessID(c.thread(), id) // a key: a queued command has no record
 	}
 	return c.done(c.client.Cancel(c.r.Context(), c.thread(), id))

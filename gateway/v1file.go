@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/schemas"
@@ -82,7 +83,25 @@ func (c *call) files() (*client.Files, string) {
 
 func v1ReadFile(c *call) error { return c.sendFile(c.files()) }
 
+// whole returns an error for a request whose headers ask to store a part of its body's target, or to store it under a condition, or in another
+// form: it would be stored as a whole all the same. RFC 9110, section 14.5, wants 400 for the first.
+func (c *call) whole() error {
+	for _, name := range []string{"Content-Range", "If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since"} {
+		if c.r.Header.Get(name) != "" {
+			return schemas.Errorf(schemas.CodeInvalidArgument, "the header %s is not supported here: send the content as a whole without it, or add to a file with ?append=true", name).
+				With("path", name)
+		}
+	}
+	if coding := c.r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "the content has the encoding %.40q: send it without one", coding).With("path", "Content-Encoding")
+	}
+	return nil
+}
+
 func v1WriteFile(c *call) error {
+	if err := c.whole(); err != nil {
+		return err
+	}
 	opts := []client.FileOption{client.FileParents()}
 	if text := c.query("mode"); text != "" {
 		mode, err := strconv.ParseUint(text, 8, 12)
@@ -203,6 +222,9 @@ func v1Download(c *call) error {
 }
 
 func v1Upload(c *call) error {
+	if err := c.whole(); err != nil {
+		return err
+	}
 	f, path := c.files()
 	files, size, err := f.Upload(c.r.Context(), path, c.r.Body)
 	return give(c, http.StatusOK, transferred{files, size}, cutBody(err))

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -93,6 +94,15 @@ func TestV1Control(t *testing.T) {
 	testkit.Equal(t, "a process by its key", w.request("GET", all+"/b", "").is("get", http.StatusOK).text("process"), ids[1])
 	testkit.Equal(t, "and by its id", w.request("GET", all+"/"+ids[1], "").is("get", http.StatusOK).text("process"), ids[1])
 	w.request("GET", all+"/none", "").failed("an unknown one", http.StatusNotFound, schemas.CodeNotFound)
+	for _, key := range []string{"job:1", "a.b", "job 42", "we/ird key?#%", strings.Repeat("k", 200)} {
+		other := "/v1/threads/t2/processes"
+		id := w.request("POST", other, fmt.Sprintf(`{"command":"sleep","args":["300"],"key":%q}`, key)).text("process")
+		testkit.Equal(t, "a process by the key "+key, w.request("GET", other+"/"+url.PathEscape(key), "").is("get "+key, http.StatusOK).text("process"), id)
+		w.request("DELETE", other+"/"+url.PathEscape(key), "").is("cancel "+key, http.StatusNoContent)
+		testkit.Equal(t, "reason of "+key, w.request("GET", "/v1/processes/"+id+"/result?wait=true", "").text("reason"), "killed")
+		w.request("DELETE", "/v1/processes/"+id+"/log", "")
+	}
+	w.request("POST", "/v1/threads/t2/processes/clean", "").is("clean", http.StatusOK)
 	w.request("DELETE", all+"/b", "").is("cancel", http.StatusNoContent)
 	w.request("GET", "/v1/processes/"+ids[1]+"/result?wait=true", "").is("wait for the canceled one", http.StatusOK)
 	testkit.Equal(t, "killed", w.request("DELETE", all+"?grace_ms=0", "").is("kill all", http.StatusOK).number("killed"), 2.0)
@@ -183,6 +193,8 @@ func TestV1Log(t *testing.T) {
 	w.request("GET", path+"/log?stream=stdin", "").failed("another stream", http.StatusBadRequest, schemas.CodeInvalidArgument)
 	w.request("DELETE", path+"/log", "").is("delete", http.StatusNoContent)
 	log("", "", "8")
+	lost := w.request("GET", "/api/process/"+id+"/logs", "").is("lost logs", http.StatusOK)
+	testkit.Equal(t, "lost logs are said", lost.json["truncated"], any(true))
 	w.request("GET", path, "").is("its record", http.StatusOK)
 	w.request("DELETE", "/v1/processes/none/log", "").failed("of no process", http.StatusNotFound, schemas.CodeNotFound)
 	running := w.request("POST", "/v1/threads/t1/processes", `{"command":"sleep","args":["300"]}`).is("start", http.StatusCreated).text("process")
