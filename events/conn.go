@@ -66,7 +66,7 @@ const (
 
 // silence is how long a connection may go without a sign of life from its server, such as one that is frozen or behind a broken route.
 func (o Options) silence() time.Duration {
-	return max(cmp.Or(o.LeaseTTL, Topology{}.withDefaults().LeaseTTL)/silenceShare, minSilence)
+	return max(cmp.Or(o.LeaseTTL, Topology{}.WithDefaults().LeaseTTL)/silenceShare, minSilence)
 }
 
 // Conn is a connection to a cell. [Conn.Caller] and [Conn.Worker] are its two views. Its methods are safe for concurrent use.
@@ -116,7 +116,7 @@ func Connect(o Options) (*Conn, error) {
 	}
 	o = o.inAccount()
 	c := &Conn{
-		layout: layout{NewSubjects(o.Cell), namesOf(o.Cell), Topology{}.withDefaults()}, room: newEventRoom(), budget: newLogBudget(),
+		layout: layout{NewSubjects(o.Cell), namesOf(o.Cell), Topology{}.WithDefaults()}, room: newEventRoom(), budget: newLogBudget(),
 		ends:    endWatches{shared: make(map[Filter]*endWatch)},
 		buckets: make(map[string]jetstream.KeyValue), dispatchers: make(map[int]jetstream.Consumer),
 	}

@@ -105,7 +105,7 @@ func TestEventsOfAnEarlierCellAreKept(t *testing.T) {
 	c := n.connect()
 	ctx := testkit.Context(t)
 	var old jetstream.StreamConfig
-	for _, cfg := range c.streamConfigs(Topology{}.withDefaults()) {
+	for _, cfg := range c.streamConfigs(Topology{}.WithDefaults()) {
 		if cfg.Name == c.names.evt {
 			old = cfg
 		}

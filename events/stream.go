@@ -39,13 +39,17 @@ type Topology struct {
 	// EventTenantBytes bounds what EVT holds of one tenant: beyond it, its commands are refused. Default 0: seven times what the tenant
 	// leaves free for records.
 	EventTenantBytes int64
+	// Room is how many bytes all streams may take, as far as their sizes are not set and they do not exist: those take less than their defaults
+	// then. Default 0: what the account has room for.
+	Room int64
 	// LeaseTTL is the time to live of a worker's lease. Default 10 s.
 	LeaseTTL time.Duration
 	// Keep leaves the bounds of streams that exist as they are: those here are for streams that are missing. Default: they are updated.
 	Keep bool
 }
 
-func (t Topology) withDefaults() Topology {
+// WithDefaults returns the topology with the defaults in place of zeros.
+func (t Topology) WithDefaults() Topology {
 	t.Partitions = cmp.Or(t.Partitions, 4)
 	t.Replicas = cmp.Or(t.Replicas, 1)
 	t.CommandAge = cmp.Or(t.CommandAge, 24*time.Hour)
@@ -66,23 +70,8 @@ func (t Topology) withDefaults() Topology {
 
 // StoreBytes returns the sum of the bounds of all streams, in bytes.
 func (t Topology) StoreBytes() int64 {
-	t = t.withDefaults()
+	t = t.WithDefaults()
 	return t.CommandBytes + t.EventBytes + t.LogBytes + t.MessageBytes + t.DeadBytes
-}
-
-// Fit returns the topology with its byte bounds scaled down by one factor to fit into this many bytes of disk. It leaves a
-// sixteenth for the buckets: a worker that cannot store its lease loses it.
-func (t Topology) Fit(bytes int64) Topology {
-	t = t.withDefaults()
-	sum := t.StoreBytes()
-	bytes -= bytes / 16
-	if bytes >= sum {
-		return t
-	}
-	for _, v := range []*int64{&t.CommandBytes, &t.EventBytes, &t.LogBytes, &t.MessageBytes, &t.DeadBytes, &t.LogProcessBytes, &t.LogTenantBytes} {
-		*v = max(int64(float64(*v)*float64(bytes)/float64(sum)), 1<<20)
-	}
-	return t
 }
 
 // layout says which streams and buckets a cell has, and how they are configured.

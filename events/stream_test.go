@@ -70,20 +70,38 @@ func TestEnsureUpdatesAnEarlierTopology(t *testing.T) {
 	}
 }
 
-func TestTopologyFitsIntoTheStore(t *testing.T) {
-	for _, bytes := range []int64{1 << 40, 20 << 30, 9 << 30, 1 << 30, 100 << 20} {
-		fitted := Topology{}.Fit(bytes)
-		if got := fitted.StoreBytes(); got > bytes-bytes/16+1<<20 { // DLQ has its minimum
-			t.Errorf("Fit(%d) takes %d bytes", bytes, got)
+func TestStreamsFitIntoTheRoom(t *testing.T) {
+	for _, room := range []int64{1 << 40, 9 << 30, 1 << 30, 100 << 20} {
+		c := newNode(t, false).connect()
+		testkit.Must(t, c.Ensure(testkit.Context(t), Topology{Room: room}))
+		took := c.topology
+		if got := took.StoreBytes(); got > max(room-room/16, minStoreBytes)+minStreamBytes { // DLQ has its minimum
+			t.Errorf("with room for %d bytes streams take %d", room, got)
 		}
-		if fitted.LogBytes < fitted.EventBytes || fitted.DeadBytes < 1<<20 {
-			t.Errorf("Fit(%d) = %+v, want LOG above EVT and DLQ of at least 1 MiB", bytes, fitted)
+		if took.LogBytes < took.EventBytes || took.DeadBytes < minStreamBytes {
+			t.Errorf("with room for %d bytes: %+v, want LOG above EVT and DLQ of at least 1 MiB", room, took)
 		}
 	}
 	n := startNode(t, embedded.Config{Dir: t.TempDir(), StoreBytes: 32 << 20})
 	for range 2 { // a store that is used up takes the same streams again
-		testkit.Must(t, n.connect().Ensure(testkit.Context(t), Topology{}.Fit(n.server.StoreBytes())))
+		testkit.Must(t, n.connect().Ensure(testkit.Context(t), Topology{Room: n.server.StoreBytes()}))
 	}
+}
+
+// Streams that exist keep their sizes, and what they hold, when a disk has less room than they had when they were made.
+func TestStreamsKeepTheirSizesWithoutRoom(t *testing.T) {
+	n, c := newNode(t, false), (*peer)(nil)
+	for _, room := range []int64{8 << 30, 1 << 20} {
+		c = n.connect()
+		testkit.Must(t, c.Ensure(testkit.Context(t), Topology{Room: room}))
+		s, err := c.js.Stream(testkit.Context(t), c.names.log)
+		testkit.Must(t, err)
+		if got := s.CachedInfo().Config.MaxBytes; got < 4<<30 {
+			t.Errorf("with room for %d bytes LOG is of %d bytes, want what it had", room, got)
+		}
+	}
+	testkit.Must(t, c.Ensure(testkit.Context(t), Topology{Room: 1 << 20, LogBytes: 5 << 20}))
+	testkit.Equal(t, "a size that is set", c.topology.LogBytes, int64(5<<20))
 }
 
 func TestStateSurvivesAServerRestart(t *testing.T) {

@@ -24,7 +24,7 @@ func (t *Topology) sizes() []*int64 {
 
 // sums returns the sum of the sizes that are set, and that of the defaults of those that are not.
 func (t Topology) sums() (set, unset int64) {
-	full := t.withDefaults()
+	full := t.WithDefaults()
 	for i, size := range full.sizes() {
 		if *t.sizes()[i] != 0 {
 			set += *size
@@ -37,17 +37,17 @@ func (t Topology) sums() (set, unset int64) {
 
 // scaled returns the topology with defaults, in which sizes that are not set have this share of theirs.
 func (t Topology) scaled(share float64) Topology {
-	full := t.withDefaults()
+	full := t.WithDefaults()
 	for i, size := range t.sizes() {
 		if *size == 0 {
 			*size = max(int64(float64(*full.sizes()[i])*share), minStreamBytes)
 		}
 	}
-	return t.withDefaults() // LOG's own bounds follow its size
+	return t.WithDefaults() // LOG's own bounds follow its size
 }
 
 // ensureWithin creates or updates the streams and buckets. A size that the topology leaves open is that of the stream, if it exists.
-// Else it fits into the account's limit, and, when no size is set, into half as much each time that the server has no room.
+// Else it fits into the account's limit and the topology's room, and, when no size is set, into half as much each time that the server has no room.
 func ensureWithin(ctx context.Context, c *Conn, t Topology, account *jetstream.AccountInfo) error {
 	given, _ := t.sums()
 	fresh := account.Streams == 0
@@ -58,7 +58,11 @@ func ensureWithin(ctx context.Context, c *Conn, t Topology, account *jetstream.A
 	}
 	set, unset := t.sums()
 	share, halved := 1.0, false
-	if limit := storeLimit(account, t.withDefaults().Replicas); limit > 0 && unset > 0 {
+	limit := storeLimit(account, t.WithDefaults().Replicas)
+	if t.Room > 0 && (limit == 0 || t.Room < limit) {
+		limit = t.Room
+	}
+	if limit > 0 && unset > 0 {
 		room := max(limit-limit/16-set, minStoreBytes) // a sixteenth is for the buckets
 		share = min(1, float64(room)/float64(unset))
 	}

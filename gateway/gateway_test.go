@@ -152,7 +152,8 @@ func startCell(t testing.TB, ctx context.Context, dir string, streams events.Top
 	}
 	own := connect()
 	conn = connect()
-	testkit.Must(t, own.Ensure(ctx, streams.Fit(2<<30)))
+	streams.Room = 2 << 30
+	testkit.Must(t, own.Ensure(ctx, streams))
 	provider, err := local.New(local.Config{RunDir: filepath.Join(dir, "run"), Warn: func(string) {}})
 	testkit.Must(t, err)
 	t.Cleanup(func() { testkit.Must(t, provider.Close()) })

@@ -121,7 +121,7 @@ func (c *connection) Send(ctx context.Context, tenant string, cmd *schemas.Comma
 
 // topology is that of a cell. Its leases outlast some seconds in which a busy machine does nothing.
 func topology() events.Topology {
-	return events.Topology{Partitions: 1, LeaseTTL: 30 * time.Second}.Fit(2 << 30)
+	return events.Topology{Partitions: 1, LeaseTTL: 30 * time.Second, Room: 2 << 30}
 }
 
 func (c *cell) connect() *connection {

@@ -109,7 +109,9 @@ func TestCommandsAreRefusedWhileEventsAreNearlyFull(t *testing.T) {
 	wantFields(t, c.exec(first), schemas.Result{Success: true})
 	c.wantRecords(processOf(first), schemas.TypeProcessAccepted, schemas.TypeProcessStarted, schemas.TypeProcessExited)
 
-	c.must(c.conn.Ensure(c.ctx, topology()))
+	wide := topology()
+	wide.EventBytes = 64 << 20
+	c.must(c.conn.Ensure(c.ctx, wide))
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -104,6 +104,50 @@ func TestAFullDiskUnderTheStreams(t *testing.T) {
 	c.good()
 }
 
+// A disk that has filled since the streams were made has them still: `up`, commands with a server of their own and readers start on it.
+func TestServerStartsOnADiskThatHasFilled(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.smallDisk("512m")
+	c.env["SLUICE_TEMPLATES"], _ = c.templates("name: talk\nagent: {command: [cat]}\n")
+	limit := func() int64 {
+		t.Helper()
+		for _, s := range decode[schemas.Status](t, c.run("status", "--json").stdout).Streams {
+			if strings.HasSuffix(s.Name, "-LOG") {
+				return s.MaxBytes
+			}
+		}
+		t.Fatal("no stream LOG")
+		return 0
+	}
+	s := c.up()
+	process := c.exec("--json", "--", "echo", "first").result(t).Process
+	size := limit()
+	testkit.Equal(t, "exit code of up", s.stop(), 0)
+	filler := filepath.Join(c.data, "filler")
+	testkit.Must(t, os.WriteFile(filler, make([]byte, 400<<20), 0o600))
+	c.exec("--", "echo", "second").check(t).exits(0).prints("second\n")
+	c.run("logs", process).check(t).exits(0).prints("first\n")
+	s = c.up()
+	testkit.Equal(t, "size of LOG", limit(), size)
+	c.exec("--", "echo", "third").check(t).exits(0).prints("third\n")
+	c.run("message", "--thread", "t2", "--template", "talk", "hello").check(t).exits(0).printsPart("hello")
+	c.run("messages", "--thread", "t2").check(t).exits(0).printsPart("hello") // its stream is made by the first one
+	c.run("logs", process).check(t).exits(0).prints("first\n")
+	testkit.Equal(t, "exit code of up", s.stop(), 0)
+
+	free := c.fillDisk() // to the last byte
+	for _, args := range [][]string{{"logs", process}, {"process", "list", "--all"}, {"session", "list"}} {
+		got := c.run(args...)
+		t.Logf("sluice %s on a full disk: exit code %d, %q, %s", args, got.code, got.stdout, got.stderr)
+		if got.code != 0 && !strings.Contains(got.stderr, "disk") && !strings.Contains(got.stderr, "space") {
+			t.Errorf("sluice %s: standard error %q, want an error that names the disk", args, got.stderr)
+		}
+	}
+	free()
+	c.exec("--", "echo", "fourth").check(t).exits(0).prints("fourth\n")
+}
+
 // seqBytes is the size of the output of `seq 1 300000`.
 const seqBytes = 1988895
 

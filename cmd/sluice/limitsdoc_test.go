@@ -37,7 +37,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 			t.Errorf("docs/limits.md: want a row | %s | %s |", name, value)
 		}
 	}
-	streams := events.Topology{}.Fit(1 << 60)
+	streams := events.Topology{}.WithDefaults()
 	for name, n := range map[string]int64{
 		"size of CMD, the queue": streams.CommandBytes, "size of EVT, the records": streams.EventBytes, "size of LOG, the output": streams.LogBytes,
 		"output of one process in LOG": streams.LogProcessBytes, "output of one tenant in LOG": streams.LogTenantBytes,

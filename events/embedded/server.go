@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -41,7 +42,8 @@ type Config struct {
 	CertFile, KeyFile string
 	// Durability is when a write is acked. Default [DurabilityInterval].
 	Durability Durability
-	// StoreBytes is the most bytes of all streams together. Default: four fifths of the free space on Dir's disk, plus what Dir has.
+	// StoreBytes is the most bytes that the bounds of all streams add up to. Default: no bound. A stream is refused beyond it also when it exists
+	// and the server starts again: a bound by what is free now would lose the streams of a disk that has filled since.
 	StoreBytes int64
 	// Warn is called when the server could not be replaced after a full disk, which Run tries again; once for each reason. Default: not called.
 	Warn func(error)
@@ -65,10 +67,10 @@ func (c Config) Validate() error {
 
 // Server is a NATS server with JetStream in this process.
 type Server struct {
-	cfg   Config
-	host  string // where it listens; empty when it does not
-	log   *errorLog
-	bytes int64
+	cfg  Config
+	host string // where it listens; empty when it does not
+	log  *errorLog
+	room int64
 	// reported is why the server could not be replaced the last time; empty when it was.
 	reported string
 
@@ -87,10 +89,8 @@ func Start(cfg Config) (*Server, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, schemas.Errorf(schemas.CodeUnavailable, "create the data folder of NATS: %w", err)
 	}
-	s := &Server{cfg: cfg, bytes: cfg.StoreBytes, log: &errorLog{}}
-	if s.bytes == 0 {
-		s.bytes = freeBytes(cfg.Dir)/5*4 + usedBytes(cfg.Dir)
-	}
+	s := &Server{cfg: cfg, log: &errorLog{}}
+	s.room = cmp.Or(cfg.StoreBytes, freeBytes(cfg.Dir)/5*4+usedBytes(cfg.Dir))
 	if cfg.Listen != "" {
 		var err error
 		if s.host, s.port, err = splitAddress(cfg.Listen); err != nil {
@@ -106,11 +106,14 @@ func Start(cfg Config) (*Server, error) {
 	return s, nil
 }
 
+// unbounded is a bound of the server's store that no sum of streams reaches: with 0 it would be what is free on the disk.
+const unbounded = 1 << 62
+
 // boot starts the server of NATS on the files of the folder and returns once it accepts connections. It listens where the one before it
 // did.
 func (s *Server) boot() error {
 	opts := &server.Options{
-		ServerName: "sluice", JetStream: true, StoreDir: s.cfg.Dir, JetStreamMaxStore: s.bytes, JetStreamMaxMemory: 64 << 20,
+		ServerName: "sluice", JetStream: true, StoreDir: s.cfg.Dir, JetStreamMaxStore: cmp.Or(s.cfg.StoreBytes, unbounded), JetStreamMaxMemory: 64 << 20,
 		SyncInterval: syncInterval, SyncAlways: s.cfg.Durability == DurabilityFsync,
 		DontListen: s.cfg.Listen == "", Host: s.host, Port: s.port, Authorization: s.cfg.Token, AuthTimeout: authTimeout.Seconds(),
 		NoSigs: true, NoLog: true, DisableShortFirstPing: true, MaxPayload: 1 << 20,
@@ -205,8 +208,9 @@ func (s *Server) Consumers() int {
 	return js.Consumers
 }
 
-// StoreBytes returns the most bytes of all streams together.
-func (s *Server) StoreBytes() int64 { return s.bytes }
+// StoreBytes returns how many bytes new streams may take with those that exist: what was configured, else four fifths of the space that was
+// free at the start on the disk of the folder, plus what the folder had.
+func (s *Server) StoreBytes() int64 { return s.room }
 
 // Run keeps the server running until ctx ends, then shuts it down and returns once its files are closed. A full disk, or a process that can
 // open no more files, makes the server disable JetStream, or leaves streams that accept nothing: once that has passed Run replaces the

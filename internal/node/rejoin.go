@@ -148,7 +148,7 @@ func (n *Node) ensure(ctx context.Context) error {
 	if err := n.ensureStreams(ctx); err != nil {
 		return err
 	}
-	if t := n.conn.Worker().Topology(); t.StoreBytes() < n.cfg.Topology.StoreBytes() {
+	if t := n.conn.Worker().Topology(); n.cfg.Topology.Room == 0 && t.StoreBytes() < n.cfg.Topology.StoreBytes() {
 		n.cfg.Log.Warn().Int64("command_bytes", t.CommandBytes).Int64("event_bytes", t.EventBytes).Int64("log_bytes", t.LogBytes).
 			Int64("message_bytes", t.MessageBytes).Int64("dead_letter_bytes", t.DeadBytes).
 			Msg("streams are smaller than by default: JetStream has no room for more; set sizes by --event-bytes, --log-bytes and the like")
