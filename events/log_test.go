@@ -425,3 +425,17 @@ func TestOutputIsResumed(t *testing.T) {
 		t.Errorf("range of another process = %+v, want nil", other.Range)
 	}
 }
+
+// Promises 15: a worker whose connection is closed, as by a server that revokes its credentials, leaves the output to the next one. It is no
+// failure of the process.
+func TestOutputOfAClosedConnectionIsLeft(t *testing.T) {
+	_, c := connected(t, true)
+	o := newOutput(t, c, ref("t", "p"))
+	testkit.Must(t, o.print(schemas.Stdout, []byte("stored")))
+	c.bulk.Close()
+	for range 3 { // the first may only be pending
+		_ = o.print(schemas.Stdout, make([]byte, 1<<20))
+	}
+	_, err := o.w.Close()
+	testkit.WantCode(t, err, schemas.CodeLost)
+}

@@ -44,7 +44,8 @@ func (w *LogWriter) recover(first *sent) {
 	w.held = false
 }
 
-// resend stores the chunks that LOG does not have, one at a time, until there is no progress for retryFor.
+// resend stores the chunks that LOG does not have, one at a time, until there is no progress for retryFor. Errors: too_large; lost when this
+// worker can store nothing more, and leaves the output to the next one.
 func (w *LogWriter) resend(chunks []*outChunk) error {
 	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(w.retryFor))
 	return backoff.Retry(func() error {
@@ -54,7 +55,11 @@ func (w *LogWriter) resend(chunks []*outChunk) error {
 		}
 		chunks = left
 		err = wrap(err, "store output")
-		if errors.Is(err, schemas.ErrTooLarge) || errors.Is(err, schemas.ErrLost) || (err != nil && w.conn.bulk.IsClosed()) {
+		if err != nil && w.conn.bulk.IsClosed() {
+			// As after a revocation of the credentials. The worker ends by that, as one without its lease: the next one stores the output.
+			err = schemas.Errorf(schemas.CodeLost, "the connection to NATS is closed: %w", err)
+		}
+		if errors.Is(err, schemas.ErrTooLarge) || errors.Is(err, schemas.ErrLost) {
 			return backoff.Permanent(err)
 		}
 		return err
