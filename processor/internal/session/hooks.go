@@ -158,6 +158,10 @@ func RunCommand(ctx context.Context, sb sandbox.Sandbox, command []string, env m
 	proc, err := sb.Start(ctx, sandbox.Command{
 		ID: "h" + strings.ToLower(ulid.Make().String()), Path: command[0], Args: command[1:], Env: env, Stdin: true,
 	})
+	if start, ok := errors.AsType[*sandbox.StartError](err); ok {
+		// Not wrapped: it would pass for the error of the command that waits for this one.
+		return schemas.Errorf(schemas.CodeInvalidArgument, "%s", start.Error())
+	}
 	if err != nil {
 		return err
 	}
