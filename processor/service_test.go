@@ -172,6 +172,12 @@ func TestHealthChecks(t *testing.T) {
 		_, err = c.control(schemas.ServiceRequest{Name: name, Stop: true})
 		c.must(err)
 	}
+	for name, command := range map[string][]string{"fails": {"false"}, "does-not-exist": {"no-such-program"}} {
+		s.spec.Health, s.spec.StartTimeoutMS = &schemas.HealthCheck{Command: command, IntervalMS: 50}, 300
+		_, err := s.start(name)
+		testkit.WantCode(t, err, schemas.CodeUnavailable)
+	}
+	s.spec.StartTimeoutMS = 0
 	socket := t.TempDir() + "/s"
 	s.spec.Args, s.spec.Health = []string{socket}, &schemas.HealthCheck{Socket: socket, Path: "/health"}
 	_, err := s.start("socket")

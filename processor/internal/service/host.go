@@ -111,7 +111,11 @@ func (h *hosted) probe(ctx context.Context) error {
 		return schemas.Errorf(schemas.CodeUnavailable, "the sandbox of thread %s does not run", h.thread.ID)
 	case len(check.Command) > 0:
 		if err := session.RunCommand(ctx, sb, check.Command, nil, nil); err != nil {
-			return schemas.Errorf(schemas.CodeOf(err), "the health check failed: %w", err)
+			code := schemas.CodeOf(err)
+			if code == schemas.CodeInvalidArgument { // of the command alone: it ran, and says that the service is not healthy
+				code = schemas.CodeUnavailable
+			}
+			return schemas.Errorf(code, "the health check failed: %w", err)
 		}
 		return nil
 	}
