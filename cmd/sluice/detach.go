@@ -49,6 +49,12 @@ func (g *globals) sendDetached(ctx context.Context, c *client.Client, req client
 		return g.printJSON(detached{p.ID(), p.Thread(), p.Queued()})
 	}
 	fmt.Fprintln(g.Stdout, p.ID())
+	if req.Key != "" && !p.Queued() { // it may be one that was started before
+		if info, err := p.Info(ctx); err == nil && info.Status.Ended() {
+			g.notice(fmt.Sprintf("process %s has ended: `sluice logs %[1]s` shows its output", p.ID()))
+			return nil
+		}
+	}
 	state := "runs"
 	if p.Queued() {
 		state = "is queued and starts when a worker takes it"

@@ -45,6 +45,7 @@ func TestProcessesInTheBackground(t *testing.T) {
 	c.run("process", "logs", "--tail", "1", id).check(t).exits(0).prints("got three\n")
 	info := decode[schemas.ProcessInfo](t, c.run("process", "get", id, "--json").stdout)
 	testkit.Equal(t, "status and reason", []string{string(info.Status), string(info.Reason)}, []string{"failed", "exited"})
+	c.run(append([]string{"process", "start", "--thread", "t1"}, shell...)...).check(t).exits(0).reports(id + " has ended: `sluice logs")
 	feed("late\n", "process", "stdin", id).wantError(t, schemas.CodeNotFound, id)
 
 	first, second := start("--", "sleep", "300"), start("--", "sleep", "300")

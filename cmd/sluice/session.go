@@ -63,11 +63,17 @@ func sessionCreateCommand(g *globals) *cobra.Command {
 					}{created, s})
 				}
 				if !created {
-					ignored := ""
-					if i := slices.IndexFunc(ofNewSession, cmd.Flags().Changed); i >= 0 {
-						ignored = ": --" + ofNewSession[i] + " is for a new one, and was ignored"
+					var ignored []string
+					for _, flag := range ofNewSession {
+						if cmd.Flags().Changed(flag) {
+							ignored = append(ignored, "--"+flag)
+						}
 					}
-					g.notice("thread " + req.Thread + " has a session already" + ignored)
+					text := "thread " + req.Thread + " has a session already"
+					if len(ignored) > 0 {
+						text += "; for a new one only, and ignored: " + strings.Join(ignored, ", ")
+					}
+					g.notice(text)
 				}
 				return printSession(g.Main, s)
 			})

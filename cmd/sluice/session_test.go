@@ -20,7 +20,7 @@ func TestSessionCommands(t *testing.T) {
 	testkit.Equal(t, "user", made.Session.User, "ann")
 	testkit.Equal(t, "idle_timeout_ms", made.Session.IdleTimeoutMS, int64(600_000))
 	c.run("session", "create", "--thread", "t1").check(t).exits(0).reports("already\n").printsPart(made.Session.ID)
-	c.run("session", "create", "--thread", "t1", "--user", "bob").check(t).exits(0).reports("--user is for a new one").printsPart(made.Session.ID)
+	c.run("session", "create", "--thread", "t1", "--user", "bob", "--tag", "a=b").check(t).exits(0).reports("ignored: --user, --tag").printsPart(made.Session.ID)
 	for _, args := range [][]string{{"list", "--tag", "team=blue"}, {"list", "--user", "ann", "--json"}, {"get", "-t", "t1"}, {"renew", "-t", "t1", "--idle-timeout", "1h"}} {
 		c.run(append([]string{"session"}, args...)...).check(t).exits(0).printsPart(made.Session.ID)
 	}

@@ -127,6 +127,9 @@ func (g *globals) printSync(asJSON bool, r *schemas.SyncReport, err error, done 
 	for _, path := range r.Conflicts {
 		fmt.Fprintln(g.Stdout, "conflict ", oneLine(path))
 	}
+	if err != nil && r.Version == "" && r.Files == 0 && r.Deleted == 0 {
+		return err // nothing was done
+	}
 	version := "no new version"
 	if r.Version != "" {
 		version = "version " + oneLine(r.Version)
