@@ -43,7 +43,7 @@ type Options struct {
 	// Domain is the JetStream domain that has the streams, when the server of the connection reaches it as a leaf node. Default: the
 	// server's own.
 	Domain string
-	// InProcess connects to a server in this process; URL is then ignored. Default: none.
+	// InProcess connects to a server in this process; URL is then only what [Conn.ServerURL] returns. Default: none.
 	InProcess nats.InProcessConnProvider
 	// Dial opens the transport when it is not TCP, such as a unix socket. Default: none.
 	Dial func() (net.Conn, error)
@@ -86,6 +86,7 @@ type Conn struct {
 	lease    atomic.Pointer[Lease]       // nil on a connection of a caller
 	buffer   atomic.Pointer[EventBuffer] // nil unless the worker has one
 	sealing  *Sealing
+	shownURL string // in place of the server's; empty for that
 
 	openMu      sync.Mutex
 	buckets     map[string]jetstream.KeyValue
@@ -107,6 +108,10 @@ func (c *Conn) Worker() *Worker {
 // Connect opens a connection. Errors: unavailable when no server answers, unauthenticated when it refuses the
 // credentials, not_found for a file of o that does not exist, invalid_argument for a cell that is not a valid id.
 func Connect(o Options) (*Conn, error) {
+	shown := ""
+	if o.InProcess != nil { // by its URL, it would be a connection with TLS
+		shown, o.URL = o.URL, ""
+	}
 	o.URL, o.Name, o.Cell = cmp.Or(o.URL, nats.DefaultURL), cmp.Or(o.Name, "sluice"), cmp.Or(o.Cell, schemas.DefaultCell)
 	if err := schemas.CheckID("cell", o.Cell); err != nil {
 		return nil, err
@@ -118,7 +123,7 @@ func Connect(o Options) (*Conn, error) {
 	c := &Conn{
 		layout: layout{NewSubjects(o.Cell), namesOf(o.Cell), Topology{}.WithDefaults()}, room: newEventRoom(), budget: newLogBudget(),
 		ends:    endWatches{shared: make(map[Filter]*endWatch)},
-		buckets: make(map[string]jetstream.KeyValue), dispatchers: make(map[int]jetstream.Consumer),
+		buckets: make(map[string]jetstream.KeyValue), dispatchers: make(map[int]jetstream.Consumer), shownURL: shown,
 	}
 	c.sealing = &Sealing{conn: c}
 	var err error
@@ -325,7 +330,7 @@ func (c *Conn) ServerURL() string {
 	if u == "" {
 		return ""
 	}
-	return schemas.PublicURL(u)
+	return schemas.PublicURL(cmp.Or(c.shownURL, u))
 }
 
 // bucket opens a key-value bucket once: opening costs a request.

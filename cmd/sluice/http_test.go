@@ -272,3 +272,18 @@ func (b withBearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	transport := &http.Transport{DisableKeepAlives: true}
 	return transport.RoundTrip(r)
 }
+
+// The status that the gateway of `sluice up` gives names the server of `up`.
+func TestStatusOverHTTPNamesTheServer(t *testing.T) {
+	c := newCLI(t)
+	web := c.upWeb()
+	req, err := http.NewRequestWithContext(testkit.Context(t), "GET", web+"/v1/status", http.NoBody)
+	testkit.Must(t, err)
+	req.Header.Set("Authorization", "Bearer "+(&dataFolder{path: c.data}).storedToken())
+	resp, err := http.DefaultClient.Do(req)
+	testkit.Must(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	testkit.Must(t, err)
+	testkit.Equal(t, "URL of the server", decode[schemas.Status](t, string(text)).Server.URL, decode[schemas.Status](t, c.run("status", "--json").stdout).Server.URL)
+}

@@ -198,7 +198,7 @@ func (w *workerFlags) up(ctx context.Context, cfg hostConfig, http *httpFlags) e
 	if err := h.announce(); err != nil {
 		return errors.Join(err, h.stop())
 	}
-	stopHTTP, err := web.serve(ctx, w.globals, &events.Options{InProcess: h.server, Token: s.folder.storedToken(), Cell: w.cell},
+	stopHTTP, err := web.serve(ctx, w.globals, &events.Options{InProcess: h.server, URL: h.server.URL(), Token: s.folder.storedToken(), Cell: w.cell},
 		gateway.Config{MachineToken: s.folder.storedToken(), Grace: w.grace, Log: s.node.Log})
 	if err != nil {
 		return errors.Join(err, h.stop())
