@@ -184,7 +184,7 @@ func (ac *Acceptor) gatherFacts(ctx context.Context, d *schemas.Delivery) facts 
 	case d.Command.Message != nil && f.thread.Template.Agent == nil:
 		f.refused = true
 		f.why = schemas.Errorf(schemas.CodeInvalidArgument,
-			"template: thread %s has a session of template %s, which has no agent: use another thread, or `sluice session stop --thread %s`, and a template that has one (see `sluice template list`)", d.Thread, cmp.Or(f.thread.Session.Template, session.DefaultTemplate), d.Thread).With("path", "template")
+			"template: that of thread %s, %s, has no agent: name one that has (see `sluice template list`), after `sluice session stop --thread %s` if the session has run something", d.Thread, cmp.Or(f.thread.Session.Template, session.DefaultTemplate), d.Thread).With("path", "template")
 		return f
 	case d.Command.Message != nil, ac.cfg.Policy == nil: // an agent's command comes from the template
 	default:
