@@ -81,6 +81,10 @@ func advice(code schemas.Code, name string, status int, region string) string {
 		return "no such bucket: create it, or check its name, the region and the endpoint: "
 	case code == schemas.CodeUnauthenticated:
 		return "check the credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile): "
+	case status == http.StatusBadRequest && (name == "" || name == "BadRequest"): // to a HEAD, which has no body
+		return "the server gives no reason: check the region (--region, AWS_REGION) and the endpoint: "
+	case status == http.StatusForbidden && (name == "" || name == "Forbidden"):
+		return "the server gives no reason: check the credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile), and what they permit: "
 	case code == schemas.CodeUnavailable && status == 0:
 		return "the server does not respond: check the endpoint: "
 	}

@@ -26,6 +26,8 @@ func TestRefusalsAreNamedAtOnce(t *testing.T) {
 		"redirected":            {http.StatusMovedPermanently, "eu-west-1", "PermanentRedirect", schemas.CodeInvalidArgument, `"eu-west-1", set --region`},
 		"redirected, no name":   {http.StatusMovedPermanently, "", "", schemas.CodeInvalidArgument, "set --region"},
 		"not implemented":       {http.StatusNotImplemented, "", "NotImplemented", schemas.CodeInvalidArgument, "no"},
+		"no reason":             {http.StatusBadRequest, "", "", schemas.CodeInvalidArgument, "check the region (--region"},
+		"forbidden, no reason":  {http.StatusForbidden, "", "", schemas.CodePermissionDenied, "check the credentials"},
 		"clock":                 {http.StatusForbidden, "", "RequestTimeTooSkewed", schemas.CodeUnauthenticated, "the clock of this machine"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -43,7 +45,12 @@ func TestRefusalsAreNamedAtOnce(t *testing.T) {
 			}))
 			defer server.Close()
 			s := objectstore.Retry(open(t, server.URL), objectstore.RetryPolicy{First: time.Millisecond})
-			_, _, err := s.Get(t.Context(), "k", objectstore.Range{}, nil)
+			var err error
+			if test.body == "" { // as the answer to a HEAD
+				_, err = s.Stat(t.Context(), "k")
+			} else {
+				_, _, err = s.Get(t.Context(), "k", objectstore.Range{}, nil)
+			}
 			testkit.WantCode(t, err, test.want)
 			if err == nil || !strings.Contains(err.Error(), test.text) || requests != 1 {
 				t.Errorf("error = %v after %d requests, want one with %q after 1", err, requests, test.text)
