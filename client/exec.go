@@ -39,9 +39,9 @@ type Request struct {
 	Timeout time.Duration
 	// Grace is the time between SIGTERM and SIGKILL at the timeout. Default: SIGKILL at once.
 	Grace time.Duration
-	// Stdin is copied to the process until it or the process ends, also when its worker is killed and comes back. When it cannot arrive, the
-	// process is killed, and Exec returns why. A Read that blocks then is not waited for. Default: the process
-	// has an empty standard input.
+	// Stdin is copied to the process until it or the process ends, also when its worker is killed and comes back. Only [io.EOF] ends it. When
+	// it cannot arrive, also because a Read fails with another error, the process is killed, and Exec returns why. A Read that blocks when the
+	// process ends is not waited for. Default: the process has an empty standard input.
 	Stdin io.Reader
 	// StdinOpen leaves the standard input of a process in the background open, for [Process.WriteStdin]. Default: it is empty.
 	StdinOpen bool
@@ -198,7 +198,8 @@ func resultOf(ev *schemas.Event) (*schemas.Result, error) {
 
 // resultError is that of the result, or why the process lacked its input and was killed.
 func (x *Execution) resultError(r *schemas.Result) error {
-	if input := x.inputFailed.Load(); input != nil && r.Reason == schemas.ReasonKilled {
+	input := x.inputFailed.Load()
+	if input != nil && (r.Reason == schemas.ReasonKilled || r.Error != nil && r.Error.Code == schemas.CodeCanceled) {
 		return input
 	}
 	return resultError(r)

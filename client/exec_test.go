@@ -209,6 +209,48 @@ func TestStdinOfAnySizeArrives(t *testing.T) {
 	d.equal("success with an empty input", r.Success, true)
 }
 
+// A reader that fails has not ended: the process does not take what came before for all.
+func TestStdinThatFailsIsAnError(t *testing.T) {
+	d := newCaller(t, "w1")
+	broken := errors.New("broken")
+	for what, size := range map[string]*schemas.TerminalSize{"pipe": nil, "terminal": {Rows: 24, Cols: 80}} {
+		for _, before := range []string{"", "abc"} {
+			in := io.MultiReader(strings.NewReader(before), errorReader{broken})
+			r, err := d.Exec(d.ctx, client.Request{Thread: "t", Command: "cat", Stdin: in, Terminal: size})
+			if !errors.Is(err, broken) || !strings.Contains(err.Error(), "read the standard input") {
+				t.Errorf("%s that fails after %q: error = %v, want the reader's", what, before, err)
+			}
+			if r == nil || r.Reason != schemas.ReasonKilled {
+				t.Errorf("%s that fails after %q: result = %+v, want that of a killed process", what, before, r)
+			}
+		}
+	}
+	// A reader's own code is no answer of the worker's.
+	_, err := d.Exec(d.ctx, client.Request{Thread: "t", Command: "cat", Stdin: errorReader{schemas.Errorf(schemas.CodeConflict, "mine")}})
+	d.wantCode("a reader that fails with conflict", err, schemas.CodeConflict)
+}
+
+// A command whose input fails while it is queued does not run.
+func TestStdinThatFailsBeforeAWorkerIsFree(t *testing.T) {
+	d := newCaller(t)
+	x := d.stream(client.Request{Thread: "t", Command: "cat", Stdin: errorReader{errors.New("broken")}})
+	d.equal("queued without a worker", x.Queued(), true)
+	var all sync.WaitGroup
+	all.Go(func() {
+		if err := d.cell.worker("w1"); err != nil {
+			t.Error(err)
+		}
+	})
+	var failed error
+	for _, err := range x.Events(d.ctx) {
+		failed = err
+	}
+	all.Wait()
+	if failed == nil || !strings.Contains(failed.Error(), "broken") {
+		t.Errorf("error = %v, want the reader's", failed)
+	}
+}
+
 func TestCommandWaitsForAWorker(t *testing.T) {
 	d := newCaller(t)
 	x := d.stream(client.Request{Thread: "t", Command: "cat", Stdin: strings.NewReader("from before")})

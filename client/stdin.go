@@ -15,17 +15,33 @@ import (
 // errInputClosed reports that the process reads no more input.
 var errInputClosed = errors.New("the process reads no more input")
 
+// readError is why the reader of an input failed.
+type readError struct{ error }
+
+func (e readError) Unwrap() error { return e.error }
+
 // feed copies a reader to the process's standard input. It kills the process when a part of the input cannot arrive: the process would
 // wait for it, or take the rest for all.
 func (x *Execution) feed(ctx context.Context, from io.Reader) {
 	err := x.stdin().copy(ctx, from)
-	if err == nil || ctx.Err() != nil || errors.Is(err, errInputClosed) || errors.Is(err, schemas.ErrConflict) {
+	read, unread := errors.AsType[readError](err)
+	switch {
+	case err == nil, ctx.Err() != nil:
 		return
+	case unread:
+		code := schemas.CodeOf(read.error)
+		if code == schemas.CodeInternal { // the caller's fault, not one of Sluice's
+			code = schemas.CodeInvalidArgument
+		}
+		x.inputFailed.Store(schemas.Errorf(code, "read the standard input of process %s: %w", x.Process(), read.error))
+	case errors.Is(err, errInputClosed), errors.Is(err, schemas.ErrConflict):
+		return
+	default:
+		x.inputFailed.Store(schemas.Errorf(schemas.CodeOf(err), "write the standard input of process %s: %w", x.Process(), err))
 	}
-	x.inputFailed.Store(schemas.Errorf(schemas.CodeOf(err), "write the standard input of process %s: %w", x.Process(), err))
 	ctx, cancel := context.WithTimeout(ctx, abandonTimeout)
 	defer cancel()
-	_ = x.Kill(ctx, 0) // it may have ended
+	_ = x.Cancel(ctx) // it may have ended; when it is queued or its worker is away, Kill does not reach it
 }
 
 func (x *Execution) stdin() *stdin {
@@ -57,8 +73,13 @@ func (in *stdin) copy(ctx context.Context, from io.Reader) error {
 	for {
 		select {
 		case p := <-pieces:
-			if err := in.write(ctx, schemas.StdinPiece{Writer: in.writer, Offset: offset, Data: p.data, End: p.end}); err != nil || p.end {
-				return err
+			if len(p.data) > 0 || p.end {
+				if err := in.write(ctx, schemas.StdinPiece{Writer: in.writer, Offset: offset, Data: p.data, End: p.end}); err != nil || p.end {
+					return err
+				}
+			}
+			if p.err != nil {
+				return readError{p.err}
 			}
 			offset += int64(len(p.data))
 		case <-ctx.Done():
@@ -76,10 +97,13 @@ func (in *stdin) copyKeys(ctx context.Context, from io.Reader) error {
 		keys := make([]byte, maxKeys)
 		for {
 			n, err := from.Read(keys)
-			last := err != nil
-			p.Data, p.End, err = keys[:n], last && !in.keepOpen, nil
+			last, failed := err != nil, failure(err)
+			p.Data, p.End, err = keys[:n], last && failed == nil && !in.keepOpen, nil
 			if n > 0 || p.End {
 				err = in.write(ctx, p)
+			}
+			if err == nil && failed != nil {
+				err = readError{failed}
 			}
 			if err != nil || last {
 				ended <- err
@@ -102,6 +126,15 @@ const maxKeys = 4 << 10
 type inputPiece struct {
 	data []byte
 	end  bool
+	err  error // why the reader failed after data; it is no end then
+}
+
+// failure is the error of a reader that did not end but failed.
+func failure(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 // readInput fills one piece while the previous one is sent. It hands over a piece only when the previous one is done.
@@ -109,16 +142,16 @@ func readInput(ctx context.Context, from io.Reader, to chan<- inputPiece) {
 	next, other := make([]byte, events.MaxStdinPiece), make([]byte, events.MaxStdinPiece)
 	for {
 		n, err := from.Read(next)
-		end := err != nil // a failed input ends, like a pipe of a shell
-		if n == 0 && !end {
+		if n == 0 && err == nil {
 			continue
 		}
+		failed := failure(err)
 		select {
-		case to <- inputPiece{next[:n], end}:
+		case to <- inputPiece{data: next[:n], end: err != nil && failed == nil, err: failed}:
 		case <-ctx.Done():
 			return
 		}
-		if end {
+		if err != nil {
 			return
 		}
 		next, other = other, next

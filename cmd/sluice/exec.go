@@ -67,7 +67,7 @@ worker's, or the template's, and these flags are refused.`,
 			}
 			own := hostOptions{worker: true, limits: limits, network: schemas.Network(network), named: givenLimit(cmd), image: g.Getenv("SLUICE_IMAGE")}
 			if !noStdin && !detach {
-				req.Stdin = g.Stdin
+				req.Stdin = standardInput{g.Stdin}
 				if term.IsTerminal(int(g.Stdin.Fd())) {
 					req.Stdin = terminalInput{g.Stdin}
 				}

@@ -71,13 +71,25 @@ func TestClosedStandardInputIsEmpty(t *testing.T) {
 	testkit.Must(t, err)
 	_ = closed.Close()
 	c.runFrom(closed, execArgs("--", "cat")...).check(t).exits(0).prints("")
-	// With a closed descriptor, as <&- leaves it.
-	sh := exec.Command("bash", "-c", `exec "$@" <&-`, "bash", os.Args[0])
-	sh.Args = append(sh.Args, c.args(execArgs("--", "wc", "-c"))...)
-	sh.Env = []string{asSluice + "=1", "PATH=" + os.Getenv("PATH")}
-	out, err := sh.Output()
+	// With a closed descriptor, and with one that cannot be read, as nohup leaves it.
+	for _, as := range []string{"<&-", "0>/dev/null"} {
+		sh := exec.Command("bash", "-c", `exec "$@" `+as, "bash", os.Args[0])
+		sh.Args = append(sh.Args, c.args(execArgs("--", "wc", "-c"))...)
+		sh.Env = []string{asSluice + "=1", "PATH=" + os.Getenv("PATH")}
+		out, err := sh.Output()
+		testkit.Must(t, err)
+		testkit.Equal(t, "bytes read with "+as, strings.TrimSpace(string(out)), "0")
+	}
+}
+
+// A standard input that fails is not taken for one that has ended.
+func TestFailingStandardInputIsAnError(t *testing.T) {
+	c := newUp(t)
+	folder, err := os.Open(t.TempDir())
 	testkit.Must(t, err)
-	testkit.Equal(t, "bytes read", strings.TrimSpace(string(out)), "0")
+	defer folder.Close()
+	c.runFrom(folder, execArgs("--", "cat")...).check(t).exits(schemas.ExitSluiceFailed).prints("").reports("read the standard input", "is a directory")
+	c.good()
 }
 
 // Input that a process does not read delays neither its end nor the next command.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/signal"
 	"sync"
@@ -77,6 +78,18 @@ func (t terminalInput) Read(p []byte) (int, error) {
 	n, err := t.File.Read(p)
 	if n == 0 && err != nil && (errors.Is(err, unix.EIO) || !term.IsTerminal(int(t.Fd()))) {
 		select {} // until this program ends
+	}
+	return n, err
+}
+
+// standardInput is a standard input that may be closed, or open for writing alone, as nohup leaves it: it is empty then.
+type standardInput struct{ *os.File }
+
+// Read reads what is passed to this program.
+func (s standardInput) Read(p []byte) (int, error) {
+	n, err := s.File.Read(p)
+	if errors.Is(err, os.ErrClosed) || errors.Is(err, os.ErrInvalid) || errors.Is(err, unix.EBADF) {
+		err = io.EOF
 	}
 	return n, err
 }
