@@ -2,6 +2,7 @@ package client
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -17,10 +18,10 @@ import (
 )
 
 // CopyIn copies a file or a folder of this machine into the workspace, with the rules of `docker cp`: into a folder that exists, under its
-// own name, or with /. at the end of local only its content; otherwise under the name that to gives. Links are copied as links, and what
-// is neither file nor folder nor link is left out. It returns how many files and bytes it wrote.
+// own name, or with /. at the end of local only its content; otherwise under the name that to gives. Links are copied as links, also local
+// itself, unless it ends with / or /. ; what is neither file nor folder nor link is left out. It returns how many files and bytes it wrote.
 func (f *Files) CopyIn(ctx context.Context, local, to string) (files, size int64, err error) {
-	info, err := os.Stat(local)
+	info, err := os.Lstat(local) // with a slash at the end it follows a link
 	if err != nil {
 		return 0, 0, localError(err)
 	}
@@ -28,9 +29,9 @@ func (f *Files) CopyIn(ctx context.Context, local, to string) (files, size int64
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 		return 0, 0, err
 	}
-	isFolder := there != nil && there.Type == "folder"
+	isFolder, isLink := there != nil && there.Type == "folder", info.Mode()&fs.ModeSymlink != 0
 	switch {
-	case !info.IsDir() && !info.Mode().IsRegular(): // reading it may never end
+	case !info.IsDir() && !info.Mode().IsRegular() && !isLink: // reading it may never end
 		return 0, 0, notAFile(local)
 	case info.IsDir() && there != nil && !isFolder:
 		return 0, 0, schemas.Errorf(schemas.CodeConflict, "%s is a %s: a folder cannot be copied onto it", to, there.Type)
@@ -42,6 +43,9 @@ func (f *Files) CopyIn(ctx context.Context, local, to string) (files, size int64
 			return 0, 0, localError(err)
 		}
 		to = path.Join(to, filepath.Base(full))
+	}
+	if isLink {
+		return f.copyLinkIn(ctx, local, to, info)
 	}
 	if !info.IsDir() {
 		from, err := os.Open(local)
@@ -65,6 +69,25 @@ func (f *Files) CopyIn(ctx context.Context, local, to string) (files, size int64
 	_ = r.CloseWithError(io.ErrClosedPipe) // always nil; it ends pack
 	<-packed
 	return files, size, err
+}
+
+// copyLinkIn makes a link in the workspace that leads where a local one does.
+func (f *Files) copyLinkIn(ctx context.Context, local, to string, info fs.FileInfo) (files, size int64, err error) {
+	target, err := os.Readlink(local)
+	if err != nil {
+		return 0, 0, localError(err)
+	}
+	folder := path.Dir(path.Clean(to))
+	if _, err := f.Stat(ctx, folder); err != nil { // Upload would make it, and Write does not
+		return 0, 0, err
+	}
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	h := &tar.Header{Typeflag: tar.TypeSymlink, Name: path.Base(path.Clean(to)), Linkname: filepath.ToSlash(target), Mode: 0o777, ModTime: info.ModTime()}
+	if err := errors.Join(w.WriteHeader(h), w.Close()); err != nil {
+		return 0, 0, localError(err)
+	}
+	return f.Upload(ctx, folder, &b)
 }
 
 func notAFile(local string) error {
@@ -149,12 +172,22 @@ func packEntry(w *tar.Writer, root *os.Root, name string, info fs.FileInfo) erro
 	return err
 }
 
-// CopyOut copies a file or a folder of the workspace to this machine, with the rules of CopyIn. A link to which local leads is followed.
+// CopyOut copies a file, a folder or a link of the workspace to this machine, with the rules of CopyIn. A link to which local leads is
+// followed.
 // What the sandbox answers is not trusted: nothing is written but under the name that from and local give.
 func (f *Files) CopyOut(ctx context.Context, from, local string) (files, size int64, err error) {
 	there, err := f.Stat(ctx, from)
 	if err != nil {
 		return 0, 0, err
+	}
+	if there.Type == "symlink" && (onlyContent(from) || strings.HasSuffix(from, "/")) {
+		for _, err := range f.List(ctx, from) { // an error when it leads to no folder
+			if err != nil {
+				return 0, 0, err
+			}
+			break
+		}
+		there.Type = "folder"
 	}
 	if target, err := filepath.EvalSymlinks(local); err == nil {
 		local = target
@@ -171,6 +204,9 @@ func (f *Files) CopyOut(ctx context.Context, from, local string) (files, size in
 		return 0, 0, schemas.Errorf(schemas.CodeConflict, "%s is a file: a folder cannot be copied onto it", local)
 	case there.Type == "folder" && isFolder && !onlyContent(from):
 		local = filepath.Join(local, name)
+	}
+	if there.Type == "symlink" {
+		return saveLink(there.Target, local)
 	}
 	if there.Type != "folder" {
 		r, err := f.Open(ctx, from, FilePart{})
@@ -204,6 +240,23 @@ func (f *Files) saveFile(r io.Reader, local, mode string) (files, size int64, er
 	defer root.Close()
 	size, err = save(root, filepath.Base(local), r, permissions(mode))
 	return 1, size, err
+}
+
+// saveLink makes a link, in place of a file or a link.
+func saveLink(target, local string) (files, size int64, err error) {
+	root, err := os.OpenRoot(filepath.Dir(local) + string(filepath.Separator) + ".")
+	if err != nil {
+		return 0, 0, localError(err)
+	}
+	defer root.Close()
+	name := filepath.Base(local)
+	if err := replaceable(root, name); err != nil {
+		return 0, 0, err
+	}
+	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, 0, localError(err)
+	}
+	return 1, 0, localOK(root.Symlink(filepath.FromSlash(target), name))
 }
 
 // unpack extracts a tar stream whose names begin with top, without that part; . is none.
@@ -261,10 +314,18 @@ func localOK(err error) error {
 	return localError(err)
 }
 
-// save puts a file in place as a whole. It replaces a link, and follows none; it replaces no device or named pipe.
-func save(root *os.Root, name string, from io.Reader, mode fs.FileMode) (int64, error) {
+// replaceable returns an error for what a copy must not replace: a folder, a device, a named pipe.
+func replaceable(root *os.Root, name string) error {
 	if info, err := root.Lstat(name); err == nil && !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0 {
-		return 0, schemas.Errorf(schemas.CodeConflict, "%s exists, and is not a file", name)
+		return schemas.Errorf(schemas.CodeConflict, "%s exists, and is not a file", name)
+	}
+	return nil
+}
+
+// save puts a file in place as a whole. It replaces a link, and follows none.
+func save(root *os.Root, name string, from io.Reader, mode fs.FileMode) (int64, error) {
+	if err := replaceable(root, name); err != nil {
+		return 0, err
 	}
 	temp := filepath.Join(filepath.Dir(name), ".sluice-"+strings.ToLower(ulid.Make().String())+".tmp") // any name in the workspace may be as long as the system allows
 	to, err := root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)

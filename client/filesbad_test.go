@@ -134,9 +134,9 @@ func TestCopiesOfNamedPipesAndDevices(t *testing.T) {
 	d.must(os.Symlink(pipe, filepath.Join(dir, "link")))
 	_, _, err = f.CopyIn(d.ctx, os.DevNull, "in")
 	testkit.WantCode(t, err, schemas.CodeInvalidArgument)
+	_, _, err = f.CopyIn(d.ctx, pipe, "in")
+	testkit.WantCode(t, err, schemas.CodeInvalidArgument)
 	for _, local := range []string{pipe, filepath.Join(dir, "link")} { // not a device: a fault would replace it
-		_, _, err = f.CopyIn(d.ctx, local, "in")
-		testkit.WantCode(t, err, schemas.CodeInvalidArgument)
 		_, _, err = f.CopyOut(d.ctx, "pipe", local)
 		testkit.WantCode(t, err, schemas.CodeConflict)
 	}
@@ -149,6 +149,70 @@ func TestCopiesOfNamedPipesAndDevices(t *testing.T) {
 	left, err := os.ReadDir(dir)
 	d.must(err)
 	d.equal("names that are left", len(left), 2)
+}
+
+// A link that is named is copied as a link, wherever it leads: what is there does not leave its machine.
+func TestCopiesOfLinks(t *testing.T) {
+	d := newCaller(t, "w1")
+	f := d.Files("t1")
+	dir := t.TempDir()
+	d.must(os.Mkdir(filepath.Join(dir, "folder"), 0o700))
+	d.must(os.WriteFile(filepath.Join(dir, "folder", "file"), []byte("content"), 0o600))
+	targets := map[string]string{"abs": "/etc/passwd", "dangling": "no/such", "file": "folder/file", "sub": "folder"}
+	_, err := f.Mkdir(d.ctx, "in")
+	d.must(err)
+	_, err = f.WriteFile(d.ctx, "taken", nil)
+	d.must(err)
+	for name, target := range targets {
+		d.must(os.Symlink(target, filepath.Join(dir, name)))
+		for to, want := range map[string]string{"in": "in/" + name, "taken": "taken", "new-" + name: "new-" + name} {
+			files, size, err := f.CopyIn(d.ctx, filepath.Join(dir, name), to)
+			d.must(err)
+			d.equal("files and bytes", []int64{files, size}, []int64{1, 0})
+			e, err := f.Stat(d.ctx, want)
+			d.must(err)
+			d.equal("copy in of "+name+" to "+to, e.Type+" "+e.Target, "symlink "+target)
+		}
+	}
+	_, _, err = f.CopyIn(d.ctx, filepath.Join(dir, "abs"), "none/abs")
+	testkit.WantCode(t, err, schemas.CodeNotFound)
+	_, _, err = f.CopyIn(d.ctx, filepath.Join(dir, "sub")+"/", "followed")
+	d.must(err)
+	_, err = f.Stat(d.ctx, "followed/file")
+	d.must(err)
+	_, _, err = f.CopyIn(d.ctx, filepath.Join(dir, "file")+"/", "x")
+	testkit.WantCode(t, err, schemas.CodeInvalidArgument)
+
+	out := t.TempDir()
+	d.must(os.WriteFile(filepath.Join(out, "taken"), nil, 0o600))
+	for name, target := range targets {
+		for local, want := range map[string]string{"": name, "taken": "taken", "new-" + name: "new-" + name} {
+			d.must(errors.Join(os.Remove(filepath.Join(out, "taken")), os.WriteFile(filepath.Join(out, "taken"), nil, 0o600))) // a link there would be followed
+			files, size, err := f.CopyOut(d.ctx, "in/"+name, filepath.Join(out, local))
+			d.must(err)
+			d.equal("files and bytes", []int64{files, size}, []int64{1, 0})
+			got, err := os.Readlink(filepath.Join(out, want))
+			d.must(err)
+			d.equal("copy out of "+name+" to "+local, got, target)
+		}
+	}
+	d.must(os.MkdirAll(filepath.Join(out, "full", "abs"), 0o700))
+	_, _, err = f.CopyOut(d.ctx, "in/abs", filepath.Join(out, "full"))
+	testkit.WantCode(t, err, schemas.CodeConflict)
+	_, _, err = f.CopyIn(d.ctx, filepath.Join(dir, "folder"), "in")
+	d.must(err)
+	for from, want := range map[string]string{"in/sub/": "sub/file", "in/sub/.": "file"} {
+		d.must(os.RemoveAll(filepath.Join(out, "sub")))
+		_, _, err = f.CopyOut(d.ctx, from, out)
+		d.must(err)
+		got, err := os.ReadFile(filepath.Join(out, want))
+		d.must(err)
+		d.equal("content of "+want, string(got), "content")
+	}
+	_, _, err = f.CopyOut(d.ctx, "in/dangling/", out)
+	testkit.WantCode(t, err, schemas.CodeNotFound)
+	_, _, err = f.CopyOut(d.ctx, "in/file/", out)
+	testkit.WantCode(t, err, schemas.CodeInvalidArgument)
 }
 
 // A file is copied out whatever its name is, over a link to where that leads, and beside what is there.

@@ -291,7 +291,8 @@ func copyCommand(g *globals) *cobra.Command {
 		Short: "Copy files and folders into a workspace, or out of it",
 		Long: `Copy a file or a folder into a thread's workspace, or out of it. One of FROM and TO is THREAD:PATH,
 and the other a path of this machine, or - for a tar stream on standard input or output. As with
-"docker cp", a folder is copied into one that exists, and with /. at the end only its content.`,
+"docker cp", a folder is copied into one that exists, and with /. at the end only its content. A
+symbolic link is copied as a link, unless FROM ends with /.`,
 		Example: `  sluice cp data t1:in
   sluice cp t1:out/. results
   tar c src | sluice cp - t1:
@@ -328,7 +329,7 @@ func (g *globals) copyIn(ctx context.Context, files *client.Files, local, to str
 	} else {
 		_, _, err = files.CopyIn(ctx, local, to)
 	}
-	if _, missing := os.Stat(local); local != "-" && errors.Is(missing, os.ErrNotExist) {
+	if _, missing := os.Lstat(local); err != nil && local != "-" && errors.Is(missing, os.ErrNotExist) {
 		return schemas.Errorf(schemas.CodeNotFound, "copy into the workspace: %s does not exist on this machine: check the path, which is relative to the current folder", local)
 	}
 	return err

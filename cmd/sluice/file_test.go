@@ -55,6 +55,10 @@ func TestCopyCommand(t *testing.T) {
 		prints(".\n./link\n./src\n./src/link\n./src/sub\n./src/sub/tool\n./sub\n./sub/tool\n./tool\n755\n")
 	c.run("cp", src, "t1:new/tool").wantError(t, schemas.CodeConflict)
 	c.run("cp", filepath.Join(src, "sub", "tool"), "t1:none/").wantError(t, schemas.CodeNotFound)
+	testkit.Must(t, os.Symlink("none", filepath.Join(dir, "dangling")))
+	c.run("cp", filepath.Join(dir, "dangling"), "t1:dangling").check(t).exits(0)
+	c.run("file", "ls", "t1:").check(t).exits(0).printsPart("dangling -> none")
+	c.run("file", "rm", "t1:dangling").check(t).exits(0)
 	c.run("cp", src, src).wantError(t, schemas.CodeInvalidArgument, "THREAD:PATH")
 
 	out := filepath.Join(dir, "out")
