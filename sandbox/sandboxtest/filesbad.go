@@ -50,16 +50,21 @@ var badFileTests = []test{
 		f.output(t, "mkfifo pipe; mkdir folder; mkfifo folder/pipe; echo text >folder/file")
 		for _, req := range []schemas.FileRequest{
 			{Op: schemas.FileRead, Path: "pipe"}, {Op: schemas.FileWrite, Path: "pipe"}, {Op: schemas.FileAppend, Path: "pipe"},
-			{Op: schemas.FileDownload, Path: "pipe"}, {Op: schemas.FileList, Path: "pipe"}, {Op: schemas.FileUpload, Path: "pipe"},
-			{Op: schemas.FileRead, Path: "pipe/x"}, {Op: schemas.FileWrite, Path: "pipe/x"}, {Op: schemas.FileMkdir, Path: "pipe/x", Parents: true},
+			{Op: schemas.FileDownload, Path: "pipe"}, {Op: schemas.FileList, Path: "pipe"},
+			{Op: schemas.FileRead, Path: "pipe/x"}, {Op: schemas.FileWrite, Path: "pipe/x"},
 		} {
 			_, err := f.file(t, f, req, tarOf(t, "x"))
 			wantError(t, string(req.Op), err, schemas.ErrInvalidArgument)
 		}
 		_, err := f.file(t, f, schemas.FileRequest{Op: schemas.FileUpload}, tarOf(t, "pipe"))
 		wantError(t, "upload of a file onto a pipe", err, schemas.ErrInvalidArgument)
-		_, err = f.file(t, f, schemas.FileRequest{Op: schemas.FileMkdir, Path: "pipe"}, nil)
-		wantError(t, "mkdir", err, schemas.ErrConflict)
+		for _, req := range []schemas.FileRequest{ // a folder is to be made there
+			{Op: schemas.FileMkdir, Path: "pipe"}, {Op: schemas.FileMkdir, Path: "pipe/x", Parents: true}, {Op: schemas.FileUpload, Path: "pipe"},
+			{Op: schemas.FileMove, Path: "folder", To: "pipe"},
+		} {
+			_, err = f.file(t, f, req, tarOf(t, "x"))
+			wantError(t, string(req.Op), err, schemas.ErrConflict)
+		}
 		found, err := f.file(t, f, schemas.FileRequest{Op: schemas.FileSearch, Text: "text"}, nil)
 		testkit.Must(t, err)
 		entries, _ := files.Entries([]byte(found), 2)

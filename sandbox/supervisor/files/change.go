@@ -39,7 +39,7 @@ func (p *program) parent(root *os.Root, name string, create bool) (*os.Root, str
 	return sub, base, err
 }
 
-// makeFolders makes the missing folders of a path, within the limits.
+// makeFolders makes the missing folders of a path, within the limits. A file that is in the way is one that exists: EEXIST.
 func (p *program) makeFolders(root *os.Root, name string, mode os.FileMode) error {
 	info, err := root.Stat(name)
 	for i := 0; err != nil && i < len(name); i++ {
@@ -47,6 +47,9 @@ func (p *program) makeFolders(root *os.Root, name string, mode os.FileMode) erro
 			continue
 		}
 		part := name[:i+1]
+		if info, err := root.Stat(part); err == nil && !info.IsDir() {
+			return &os.PathError{Op: "mkdir", Path: part, Err: syscall.EEXIST}
+		}
 		if _, err := root.Lstat(part); err == nil {
 			continue
 		}
@@ -61,7 +64,7 @@ func (p *program) makeFolders(root *os.Root, name string, mode os.FileMode) erro
 		info, err = root.Stat(name)
 	}
 	if err == nil && !info.IsDir() {
-		return &os.PathError{Op: "mkdir", Path: name, Err: syscall.ENOTDIR}
+		return &os.PathError{Op: "mkdir", Path: name, Err: syscall.EEXIST}
 	}
 	return err
 }
@@ -235,8 +238,11 @@ func (p *program) move() error {
 	if from == "." || to == "." {
 		return fail(codeInvalid, from, "the workspace itself cannot be moved or replaced")
 	}
-	if info, err := p.root.Lstat(to); err == nil && info.IsDir() {
-		return fail(codeConflict, to, "is a folder that exists")
+	if there, err := p.root.Lstat(to); err == nil {
+		moved, err := p.root.Lstat(from)
+		if there.IsDir() || err == nil && moved.IsDir() { // a file replaces a file
+			return fail(codeConflict, to, "is a "+kindOf(there.Mode())+" that exists")
+		}
 	}
 	if err := p.root.Rename(from, to); err != nil {
 		return err

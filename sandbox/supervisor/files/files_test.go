@@ -151,8 +151,7 @@ func TestImpliedFoldersCount(t *testing.T) {
 func TestBadEntries(t *testing.T) {
 	for what, entry := range map[string]*tar.Header{
 		"traversal": {Name: "a/../../x"}, "300 bytes": {Name: strings.Repeat("n", 300)}, "no name": {Name: "./."},
-		"fifo":                     {Name: "fifo", Typeflag: tar.TypeFifo},
-		"device":                   {Name: "null", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3},
+		"fifo that leads out":      {Name: "../fifo", Typeflag: tar.TypeFifo},
 		"hard link that leads out": {Name: "link", Typeflag: tar.TypeLink, Linkname: "../outside"},
 	} {
 		parent := t.TempDir()
@@ -172,6 +171,45 @@ func TestBadEntries(t *testing.T) {
 	testkit.Must(t, err)
 	if _, err := os.Stat(filepath.Join(dir, "new\nline")); err != nil {
 		t.Error(err)
+	}
+}
+
+// Named pipes and devices of a stream are left out, also with a content that they cannot have. What follows is extracted.
+func TestPipesAndDevicesAreLeftOut(t *testing.T) {
+	for what, kind := range map[string]byte{"fifo": tar.TypeFifo, "char": tar.TypeChar, "block": tar.TypeBlock} {
+		for _, size := range []int64{0, 1000} {
+			stream := append(tarBlock("left/out", "", fileMode, 0, kind, size), make([]byte, padded(size))...)
+			stream = append(stream, archive(t, &tar.Header{Name: "next"})...)
+			dir := t.TempDir()
+			_, p, err := do(t, dir, bytes.NewReader(stream), OpUpload, "")
+			testkit.Must(t, err)
+			left, err := os.ReadDir(dir)
+			testkit.Must(t, err)
+			testkit.Equal(t, what+": names", []string{left[0].Name(), left[len(left)-1].Name()}, []string{"next", "next"})
+			testkit.Equal(t, what+": files of the reply", p.files, int64(1))
+		}
+	}
+}
+
+// A file where a folder is to be made is a conflict, as it is for all that exists.
+func TestFileInTheWayOfAFolder(t *testing.T) {
+	dup := archive(t, &tar.Header{Name: "dup"}, &tar.Header{Name: "dup/", Typeflag: tar.TypeDir, Mode: 0o755})
+	below := archive(t, &tar.Header{Name: "dup"}, &tar.Header{Name: "dup/x"})
+	for what, v := range map[string]struct {
+		in   []byte
+		args []string
+	}{
+		"mkdir": {nil, []string{OpMkdir, "file", "", Yes}}, "mkdir below": {nil, []string{OpMkdir, "file/a/b", "", Yes}},
+		"mkdir below a link": {nil, []string{OpMkdir, "link/a", "", Yes}}, "write below": {nil, []string{OpWrite, "file/a", "", Yes}},
+		"upload": {below, []string{OpUpload, "file"}}, "folder over a file": {dup, []string{OpUpload, ""}}, "file below a file": {below, []string{OpUpload, ""}},
+		"move a folder": {nil, []string{OpMove, "folder", "file"}}, "move onto a folder": {nil, []string{OpMove, "file", "folder"}},
+	} {
+		dir := t.TempDir()
+		testkit.Must(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700))
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+		testkit.Must(t, os.Symlink("file", filepath.Join(dir, "link")))
+		_, _, err := do(t, dir, bytes.NewReader(v.in), v.args...)
+		wantCode(t, what, err, codeConflict)
 	}
 }
 

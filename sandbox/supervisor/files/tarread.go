@@ -22,7 +22,10 @@ const (
 	typeFile     = '0'
 	typeHardLink = '1'
 	typeSymlink  = '2'
+	typeChar     = '3'
+	typeBlock    = '4'
 	typeFolder   = '5'
+	typeFifo     = '6'
 	typePax      = 'x'
 	typeGlobal   = 'g'
 	typeLongName = 'L'
@@ -90,13 +93,16 @@ func (t *tarReader) next() (*header, error) {
 		if size >= 0 {
 			h.size = size
 		}
-		if h.kind != typeFile {
+		if h.kind != typeFile && !leftOut(h.kind) { // what is left out has no content, and is skipped with it where a stream says it has
 			h.size = 0
 		}
 		t.begin(h.size)
 		return h, nil
 	}
 }
+
+// leftOut reports whether entries of this type are not extracted: named pipes and devices.
+func leftOut(kind byte) bool { return kind == typeFifo || kind == typeChar || kind == typeBlock }
 
 func (t *tarReader) begin(size int64) { t.size, t.left = size, padded(size) }
 
@@ -288,6 +294,9 @@ func (p *program) extract(to *os.Root, t *tarReader, h *header) error {
 	name := path.Clean(strings.TrimLeft(h.name, "/"))
 	if name == ".." || strings.HasPrefix(name, "../") || strings.IndexByte(name, 0) >= 0 {
 		return fail(codeInvalid, h.name, "leads out of the folder")
+	}
+	if leftOut(h.kind) {
+		return nil
 	}
 	if h.kind == typeFolder {
 		if info, err := to.Lstat(name); err == nil && info.IsDir() {
