@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/oklog/ulid/v2"
 
@@ -99,17 +100,35 @@ func onlyContent(name string) bool {
 	return name == "." || name == "" || strings.HasSuffix(name, "/.") || strings.HasSuffix(name, string(filepath.Separator)+".")
 }
 
+// DetailLocal is the detail of an error of [Files.CopyIn] and [Files.CopyOut] about a file of this machine, not one of the workspace.
+const DetailLocal = "local"
+
 // localError gives an error of this machine's files its code.
 func localError(err error) error {
+	return schemas.Errorf(localCode(err), "%w", err).With(DetailLocal, "yes")
+}
+
+// localErrorAt is localError with the path as the user knows it: that of err may be a temporary one, or begin in an open folder.
+func localErrorAt(name string, err error) error {
+	cause := err
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		cause = e.Err
+	} else if e, ok := errors.AsType[*os.LinkError](err); ok {
+		cause = e.Err
+	}
+	return schemas.Errorf(localCode(err), "%s on this machine: %w", name, cause).With(DetailLocal, "yes")
+}
+
+func localCode(err error) schemas.Code {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return schemas.Errorf(schemas.CodeNotFound, "%w", err)
-	case errors.Is(err, fs.ErrPermission):
-		return schemas.Errorf(schemas.CodePermissionDenied, "%w", err)
+		return schemas.CodeNotFound
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return schemas.CodePermissionDenied
 	case errors.Is(err, fs.ErrExist):
-		return schemas.Errorf(schemas.CodeConflict, "%w", err)
+		return schemas.CodeConflict
 	default:
-		return schemas.Errorf(schemas.CodeInvalidArgument, "%w", err)
+		return schemas.CodeInvalidArgument
 	}
 }
 
@@ -199,7 +218,7 @@ func (f *Files) CopyOut(ctx context.Context, from, local string) (files, size in
 	case there.Type != "folder" && isFolder:
 		local = filepath.Join(local, name)
 	case there.Type != "folder" && strings.HasSuffix(local, "/"):
-		return 0, 0, schemas.Errorf(schemas.CodeNotFound, "%s: no such folder", local)
+		return 0, 0, schemas.Errorf(schemas.CodeNotFound, "%s: no such folder on this machine", local).With(DetailLocal, "yes")
 	case there.Type == "folder" && err == nil && !isFolder:
 		return 0, 0, schemas.Errorf(schemas.CodeConflict, "%s is a file: a folder cannot be copied onto it", local)
 	case there.Type == "folder" && isFolder && !onlyContent(from):
@@ -222,11 +241,11 @@ func (f *Files) CopyOut(ctx context.Context, from, local string) (files, size in
 	}
 	defer r.Close()
 	if err := os.MkdirAll(local, 0o755); err != nil {
-		return 0, 0, localError(err)
+		return 0, 0, localErrorAt(local, err)
 	}
 	root, err := os.OpenRoot(local)
 	if err != nil {
-		return 0, 0, localError(err)
+		return 0, 0, localErrorAt(local, err)
 	}
 	defer root.Close()
 	return unpack(root, r, path.Base(path.Clean(there.Path)))
@@ -235,7 +254,7 @@ func (f *Files) CopyOut(ctx context.Context, from, local string) (files, size in
 func (f *Files) saveFile(r io.Reader, local, mode string) (files, size int64, err error) {
 	root, err := os.OpenRoot(filepath.Dir(local) + string(filepath.Separator) + ".") // a named pipe does not block it
 	if err != nil {
-		return 0, 0, localError(err)
+		return 0, 0, localErrorAt(filepath.Dir(local), err)
 	}
 	defer root.Close()
 	size, err = save(root, filepath.Base(local), r, permissions(mode))
@@ -246,7 +265,7 @@ func (f *Files) saveFile(r io.Reader, local, mode string) (files, size int64, er
 func saveLink(target, local string) (files, size int64, err error) {
 	root, err := os.OpenRoot(filepath.Dir(local) + string(filepath.Separator) + ".")
 	if err != nil {
-		return 0, 0, localError(err)
+		return 0, 0, localErrorAt(filepath.Dir(local), err)
 	}
 	defer root.Close()
 	name := filepath.Base(local)
@@ -254,9 +273,9 @@ func saveLink(target, local string) (files, size int64, err error) {
 		return 0, 0, err
 	}
 	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return 0, 0, localError(err)
+		return 0, 0, localErrorAt(local, err)
 	}
-	return 1, 0, localOK(root.Symlink(filepath.FromSlash(target), name))
+	return 1, 0, localOK(root, name, root.Symlink(filepath.FromSlash(target), name))
 }
 
 // unpack extracts a tar stream whose names begin with top, without that part; . is none.
@@ -289,35 +308,36 @@ func unpackEntry(root *os.Root, t *tar.Reader, h *tar.Header, name string) (int6
 		return 0, schemas.Errorf(schemas.CodeInvalidArgument, "the sandbox sent %q, which leads out of the folder", h.Name)
 	}
 	if h.Typeflag == tar.TypeDir {
-		return 0, localOK(root.MkdirAll(name, 0o755))
+		return 0, localOK(root, name, root.MkdirAll(name, 0o755))
 	}
-	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return 0, localError(err)
+	if err := localOK(root, filepath.Dir(name), root.MkdirAll(filepath.Dir(name), 0o755)); err != nil {
+		return 0, err
 	}
 	switch h.Typeflag {
 	case tar.TypeReg:
 		return save(root, name, t, fs.FileMode(h.Mode).Perm()) //nolint:gosec // only the permissions
 	case tar.TypeSymlink:
 		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return 0, localError(err)
+			return 0, localOK(root, name, err)
 		}
-		return 0, localOK(root.Symlink(h.Linkname, name))
+		return 0, localOK(root, name, root.Symlink(h.Linkname, name))
 	default:
 		return 0, nil
 	}
 }
 
-func localOK(err error) error {
+// localOK is localErrorAt of a name in a folder; nil for no error.
+func localOK(root *os.Root, name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return localError(err)
+	return localErrorAt(filepath.Join(root.Name(), name), err)
 }
 
 // replaceable returns an error for what a copy must not replace: a folder, a device, a named pipe.
 func replaceable(root *os.Root, name string) error {
 	if info, err := root.Lstat(name); err == nil && !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0 {
-		return schemas.Errorf(schemas.CodeConflict, "%s exists, and is not a file", name)
+		return schemas.Errorf(schemas.CodeConflict, "%s exists on this machine, and is not a file", filepath.Join(root.Name(), name)).With(DetailLocal, "yes")
 	}
 	return nil
 }
@@ -330,14 +350,14 @@ func save(root *os.Root, name string, from io.Reader, mode fs.FileMode) (int64, 
 	temp := filepath.Join(filepath.Dir(name), ".sluice-"+strings.ToLower(ulid.Make().String())+".tmp") // any name in the workspace may be as long as the system allows
 	to, err := root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if err != nil {
-		return 0, localError(err)
+		return 0, localOK(root, name, err)
 	}
 	n, err := io.Copy(to, from)
 	if closed := to.Close(); err == nil && closed != nil {
-		err = localError(closed)
+		err = localOK(root, name, closed)
 	}
 	if err == nil {
-		err = localOK(root.Rename(temp, name))
+		err = localOK(root, name, root.Rename(temp, name))
 	}
 	if err != nil {
 		_ = root.Remove(temp) // the first error is returned

@@ -61,9 +61,9 @@ func (g *globals) onFile(f func(ctx context.Context, files *client.Files, path s
 	}
 }
 
-// fileError adds the way out to the error of a file that does not exist.
+// fileError adds the way out to the error of a file that does not exist in the workspace.
 func fileError(err error, thread string) error {
-	if !errors.Is(err, schemas.ErrNotFound) {
+	if !errors.Is(err, schemas.ErrNotFound) || schemas.AsError(err).Details[client.DetailLocal] != "" {
 		return err
 	}
 	return schemas.Errorf(schemas.CodeNotFound, "%w: `sluice file ls %s:` shows what is there", err, thread)

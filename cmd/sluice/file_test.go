@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
@@ -90,4 +91,32 @@ func TestCopyCommand(t *testing.T) {
 	}
 	slices.Sort(names)
 	testkit.Equal(t, "names in the tar stream", names, []string{"src/", "src/link", "src/sub/", "src/sub/tool"})
+}
+
+// An error of a copy says whether a file of this machine or one of the workspace is meant, and names it as the user does.
+func TestCopyErrorsNameTheMachine(t *testing.T) {
+	c := newCLI(t)
+	c.up()
+	c.exec("--", "sh", "-c", "mkdir in; echo a >in/a; ln -s a in/link").check(t).exits(0)
+	dir := t.TempDir()
+	for _, from := range []string{"t1:in/a", "t1:in/link"} {
+		got := c.run("cp", from, dir+"/none/x")
+		got.wantError(t, schemas.CodeNotFound, dir+"/none on this machine: no such file")
+		if strings.Contains(got.stderr, "file ls") {
+			t.Errorf("the error of a missing local folder points at the workspace: %s", got.stderr)
+		}
+	}
+	c.run("cp", "t1:in/a", dir+"/none/").wantError(t, schemas.CodeNotFound, "no such folder on this machine")
+	c.run("cp", "t1:in/none", dir).wantError(t, schemas.CodeNotFound, "sluice file ls t1:")
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	got := c.run("cp", "t1:in/a", dir+"/file/x")
+	got.wantError(t, schemas.CodeInvalidArgument, dir+"/file on this machine: not a directory")
+	if _, err := os.Stat("/proc/self"); err == nil { // where also root can make no file
+		c.run("cp", "t1:in/a", "/proc/").wantError(t, schemas.CodeNotFound, "/proc/a on this machine: no such file")
+	}
+	if os.Getuid() != 0 {
+		ro := filepath.Join(dir, "ro")
+		testkit.Must(t, os.Mkdir(ro, 0o500))
+		c.run("cp", "t1:in/a", ro+"/").wantError(t, schemas.CodePermissionDenied, ro+"/a on this machine: permission denied")
+	}
 }
