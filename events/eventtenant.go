@@ -74,6 +74,10 @@ func (r *eventRoom) share(tenant string, more, margin int64) error {
 	if r.max <= 0 || held+more <= limit {
 		return nil
 	}
+	if most := r.shares.most; most > 0 {
+		return schemas.Errorf(schemas.CodeLimitExceeded, "tenant %s has %d KiB in the stream EVT, where --event-tenant-bytes allows %d KiB: wait until its older records expire, after %s, or raise --event-tenant-bytes, 0 for the default",
+			tenant, held>>10, most>>10, r.age)
+	}
 	return schemas.Errorf(schemas.CodeLimitExceeded, "tenant %s has %d MiB in the stream EVT of %d MiB, its share: wait until its older records expire, after %s, or enlarge EVT by --event-bytes",
 		tenant, held>>20, r.max>>20, r.age)
 }

@@ -34,10 +34,11 @@ type Topology struct {
 	// nearly full, workers accept no commands. A full MSG refuses new messages. LOG and DLQ drop their oldest messages.
 	CommandBytes, EventBytes, LogBytes, MessageBytes, DeadBytes int64
 	// LogProcessBytes and LogTenantBytes bound what LOG holds of one process and of one tenant. Beyond it their own oldest output is
-	// dropped. Default a sixteenth, 512 MiB, and half, 4 GiB, of LogBytes.
+	// dropped. Default a sixteenth, 512 MiB, and half, 4 GiB, of LogBytes. 0 leaves those that another worker has set; [DefaultShare] is the
+	// default in their place.
 	LogProcessBytes, LogTenantBytes int64
-	// EventTenantBytes bounds what EVT holds of one tenant: beyond it, its commands are refused. Default 0: seven times what the tenant
-	// leaves free for records.
+	// EventTenantBytes bounds what EVT holds of one tenant: beyond it, its commands are refused. Default: seven times what the tenant leaves
+	// free for records. 0 leaves a bound that another worker has set; [DefaultShare] removes it.
 	EventTenantBytes int64
 	// Room is how many bytes all streams may take, as far as their sizes are not set and they do not exist: those take less than their defaults
 	// then. Default 0: what the account has room for.
@@ -48,7 +49,10 @@ type Topology struct {
 	Keep bool
 }
 
-// WithDefaults returns the topology with the defaults in place of zeros.
+// DefaultShare is the default of LogProcessBytes, LogTenantBytes or EventTenantBytes, also where the streams have another share.
+const DefaultShare = -1
+
+// WithDefaults returns the topology with the defaults in place of zeros and of DefaultShare.
 func (t Topology) WithDefaults() Topology {
 	t.Partitions = cmp.Or(t.Partitions, 4)
 	t.Replicas = cmp.Or(t.Replicas, 1)
@@ -61,6 +65,9 @@ func (t Topology) WithDefaults() Topology {
 	t.LogBytes = cmp.Or(t.LogBytes, 8<<30)
 	t.MessageBytes = cmp.Or(t.MessageBytes, 1<<30)
 	t.DeadBytes = cmp.Or(t.DeadBytes, 64<<20)
+	for _, share := range []*int64{&t.LogProcessBytes, &t.LogTenantBytes, &t.EventTenantBytes} {
+		*share = max(*share, 0)
+	}
 	if t.LogBytes > 0 {
 		t.LogProcessBytes = cmp.Or(t.LogProcessBytes, t.LogBytes/16)
 		t.LogTenantBytes = cmp.Or(t.LogTenantBytes, t.LogBytes/2)

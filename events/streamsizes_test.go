@@ -74,6 +74,29 @@ func TestSizesThatAreSetAreKept(t *testing.T) {
 	testkit.Equal(t, "topology after a refusal", c.Worker().Topology(), got)
 }
 
+// Shares that are set stay until another one, or the default, is set.
+func TestSharesReturnToTheirDefaults(t *testing.T) {
+	ctx, n := testkit.Context(t), newNode(t, false)
+	all := func(share int64) Topology {
+		return Topology{Partitions: 1, Room: 1 << 30, LogProcessBytes: share, LogTenantBytes: share, EventTenantBytes: share}
+	}
+	var c *peer
+	shares := func(t Topology) [3]int64 { return [3]int64{t.LogProcessBytes, t.LogTenantBytes, t.EventTenantBytes} }
+	for _, tt := range []struct{ set, want int64 }{{1 << 16, 1 << 16}, {0, 1 << 16}, {1 << 17, 1 << 17}, {DefaultShare, 0}, {0, 0}} {
+		c = n.connect()
+		testkit.Must(t, c.Ensure(ctx, all(tt.set)))
+		want := [3]int64{tt.want, tt.want, tt.want}
+		if tt.want == 0 {
+			want = [3]int64{c.topology.LogBytes / 16, c.topology.LogBytes / 2, 0}
+		}
+		testkit.Equal(t, "shares", shares(c.topology), want)
+		testkit.Equal(t, "bound of a tenant in EVT", c.room.shares.most, want[2])
+		if err := c.room.share("a", 1<<16+1, 0); (err != nil) != (want[2] == 1<<16) || err != nil && !strings.Contains(err.Error(), "raise --event-tenant-bytes") {
+			t.Errorf("with a bound of %d: error = %v, want one that names --event-tenant-bytes where it is too small", want[2], err)
+		}
+	}
+}
+
 // TestFullHistoryRefusesNewMessages fills MSG: it keeps the oldest messages, and says what to do. Ten minutes 14.
 func TestFullHistoryRefusesNewMessages(t *testing.T) {
 	n := startNode(t, embedded.Config{Dir: t.TempDir(), StoreBytes: 16 << 30})

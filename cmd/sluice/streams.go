@@ -25,9 +25,36 @@ type (
 	}
 )
 
-// leastStream is the least size of a stream in bytes. A smaller one has no room for a command or a message, and is likely a size without
-// its unit, which would delete what the stream holds.
-const leastStream = 1 << 20
+// The least size of a stream, and of a share of one, in bytes. A smaller one has no room for a command, a message or the records of a
+// process, and is likely a size without its unit, which would delete what the stream holds, or refuse every command.
+const (
+	leastStream = 1 << 20
+	leastShare  = 1 << 16
+)
+
+// shareSize is the size of a share, in which 0 is the default also where the streams have another.
+type shareSize int64
+
+func parseShare(text string) (int64, error) {
+	n, err := template.ParseSize(text)
+	if err == nil && n == 0 {
+		n = events.DefaultShare
+	}
+	return n, err
+}
+
+// Set implements pflag.Value.
+func (s *shareSize) Set(text string) error {
+	n, err := parseShare(text)
+	*s = shareSize(n)
+	return err
+}
+
+// String implements pflag.Value.
+func (s *shareSize) String() string { return template.FormatSize(max(int64(*s), 0)) }
+
+// Type implements pflag.Value.
+func (s *shareSize) Type() string { return "size" }
 
 func streamSizes(t *events.Topology) []streamSize {
 	return []streamSize{
@@ -60,9 +87,13 @@ func variable(flag string) string {
 // JetStream has less room.
 func (w *workerFlags) streamFlags(f *pflag.FlagSet) {
 	for _, s := range streamSizes(&w.topology) {
+		parse, value, usage := template.ParseSize, pflag.Value((*size)(s.of)), s.usage
+		if s.share {
+			parse, value, usage = parseShare, (*shareSize)(s.of), usage+"; 0 restores it"
+		}
 		var err error
-		*s.of, err = fromEnv(w.Main, variable(s.flag), 0, template.ParseSize)
-		f.Var((*size)(s.of), s.flag, "most bytes `SIZE` of "+s.usage+" ("+variable(s.flag)+")")
+		*s.of, err = fromEnv(w.Main, variable(s.flag), 0, parse)
+		f.Var(value, s.flag, "most bytes `SIZE` of "+usage+" ("+variable(s.flag)+")")
 		annotate(f, s.flag, err)
 	}
 	for _, s := range streamAges(&w.topology) {
@@ -74,8 +105,12 @@ func (w *workerFlags) streamFlags(f *pflag.FlagSet) {
 
 func (w *workerFlags) checkStreams() error {
 	for _, s := range streamSizes(&w.topology) {
-		if *s.of != 0 && *s.of < leastStream && !s.share {
-			return schemas.Errorf(schemas.CodeInvalidArgument, "--%s is %d bytes: it must be at least %s", s.flag, *s.of, template.FormatSize(leastStream))
+		least, orDefault := int64(leastStream), ""
+		if s.share {
+			least, orDefault = leastShare, ", or 0 for the default"
+		}
+		if *s.of > 0 && *s.of < least {
+			return schemas.Errorf(schemas.CodeInvalidArgument, "--%s is %d bytes: it must be at least %s%s", s.flag, *s.of, template.FormatSize(least), orDefault)
 		}
 	}
 	for _, s := range streamAges(&w.topology) {

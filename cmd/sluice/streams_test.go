@@ -23,7 +23,28 @@ func TestSizesAndAgesOfStreams(t *testing.T) {
 	} {
 		testkit.Equal(t, "size and age of "+name, got[name], want)
 	}
-	for _, args := range [][]string{{"--message-bytes", "-1"}, {"--event-age", "-1s"}, {"--log-age", "10ms"}} {
+	for _, args := range [][]string{{"--message-bytes", "-1"}, {"--event-age", "-1s"}, {"--log-age", "10ms"}, {"--event-tenant-bytes", "1"}, {"--log-process-bytes", "65535"}} {
 		newCLI(t).run(append([]string{"up", "--provider", "local", "--listen", "127.0.0.1:0"}, args...)...).wantError(t, schemas.CodeInvalidArgument, args[0])
+	}
+}
+
+// A bound of a tenant's records stays when it is not set again, and 0 removes it.
+func TestEventTenantBytesIsRestored(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	for _, tt := range []struct {
+		flags   []string
+		env     string
+		bounded bool
+	}{
+		{[]string{"--event-tenant-bytes", "64KiB"}, "", true}, {nil, "", true}, {[]string{"--event-tenant-bytes", "0"}, "", false}, {nil, "", false}, {nil, "64KiB", true}, {nil, "0", false},
+	} {
+		c.env["SLUICE_EVENT_TENANT_BYTES"] = tt.env
+		s := c.up(tt.flags...)
+		records := decode[schemas.Status](t, c.run("status", "--json").stdout).Records
+		if bounded := records.MaxTenantBytes == 64<<10; bounded != tt.bounded || records.MaxTenantBytes == 0 {
+			t.Errorf("%v, %q: a tenant may hold %d bytes, want a bound of 64 KiB: %v", tt.flags, tt.env, records.MaxTenantBytes, tt.bounded)
+		}
+		s.stop()
 	}
 }
