@@ -78,7 +78,7 @@ func (l Limits) WorkspaceDefaults() Limits {
 	return l
 }
 
-// Validate returns invalid_argument when a limit is negative, or more CPUs than schemas.MaxCPUs.
+// Validate returns invalid_argument when a limit is negative, or more than schemas.MaxCPUs and schemas.MaxPIDs allow.
 func (l Limits) Validate() error {
 	if min(l.MemoryBytes, l.PIDs, l.OpenFiles, l.TmpBytes, l.WorkspaceBytes, l.WorkspaceFiles, l.MinFreeBytes, l.FileBytes) < 0 {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "limits: a limit is negative").With("path", "limits")
@@ -86,22 +86,17 @@ func (l Limits) Validate() error {
 	if !schemas.ValidCPUs(l.CPUs) {
 		return schemas.Errorf(schemas.CodeInvalidArgument, "limits: %v CPUs are not between 0 and %d", l.CPUs, schemas.MaxCPUs).With("path", "limits.cpus")
 	}
+	if l.PIDs > schemas.MaxPIDs {
+		return schemas.Errorf(schemas.CodeInvalidArgument, "limits: %d pids are more than %d", l.PIDs, schemas.MaxPIDs).With("path", "limits.pids")
+	}
 	return nil
 }
-
-// The least that jail accepts: less is too little to run anything.
-const (
-	minMemoryBytes = 16 << 20
-	minTmpBytes    = 4096
-	minCPUs        = 0.01
-	minPIDs        = 16
-	minOpenFiles   = 16
-)
 
 // The descriptors that a supervisor needs: three pipes of each process, and its own connections.
 const (
 	filesOfProcess    = 3
 	filesOfSupervisor = 256
+	maxHardOpenFiles  = 1 << 20 // more than that the kernel refuses, unless fs.nr_open is raised
 )
 
 // SocketBytes is what TCP sockets may buffer where the kernel does not count that as memory: cgroups v1.
@@ -110,7 +105,7 @@ func (l Limits) SocketBytes() int64 { return l.MemoryBytes / 4 }
 // HardOpenFiles is the hard limit of open files in a sandbox. It is OpenFiles, unless the supervisor needs more for as many processes: it is
 // the first process, whose limit the others inherit. With the default limits it is 1,024.
 func (l Limits) HardOpenFiles() int64 {
-	return max(l.OpenFiles, filesOfProcess*l.PIDs+filesOfSupervisor)
+	return max(l.OpenFiles, min(filesOfProcess*l.PIDs+filesOfSupervisor, maxHardOpenFiles))
 }
 
 // WithDefaults returns the limits with the defaults in place of zeros, and TmpBytes reduced to a quarter of MemoryBytes. Errors:
@@ -120,13 +115,13 @@ func (l Limits) WithDefaults() (Limits, error) {
 		return l, err
 	}
 	l = l.Or(DefaultLimits()).WorkspaceDefaults()
-	if l.MemoryBytes < minMemoryBytes {
-		return l, schemas.Errorf(schemas.CodeInvalidArgument, "limits: memory is %d bytes; the minimum is %d", l.MemoryBytes, minMemoryBytes)
+	if l.MemoryBytes < schemas.MinMemoryBytes {
+		return l, schemas.Errorf(schemas.CodeInvalidArgument, "limits: memory is %d bytes; the minimum is %d", l.MemoryBytes, schemas.MinMemoryBytes)
 	}
 	l.TmpBytes = min(l.TmpBytes, l.MemoryBytes/4)
-	if l.TmpBytes < minTmpBytes || l.CPUs < minCPUs || l.PIDs < minPIDs || l.OpenFiles < minOpenFiles {
+	if l.TmpBytes < schemas.MinTmpBytes || l.CPUs < schemas.MinCPUs || l.PIDs < schemas.MinPIDs || l.OpenFiles < schemas.MinOpenFiles {
 		return l, schemas.Errorf(schemas.CodeInvalidArgument,
-			"limits: too small to run anything; the minimum is %d bytes of /tmp, %g CPUs, %d pids and %d open files", minTmpBytes, minCPUs, minPIDs, minOpenFiles)
+			"limits: too small to run anything; the minimum is %d bytes of /tmp, %g CPUs, %d pids and %d open files", schemas.MinTmpBytes, schemas.MinCPUs, schemas.MinPIDs, schemas.MinOpenFiles)
 	}
 	return l, nil
 }

@@ -35,10 +35,17 @@ func TestLimitsWithDefaults(t *testing.T) {
 		"no number of CPUs": {CPUs: math.NaN()}, "CPUs without end": {CPUs: math.Inf(1)}, "negative pids": {PIDs: -1}, "negative /tmp": {TmpBytes: -1},
 		"negative files": {WorkspaceFiles: -1}, "negative file size": {FileBytes: -1}, "negative reserve": {MinFreeBytes: -1},
 		"no memory": {MemoryBytes: 1}, "little memory": {MemoryBytes: 1 << 20},
-		"little /tmp": {TmpBytes: 1}, "few CPUs": {CPUs: 0.001}, "few pids": {PIDs: 1}, "few open files": {OpenFiles: 1},
+		"little /tmp": {TmpBytes: 1}, "few CPUs": {CPUs: 0.001}, "few pids": {PIDs: 1}, "too many pids": {PIDs: schemas.MaxPIDs + 1}, "few open files": {OpenFiles: 1},
 	} {
 		if _, err := l.WithDefaults(); schemas.CodeOf(err) != schemas.CodeInvalidArgument {
 			t.Errorf("%s: error %v, want code %s", what, err, schemas.CodeInvalidArgument)
 		}
+	}
+}
+
+// The most processes need no more descriptors than the kernel allows.
+func TestHardLimitOfOpenFiles(t *testing.T) {
+	for pids, want := range map[int64]int64{256: 1024, schemas.MaxPIDs: 1 << 20} {
+		testkit.Equal(t, "hard limit", sandbox.Limits{PIDs: pids, OpenFiles: 1024}.HardOpenFiles(), want)
 	}
 }

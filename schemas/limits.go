@@ -57,8 +57,19 @@ const (
 	maxWords            = 256  // of a command
 )
 
-// MaxCPUs is the most CPUs of a sandbox.
-const MaxCPUs = 4096
+// Limits of a sandbox.
+const (
+	// MaxCPUs is the most CPUs.
+	MaxCPUs = 4096
+	// MaxPIDs is the most processes and threads. The kernel refuses more than 4,194,304, of which some are for the supervisor.
+	MaxPIDs = 4_000_000
+	// The least of each limit: less is too little to run anything.
+	MinMemoryBytes = 16 << 20
+	MinTmpBytes    = 4096
+	MinCPUs        = 0.01
+	MinPIDs        = 16
+	MinOpenFiles   = 16
+)
 
 // Limits of what an error repeats of its input, in bytes: an error travels in an event, which must fit into a NATS message.
 const (

@@ -41,15 +41,24 @@ func (t *Template) validateSandbox() error {
 
 func (l *TemplateLimits) validate() error {
 	for _, f := range []struct {
-		name  string
-		value int64
+		name         string
+		value, least int64
 	}{
-		{"memory_bytes", l.MemoryBytes}, {"pids", l.PIDs}, {"open_files", l.OpenFiles}, {"tmp_bytes", l.TmpBytes}, {"workspace_bytes", l.WorkspaceBytes},
-		{"workspace_files", l.WorkspaceFiles}, {"file_bytes", l.FileBytes},
+		{"memory_bytes", l.MemoryBytes, MinMemoryBytes}, {"pids", l.PIDs, MinPIDs}, {"open_files", l.OpenFiles, MinOpenFiles}, {"tmp_bytes", l.TmpBytes, MinTmpBytes},
+		{"workspace_bytes", l.WorkspaceBytes, 0}, {"workspace_files", l.WorkspaceFiles, 0}, {"file_bytes", l.FileBytes, 0},
 	} {
-		if f.value < 0 {
+		switch {
+		case f.value < 0:
 			return invalid("limits."+f.name, "%d is less than 0", f.value)
+		case f.value > 0 && f.value < f.least:
+			return invalid("limits."+f.name, "%d is too small to run anything; the minimum is %d", f.value, f.least)
 		}
+	}
+	if l.PIDs > MaxPIDs {
+		return invalid("limits.pids", "%d is more than %d", l.PIDs, MaxPIDs)
+	}
+	if l.CPUs > 0 && l.CPUs < MinCPUs {
+		return invalid("limits.cpus", "%v is too small to run anything; the minimum is %g", l.CPUs, MinCPUs)
 	}
 	if !ValidCPUs(l.CPUs) {
 		return invalid("limits.cpus", "%v is not between 0 and %d", l.CPUs, MaxCPUs)

@@ -58,6 +58,8 @@ func TestLimitsAreDocumented(t *testing.T) {
 	want("versions, and changes, in one reply", thousands(max(schemas.MaxVersions, schemas.MaxChanges)))
 	want("file that `session diff` compares line by line", binary(schemas.MaxDiffBytes))
 	want("CPUs of a sandbox", thousands(schemas.MaxCPUs))
+	want("processes and threads of a sandbox", thousands(schemas.MaxPIDs))
+	want("least memory of a sandbox", binary(schemas.MinMemoryBytes))
 	want("output of a process that waits in its sandbox while NATS is away", binary(wire.Window)+" of each stream")
 	want("tags of a session", strconv.Itoa(schemas.MaxTags))
 	want("labels of a command", strconv.Itoa(schemas.MaxLabels))
@@ -138,10 +140,10 @@ func decimal(n int64) string {
 	return fmt.Sprint(n/1_000_000, " MB")
 }
 
-// thousands is a number with a comma: 1,000.
+// thousands is a number with commas: 1,000.
 func thousands(n int64) string {
 	if n < 1000 {
 		return fmt.Sprint(n)
 	}
-	return fmt.Sprintf("%d,%03d", n/1000, n%1000)
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
 }
