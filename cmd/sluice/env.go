@@ -47,7 +47,10 @@ func unitsOf(size int64) func(string) (int64, error) {
 	}
 }
 
-var errDuration = errors.New("not a duration: write 30s, 5m or 168h")
+var (
+	errDuration = errors.New("not a duration: write 30s, 5m or 168h")
+	errNegative = errors.New("it must not be negative")
+)
 
 func duration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
@@ -73,7 +76,7 @@ func flagError(err error) error {
 		why = errors.New("not a number")
 	case kind == "bool":
 		why = errors.New("write true or false, after =, or leave it out")
-	case kind == "duration":
+	case kind == "duration" && !errors.Is(why, errNegative):
 		why = errDuration
 	}
 	return fmt.Errorf("--%s is %q: %w", f.Name, wrong.GetValue(), why)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
@@ -69,5 +71,30 @@ func TestWrongValuesOfFlags(t *testing.T) {
 		"--pids=99999999999999999999": "too large",
 	} {
 		newCLI(t).run("up", flag).wantError(t, schemas.CodeInvalidArgument, want, "sluice up --help")
+	}
+}
+
+// Values that can be read and mean nothing are refused, too.
+func TestUselessValuesOfFlags(t *testing.T) {
+	up := []string{"up", "--provider", "local", "--listen", "127.0.0.1:0"}
+	create := []string{"tenant", "create", "acme", "--dir", t.TempDir()}
+	for _, tt := range []struct {
+		command []string
+		flags   []string
+	}{
+		{up, []string{"--log-format=xyz", "--log-format=", "--log-level=", "--log-level=5", "--log-level=trace", "--idle-timeout=-1s", "--grace=-1s", "--pids=4194304",
+			"--max-processes=9223372036854775807", "--max-processes=0", "--max-sessions=1000001", "--max-sandboxes=1000001"}},
+		{[]string{"gateway", "--http", "127.0.0.1:0", "--nats", "nats://127.0.0.1:1"}, []string{"--grace=-1s", "--log-format=xyz"}},
+		{create, []string{"--max-storage=0", "--max-connections=0"}},
+		{[]string{"process", "wait", "p1"}, []string{"--timeout=-1s"}},
+		{[]string{"process", "kill", "p1"}, []string{"--grace=-1s"}},
+	} {
+		for _, flag := range tt.flags {
+			name, _, _ := strings.Cut(flag, "=")
+			newCLI(t).run(append(slices.Clone(tt.command), flag)...).wantError(t, schemas.CodeInvalidArgument, strings.TrimPrefix(name, "--"))
+		}
+	}
+	for _, flag := range []string{"--health-port=0", "--health-socket="} {
+		newCLI(t).run("service", "start", "--provider", "local", flag, "t1", "web", "--", "true").wantError(t, schemas.CodeInvalidArgument, strings.Split(flag, "=")[0])
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/sluice-dev/sluice/internal/node"
 	"github.com/sluice-dev/sluice/processor/template"
@@ -92,11 +93,11 @@ func providerFlag(c *cobra.Command, provider *string, standard, usage string) {
 }
 
 func graceFlag(c *cobra.Command, grace *time.Duration, standard time.Duration, usage string) {
-	c.Flags().DurationVar(grace, "grace", standard, "time `DURATION` between SIGTERM and SIGKILL"+usage)
+	spanVar(c.Flags(), grace, "grace", standard, "time `DURATION` between SIGTERM and SIGKILL"+usage)
 }
 
 func idleTimeoutFlag(c *cobra.Command, idle *time.Duration, standard time.Duration, usage string) {
-	c.Flags().DurationVar(idle, "idle-timeout", standard, "idle time `DURATION` after which a session ends"+usage)
+	spanVar(c.Flags(), idle, "idle-timeout", standard, "idle time `DURATION` after which a session ends"+usage)
 }
 
 // limitFlags are the limits and the network of sandboxes, for every command that can start a worker. Package workspace names some of
@@ -132,6 +133,33 @@ func givenLimit(c *cobra.Command) string {
 	}
 	return ""
 }
+
+// span is a flag's duration that is not negative.
+type span time.Duration
+
+func spanVar(f *pflag.FlagSet, of *time.Duration, name string, standard time.Duration, usage string) {
+	*of = standard
+	f.Var((*span)(of), name, usage)
+	if standard == 0 {
+		f.Lookup(name).DefValue = "" // the help prints no default
+	}
+}
+
+// Set implements pflag.Value.
+func (s *span) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err == nil && d < 0 {
+		err = errNegative
+	}
+	*s = span(d)
+	return err
+}
+
+// String implements pflag.Value.
+func (s *span) String() string { return time.Duration(*s).String() }
+
+// Type implements pflag.Value.
+func (s *span) Type() string { return "duration" }
 
 func checkNetwork(network string) error {
 	if !slices.Contains(schemas.Networks(), schemas.Network(network)) {

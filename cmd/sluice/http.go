@@ -192,7 +192,7 @@ Beyond loopback it needs TLS. A certificate that has changed is used for the nex
 	f.addTo(c, g.Main, "")
 	f.tls.addTo(c)
 	c.Flag("tls-cert").Usage = "certificate `FILE` of the gateway, in PEM"
-	c.Flags().DurationVar(&grace, "grace", 10*time.Second, "time `DURATION` for requests that are being answered at shutdown")
+	spanVar(c.Flags(), &grace, "grace", 10*time.Second, "time `DURATION` for requests that are being answered at shutdown")
 	w.logFlags(c.Flags())
 	return c
 }

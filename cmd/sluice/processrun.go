@@ -168,7 +168,7 @@ and 1 if not. It is 124 if the timeout came first: the processes go on.`,
 	}
 	threadFlag(c, &thread, "", "`THREAD` of the processes, which names of --id need; default: found by the process ids")
 	jsonFlag(c, &asJSON, "one JSON array")
-	c.Flags().DurationVar(&timeout, "timeout", 0, "most `DURATION` to wait, such as 30s; default: without an end")
+	spanVar(c.Flags(), &timeout, "timeout", 0, "most `DURATION` to wait, such as 30s; default: without an end")
 	c.Flags().BoolVar(&anyOne, "any", false, "wait until one of them has ended")
 	return c
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/sluice-dev/sluice/client"
 	"github.com/sluice-dev/sluice/schemas"
@@ -75,7 +76,7 @@ tried twice again; "sluice service logs" shows what it printed.`,
 			req.Name, req.Command, req.Args = args[1], args[2], args[3:]
 			req.StartTimeoutMS, req.GraceMS = start.Milliseconds(), grace.Milliseconds()
 			check.IntervalMS, check.TimeoutMS, check.Command = interval.Milliseconds(), timeout.Milliseconds(), health
-			if req.Health, err = oneCheck(&check); err != nil {
+			if req.Health, err = oneCheck(cmd.Flags(), &check); err != nil {
 				return err
 			}
 			return g.with(cmd.Context(), hostOptions{}, func(ctx context.Context, c *client.Client) error {
@@ -111,14 +112,18 @@ tried twice again; "sluice service logs" shows what it printed.`,
 }
 
 // oneCheck returns the health check that flags describe, nil for none. Errors: invalid_argument.
-func oneCheck(check *schemas.HealthCheck) (*schemas.HealthCheck, error) {
+func oneCheck(f *pflag.FlagSet, check *schemas.HealthCheck) (*schemas.HealthCheck, error) {
 	ways := 0
-	for _, set := range []bool{check.Port != 0, check.Socket != "", check.Command != nil} {
-		if set {
+	for _, flag := range []string{"health-port", "health-socket", "health-command"} {
+		if f.Changed(flag) {
 			ways++
 		}
 	}
 	switch {
+	case f.Changed("health-port") && check.Port == 0:
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "--health-port is 0: name the port that the service listens on, or leave it out for no check")
+	case f.Changed("health-socket") && check.Socket == "":
+		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "--health-socket is empty: name the socket that the service listens on, or leave it out for no check")
 	case ways > 1:
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument,
 			"a service has one health check: use one of --health-port, --health-socket and --health-command")

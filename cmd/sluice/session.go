@@ -206,9 +206,6 @@ again until that succeeds.`,
 		stop = (*client.Client).DeleteSession
 	}
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		if grace < 0 {
-			return schemas.Errorf(schemas.CodeInvalidArgument, "--grace is %s: it must not be negative", grace)
-		}
 		var opts []client.StopOption
 		if cmd.Flags().Changed("grace") {
 			opts = append(opts, client.StopGrace(grace))

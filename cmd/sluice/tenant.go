@@ -58,7 +58,12 @@ func tenantCreateCommand(g *globals) *cobra.Command {
 server knows the tenant once it has reloaded its configuration: "nats-server --signal reload".`,
 		Example: `  sluice tenant create acme --dir /etc/nats/tenants --max-storage 8GiB`,
 		Args:    exactArgs(1, "the NAME of one tenant"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for flag, n := range map[string]int64{"max-storage": t.MaxStorage, "max-connections": int64(t.MaxConnections)} {
+				if cmd.Flags().Changed(flag) && n == 0 {
+					return schemas.Errorf(schemas.CodeInvalidArgument, "--%s is 0: leave it out for the default", flag)
+				}
+			}
 			folder, err := f.folder()
 			if err != nil {
 				return err

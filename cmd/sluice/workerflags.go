@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -46,6 +47,9 @@ const (
 	fleetPool      = 5  // of each worker
 )
 
+// maxPlaces is the largest value of --max-processes, --max-sessions and --max-sandboxes, far above what a machine holds.
+const maxPlaces = 1_000_000
+
 // addTo adds the flags; pool is the default of --pool.
 func (w *workerFlags) addTo(c *cobra.Command, pool int) {
 	providerFlag(c, &w.provider, cmp.Or(w.Getenv("SLUICE_PROVIDER"), schemas.ProviderAuto), " (SLUICE_PROVIDER)")
@@ -85,8 +89,11 @@ func (w *workerFlags) logFlags(f *pflag.FlagSet) {
 }
 
 func (w *workerFlags) logger() (zerolog.Logger, error) {
-	level, err := zerolog.ParseLevel(w.logLevel)
-	if err != nil {
+	if !slices.Contains([]string{"auto", "json", "text"}, w.logFormat) {
+		return zerolog.Nop(), schemas.Errorf(schemas.CodeInvalidArgument, "unknown --log-format %q: use json, text or auto", w.logFormat)
+	}
+	level, err := zerolog.ParseLevel(w.logLevel) // which also knows numbers, and levels that nothing is logged at
+	if err != nil || !slices.Contains([]string{"debug", "info", "warn", "error"}, w.logLevel) {
 		return zerolog.Nop(), schemas.Errorf(schemas.CodeInvalidArgument, "unknown --log-level %q: use debug, info, warn or error", w.logLevel)
 	}
 	terminal, colours := w.terminal(w.Stderr)
@@ -119,8 +126,13 @@ func (w *workerFlags) nodeConfig(ctx context.Context, runFolder string) (node.Co
 	if w.pool < 0 {
 		return node.Config{}, schemas.Errorf(schemas.CodeInvalidArgument, "--pool is %d: it must not be negative", w.pool)
 	}
-	if w.processes < 1 {
-		return node.Config{}, schemas.Errorf(schemas.CodeInvalidArgument, "--max-processes is %d: it must be at least 1", w.processes)
+	for _, most := range []struct {
+		flag string
+		n    int
+	}{{"max-processes", w.processes}, {"max-sessions", w.quotas.MaxSessions}, {"max-sandboxes", w.quotas.MaxSandboxes}} {
+		if most.n < 1 || most.n > maxPlaces {
+			return node.Config{}, schemas.Errorf(schemas.CodeInvalidArgument, "--%s is %d: it must be between 1 and %d", most.flag, most.n, maxPlaces)
+		}
 	}
 	if w.ofTenant < 0 || w.ofThread < 0 {
 		return node.Config{}, schemas.Errorf(schemas.CodeInvalidArgument, "--tenant-processes is %d and --thread-processes is %d: they must not be negative", w.ofTenant, w.ofThread)
