@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -96,5 +97,17 @@ func TestUselessValuesOfFlags(t *testing.T) {
 	}
 	for _, flag := range []string{"--health-port=0", "--health-socket="} {
 		newCLI(t).run("service", "start", "--provider", "local", flag, "t1", "web", "--", "true").wantError(t, schemas.CodeInvalidArgument, strings.Split(flag, "=")[0])
+	}
+}
+
+// An empty value, as that of a variable that is not set, does not stand for a default.
+func TestEmptyGlobalFlagsAreRefused(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, flag := range []string{"--data", "--allow", "--templates", "--creds", "--tls-ca", "--nats"} {
+		newCLI(t).run("up", "--provider", "local", "--listen", "127.0.0.1:0", flag, "").wantError(t, schemas.CodeInvalidArgument, flag+" is empty")
+	}
+	made, err := filepath.Glob("*")
+	if testkit.Must(t, err); len(made) > 0 {
+		t.Errorf("the current folder has %v, want nothing", made)
 	}
 }

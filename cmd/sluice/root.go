@@ -69,6 +69,12 @@ a server it starts what it needs in its own process.`,
 		if f.Changed("nats") && schemas.HasUserInfo(g.nats) {
 			g.notice("warning: every user of this machine can read the credentials in --nats: set SLUICE_NATS_URL or SLUICE_NATS_TOKEN instead")
 		}
+		// Such as --data "$UNSET", which would put the streams into the current folder, or --allow, which would allow everything.
+		for _, name := range []string{"data", "allow", "templates", "creds", "tls-ca", "nats"} {
+			if flag := f.Lookup(name); flag.Changed && strings.TrimSpace(flag.Value.String()) == "" {
+				return schemas.Errorf(schemas.CodeInvalidArgument, "--%s is empty: give it a value, or leave it out", name)
+			}
+		}
 		return checkEnv(c)
 	}
 	f.StringVar(&g.ca, "tls-ca", env.CA, "certificate `FILE` of the authorities of the NATS server; default: the system's (SLUICE_NATS_CA)")
