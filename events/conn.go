@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -185,6 +186,9 @@ func (o Options) dial(name string, extra ...nats.Option) (*nats.Conn, error) {
 		opts = append(opts, o.credentials())
 	}
 	if o.CAFile != "" {
+		if body, err := os.ReadFile(o.CAFile); err == nil && !x509.NewCertPool().AppendCertsFromPEM(body) { // nats.go reports a file that cannot be read
+			return nil, schemas.Errorf(schemas.CodeInvalidArgument, "%s has no certificate in PEM: check --tls-ca", o.CAFile)
+		}
 		opts = append(opts, nats.RootCAs(o.CAFile))
 	}
 	if o.Token != "" {

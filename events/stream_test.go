@@ -169,6 +169,11 @@ func TestConnectReturnsTheCause(t *testing.T) {
 		t.Errorf("a missing credentials file: error = %v, want %v", err, os.ErrNotExist)
 	}
 	testkit.WantCode(t, errorOf(Connect(Options{URL: n.server.URL(), CAFile: filepath.Join(t.TempDir(), "none")})), schemas.CodeNotFound)
+	broken := filepath.Join(t.TempDir(), "ca.pem")
+	testkit.Must(t, os.WriteFile(broken, []byte("no certificate"), 0o600))
+	wrong := errorOf(Connect(Options{URL: n.server.URL(), CAFile: broken}))
+	testkit.WantCode(t, wrong, schemas.CodeInvalidArgument)
+	testkit.Contains(t, "error", wrong.Error(), "check --tls-ca")
 	if body, _ := json.Marshal(schemas.AsError(err)); len(body) == 0 {
 		t.Errorf("the error cannot be encoded: %v", err)
 	}
