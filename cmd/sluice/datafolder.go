@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -272,8 +274,23 @@ func ownFolder(dir string) error {
 		return schemas.Errorf(schemas.CodeUnavailable, "run folder: %w", err)
 	}
 	var st unix.Stat_t
-	if err := unix.Lstat(dir, &st); err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 || int(st.Uid) != os.Getuid() {
-		return schemas.Errorf(schemas.CodePermissionDenied, "run folder %s must be a folder of this user with mode 0700: remove it, or choose a shorter path with --data", dir)
+	switch err := unix.Lstat(dir, &st); {
+	case err != nil:
+		return schemas.Errorf(schemas.CodeUnavailable, "run folder %s: %w", dir, err)
+	case int(st.Uid) != os.Getuid():
+		return schemas.Errorf(schemas.CodePermissionDenied, "run folder %s belongs to %s: run as that user, or choose another folder with --data", dir, userName(st.Uid))
+	case !info.IsDir() || info.Mode().Perm() != 0o700:
+		return schemas.Errorf(schemas.CodePermissionDenied, "run folder %s must be a folder with mode 0700: remove it, or choose another folder with --data", dir)
 	}
 	return nil
+}
+
+// userName names a user, also one that this machine does not know.
+func userName(id uint32) string {
+	number := strconv.FormatUint(uint64(id), 10)
+	u, err := user.LookupId(number)
+	if err != nil {
+		return "user id " + number
+	}
+	return "user " + u.Username
 }

@@ -104,6 +104,12 @@ func examineData(g *globals) finding {
 		f.Found = err.Error() + ": choose another folder with --data"
 		return f
 	}
+	if dir, err := openFolder(g.data); err == nil {
+		if _, err = dir.runFolder(); schemas.CodeOf(err) == schemas.CodePermissionDenied {
+			f.Found = err.Error()
+			return f
+		}
+	}
 	f.OK, f.Found = true, g.data
 	return f
 }

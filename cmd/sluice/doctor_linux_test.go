@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -44,6 +45,24 @@ func TestDoctorWarnsOfMissingLimits(t *testing.T) {
 		t.Errorf("finding = %+v, want a warning", all[i])
 	}
 	c.spawn("doctor").awaitLine("!   provider jail")
+}
+
+// A data folder of another user is of no use, also for root, who can write to it.
+func TestDoctorNamesTheOwnerOfTheFolder(t *testing.T) {
+	if os.Geteuid() != 0 {
+		testkit.Missing(t, "root, to make a folder of another user", "sudo -E go test -run TestDoctor ./cmd/sluice")
+	}
+	t.Parallel()
+	c := newCLI(t)
+	run := filepath.Join(c.data, "run")
+	testkit.Must(t, os.Mkdir(run, 0o700))
+	testkit.Must(t, os.Chown(run, ordinaryUser, ordinaryUser))
+	const wayOut = ": run as that user, or choose another folder with --data"
+	c.finding("data folder").want(t, false, wayOut)
+	c.exec("--", "true").wantError(t, schemas.CodePermissionDenied, "belongs to user", wayOut)
+	testkit.Must(t, os.Chown(run, 0, 0))
+	testkit.Must(t, os.Chmod(run, 0o755))
+	c.finding("data folder").want(t, false, "mode 0700: remove it")
 }
 
 // finding is what doctor finds for one check.
