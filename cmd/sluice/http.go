@@ -49,7 +49,7 @@ type webListener struct {
 }
 
 // listenHTTP listens; nil for off. Errors: invalid_argument, unavailable.
-func (f *httpFlags) listenHTTP(ctx context.Context) (*webListener, error) {
+func (f *httpFlags) listenHTTP(ctx context.Context, log zerolog.Logger) (*webListener, error) {
 	if f.listen == httpOff {
 		return nil, nil
 	}
@@ -60,7 +60,7 @@ func (f *httpFlags) listenHTTP(ctx context.Context) (*webListener, error) {
 	if err := f.tls.check("--http", f.listen); err != nil {
 		return nil, err
 	}
-	pair := &keyPair{cert: f.tls.cert, key: f.tls.key}
+	pair := &keyPair{cert: f.tls.cert, key: f.tls.key, log: log}
 	if pair.cert != "" {
 		if _, err := pair.certificate(nil); err != nil {
 			return nil, err
@@ -95,30 +95,60 @@ func (w *webListener) suffix() string {
 	return ", dashboard " + w.url + dashboard.Path + ", HTTP " + w.url
 }
 
-// keyPair is a certificate that is read again when its file has changed.
+// keyPair is a certificate that is read again when its file, or that of its key, has changed.
 type keyPair struct {
 	cert, key string
+	log       zerolog.Logger
 
 	mu      sync.Mutex
 	current *tls.Certificate
-	changed time.Time // of the file that current was read from
+	seen    [2]time.Time // when the files had changed at the last read
+	failed  string       // the error of the last read that is logged; empty for none
 }
 
-// certificate returns the current one. A file that is not readable leaves the one before. Errors: invalid_argument, for the first one.
+// certificate returns the current one. Files that do not make a pair leave the one before, with a warning in the log for each change of
+// the files or of the error. Errors: invalid_argument, for the first one.
 func (k *keyPair) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	info, err := os.Stat(k.cert)
-	if err == nil && !info.ModTime().Equal(k.changed) {
-		var pair tls.Certificate
-		if pair, err = tls.LoadX509KeyPair(k.cert, k.key); err == nil {
-			k.current, k.changed = &pair, info.ModTime()
-		}
-	}
+	err := k.read()
 	if k.current == nil {
 		return nil, schemas.Errorf(schemas.CodeInvalidArgument, "--tls-cert or --tls-key: %w", err)
 	}
 	return k.current, nil
+}
+
+// read reads the files if they have changed. mu is held.
+func (k *keyPair) read() error {
+	changed, err := k.changed()
+	if err == nil && changed == k.seen {
+		return nil
+	}
+	var pair tls.Certificate
+	if err == nil {
+		pair, err = tls.LoadX509KeyPair(k.cert, k.key)
+	}
+	switch {
+	case err == nil:
+		k.current, k.failed = &pair, ""
+	case k.current != nil && (err.Error() != k.failed || changed != k.seen):
+		k.log.Warn().Err(err).Str("cert", k.cert).Str("key", k.key).Msg("cannot read the changed certificate of HTTP: serving the one before; check the files of --tls-cert and --tls-key")
+		k.failed = err.Error()
+	}
+	k.seen = changed
+	return err
+}
+
+// changed returns when the files have changed; zero with an error.
+func (k *keyPair) changed() (at [2]time.Time, err error) {
+	for i, file := range []string{k.cert, k.key} {
+		info, err := os.Stat(file)
+		if err != nil {
+			return [2]time.Time{}, err
+		}
+		at[i] = info.ModTime()
+	}
+	return at, nil
 }
 
 // serve runs a gateway on a server until ctx ends or stop is called, which waits for its end.
@@ -200,7 +230,7 @@ Beyond loopback it needs TLS. A certificate that has changed is used for the nex
 func (f *httpFlags) gateway(ctx context.Context, g *globals, cfg gateway.Config) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	web, err := f.listenHTTP(ctx)
+	web, err := f.listenHTTP(ctx, cfg.Log)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -22,6 +23,7 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rs/zerolog"
 
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
@@ -191,6 +193,46 @@ func TestGatewayReadsItsCertificateAgain(t *testing.T) {
 	trust(second).wantExecute(token, "t2")
 	testkit.Must(t, os.WriteFile(cert, []byte("nonsense"), 0o600))
 	trust(second).wantExecute(token, "t3")
+}
+
+// A renewal that goes wrong is logged once for each change, and the pair before it goes on.
+func TestBrokenCertificatesAreLogged(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	certificate(t, cert, key, 1)
+	var log bytes.Buffer
+	k := &keyPair{cert: cert, key: key, log: zerolog.New(&log)}
+	first, err := k.certificate(nil)
+	testkit.Must(t, err)
+	good, err := os.ReadFile(key)
+	testkit.Must(t, err)
+	want := func(what string, same bool, warnings int) {
+		t.Helper()
+		for range 2 {
+			got, err := k.certificate(nil)
+			testkit.Must(t, err)
+			testkit.Equal(t, what+": the first pair", got == first, same)
+		}
+		testkit.Equal(t, what+": warnings", strings.Count(log.String(), "\n"), warnings)
+	}
+	write := func(file string, body []byte, at int64) {
+		testkit.Must(t, os.WriteFile(file, body, 0o600))
+		testkit.Must(t, os.Chtimes(file, time.Time{}, time.Unix(at, 0)))
+	}
+	want("no change", true, 0)
+	write(key, []byte("nonsense"), 100)
+	want("a broken key", true, 1)
+	write(key, []byte("nonsense"), 101)
+	want("another one", true, 2)
+	testkit.Must(t, os.Remove(cert))
+	want("no certificate", true, 3)
+	certificate(t, cert, key, 2)
+	want("a new pair", false, 3)
+	write(key, good, 102) // of the first certificate
+	k.mu.Lock()
+	first = k.current
+	k.mu.Unlock()
+	want("a key that is not the certificate's", true, 4)
 }
 
 // A request that is being answered when `sluice up` ends gets its answer: the end of its command.

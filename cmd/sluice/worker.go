@@ -179,7 +179,7 @@ func (w *workerFlags) up(ctx context.Context, cfg hostConfig, http *httpFlags) e
 		return err
 	}
 	defer s.close()
-	web, err := http.listenHTTP(ctx)
+	web, err := http.listenHTTP(ctx, s.node.Log)
 	if err != nil {
 		return err
 	}
