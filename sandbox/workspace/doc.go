@@ -10,4 +10,7 @@
 // No file system can limit a folder on every machine, so the quota is checked: between two checks only the speed of the disk bounds what is
 // written, and a hard limit where the file system has project quotas. A command may start in a workspace over its quota, because a command
 // must be able to remove files; it is killed as soon as it makes the workspace larger. After three such commands no more are started.
+//
+// A walk goes to any depth, and past folders that it may not read. What it leaves out could grow without being seen: a workspace with
+// such a part for longer than the time between two checks is treated as one that is over its quota and grows.
 package workspace

@@ -1,15 +1,18 @@
 package workspace
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-dev/sluice/internal/removal"
 	"github.com/sluice-dev/sluice/internal/testkit"
-	"github.com/sluice-dev/sluice/sandbox"
-	"github.com/sluice-dev/sluice/schemas"
 )
 
 func TestMeasure(t *testing.T) {
@@ -31,11 +34,98 @@ func TestMeasure(t *testing.T) {
 	missing, err := Measure(filepath.Join(dir, "missing"))
 	testkit.Must(t, err)
 	testkit.Equal(t, "usage of what is missing", missing, Usage{})
-	testkit.Must(t, os.MkdirAll(filepath.Join(dir, strings.Repeat("e/", maxDepth+1)), 0o700))
-	_, err = Measure(dir)
-	testkit.WantCode(t, err, schemas.CodeUnavailable)
-	q := NewQuota(func() string { return dir }, sandbox.Limits{})
-	wantLimit(t, "exit with folders nested too deep", q.CheckExit(), true)
+}
+
+// deepen makes a chain of folders, and returns the last one. It needs no path, which may have 4 KiB only.
+func deepen(tb testing.TB, dir string, levels int) *os.Root {
+	tb.Helper()
+	root, err := os.OpenRoot(dir)
+	for range levels {
+		testkit.Must(tb, err)
+		testkit.Must(tb, root.Mkdir("d", 0o700))
+		var sub *os.Root
+		sub, err = root.OpenRoot("d")
+		testkit.Must(tb, root.Close())
+		root = sub
+	}
+	testkit.Must(tb, err)
+	tb.Cleanup(func() { _ = root.Close() })
+	return root
+}
+
+// Folders count at any depth, with what is beside and below them.
+func TestMeasureDeepFolders(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "w")
+	testkit.Must(t, os.Mkdir(dir, 0o700))
+	t.Cleanup(func() { testkit.Must(t, removal.Path(dir)) })
+	var want int64
+	for _, levels := range []int{maxOpen - 1, maxOpen, maxOpen + 1, 600} {
+		for _, top := range []string{"a", "b"} {
+			top = filepath.Join(dir, fmt.Sprint(top, levels))
+			testkit.Must(t, os.Mkdir(top, 0o700))
+			last := deepen(t, top, levels)
+			for _, name := range []string{"x", "y", "z"} {
+				testkit.Must(t, last.MkdirAll(name+"/1/2", 0o700))
+				testkit.Must(t, last.WriteFile(name+"/1/2/f", []byte("12345"), 0o600))
+				testkit.Must(t, last.WriteFile(name+"/g", []byte("12345"), 0o600))
+			}
+			want += 1 + int64(levels) + 3*5
+		}
+	}
+	u, err := Measure(dir)
+	testkit.Must(t, err)
+	testkit.Equal(t, "files", u.Files, want)
+	testkit.Equal(t, "size of the largest file", u.Largest, int64(5))
+}
+
+// What is too deep for the memory of a walk is reported, and all the rest counts.
+func TestWalkBoundsItsMemory(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "w")
+	testkit.Must(t, os.Mkdir(dir, 0o700))
+	t.Cleanup(func() { testkit.Must(t, removal.Path(dir)) })
+	deepen(t, dir, maxOpen+100)
+	fill(t, dir, "f", 10)
+	count := 0
+	w := walker{visit: func(*entry) error { count++; return nil }, names: make([]byte, smallBuffer), held: maxHeld - 50*(levelBytes+nameBytes+1)}
+	held := w.held
+	fd, err := unix.Open(dir, openFolder, 0)
+	testkit.Must(t, err)
+	testkit.Must(t, w.folder(fd, maxOpen))
+	if !errors.Is(w.missed, errDeep) {
+		t.Errorf("left out: %v, want that folders are nested too deep", w.missed)
+	}
+	if count < 10+maxOpen+40 || count > 10+maxOpen+60 {
+		t.Errorf("%d entries, want all but the deepest 50", count)
+	}
+	testkit.Equal(t, "bytes held at the end", w.held, held)
+	testkit.Equal(t, "path at the end", len(w.path), 0)
+}
+
+// Deep folders that are moved while they are walked lead nowhere else.
+func TestWalkOfMovedFolders(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "w")
+	testkit.Must(t, os.MkdirAll(filepath.Join(dir, "in"), 0o700))
+	t.Cleanup(func() { testkit.Must(t, removal.Path(dir)) })
+	last := deepen(t, filepath.Join(dir, "in"), maxOpen+10)
+	testkit.Must(t, last.MkdirAll("x/y/z", 0o700))
+	testkit.Must(t, last.WriteFile("x/y/z/moves", nil, 0o600))
+	outside, err := os.Open(t.TempDir())
+	testkit.Must(t, err)
+	defer outside.Close()
+	x, err := last.Open("x")
+	testkit.Must(t, err)
+	defer x.Close()
+	missed, err := walk(dir, func(e *entry) error {
+		if e.name == "moves" {
+			return unix.Renameat(int(x.Fd()), "y", int(outside.Fd()), "y")
+		}
+		return nil
+	})
+	testkit.Must(t, err)
+	testkit.Equal(t, "left out because folders moved", errors.Is(missed, errMoved), true)
 }
 
 // A symbolic link gets the new owner; its target does not.
@@ -64,6 +154,21 @@ func TestChownFollowsNoLinks(t *testing.T) {
 func BenchmarkMeasure(b *testing.B) { benchmarkMeasure(b, 1000) }
 
 func BenchmarkMeasureEmpty(b *testing.B) { benchmarkMeasure(b, 0) }
+
+// BenchmarkMeasureFolders measures 1,000 folders with a file each.
+func BenchmarkMeasureFolders(b *testing.B) {
+	dir := b.TempDir()
+	for i := range 1000 {
+		sub := filepath.Join(dir, fmt.Sprint(i%10), fmt.Sprint(i))
+		testkit.Must(b, os.MkdirAll(sub, 0o700))
+		fill(b, sub, "f", 1)
+	}
+	for b.Loop() {
+		if _, err := Measure(dir); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
 
 func benchmarkMeasure(b *testing.B, files int) {
 	dir := b.TempDir()

@@ -33,6 +33,42 @@ type Quota struct {
 	strikes int       // commands that made the workspace larger since then
 	checked time.Time // the last measurement; zero before the first
 	used    Usage     // by the last measurement
+	hidden  hidden
+}
+
+// hidden is a part of the workspace that cannot be measured. It may grow, so it is treated as one that does, unless it is there for a short
+// time only: what is hidden for less is measured soon enough. What was counted before stays counted meanwhile.
+type hidden struct {
+	cause   error     // of the last measurement; nil when it was complete
+	since   time.Time // the first measurement in a row with a cause
+	strikes int       // commands that ended with a hidden part, at most one in each CheckInterval
+	struck  time.Time // the last strike
+}
+
+// update records the result of a measurement.
+func (h *hidden) update(cause error, now time.Time) {
+	switch {
+	case cause == nil:
+		*h = hidden{}
+	case h.cause == nil:
+		h.since = now
+	}
+	h.cause = cause
+}
+
+// check returns limit_exceeded for what has been hidden for too long.
+func (h *hidden) check(now time.Time) error {
+	if h.cause == nil || now.Sub(h.since) < CheckInterval {
+		return nil
+	}
+	return schemas.Errorf(schemas.CodeLimitExceeded, "%s", h.cause)
+}
+
+// strike counts a command that has ended while something was hidden. Commands that end together, as those that are killed for it, count once.
+func (h *hidden) strike(now time.Time) {
+	if now.Sub(h.struck) >= CheckInterval {
+		h.strikes, h.struck = h.strikes+1, now
+	}
 }
 
 // NewQuota returns the Quota of a folder. It calls dir before each measurement, because a workspace can be renamed. Limits that are
@@ -46,12 +82,15 @@ func (q *Quota) Admit() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	// Usually the end of the last command has just been checked.
-	if q.over == nil && time.Since(q.checked) < CheckInterval {
+	if q.over == nil && q.hidden.strikes < maxStrikes && time.Since(q.checked) < CheckInterval {
 		return nil
 	}
 	u := q.measure(0)
 	if q.over != nil && q.crossed { // files came from outside the sandbox
 		q.cross(u)
+	}
+	if q.hidden.strikes >= maxStrikes {
+		return schemas.Errorf(schemas.CodeLimitExceeded, "%s; %d commands ended without that: no command is started until it is done on the worker", q.hidden.cause, q.hidden.strikes)
 	}
 	if q.over == nil || q.strikes < maxStrikes {
 		return nil
@@ -73,7 +112,7 @@ func (q *Quota) Room() (bytes, files int64) {
 }
 
 // Check checks whether the running processes must end: they made the workspace cross its quota, or made it larger when it was over
-// the quota already, or when the disk has little room left. What they hold open without a name counts, where the pid of their supervisor
+// the quota already, or when the disk has little room left, or a part of the workspace cannot be measured for CheckInterval. What they hold open without a name counts, where the pid of their supervisor
 // is known; see Unlinked. Errors: limit_exceeded.
 func (q *Quota) Check(supervisor int) error {
 	q.mu.Lock()
@@ -84,6 +123,9 @@ func (q *Quota) Check(supervisor int) error {
 		before = u
 	}
 	if q.over == nil || wasOver && !q.crossed && !u.exceeds(q.last) {
+		if err := q.hidden.check(q.checked); err != nil {
+			return err
+		}
 		return q.checkDisk(u.Bytes - before.Bytes)
 	}
 	return q.exceeded()
@@ -116,21 +158,25 @@ func (q *Quota) checkDisk(grown int64) error {
 }
 
 // CheckExit checks the workspace after a command has ended: whether the command made it cross its quota, or made it larger when it
-// was over the quota already. Errors: limit_exceeded.
+// was over the quota already, or left a part of it that has not been measurable for CheckInterval. Errors: limit_exceeded.
 func (q *Quota) CheckExit() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	u := q.measure(0)
+	err := q.hidden.check(q.checked)
+	if err != nil {
+		q.hidden.strike(q.checked)
+	}
 	switch {
 	case q.over == nil:
-		return nil
+		return err
 	case q.crossed:
 		q.cross(u)
 	case u.exceeds(q.last):
 		q.strikes++
 		q.last = u
 	default:
-		return nil
+		return err
 	}
 	return q.exceeded()
 }
@@ -163,11 +209,13 @@ func (q *Quota) measure(supervisor int) Usage {
 		return q.used // the worker's trouble: it says nothing about the workspace, whose state stays until the next measurement
 	}
 	u.Bytes += unlinked
-	q.checked, q.used = time.Now(), u
-	wasOver := q.over != nil
-	if q.over = err; err == nil {
-		q.over = q.check(u)
+	if err != nil { // a part of it
+		u = Usage{Bytes: max(u.Bytes, q.used.Bytes), Largest: max(u.Largest, q.used.Largest), Files: max(u.Files, q.used.Files)}
 	}
+	q.checked, q.used = time.Now(), u
+	q.hidden.update(err, q.checked)
+	wasOver := q.over != nil
+	q.over = q.check(u)
 	switch {
 	case q.over == nil:
 		q.crossed, q.strikes = false, 0
