@@ -24,7 +24,7 @@ func TestFailedTerminateHooksAreReported(t *testing.T) {
 	c, _ := newRig(t, hooked(h), with(syncing))
 	c.exec(command("k1", sh(":")))
 	s, err := c.stop(schemas.StopRequest{Delete: true})
-	testkit.WantCode(t, err, schemas.CodePolicyDenied)
+	testkit.WantCode(t, err, schemas.CodeInternal)
 	testkit.Contains(t, "error", err.Error(), "infected")
 	testkit.Equal(t, "failed hooks", s.FailedHooks, []string{"check"})
 	c.wantNoSession("t")

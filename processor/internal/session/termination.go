@@ -241,10 +241,10 @@ func (ss *Sessions) conclude(t *Thread, end *Termination, failed []string, hookE
 		reply.Error = schemas.Errorf(schemas.CodeInternal, "the session of thread %s has ended, but its folder could not be removed: %w", t.ID, err)
 	case hookErr != nil:
 		err = hookErr
-		reply.Error = schemas.Errorf(schemas.CodeOf(err), "the session of thread %s has ended, but its terminate hooks failed: %w", t.ID, err)
+		reply.Error = schemas.Errorf(schemas.CodeInternal, "the session of thread %s has ended, but its terminate hooks failed: %w", t.ID, err)
 	case remove && owed != nil:
 		err = owedError(owed)
-		reply.Error = schemas.Errorf(schemas.CodeOf(err), "the session of thread %s has ended, but worker %s keeps its workspace until it is pushed: %w", t.ID, owed.Worker, err)
+		reply.Error = schemas.Errorf(schemas.CodeInternal, "the session of thread %s has ended, but worker %s keeps its workspace until it is pushed: %w", t.ID, owed.Worker, err)
 	}
 	name := "session_terminated"
 	if end.event == schemas.TypeSessionExpired {
