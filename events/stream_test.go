@@ -84,7 +84,7 @@ func TestStreamsFitIntoTheRoom(t *testing.T) {
 	}
 	n := startNode(t, embedded.Config{Dir: t.TempDir(), StoreBytes: 32 << 20})
 	for range 2 { // a store that is used up takes the same streams again
-		testkit.Must(t, n.connect().Ensure(testkit.Context(t), Topology{Room: n.server.StoreBytes()}))
+		testkit.Must(t, n.connect().Ensure(testkit.Context(t), Topology{Room: n.server.Room()}))
 	}
 }
 

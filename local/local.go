@@ -121,7 +121,7 @@ func (p *parts) open(ctx context.Context, dir string, cfg Config, opts []client.
 	}
 	worker := node.New(node.Config{
 		Worker: "local", Provider: choice.Default, Allowed: choice.Allowed,
-		Topology: events.Topology{Partitions: 1, Room: server.StoreBytes() / 10 * 9}, // the rest is for the buckets
+		Topology: events.Topology{Partitions: 1, Room: server.Room() / 10 * 9}, // the rest is for the buckets
 		Image:    cfg.Image, Limits: limits, Network: cfg.Network, Templates: cfg.Templates, AgentTemplates: cfg.AgentTemplates, Allow: cfg.Allow,
 		Hooks: cfg.Hooks, Getenv: cfg.Getenv, Log: cfg.Log,
 		RunFolder: run, Workspaces: cfg.Workspaces,

@@ -43,7 +43,7 @@ func remote(t *testing.T) *client.Client {
 	run := filepath.Join(dir, "run")
 	testkit.Must(t, os.Mkdir(run, 0o700))
 	worker := node.New(node.Config{
-		Worker: "w1", Topology: events.Topology{Partitions: 1, Room: server.StoreBytes() / 10 * 9}, Provider: "local", Allowed: []string{"local"},
+		Worker: "w1", Topology: events.Topology{Partitions: 1, Room: server.Room() / 10 * 9}, Provider: "local", Allowed: []string{"local"},
 		RunFolder: run, Workspaces: filepath.Join(dir, "workspaces"),
 	}, conn)
 	stop, err := membership.Background(testkit.Context(t), worker.Run)

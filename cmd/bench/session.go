@@ -57,7 +57,7 @@ func (b *bench) testbed(ctx context.Context, provider sandbox.Provider, dir stri
 	if err != nil {
 		return nil, err
 	}
-	if err := conn.Ensure(ctx, events.Topology{Room: server.StoreBytes() / 10 * 9}); err != nil {
+	if err := conn.Ensure(ctx, events.Topology{Room: server.Room() / 10 * 9}); err != nil {
 		return nil, err
 	}
 	member, err := membership.Join(ctx, conn, processor.Config{

@@ -91,8 +91,8 @@ func startHost(ctx context.Context, lock *folderLock, cfg hostConfig) (*host, er
 // open connects to the server, and opens the sockets for other commands.
 func (h *host) open(token string) (conn *events.Conn, c *control, err error) {
 	cfg := &h.cfg
-	cfg.node.Topology.Room = h.server.StoreBytes() / 10 * 9 // the rest is for the buckets
-	if cfg.listen == "" || cfg.tls.cert != "" {             // the commands of this user need no certificate
+	cfg.node.Topology.Room = h.server.Room() / 10 * 9 // the rest is for the buckets
+	if cfg.listen == "" || cfg.tls.cert != "" {       // the commands of this user need no certificate
 		if h.bridge, err = openBridge(cfg.node.RunFolder, h.server); err != nil {
 			return nil, nil, err
 		}

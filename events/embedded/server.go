@@ -208,9 +208,9 @@ func (s *Server) Consumers() int {
 	return js.Consumers
 }
 
-// StoreBytes returns how many bytes new streams may take with those that exist: what was configured, else four fifths of the space that was
+// Room returns how many bytes new streams may take with those that exist: what was configured, else four fifths of the space that was
 // free at the start on the disk of the folder, plus what the folder had.
-func (s *Server) StoreBytes() int64 { return s.room }
+func (s *Server) Room() int64 { return s.room }
 
 // Run keeps the server running until ctx ends, then shuts it down and returns once its files are closed. A full disk, or a process that can
 // open no more files, makes the server disable JetStream, or leaves streams that accept nothing: once that has passed Run replaces the

@@ -66,8 +66,8 @@ func TestClientsNeedTheToken(t *testing.T) {
 func TestServerWithoutAnAddressDoesNotListen(t *testing.T) {
 	s := start(t, embedded.Config{Dir: t.TempDir()})
 	testkit.Equal(t, "URL", s.URL(), "")
-	if s.StoreBytes() <= 0 {
-		t.Errorf("StoreBytes = %d, want more than 0", s.StoreBytes())
+	if s.Room() <= 0 {
+		t.Errorf("Room = %d, want more than 0", s.Room())
 	}
 	nc, err := nats.Connect("", nats.InProcessServer(s))
 	testkit.Must(t, err)
