@@ -20,14 +20,14 @@ var (
 	errMoved = errors.New("folders that are nested more than 256 deep are moved while they are measured")
 )
 
-// identity tells a folder from all others of the machine.
-type identity struct{ device, inode uint64 }
+// inode is that of a folder, which no other of the machine has.
+type inode struct{ device, number uint64 }
 
-func identityOf(st *unix.Stat_t) identity { return identity{uint64(st.Dev), st.Ino} } //nolint:unconvert // the type differs by system
+func inodeOf(st *unix.Stat_t) inode { return inode{uint64(st.Dev), st.Ino} } //nolint:unconvert // the type differs by system
 
 // level is a folder on the way to the current one.
 type level struct {
-	identity
+	inode
 	below []string // the folders in it that are still to be visited
 	held  int      // bytes in memory for it and its name
 }
@@ -49,7 +49,7 @@ func (w *walker) deep(fd int) (err error) {
 		return w.miss(err)
 	}
 	below, err := w.readDeep(fd)
-	levels = append(levels, level{identityOf(&st), below, levelBytes})
+	levels = append(levels, level{inodeOf(&st), below, levelBytes})
 	w.held += levelBytes
 	for err == nil {
 		top := &levels[len(levels)-1]
@@ -59,7 +59,7 @@ func (w *walker) deep(fd int) (err error) {
 				return nil
 			}
 			w.path = w.path[:len(w.path)-1]
-			up, ok := parent(fd, levels[len(levels)-1].identity)
+			up, ok := parent(fd, levels[len(levels)-1].inode)
 			if !ok {
 				return w.miss(errMoved)
 			}
@@ -71,7 +71,7 @@ func (w *walker) deep(fd int) (err error) {
 		top.below = top.below[:len(top.below)-1]
 		var next *level
 		w.path = append(w.path, name)
-		if fd, next, err = w.descend(fd, name, top.identity); next == nil {
+		if fd, next, err = w.descend(fd, name, top.inode); next == nil {
 			w.path = w.path[:len(w.path)-1]
 			w.held -= len(name) + nameBytes
 			continue
@@ -83,7 +83,7 @@ func (w *walker) deep(fd int) (err error) {
 
 // descend visits the content of a folder in the one of fd. It closes fd and returns the folder's descriptor in its place, with its level; with
 // no level it returns fd, because there is nothing below.
-func (w *walker) descend(fd int, name string, from identity) (int, *level, error) {
+func (w *walker) descend(fd int, name string, from inode) (int, *level, error) {
 	sub, err := unix.Openat(fd, name, openFolder|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return fd, nil, w.miss(err)
@@ -94,8 +94,8 @@ func (w *walker) descend(fd int, name string, from identity) (int, *level, error
 		w.held += levelBytes
 		next := &level{below: below, held: levelBytes + nameBytes + len(name)}
 		lost := errors.Join(unix.Fstat(sub, &st), unix.Fstatat(sub, "..", &up, unix.AT_SYMLINK_NOFOLLOW))
-		if lost == nil && identityOf(&up) == from {
-			next.identity = identityOf(&st)
+		if lost == nil && inodeOf(&up) == from {
+			next.inode = inodeOf(&st)
 			return sub, next, unix.Close(fd)
 		}
 		// Without a way back it stays above.
@@ -109,13 +109,13 @@ func (w *walker) descend(fd int, name string, from identity) (int, *level, error
 }
 
 // parent opens the folder of a folder, if it is the one that is wanted.
-func parent(fd int, want identity) (int, bool) {
+func parent(fd int, want inode) (int, bool) {
 	up, err := unix.Openat(fd, "..", openFolder, 0)
 	if err != nil {
 		return -1, false
 	}
 	var st unix.Stat_t
-	if unix.Fstat(up, &st) != nil || identityOf(&st) != want {
+	if unix.Fstat(up, &st) != nil || inodeOf(&st) != want {
 		_ = unix.Close(up)
 		return -1, false
 	}

@@ -112,8 +112,8 @@ func (q *Quota) Room() (bytes, files int64) {
 }
 
 // Check checks whether the running processes must end: they made the workspace cross its quota, or made it larger when it was over
-// the quota already, or when the disk has little room left, or a part of the workspace cannot be measured for CheckInterval. What they hold open without a name counts, where the pid of their supervisor
-// is known; see Unlinked. Errors: limit_exceeded.
+// the quota already, or when the disk has little room left, or a part of the workspace cannot be measured for CheckInterval. What they hold
+// open without a name counts, where the pid of their supervisor is known; see Unlinked. Errors: limit_exceeded.
 func (q *Quota) Check(supervisor int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
