@@ -192,8 +192,7 @@ func packEntry(w *tar.Writer, root *os.Root, name string, info fs.FileInfo) erro
 }
 
 // CopyOut copies a file, a folder or a link of the workspace to this machine, with the rules of CopyIn. A link to which local leads is
-// followed.
-// What the sandbox answers is not trusted: nothing is written but under the name that from and local give.
+// followed. What the sandbox answers is not trusted: nothing is written but under the name that from and local give.
 func (f *Files) CopyOut(ctx context.Context, from, local string) (files, size int64, err error) {
 	there, err := f.Stat(ctx, from)
 	if err != nil {

@@ -83,9 +83,9 @@ func (c *call) files() (*client.Files, string) {
 
 func v1ReadFile(c *call) error { return c.sendFile(c.files()) }
 
-// whole returns an error for a request whose headers ask to store a part of its body's target, or to store it under a condition, or in another
+// checkPutHeaders returns an error for a request whose headers ask to store a part of its body's target, or to store it under a condition, or in another
 // form: it would be stored as a whole all the same. RFC 9110, section 14.5, wants 400 for the first.
-func (c *call) whole() error {
+func (c *call) checkPutHeaders() error {
 	for _, name := range []string{"Content-Range", "If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since"} {
 		if c.r.Header.Get(name) != "" {
 			return schemas.Errorf(schemas.CodeInvalidArgument, "the header %s is not supported here: send the content as a whole without it, or add to a file with ?append=true", name).
@@ -99,7 +99,7 @@ func (c *call) whole() error {
 }
 
 func v1WriteFile(c *call) error {
-	if err := c.whole(); err != nil {
+	if err := c.checkPutHeaders(); err != nil {
 		return err
 	}
 	opts := []client.FileOption{client.FileParents()}
@@ -222,7 +222,7 @@ func v1Download(c *call) error {
 }
 
 func v1Upload(c *call) error {
-	if err := c.whole(); err != nil {
+	if err := c.checkPutHeaders(); err != nil {
 		return err
 	}
 	f, path := c.files()
