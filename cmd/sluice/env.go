@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -54,32 +53,13 @@ var (
 
 func duration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
+	switch {
+	case err != nil:
 		return 0, errDuration
+	case d < 0:
+		return 0, errNegative
 	}
 	return d, nil
-}
-
-// flagError says what is wrong with the value of a flag, in place of the error of package strconv or time.
-func flagError(err error) error {
-	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
-	if !ok {
-		return err
-	}
-	f, why := wrong.GetFlag(), wrong.Unwrap()
-	switch kind := f.Value.Type(); {
-	case errors.Is(why, strconv.ErrRange):
-		why = errors.New("the number is too large")
-	case kind == "int" || kind == "int64" || kind == "uint64":
-		why = errors.New("not a whole number")
-	case kind == "float64":
-		why = errors.New("not a number")
-	case kind == "bool":
-		why = errors.New("write true or false, after =, or leave it out")
-	case kind == "duration" && !errors.Is(why, errNegative):
-		why = errDuration
-	}
-	return fmt.Errorf("--%s is %q: %w", f.Name, wrong.GetValue(), why)
 }
 
 // invalidEnv annotates a flag with what is wrong with the environment variable that sets it.

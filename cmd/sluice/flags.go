@@ -2,7 +2,10 @@ package main
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -147,10 +150,7 @@ func spanVar(f *pflag.FlagSet, of *time.Duration, name string, standard time.Dur
 
 // Set implements pflag.Value.
 func (s *span) Set(text string) error {
-	d, err := time.ParseDuration(text)
-	if err == nil && d < 0 {
-		err = errNegative
-	}
+	d, err := duration(text)
 	*s = span(d)
 	return err
 }
@@ -214,4 +214,26 @@ func (m *Main) documentLimits() (l schemas.TemplateLimits, err error) {
 	l.WorkspaceFiles, wrong[1] = fromEnv(m, "MAX_TOTAL_FILES", 0, wholeNumber)
 	l.FileBytes, wrong[2] = fromEnv(m, "MAX_FILE_SIZE_MB", 0, unitsOf(megabyte))
 	return l, cmp.Or(wrong[:]...)
+}
+
+// flagError says what is wrong with the value of a flag, in place of the error of package strconv or time.
+func flagError(err error) error {
+	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	f, why := wrong.GetFlag(), wrong.Unwrap()
+	switch kind := f.Value.Type(); {
+	case errors.Is(why, strconv.ErrRange):
+		why = errors.New("the number is too large")
+	case kind == "int" || kind == "int64" || kind == "uint64":
+		why = errors.New("not a whole number")
+	case kind == "float64":
+		why = errors.New("not a number")
+	case kind == "bool":
+		why = errors.New("write true or false, after =, or leave it out")
+	case kind == "duration" && !errors.Is(why, errNegative):
+		why = errDuration
+	}
+	return fmt.Errorf("--%s is %q: %w", f.Name, wrong.GetValue(), why)
 }

@@ -318,8 +318,8 @@ func (b withBearer) RoundTrip(r *http.Request) (*http.Response, error) {
 // The status that the gateway of `sluice up` gives names the server of `up`.
 func TestStatusOverHTTPNamesTheServer(t *testing.T) {
 	c := newCLI(t)
-	web := c.upWeb()
-	req, err := http.NewRequestWithContext(testkit.Context(t), "GET", web+"/v1/status", http.NoBody)
+	url := c.upWeb()
+	req, err := http.NewRequestWithContext(testkit.Context(t), "GET", url+"/v1/status", http.NoBody)
 	testkit.Must(t, err)
 	req.Header.Set("Authorization", "Bearer "+(&dataFolder{path: c.data}).storedToken())
 	resp, err := http.DefaultClient.Do(req)

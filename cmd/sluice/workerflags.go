@@ -60,7 +60,7 @@ func (w *workerFlags) addTo(c *cobra.Command, pool int) {
 	idleTimeoutFlag(c, &w.idle, cmp.Or(time.Duration(idle), 30*time.Minute), " (SESSION_TIMEOUT_MINUTES)")
 	annotate(f, "idle-timeout", err)
 	keep, err := fromEnv(w.Main, "SLUICE_KEEP_WORKSPACES", 24*time.Hour, duration)
-	f.DurationVar(&w.keep, "keep-workspaces", keep, "time `DURATION` that a workspace is kept after its session; 0 for without an end (SLUICE_KEEP_WORKSPACES)")
+	spanVar(f, &w.keep, "keep-workspaces", keep, "time `DURATION` that a workspace is kept after its session; 0 for without an end (SLUICE_KEEP_WORKSPACES)")
 	annotate(f, "keep-workspaces", err)
 	f.StringVar(&w.image, "image", w.Getenv("SLUICE_IMAGE"), "default `IMAGE` of containers, with provider "+node.ImageProvider()+" (SLUICE_IMAGE)")
 	f.StringVar(&w.runtime, "runtime", "", "OCI `RUNTIME` of containers, as the engine names it, such as runsc; needs --provider docker; default: the engine's")
@@ -142,9 +142,6 @@ func (w *workerFlags) nodeConfig(ctx context.Context, runFolder string) (node.Co
 	}
 	if err := w.checkStreams(); err != nil {
 		return node.Config{}, err
-	}
-	if w.keep < 0 {
-		return node.Config{}, schemas.Errorf(schemas.CodeInvalidArgument, "--keep-workspaces is %s: it must not be negative", w.keep)
 	}
 	if w.keep == 0 {
 		w.keep = -1 // as node.Config has it
