@@ -1,6 +1,8 @@
 package supervisor
 
 import (
+	"iter"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -72,7 +74,7 @@ func (t *trees) killNow(p *process) {
 	if !p.reaped {
 		// The group first, in one call: its members cannot fork meanwhile.
 		_ = syscall.Kill(-p.pid, syscall.SIGKILL)
-		t.table.destroy(func() []int { return t.roots(p) })
+		t.destroy(p)
 	}
 	t.sweep()
 }
@@ -82,42 +84,54 @@ func (t *trees) killNow(p *process) {
 // forked to handle it. They go on when it is pending for all, children first: the kernel sends SIGHUP to a stopped group whose parent
 // ends. mu is held.
 func (t *trees) signalTree(p *process, signals ...syscall.Signal) {
-	frozen := t.table.freeze(func() []int { return t.roots(p) }, stopWait)
+	frozen := t.freeze(p, stopWait)
 	for _, pid := range frozen {
 		for _, sig := range signals {
 			_ = syscall.Kill(pid, sig)
 		}
 	}
-	for i := len(frozen) - 1; i >= 0; i-- {
-		_ = syscall.Kill(frozen[i], syscall.SIGCONT)
+	for _, pid := range slices.Backward(frozen) {
+		_ = syscall.Kill(pid, syscall.SIGCONT)
 	}
 }
 
-// destroy kills the roots and all their descendants. It may miss what is being forked: the sweep repeats it.
-func (t *processTable) destroy(roots func() []int) (killed []int) {
-	killed = t.freeze(roots, 0)
+// destroy kills the roots of a process and all their descendants. It may miss what is being forked: the sweep repeats it. mu is held.
+func (t *trees) destroy(p *process) (killed []int) {
+	killed = t.freeze(p, 0)
 	for _, pid := range killed {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	return killed
 }
 
-// freeze stops the roots and all their descendants, and returns them. It stops each process when it finds it, before it lists its
-// children, and repeats until a whole round finds only processes that an earlier round saw stopped or ended: while one of them runs, it
-// can fork, or end and leave its child to the supervisor, behind the place where the list is read. It waits up to wait for those that
-// have not stopped yet. A pid could belong to another process by the time the signal is sent, if the process ended and the system used
-// all its pids in those microseconds.
-func (t *processTable) freeze(roots func() []int, wait time.Duration) (frozen []int) {
+// freeze stops the roots of a process and all their descendants, and returns them. It stops each process when it finds it, before it
+// lists its children, and repeats until a whole round finds only processes that an earlier round saw stopped or ended: while one of them
+// runs, it can fork, or end and leave its child to the supervisor, behind the place where the list is read. It waits up to wait for those
+// that have not stopped yet, and for orphans whose owner may be known in a moment. A pid could belong to another process by the time the
+// signal is sent, if the process ended and the system used all its pids in those microseconds. mu is held.
+func (t *trees) freeze(p *process, wait time.Duration) (frozen []int) {
 	const pause = time.Millisecond
 	still := make(map[int]bool) // of each process found, whether it was seen stopped or ended
 	for range freezeRounds {
 		found, moving := false, false
-		t.walk(roots(), func(pid int) {
-			seen, known := still[pid]
-			if seen || pid <= 1 {
+		unsure := func(pid int, now life) {
+			if still[pid] {
 				return
 			}
-			now := t.life(pid)
+			moving = true
+			if now == gone {
+				still[pid], found = true, true
+			}
+		}
+		t.table.walk(t.roots(p, unsure), func(pid int) life {
+			seen, known := still[pid]
+			if pid <= 1 {
+				return gone
+			}
+			now := t.table.life(pid)
+			if seen {
+				return now
+			}
 			if !known && now != gone {
 				frozen = append(frozen, pid)
 				_ = syscall.Kill(pid, syscall.SIGSTOP)
@@ -125,6 +139,7 @@ func (t *processTable) freeze(roots func() []int, wait time.Duration) (frozen []
 			still[pid] = now == gone || known && now == stopped
 			found = found || !known || still[pid]
 			moving = true
+			return now
 		})
 		switch {
 		case !moving:
@@ -140,18 +155,32 @@ func (t *processTable) freeze(roots func() []int, wait time.Duration) (frozen []
 	return frozen
 }
 
-// roots are a process, unless it has been reaped, and the orphans that it owns; for nil, the orphans without an owner.
-// mu is held.
-func (t *trees) roots(p *process) (pids []int) {
-	if p != nil && !p.reaped {
-		pids = append(pids, p.pid)
-	}
-	for _, pid := range t.orphans() {
-		if owner, _ := t.owner(pid); owner == p {
-			pids = append(pids, pid)
+// roots are the live orphans that a process owns, newest first, and then the process, unless it has been reaped; for nil, the orphans
+// without an owner. The newest are first because a chain of processes, each of which forks the next one and ends, leaves more behind
+// than it has: it must be met before it has gone on. unsure is called with those that may prove to be of the process in a moment, and
+// with those that have ended: they may have left a child since they were listed. mu is held.
+func (t *trees) roots(p *process, unsure func(pid int, now life)) iter.Seq[int] {
+	return func(yield func(pid int) bool) {
+		for _, pid := range slices.Backward(t.orphans()) {
+			now := t.table.life(pid)
+			if now == gone {
+				unsure(pid, now)
+				continue
+			}
+			owner, later := t.owner(pid)
+			switch {
+			case owner == p:
+				if !yield(pid) {
+					return
+				}
+			case owner == nil && later:
+				unsure(pid, now)
+			}
+		}
+		if p != nil && !p.reaped {
+			yield(p.pid)
 		}
 	}
-	return pids
 }
 
 // owner is the process that an orphan belongs to; nil when it is unknown, and then whether it may be known in a moment. The orphan's session
@@ -235,12 +264,12 @@ func (t *trees) sweep() {
 		if p.inGrace {
 			continue
 		}
-		for _, pid := range t.table.destroy(func() []int { return t.roots(p) }) {
+		for _, pid := range t.destroy(p) {
 			p.countLeftover(pid)
 		}
 	}
 	if killUnowned {
-		t.table.destroy(func() []int { return t.roots(nil) })
+		t.destroy(nil)
 	}
 	rest := t.sweeping[:0]
 	for _, p := range t.sweeping {

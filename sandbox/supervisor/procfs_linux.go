@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"bytes"
+	"iter"
 	"strconv"
 	"syscall"
 	"time"
@@ -42,13 +43,12 @@ func (t *trees) orphans() []int {
 
 // own lists this process's children.
 func (t *processTable) own() []int {
-	if t.children < 0 {
-		return t.scan(map[int]bool{t.self: true})
-	}
 	n, err := pread(t.children, t.buf, 0)
 	switch {
-	case err != nil:
-		return t.scan(map[int]bool{t.self: true})
+	case err != nil: // also where the kernel lacks the file
+		var pids []int
+		t.scan(map[int]bool{t.self: true}, func(pid int) life { pids = append(pids, pid); return running })
+		return pids
 	case n < len(t.buf)/2:
 		return numbers(t.buf[:n])
 	}
@@ -66,49 +66,49 @@ func numbers(b []byte) (list []int) {
 	return list
 }
 
-// walk visits these processes and all their descendants, each before it lists its children.
-func (t *processTable) walk(pids []int, visit func(pid int)) {
+// walk visits these processes and all their descendants, each before it lists its children, and the newest first. visit returns what the
+// process can still do: one that is gone has no children.
+func (t *processTable) walk(roots iter.Seq[int], visit func(pid int) life) {
 	if t.children < 0 {
-		roots := make(map[int]bool, len(pids))
-		for _, pid := range pids {
-			roots[pid] = true
+		found := make(map[int]bool)
+		for pid := range roots {
+			found[pid] = true
 			visit(pid)
 		}
-		for _, pid := range t.scan(roots) {
-			visit(pid)
-		}
+		t.scan(found, visit)
 		return
 	}
-	queue := append([]int(nil), pids...)
-	for i := 0; i < len(queue); i++ {
-		visit(queue[i])
-		dir := "/proc/" + strconv.Itoa(queue[i]) + "/task/"
-		for _, tid := range t.names(dir) {
-			if b, err := t.readFile(dir + tid + "/children"); err == nil {
-				queue = append(queue, numbers(b)...)
+	for root := range roots {
+		for stack := []int{root}; len(stack) > 0; {
+			pid := stack[len(stack)-1]
+			stack = stack[:len(stack)-1]
+			if visit(pid) == gone {
+				continue
+			}
+			dir := "/proc/" + strconv.Itoa(pid) + "/task/"
+			for _, tid := range t.names(dir) {
+				if b, err := t.readFile(dir + tid + "/children"); err == nil {
+					stack = append(stack, numbers(b)...)
+				}
 			}
 		}
 	}
 }
 
-// scan finds the descendants of the roots by reading every process, for kernels built without lists of children. It
-// looks a parent up only among the processes found so far, so it repeats until it finds no new one.
-func (t *processTable) scan(roots map[int]bool) (found []int) {
-	for {
-		grown := false
+// scan visits the descendants of processes, and adds them to these, by reading every process, for kernels built without lists of
+// children. It looks a parent up only among the processes found so far, so it repeats until it finds no new one.
+func (t *processTable) scan(found map[int]bool, visit func(pid int) life) {
+	for grown := true; grown; {
+		grown = false
 		for _, name := range t.names("/proc") {
 			pid, err := strconv.Atoi(name)
-			if err != nil || roots[pid] {
+			if err != nil || found[pid] {
 				continue
 			}
-			if st, ok := t.readStat(pid); ok && roots[st.parent] {
-				roots[pid] = true
-				found = append(found, pid)
-				grown = true
+			if st, ok := t.readStat(pid); ok && found[st.parent] {
+				found[pid], grown = true, true
+				visit(pid)
 			}
-		}
-		if !grown {
-			return found
 		}
 	}
 }
@@ -175,19 +175,20 @@ const (
 )
 
 // usage is what these processes and their descendants use now.
-func (t *processTable) usage(roots []int) (u wire.Usage, ok bool) {
+func (t *processTable) usage(roots iter.Seq[int]) (u wire.Usage, ok bool) {
 	page := int64(syscall.Getpagesize())
-	t.walk(roots, func(pid int) {
+	t.walk(roots, func(pid int) life {
 		st, found := t.readStat(pid)
 		fields := numbers(st.rest)
 		if !found || st.ended() || len(fields) <= residentPages {
-			return
+			return gone
 		}
 		for _, ticks := range fields[firstTime : lastTime+1] {
 			u.CPU += int64(ticks) * tick
 		}
 		u.Memory += int64(fields[residentPages]) * page
 		u.Processes++
+		return running
 	})
 	return u, u.Processes > 0
 }

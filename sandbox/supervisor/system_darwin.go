@@ -1,7 +1,9 @@
 package supervisor
 
 import (
+	"iter"
 	"os"
+	"slices"
 	"syscall"
 	"unsafe"
 
@@ -103,7 +105,7 @@ const (
 type processTable struct{}
 
 // walk visits these processes and all their descendants.
-func (t *processTable) walk(pids []int, visit func(pid int)) {
+func (t *processTable) walk(roots iter.Seq[int], visit func(pid int) life) {
 	all, err := unix.SysctlKinfoProcSlice("kern.proc.all")
 	below := make(map[int][]int)
 	if err == nil {
@@ -112,7 +114,7 @@ func (t *processTable) walk(pids []int, visit func(pid int)) {
 			below[parent] = append(below[parent], int(all[i].Proc.P_pid))
 		}
 	}
-	queue := append([]int(nil), pids...)
+	queue := slices.Collect(roots)
 	for i := 0; i < len(queue); i++ {
 		visit(queue[i])
 		queue = append(queue, below[queue[i]]...)
@@ -120,7 +122,7 @@ func (t *processTable) walk(pids []int, visit func(pid int)) {
 }
 
 // usage is not measured here.
-func (t *processTable) usage([]int) (wire.Usage, bool) { return wire.Usage{}, false }
+func (t *processTable) usage(iter.Seq[int]) (wire.Usage, bool) { return wire.Usage{}, false }
 
 // session is unknown here: orphans records the owners.
 func (t *processTable) session(int) (int, bool) { return 0, false }

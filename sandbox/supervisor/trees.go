@@ -132,7 +132,7 @@ func (t *trees) list(usage bool) *wire.Listed {
 	for _, p := range t.procs {
 		m.Processes = append(m.Processes, p.state())
 		if usage && !p.treeGone {
-			if u, ok := t.table.usage(t.roots(p)); ok {
+			if u, ok := t.table.usage(t.roots(p, func(int, life) {})); ok {
 				u.Handle = p.handle
 				m.Usages = append(m.Usages, u)
 			}
