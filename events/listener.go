@@ -119,8 +119,7 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 		return wrap(err, "subscribe to place requests")
 	}
 	defer l.places.going.close()
-	// On failure a subscription ends with the connection.
-	defer func() { _ = place.Unsubscribe() }()
+	defer drain(l.conn, place)
 	forwards := newGate(l.worker, maxForwards, full)
 	forward, err := l.conn.nc.Subscribe(l.conn.subjects.WorkerForwards(l.worker), func(m *nats.Msg) {
 		if forwards.enter(func() { l.handleForward(m) }) != nil {
@@ -132,7 +131,7 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 		return wrap(err, "subscribe to forwarded commands")
 	}
 	defer forwards.close()
-	defer func() { endSubscription(l.conn, forward) }()
+	defer drain(l.conn, forward)
 	for _, subscribe := range []func(*Listener) (func(), error){subscribeWorkspaces, subscribeProcesses, subscribeCleans} {
 		end, err := subscribe(l)
 		if err != nil {
@@ -144,7 +143,7 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 	if err != nil {
 		return wrap(err, "subscribe to reports of room")
 	}
-	defer func() { _ = room.Unsubscribe() }()
+	defer func() { _ = room.Unsubscribe() }() // on failure it ends with the connection
 	consumers, err := l.consumeAll(ctx)
 	if err == nil {
 		err = l.conn.Flush(ctx)

@@ -23,7 +23,7 @@ func answerRequests(l *Listener, subject, queue string, most int, answer func(m 
 		return nil, wrap(err, "subscribe to "+subject)
 	}
 	return func() {
-		_ = sub.Unsubscribe() // on failure it ends with the connection
+		drain(l.conn, sub)
 		going.close()
 	}, nil
 }

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -115,4 +116,24 @@ func endSubscription(c *Conn, sub *nats.Subscription) {
 		return
 	}
 	_ = sub.Unsubscribe()
+}
+
+// drainWait bounds how long the end of a subscription waits for its server.
+const drainWait = time.Second
+
+// drain ends a subscription, and returns once its handler has got what the server sent before: a request that is dropped keeps its
+// sender waiting, where without a subscription the server would have told it so at once.
+func drain(c *Conn, sub *nats.Subscription) {
+	ended := make(chan struct{})
+	sub.SetClosedHandler(func(string) { close(ended) })
+	endSubscription(c, sub)
+	if !c.nc.IsConnected() {
+		return
+	}
+	timeout := time.NewTimer(drainWait)
+	defer timeout.Stop()
+	select {
+	case <-ended:
+	case <-timeout.C:
+	}
 }
