@@ -54,8 +54,8 @@ func TestRequestAtTheEndOfAListenerIsAnswered(t *testing.T) {
 			}})
 			testkit.Must(t, err)
 			t.Cleanup(own.Close)
-			t.Cleanup(letGo)
 			_, stop := startWorkerOn(t, newPeer(own), "w1", nil)
+			t.Cleanup(letGo) // before the worker's end
 			var ended sync.WaitGroup
 			ended.Go(stop)
 			select {

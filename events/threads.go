@@ -122,7 +122,7 @@ func endSubscription(c *Conn, sub *nats.Subscription) {
 const drainWait = time.Second
 
 // drain ends a subscription, and returns once its handler has got what the server sent before: a request that is dropped keeps its
-// sender waiting, where without a subscription the server would have told it so at once.
+// sender waiting, where the server answers at once when there is no subscription.
 func drain(c *Conn, sub *nats.Subscription) {
 	ended := make(chan struct{})
 	sub.SetClosedHandler(func(string) { close(ended) })

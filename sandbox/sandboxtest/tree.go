@@ -85,12 +85,16 @@ var treeTests = []test{
 		r.wantExit(t, schemas.ReasonKilled, 143)
 		testkit.Equal(t, "output", r.stdout.String(), "ready\nchild\n")
 	}},
-	{"GraceForLateForks", func(t *testing.T, f *fixture) { graceForLateForks(t, f) }},
+	{"GraceForLateForks", func(t *testing.T, f *fixture) {
+		graceForLateForks(t, f)
+		f.wantNoLeftovers(t)
+	}},
 	{"GraceForLateForksBesideAnother", func(t *testing.T, f *fixture) {
 		// While an exec replaces the environment, nothing shows which of two processes an orphan belongs to.
 		other := f.start(t, sandbox.Command{Path: "cat", Stdin: true})
 		graceForLateForks(t, f)
 		other.wantEnd(t)
+		f.wantNoLeftovers(t)
 	}},
 	{"GraceForHandlers", func(t *testing.T, f *fixture) {
 		r := f.shReady(t, `trap 'sleep 0.1 && echo clean; exit 5' TERM; echo ready; while :; do sleep 0.01; done`)
