@@ -2,6 +2,7 @@ package events
 
 import (
 	"bytes"
+	"context"
 	"net"
 	"strings"
 	"sync"
@@ -46,32 +47,84 @@ func TestRequestAtTheEndOfAListenerIsAnswered(t *testing.T) {
 		{"forward", s.WorkerForwards("w1"), s.Forward(schemas.DefaultTenant, "w1", "t", placeVerb)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			held, release := make(chan struct{}), make(chan struct{})
-			letGo := sync.OnceFunc(func() { close(release) })
-			own, err := Connect(Options{URL: n.server.URL(), Token: n.cfg.Token, Dial: func() (net.Conn, error) {
-				conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", n.cfg.Listen)
-				return &slowEnd{Conn: conn, subject: tt.subscription, held: held, release: release}, err
-			}})
-			testkit.Must(t, err)
-			t.Cleanup(own.Close)
+			own, held, letGo := connectSlowEnd(t, n, tt.subscription)
 			_, stop := startWorkerOn(t, newPeer(own), "w1", nil)
 			t.Cleanup(letGo) // before the worker's end
 			var ended sync.WaitGroup
 			ended.Go(stop)
-			select {
-			case <-held:
-			case <-testkit.Context(t).Done():
-				t.Fatal("the listener does not end its subscription")
-			}
-			answer, err := c.nc.SubscribeSync(c.nc.NewInbox())
-			testkit.Must(t, err)
-			testkit.Must(t, c.nc.PublishRequest(tt.subject, answer.Subject, []byte(`{"thread":"t"}`)))
-			testkit.Must(t, c.Flush(testkit.Context(t)))
-			letGo()
-			m, err := answer.NextMsgWithContext(testkit.Context(t))
-			testkit.Must(t, err)
-			testkit.Equal(t, "status of the answer", m.Header.Get("Status"), "")
+			wantAnswerAtTheEnd(t, c, held, letGo, tt.subject, `{"thread":"t"}`)
 			ended.Wait()
 		})
 	}
+}
+
+// threadOwner is a worker whose only thread ends with its work.
+type threadOwner struct{ *fakeWorker }
+
+func (threadOwner) Register(context.Context) error { return nil }
+func (threadOwner) Fence()                         {}
+func (threadOwner) Abandon()                       {}
+
+func (w threadOwner) Run(ctx context.Context) error {
+	<-ctx.Done()
+	w.listener.Threads.Unsubscribe(schemas.DefaultTenant, "t")
+	return nil
+}
+
+// A connection is closed once its incarnation has ended: what the server passed on for a thread before is answered. The release of the lease,
+// which comes after the end of the threads, is the round trip that brings it.
+func TestControlAtTheEndOfAThreadIsAnswered(t *testing.T) {
+	n, c := connected(t, true)
+	s := c.subjects
+	own, held, letGo := connectSlowEnd(t, n, s.ThreadControls(schemas.DefaultTenant, "t"))
+	ctx, stop := context.WithCancel(t.Context())
+	i, err := own.Worker().NewIncarnation(ctx, "w1", Lineage{})
+	testkit.Must(t, err)
+	testkit.Must(t, i.Listener.Threads.Subscribe(ctx, schemas.DefaultTenant, "t"))
+	ready := make(chan struct{})
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		owner := threadOwner{&fakeWorker{id: "w1", conn: newPeer(own), listener: i.Listener, received: make(chan schemas.Delivery)}}
+		if err := i.Run(ctx, owner, func() { close(ready) }, func(error) {}); err != nil {
+			t.Error(err)
+		}
+		own.Close()
+	})
+	t.Cleanup(ended.Wait)
+	t.Cleanup(letGo)
+	t.Cleanup(stop)
+	<-ready
+	stop()
+	wantAnswerAtTheEnd(t, c, held, letGo, s.Control(schemas.DefaultTenant, "t", "p1", VerbSignal), `{"signal":"INT"}`)
+}
+
+// connectSlowEnd returns a connection whose server learns the end of one subscription once letGo is called; held is closed before.
+func connectSlowEnd(t *testing.T, n *node, subscription string) (c *Conn, held <-chan struct{}, letGo func()) {
+	t.Helper()
+	end, release := make(chan struct{}), make(chan struct{})
+	c, err := Connect(Options{URL: n.server.URL(), Token: n.cfg.Token, Dial: func() (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", n.cfg.Listen)
+		return &slowEnd{Conn: conn, subject: subscription, held: end, release: release}, err
+	}})
+	testkit.Must(t, err)
+	t.Cleanup(c.Close)
+	return c, end, sync.OnceFunc(func() { close(release) })
+}
+
+// wantAnswerAtTheEnd checks that a request is answered by whoever subscribes to it, which is not to know yet that the subscription has ended.
+func wantAnswerAtTheEnd(t *testing.T, c *peer, held <-chan struct{}, letGo func(), subject, body string) {
+	t.Helper()
+	select {
+	case <-held:
+	case <-testkit.Context(t).Done():
+		t.Fatal("the subscription does not end")
+	}
+	answer, err := c.nc.SubscribeSync(c.nc.NewInbox())
+	testkit.Must(t, err)
+	testkit.Must(t, c.nc.PublishRequest(subject, answer.Subject, []byte(body)))
+	testkit.Must(t, c.Flush(testkit.Context(t)))
+	letGo()
+	m, err := answer.NextMsgWithContext(testkit.Context(t))
+	testkit.Must(t, err)
+	testkit.Equal(t, "status of the answer", m.Header.Get("Status"), "")
 }
