@@ -14,9 +14,9 @@ import (
 
 // Sandbox is a handle on the session of a thread and on its sandbox. [Run] and [Sandboxes] make one.
 //
-// Wait, WaitUntilComplete, Start and what runs in the sandbox create the session and start its sandbox first, unless it runs; until one of
-// them is called, a new handle makes no request. The start has a clock of its own, the template's start timeout: the timeout of a command
-// begins when its process does. Status, GetStatus, Stop, Delete and Close start nothing.
+// Wait, Start and what runs in the sandbox create the session and start its sandbox first, unless it runs, and WaitUntilComplete does when the
+// handle has seen none; until one of them is called, a new handle makes no request. The start has a clock of its own, the template's start
+// timeout: the timeout of a command begins when its process does. Status, GetStatus, Stop, Delete and Close start nothing.
 //
 // When the session has expired, a call makes it anew, and is repeated once; see [WithoutRenewal]. Errors of all that starts the sandbox:
 // [ErrSandboxFailed] until Start is called, [ErrSandboxTerminated], [ErrSandboxNotRunning] after Stop; ctx's, and those of
@@ -144,27 +144,31 @@ func (s *Sandbox) Start(ctx context.Context) error {
 
 // Wait waits until the sandbox runs, or has completed.
 func (s *Sandbox) Wait(ctx context.Context) error {
-	err := s.renewing(ctx, always, func() (*Session, error) {
-		if s.Status() == schemas.SandboxRunning { // as last seen
-			if session, err := s.begin(ctx, true); err != nil {
-				return session, err
-			}
-		}
-		return s.running(ctx)
-	})
+	err := s.renewing(ctx, always, func() (*Session, error) { return s.running(ctx, true) })
 	if _, ok := s.ExitCode(); ok {
 		return nil
 	}
 	return err
 }
 
-// WaitUntilComplete waits until the sandbox has completed: its main command has ended it, or without one it ended by itself or was parked.
-// timeout begins when it runs; 0 is none. Errors also: ErrSandboxTerminated when it is stopped or its session expires meanwhile,
-// ErrSandboxFailed when the main command was lost, deadline_exceeded.
+// WaitUntilComplete waits until the sandbox that the handle saw last has completed: its main command has ended it, or without one it ended by
+// itself or was parked. That another one has followed it says so too. timeout begins when it runs; 0 is none. Errors also:
+// ErrSandboxTerminated when it is stopped or its session expires meanwhile, ErrSandboxFailed when the main command was lost,
+// deadline_exceeded.
 func (s *Sandbox) WaitUntilComplete(ctx context.Context, timeout time.Duration) error {
-	err := s.Wait(ctx)
-	_, ended := s.ExitCode()
-	if err != nil || ended || (s.main == nil && s.Status() == schemas.SandboxCompleted) {
+	if s.main == nil && s.Status() == schemas.SandboxCompleted {
+		return nil // to start another one would be to wait for that
+	}
+	var session *Session
+	err := s.renewing(ctx, always, func() (_ *Session, err error) {
+		session, err = s.running(ctx, s.main != nil) // a start that failed may not have begun the main command
+		return session, err
+	})
+	last := s.view.state()
+	if _, ended := s.ExitCode(); ended {
+		return nil
+	}
+	if err != nil || (s.main == nil && last.State == schemas.SandboxCompleted) {
 		return err
 	}
 	wait, cancel := ctx, context.CancelFunc(func() {})
@@ -172,11 +176,14 @@ func (s *Sandbox) WaitUntilComplete(ctx context.Context, timeout time.Duration) 
 		wait, cancel = context.WithTimeout(ctx, timeout)
 	}
 	defer cancel()
-	err = s.await(wait, s.Session(), func(state schemas.SandboxState) bool {
-		return state.Final() && (s.main == nil || state != schemas.SandboxCompleted) // the end of a session says how its main command did
+	err = s.await(wait, session, func(now schemas.SandboxInfo) bool {
+		if now.ID != last.ID {
+			return true // another one has followed
+		}
+		return now.State.Final() && (s.main == nil || now.State != schemas.SandboxCompleted) // the end of a session says how its main command did
 	})
 	_, over := s.view.now()
-	switch _, ended = s.ExitCode(); {
+	switch _, ended := s.ExitCode(); {
 	case ended:
 		return nil
 	case errors.Is(over, ErrSandboxFailed):
@@ -185,8 +192,8 @@ func (s *Sandbox) WaitUntilComplete(ctx context.Context, timeout time.Duration) 
 		return schemas.Errorf(schemas.CodeDeadlineExceeded, "the sandbox of thread %s has not completed within %s", s.Thread(), timeout)
 	case errors.Is(err, schemas.ErrSessionExpired):
 		return terminated(err)
-	case err == nil && s.Status() == schemas.SandboxTerminated:
-		return terminated(schemas.Errorf(schemas.CodeSessionExpired, "the session of thread %s is being ended", s.Thread()))
+	case err == nil && (s.main != nil || s.Status() == schemas.SandboxTerminated):
+		return terminated(schemas.Errorf(schemas.CodeSessionExpired, "sandbox %s of thread %s was ended", last.ID, s.Thread()))
 	}
 	return err
 }

@@ -42,6 +42,13 @@ func (d *caller) waitForEnds(thread string, typ schemas.EventType, n int) {
 	}
 }
 
+// endSandbox has a sandbox end by itself.
+func (d *caller) endSandbox(s *client.Sandbox) {
+	d.t.Helper()
+	_, err := s.Exec(d.ctx, client.Request{Command: "sh", Args: []string{"-c", "kill -9 $PPID; sleep 60"}}) // its supervisor
+	d.wantCode("a command whose sandbox ends", err, schemas.CodeLost)
+}
+
 func echo(text string) client.Request { return client.Request{Command: "echo", Args: []string{text}} }
 
 func TestSandboxGoesThroughItsStates(t *testing.T) {
@@ -217,8 +224,7 @@ func TestSandboxThatEndsByItselfHasCompleted(t *testing.T) {
 	d.must(err)
 	completed := make(chan error, 1)
 	go func() { completed <- s.WaitUntilComplete(d.ctx, 0) }()
-	_, err = s.Exec(d.ctx, client.Request{Command: "sh", Args: []string{"-c", "kill -9 $PPID; sleep 60"}}) // its supervisor
-	d.wantCode("a command whose sandbox ends", err, schemas.CodeLost)
+	d.endSandbox(s)
 	d.must(<-completed)
 	d.equal("status", s.Status(), schemas.SandboxCompleted)
 	d.equal("status as last seen", other.Status(), schemas.SandboxRunning)
@@ -231,6 +237,35 @@ func TestSandboxThatEndsByItselfHasCompleted(t *testing.T) {
 	d.equal("standard output in the next sandbox", r.Stdout, "again\n")
 	d.must(s.Wait(d.ctx))
 	d.equal("status of the next sandbox", s.Status(), schemas.SandboxRunning)
+}
+
+// A wait for the end of a sandbox that has ended by then, whether the handle knows or not, starts none: it would wait for the end of that.
+func TestEndBeforeItIsWaitedForIsNotMissed(t *testing.T) {
+	d := newCaller(t, "w1")
+	s, err := client.Run(d.ctx, d.Client, client.SessionRequest{Thread: "t"})
+	d.must(err)
+	d.must(s.Wait(d.ctx))
+	d.endSandbox(s)
+	d.waitForEnds("t", schemas.TypeSandboxCompleted, 1)
+	d.equal("status as last seen", s.Status(), schemas.SandboxRunning)
+	other, err := client.Attach(d.ctx, d.Client, "t")
+	d.must(err)
+	d.equal("status of the attached handle", other.Status(), schemas.SandboxCompleted)
+	for range 2 {
+		d.must(s.WaitUntilComplete(d.ctx, 0))
+		d.equal("status", s.Status(), schemas.SandboxCompleted)
+		d.must(other.WaitUntilComplete(d.ctx, 0))
+	}
+	status, err := s.GetStatus(d.ctx)
+	d.must(err)
+	d.equal("fresh status", status, schemas.SandboxCompleted)
+
+	d.must(s.Wait(d.ctx)) // it starts the next one, and that ends before the one after it
+	d.endSandbox(other)
+	d.waitForEnds("t", schemas.TypeSandboxCompleted, 2)
+	d.must(other.Wait(d.ctx))
+	d.must(s.WaitUntilComplete(d.ctx, 0))
+	d.wantCode("the one after it", s.WaitUntilComplete(d.ctx, 50*time.Millisecond), schemas.CodeDeadlineExceeded)
 }
 
 func TestExpiredSessionIsMadeAnewOnce(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 // says that f can be repeated, it does so once with a new session.
 func (s *Sandbox) do(ctx context.Context, may func() bool, f func(*Session) error) error {
 	return s.renewing(ctx, may, func() (*Session, error) {
-		session, err := s.running(ctx)
+		session, err := s.running(ctx, false)
 		if err == nil {
 			err = f(session)
 		}
@@ -106,9 +106,10 @@ func (s *Sandbox) request(ctx context.Context, session *Session) error {
 	return nil
 }
 
-// running starts the sandbox and returns the session once it runs, or has completed. Errors: also ErrSandboxFailed.
-func (s *Sandbox) running(ctx context.Context) (*Session, error) {
-	session, err := s.begin(ctx, false)
+// running starts the sandbox and returns the session once it runs, or has completed; sure also requests one that ran as last seen. Errors:
+// also ErrSandboxFailed.
+func (s *Sandbox) running(ctx context.Context, sure bool) (*Session, error) {
+	session, err := s.begin(ctx, sure && s.Status() == schemas.SandboxRunning)
 	if err != nil || s.Status() == schemas.SandboxRunning {
 		return session, err
 	}
@@ -117,24 +118,24 @@ func (s *Sandbox) running(ctx context.Context) (*Session, error) {
 }
 
 // isStarted reports that the start of a sandbox is over.
-func isStarted(state schemas.SandboxState) bool {
-	return state == schemas.SandboxRunning || state == schemas.SandboxCompleted || state == schemas.SandboxFailed
+func isStarted(now schemas.SandboxInfo) bool {
+	return now.State == schemas.SandboxRunning || now.State == schemas.SandboxCompleted || now.State == schemas.SandboxFailed
 }
 
 // askAgain is how long a start may show no progress before it is requested again: its worker may have died.
 const askAgain = 5 * time.Second
 
-// await waits until the state of a session's sandbox is as wanted. Errors: ErrSandboxFailed, session_expired, ctx's.
-func (s *Sandbox) await(ctx context.Context, session *Session, wanted func(schemas.SandboxState) bool) error {
+// await waits until the sandbox of a session is as wanted. Errors: ErrSandboxFailed, session_expired, ctx's.
+func (s *Sandbox) await(ctx context.Context, session *Session, wanted func(schemas.SandboxInfo) bool) error {
 	asked, seen := time.Now(), s.Status()
 	err := s.client.caller.WatchThread(ctx, s.client.tenant, session.thread, func() (bool, error) {
 		err := s.look(ctx, session) // an error that passes, such as while NATS is away, is no progress
-		state := s.Status()
-		if schemas.CodeOf(err).Final() || (err == nil && wanted(state)) {
+		now := s.view.state()
+		if schemas.CodeOf(err).Final() || (err == nil && wanted(now)) {
 			return true, err
 		}
-		if state != seen || (err == nil && state == schemas.SandboxRunning) {
-			asked, seen = time.Now(), state
+		if now.State != seen || now.State == schemas.SandboxRunning { // what runs is not started, nor one after it
+			asked, seen = time.Now(), now.State
 		}
 		if time.Since(asked) < askAgain {
 			return false, nil
