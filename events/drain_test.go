@@ -111,7 +111,7 @@ func connectSlowEnd(t *testing.T, n *node, subscription string) (c *Conn, held <
 	return c, end, sync.OnceFunc(func() { close(release) })
 }
 
-// wantAnswerAtTheEnd checks that a request is answered by whoever subscribes to it, which is not to know yet that the subscription has ended.
+// wantAnswerAtTheEnd checks that a request is answered which the server passes on before the end of the subscription has reached it.
 func wantAnswerAtTheEnd(t *testing.T, c *peer, held <-chan struct{}, letGo func(), subject, body string) {
 	t.Helper()
 	select {
