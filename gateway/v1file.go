@@ -83,8 +83,10 @@ func (c *call) files() (*client.Files, string) {
 
 func v1ReadFile(c *call) error { return c.sendFile(c.files()) }
 
-// checkPutHeaders returns an error for a request whose headers ask to store a part of its body's target, or to store it under a condition, or in another
-// form: it would be stored as a whole all the same. RFC 9110, section 14.5, wants 400 for the first.
+// checkPutHeaders returns an error for a request whose headers ask for
+// something else than to store its body as the whole file: a part of it, a
+// condition, or another form. Without the error, the body would replace the
+// file all the same. RFC 9110, section 14.5, wants 400 for a part.
 func (c *call) checkPutHeaders() error {
 	for _, name := range []string{"Content-Range", "If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since"} {
 		if c.r.Header.Get(name) != "" {
