@@ -2,6 +2,8 @@ package events
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,14 +19,16 @@ type Threads struct {
 
 	mu      sync.Mutex
 	begun   bool
-	subs    map[threadName][2]*nats.Subscription // commands, controls
-	waiting map[threadName]bool                  // to subscribe to when Run begins
+	subs    map[threadName][2]*nats.Subscription   // commands, controls
+	waiting map[threadName]bool                    // to subscribe to when Run begins
+	ending  map[*nats.Subscription]<-chan struct{} // closed, and removed, once the handler has got the last message
 }
 
 func newThreads(c *Conn, command, control nats.MsgHandler) *Threads {
 	return &Threads{
 		conn: c, command: command, control: control,
 		subs: make(map[threadName][2]*nats.Subscription), waiting: make(map[threadName]bool),
+		ending: make(map[*nats.Subscription]<-chan struct{}),
 	}
 }
 
@@ -88,23 +92,48 @@ func (t *Threads) Unsubscribe(tenant, thread string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.waiting, name)
-	for _, sub := range t.subs[name] {
-		endSubscription(t.conn, sub)
-	}
-	delete(t.subs, name)
+	t.end(name)
 }
 
 // abandon ends all subscriptions: the lease is lost, and the next incarnation subscribes to the threads.
 func (t *Threads) abandon() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, subs := range t.subs {
-		for _, sub := range subs {
-			endSubscription(t.conn, sub)
-		}
+	t.endAll()
+}
+
+// close ends all subscriptions, and returns once their handlers have got what the server sent before: the connection, which drops the
+// rest when it is closed, may be closed next.
+func (t *Threads) close() {
+	t.mu.Lock()
+	t.endAll()
+	ending := slices.Collect(maps.Values(t.ending))
+	t.mu.Unlock()
+	awaitDrained(t.conn, ending...)
+}
+
+// endAll ends all subscriptions. mu is held.
+func (t *Threads) endAll() {
+	for name := range t.subs {
+		t.end(name)
 	}
-	clear(t.subs)
 	clear(t.waiting)
+}
+
+// end ends the subscriptions of a thread, if it has some, and notes them for close. mu is held.
+func (t *Threads) end(name threadName) {
+	subs, ok := t.subs[name]
+	if !ok {
+		return
+	}
+	delete(t.subs, name)
+	for _, sub := range subs {
+		t.ending[sub] = startDrain(t.conn, sub, func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			delete(t.ending, sub)
+		})
+	}
 }
 
 // endSubscription ends a subscription. While the lease holds, what has arrived is still handled: a dropped command would keep its sender
@@ -124,16 +153,33 @@ const drainWait = time.Second
 // drain ends a subscription, and returns once its handler has got what the server sent before: a request that is dropped keeps its
 // sender waiting, where the server answers at once when there is no subscription.
 func drain(c *Conn, sub *nats.Subscription) {
-	ended := make(chan struct{})
-	sub.SetClosedHandler(func(string) { close(ended) })
+	awaitDrained(c, startDrain(c, sub, func() {}))
+}
+
+// startDrain ends a subscription. It calls done, and closes the channel, once the handler has got what the server sent before.
+func startDrain(c *Conn, sub *nats.Subscription, done func()) <-chan struct{} {
+	drained := make(chan struct{})
+	sub.SetClosedHandler(func(string) {
+		done()
+		close(drained)
+	})
 	endSubscription(c, sub)
+	return drained
+}
+
+// awaitDrained returns once the subscriptions of these channels have ended, and at the latest after drainWait. Without a connection
+// there is nothing to wait for.
+func awaitDrained(c *Conn, drained ...<-chan struct{}) {
 	if !c.nc.IsConnected() {
 		return
 	}
 	timeout := time.NewTimer(drainWait)
 	defer timeout.Stop()
-	select {
-	case <-ended:
-	case <-timeout.C:
+	for _, ended := range drained {
+		select {
+		case <-ended:
+		case <-timeout.C:
+			return
+		}
 	}
 }

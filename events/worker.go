@@ -161,6 +161,7 @@ func (i *Incarnation) Run(ctx context.Context, r Runner, ready func(), onRegiste
 	})
 	group.Go(func() error {
 		defer endLease()
+		defer i.Listener.Threads.close()
 		return r.Run(ctx)
 	})
 	return group.Wait()
