@@ -22,13 +22,14 @@ import (
 // [ErrSandboxFailed] until Start is called, [ErrSandboxTerminated], [ErrSandboxNotRunning] after Stop; ctx's, and those of
 // [Client.CreateSession]. Methods are safe for concurrent use.
 type Sandbox struct {
-	client *Client
-	req    SessionRequest // of a session that it creates
-	once   bool           // an expired session is not made anew
-	main   *Request       // nil for none
-	group  *Sandboxes     // that stops it; nil for none
-	turn   chan struct{}  // is held to create, start and stop
-	view   view
+	client   *Client
+	req      SessionRequest // of a session that it creates
+	once     bool           // an expired session is not made anew
+	main     *Request       // nil for none
+	mainSent bool           // by an earlier start, with the key of main
+	group    *Sandboxes     // that stops it; nil for none
+	turn     chan struct{}  // is held to create, start and stop
+	view     view
 }
 
 // SandboxOption changes how a handle works.

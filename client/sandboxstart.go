@@ -74,25 +74,41 @@ func (s *Sandbox) startMain(ctx context.Context, session *Session) error {
 	if s.main == nil {
 		return nil
 	}
+	if s.mainRejected(ctx, session) {
+		s.renewMain()
+	}
+	for {
+		earlier := s.mainSent
+		s.mainSent = true
+		req := *s.main
+		req.Thread, req.Session = session.thread, session.id
+		_, err := s.client.StartProcess(ctx, req)
+		switch {
+		case schemas.CodeOf(err) == schemas.CodeLost:
+			return nil
+		case err == nil, errors.Is(err, schemas.ErrSessionExpired), ctx.Err() != nil:
+			return err
+		}
+		if errors.Is(s.await(ctx, session, isStarted), ErrSandboxFailed) {
+			return nil
+		}
+		// The command of an earlier start can be rejected with the sandbox of that start, when the next one runs already.
+		if !earlier || !s.mainRejected(ctx, session) {
+			return err
+		}
+		s.renewMain()
+	}
+}
+
+// mainRejected reports that the main command is on record as rejected: it never ran.
+func (s *Sandbox) mainRejected(ctx context.Context, session *Session) bool {
 	c := s.client
 	last, err := c.caller.Last(ctx, c.tenant, session.thread, c.ProcessID(session.thread, s.main.Key))
-	if err == nil && last.Type == schemas.TypeProcessRejected {
-		s.main.Key = mainKey() // it never ran
-	}
-	req := *s.main
-	req.Thread, req.Session = session.thread, session.id
-	_, err = c.StartProcess(ctx, req)
-	switch {
-	case schemas.CodeOf(err) == schemas.CodeLost:
-		return nil
-	case err == nil, errors.Is(err, schemas.ErrSessionExpired), ctx.Err() != nil:
-		return err
-	}
-	if errors.Is(s.await(ctx, session, isStarted), ErrSandboxFailed) {
-		return nil
-	}
-	return err
+	return err == nil && last.Type == schemas.TypeProcessRejected
 }
+
+// renewMain has the next start send the main command anew.
+func (s *Sandbox) renewMain() { s.main.Key, s.mainSent = mainKey(), false }
 
 func mainKey() string { return "main-" + ulid.Make().String() }
 

@@ -29,11 +29,12 @@ func TestMain(m *testing.M) { testkit.Main(m, nil) }
 
 // cell is a NATS server with its streams, for the workers of a test.
 type cell struct {
-	t    testing.TB
-	ctx  context.Context
-	dir  string
-	conn *events.Conn
-	raw  *nats.Conn // a plain connection, as a user's service has
+	t      testing.TB
+	ctx    context.Context
+	dir    string
+	server *embedded.Server
+	conn   *events.Conn
+	raw    *nats.Conn // a plain connection, as a user's service has
 }
 
 func newCell(t testing.TB) *cell {
@@ -43,6 +44,7 @@ func newCell(t testing.TB) *cell {
 	server, err := embedded.Start(embedded.Config{Dir: filepath.Join(c.dir, "nats"), StoreBytes: 16 << 30})
 	testkit.Must(t, err)
 	t.Cleanup(server.Close)
+	c.server = server
 	c.conn, err = events.Connect(events.Options{InProcess: server})
 	testkit.Must(t, err)
 	t.Cleanup(c.conn.Close)
