@@ -22,14 +22,13 @@ import (
 // [ErrSandboxFailed] until Start is called, [ErrSandboxTerminated], [ErrSandboxNotRunning] after Stop; ctx's, and those of
 // [Client.CreateSession]. Methods are safe for concurrent use.
 type Sandbox struct {
-	client   *Client
-	req      SessionRequest // of a session that it creates
-	once     bool           // an expired session is not made anew
-	main     *Request       // nil for none
-	mainSent bool           // by an earlier start, with the key of main
-	group    *Sandboxes     // that stops it; nil for none
-	turn     chan struct{}  // is held to create, start and stop
-	view     view
+	client *Client
+	req    SessionRequest // of a session that it creates
+	once   bool           // an expired session is not made anew
+	main   *mainCommand   // nil for none
+	group  *Sandboxes     // that stops it; nil for none
+	turn   chan struct{}  // is held to create, start and stop
+	view   view
 }
 
 // SandboxOption changes how a handle works.
@@ -45,9 +44,9 @@ func WithoutRenewal() SandboxOption { return func(s *Sandbox) { s.once = true } 
 // must be nil.
 func WithMain(req Request) SandboxOption {
 	return func(s *Sandbox) {
-		own := req
-		own.Main, own.Key = true, cmp.Or(own.Key, mainKey())
-		s.main, s.once = &own, true
+		key := cmp.Or(req.Key, mainKey())
+		req.Main = true
+		s.main, s.once = &mainCommand{req: req, key: key}, true
 	}
 }
 

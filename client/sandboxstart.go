@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/sluice-dev/sluice/schemas"
 )
 
@@ -68,50 +66,6 @@ func (s *Sandbox) begin(ctx context.Context, again bool) (*Session, error) {
 	return session, nil
 }
 
-// startMain starts the main command, which runs once by its key. One that is rejected because its sandbox fails is no error: that
-// failure is. One that is lost already has begun.
-func (s *Sandbox) startMain(ctx context.Context, session *Session) error {
-	if s.main == nil {
-		return nil
-	}
-	if s.mainRejected(ctx, session) {
-		s.renewMain()
-	}
-	for {
-		earlier := s.mainSent
-		s.mainSent = true
-		req := *s.main
-		req.Thread, req.Session = session.thread, session.id
-		_, err := s.client.StartProcess(ctx, req)
-		switch {
-		case schemas.CodeOf(err) == schemas.CodeLost:
-			return nil
-		case err == nil, errors.Is(err, schemas.ErrSessionExpired), ctx.Err() != nil:
-			return err
-		}
-		if errors.Is(s.await(ctx, session, isStarted), ErrSandboxFailed) {
-			return nil
-		}
-		// The command of an earlier start can be rejected with the sandbox of that start, when the next one runs already.
-		if !earlier || !s.mainRejected(ctx, session) {
-			return err
-		}
-		s.renewMain()
-	}
-}
-
-// mainRejected reports that the main command is on record as rejected: it never ran.
-func (s *Sandbox) mainRejected(ctx context.Context, session *Session) bool {
-	c := s.client
-	last, err := c.caller.Last(ctx, c.tenant, session.thread, c.ProcessID(session.thread, s.main.Key))
-	return err == nil && last.Type == schemas.TypeProcessRejected
-}
-
-// renewMain has the next start send the main command anew.
-func (s *Sandbox) renewMain() { s.main.Key, s.mainSent = mainKey(), false }
-
-func mainKey() string { return "main-" + ulid.Make().String() }
-
 // request has the sandbox of a session started, unless it runs. Errors: session_expired, those of the owner.
 func (s *Sandbox) request(ctx context.Context, session *Session) error {
 	now, err := s.client.caller.StartSession(ctx, s.client.tenant, session.thread, schemas.StartRequest{Session: session.id, NoWait: true})
@@ -147,8 +101,11 @@ func (s *Sandbox) await(ctx context.Context, session *Session, wanted func(schem
 	err := s.client.caller.WatchThread(ctx, s.client.tenant, session.thread, func() (bool, error) {
 		err := s.look(ctx, session) // an error that passes, such as while NATS is away, is no progress
 		now := s.view.state()
-		if schemas.CodeOf(err).Final() || (err == nil && wanted(now)) {
+		if schemas.CodeOf(err).Final() {
 			return true, err
+		}
+		if err == nil && wanted(now) && (now.State != schemas.SandboxFailed || !s.main.outlives(ctx, session)) {
+			return true, nil
 		}
 		if now.State != seen || now.State == schemas.SandboxRunning { // what runs is not started, nor one after it
 			asked, seen = time.Now(), now.State
