@@ -294,6 +294,17 @@ func flush(ctx context.Context, nc *nats.Conn) error {
 	return nc.FlushWithContext(ctx)
 }
 
+// flushSubscriptions returns once the server has what nc subscribed to before, also when the connection breaks meanwhile: nats.go subscribes
+// again. What was published before may be lost then.
+func flushSubscriptions(ctx context.Context, nc *nats.Conn) error {
+	for {
+		err := flush(ctx, nc)
+		if !errors.Is(err, nats.ErrConnectionClosed) || nc.IsClosed() { // nats.go reports so for a connection that it restores
+			return err
+		}
+	}
+}
+
 // MaxPayload returns the most bytes the server accepts in one message, headers included.
 func (c *Conn) MaxPayload() int64 {
 	if n := c.nc.MaxPayload(); n > 0 {

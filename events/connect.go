@@ -74,12 +74,7 @@ func (t *tunnels) open(tenant, thread string, req *schemas.ConnectRequest, reply
 	}
 	c := t.listener.conn
 	s := c.subjects
-	one, err := openTunnel(c, s.Tunnel(tenant, thread, req.Connection, tunnelDown), s.Tunnel(tenant, thread, req.Connection, tunnelUp))
-	if err == nil {
-		if err = flush(t.ctx, c.bulk); err != nil {
-			one.close()
-		}
-	}
+	one, err := openTunnel(t.ctx, c, s.Tunnel(tenant, thread, req.Connection, tunnelDown), s.Tunnel(tenant, thread, req.Connection, tunnelUp))
 	if err != nil {
 		_ = conn.Close()
 		reply(err)
@@ -95,12 +90,7 @@ func (t *tunnels) open(tenant, thread string, req *schemas.ConnectRequest, reply
 func (c *Caller) Connect(ctx context.Context, tenant, thread string, port int64, conn net.Conn) error {
 	req := schemas.ConnectRequest{Connection: nuid.Next(), Port: port}
 	s := c.conn.subjects
-	t, err := openTunnel(c.conn, s.Tunnel(tenant, thread, req.Connection, tunnelUp), s.Tunnel(tenant, thread, req.Connection, tunnelDown))
-	if err == nil {
-		if err = flush(ctx, c.conn.bulk); err != nil {
-			t.close()
-		}
-	}
+	t, err := openTunnel(ctx, c.conn, s.Tunnel(tenant, thread, req.Connection, tunnelUp), s.Tunnel(tenant, thread, req.Connection, tunnelDown))
 	var answer *schemas.ConnectReply
 	if err == nil {
 		operation := "connect to the sandbox of thread " + thread

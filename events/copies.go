@@ -52,12 +52,7 @@ func (c *copies) open(live string) (err error) {
 
 // Flush returns once the server has the subscription, also when the connection breaks meanwhile. Errors: unavailable, deadline_exceeded.
 func (c *copies) Flush(ctx context.Context) error {
-	for {
-		err := flush(ctx, c.nc)
-		if !errors.Is(err, nats.ErrConnectionClosed) || c.nc.IsClosed() { // nats.go reports so for a connection that it restores
-			return wrap(err, c.operation)
-		}
-	}
+	return wrap(flushSubscriptions(ctx, c.nc), c.operation)
 }
 
 // Close ends the subscription. On failure it ends with the connection.

@@ -146,7 +146,7 @@ func (l *Listener) Run(ctx context.Context, h Handler, ready func()) error {
 	defer func() { _ = room.Unsubscribe() }() // on failure it ends with the connection
 	consumers, err := l.consumeAll(ctx)
 	if err == nil {
-		err = l.conn.Flush(ctx)
+		err = wrap(flushSubscriptions(ctx, l.conn.nc), "subscribe to requests")
 	}
 	if err != nil {
 		l.endConsumers(consumers)

@@ -22,7 +22,7 @@ type tap struct {
 	conns  []net.Conn
 }
 
-func newTap(t *testing.T, to string) *tap {
+func newTap(t testing.TB, to string) *tap {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.Must(t, err)
@@ -91,7 +91,13 @@ func (p *tap) freeze() {
 // twoTaps returns a connection through one of two taps to a server, with the taps, that of the connection first.
 func twoTaps(t *testing.T, ttl time.Duration) (*peer, [2]*tap) {
 	t.Helper()
-	n := newNode(t, true)
+	return newNode(t, true).twoTaps(ttl)
+}
+
+// twoTaps is twoTaps for this server.
+func (n *node) twoTaps(ttl time.Duration) (*peer, [2]*tap) {
+	n.t.Helper()
+	t := n.t
 	address := n.server.URL()[len("nats://"):]
 	taps := [2]*tap{newTap(t, address), newTap(t, address)}
 	conn, err := Connect(Options{URL: taps[0].url() + "," + taps[1].url(), Token: n.cfg.Token, LeaseTTL: ttl})

@@ -62,7 +62,7 @@ func (t *Threads) Subscribe(ctx context.Context, tenant, thread string) error {
 	t.mu.Unlock()
 	if err == nil {
 		// Outside the lock, and also when the thread is subscribed already: a concurrent call may not have flushed yet.
-		err = flush(ctx, t.conn.nc)
+		err = flushSubscriptions(ctx, t.conn.nc)
 	}
 	return wrap(err, "subscribe to thread "+thread)
 }

@@ -42,15 +42,17 @@ type tunnel struct {
 	why    error
 }
 
-// openTunnel subscribes, so that nothing is missed. Errors: unavailable.
-func openTunnel(c *Conn, send, receive string) (*tunnel, error) {
+// openTunnel subscribes, so that nothing is missed once it returns. Errors: unavailable, deadline_exceeded.
+func openTunnel(ctx context.Context, c *Conn, send, receive string) (*tunnel, error) {
 	t := &tunnel{nc: c.bulk, send: send, queue: make(chan *nats.Msg, 2*tunnelMessages), acks: make(chan int64, 1), failed: make(chan struct{})}
 	t.lastHeard.Store(time.Now().UnixNano())
 	var err error
-	if t.sub, err = c.bulk.Subscribe(receive, t.receive); err != nil {
-		return nil, wrap(err, "subscribe to a connection")
+	if t.sub, err = c.bulk.Subscribe(receive, t.receive); err == nil {
+		if err = flushSubscriptions(ctx, c.bulk); err != nil {
+			t.close()
+		}
 	}
-	return t, nil
+	return t, wrap(err, "subscribe to the bytes of a connection")
 }
 
 // close ends the subscription.

@@ -107,10 +107,44 @@ func TestTunnelCarriesBytes(t *testing.T) {
 	all.Wait()
 }
 
+// The way of a connection's bytes breaks while the connection is opened, at either end: nats.go reports it as closed, and restores it.
+func TestTunnelOpensOverABrokenConnection(t *testing.T) {
+	for _, end := range []string{"caller", "worker"} {
+		t.Run(end, func(t *testing.T) {
+			n := newNode(t, true)
+			tapped, taps := n.twoTaps(4 * time.Second)
+			caller, worker := tapped, n.connect()
+			if end == "worker" {
+				caller, worker = worker, tapped
+			}
+			server := tcpServer(t, echo)
+			w, _ := startWorkerOn(t, worker, "w1", func(w *fakeWorker) {
+				w.dial = func(ctx context.Context) (net.Conn, error) {
+					if end == "worker" {
+						freezeOutput(tapped, taps)
+					}
+					return server(ctx)
+				}
+			})
+			testkit.Must(t, w.listener.Threads.Subscribe(testkit.Context(t), schemas.DefaultTenant, "t"))
+			if end == "caller" {
+				freezeOutput(tapped, taps)
+			}
+			conn, ended := forwarded(t, caller.Caller)
+			_, err := conn.Write([]byte("whole"))
+			testkit.Must(t, err)
+			testkit.Must(t, conn.CloseWrite())
+			got, _ := io.ReadAll(conn) // ended has the error
+			testkit.Equal(t, "bytes", string(got), "whole")
+			testkit.Must(t, <-ended)
+		})
+	}
+}
+
 // A ping that comes before its end has taken an acknowledgment leaves that: it comes once, and the sender waits for it.
 func TestPingLeavesAcknowledgments(t *testing.T) {
 	_, c := connected(t, false)
-	tun, err := openTunnel(c.Conn, "there", "here")
+	tun, err := openTunnel(testkit.Context(t), c.Conn, "there", "here")
 	testkit.Must(t, err)
 	defer tun.close()
 	tun.sent.Store(9)
