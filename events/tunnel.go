@@ -39,7 +39,7 @@ type tunnel struct {
 
 	once   sync.Once
 	failed chan struct{} // closed by fail
-	why    error
+	why    error         // is read once failed is closed
 }
 
 // openTunnel subscribes, so that nothing is missed once it returns. Errors: unavailable, deadline_exceeded.
@@ -64,6 +64,16 @@ func (t *tunnel) fail(err error) {
 		t.why = err
 		close(t.failed)
 	})
+}
+
+// failure returns the error of the tunnel, nil when it has not failed.
+func (t *tunnel) failure() error {
+	select {
+	case <-t.failed:
+		return t.why
+	default:
+		return nil
+	}
 }
 
 // receive takes a message of the other end, which is not trusted.
@@ -117,7 +127,7 @@ func (t *tunnel) run(ctx context.Context, conn net.Conn) error {
 	for {
 		select {
 		case <-done:
-			return t.why
+			return t.failure()
 		case <-t.failed:
 			t.publish(nats.Header{headerReset: {t.why.Error()}}, nil) // the other end may be the one that failed
 			if tcp, ok := conn.(*net.TCPConn); ok {
