@@ -73,7 +73,7 @@ func TestCheckFindsAndRepairsDamage(t *testing.T) {
 					if layoutOf(o) == state.Plain && i%16 != 0 && key != "large" {
 						continue
 					}
-					store := backup(t, store)
+					store := store.Clone()
 					damage(t, store, key)
 					found, err := check(a, store, false)
 					testkit.WantCode(t, err, schemas.CodeDamaged)

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"io"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -81,8 +82,8 @@ func (m *Memory) Put(ctx context.Context, key string, c objectstore.Content, con
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	data, err := io.ReadAll(c.Open())
-	if err != nil {
+	data := make([]byte, c.Size)
+	if _, err := io.ReadFull(c.Open(), data); err != nil {
 		return "", schemas.Errorf(schemas.CodeInternal, "memory: %w", err)
 	}
 	m.mu.Lock()
@@ -97,6 +98,13 @@ func (m *Memory) Put(ctx context.Context, key string, c objectstore.Content, con
 	o := object{data: data, sum: md5.Sum(data), modified: time.Now()}
 	m.objects[key] = o
 	return o.info(key).Token, nil
+}
+
+// Clone returns a store with the same objects. What is put into one of the two, or deleted, is as it was in the other.
+func (m *Memory) Clone() *Memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &Memory{objects: maps.Clone(m.objects), IgnoreConditions: m.IgnoreConditions}
 }
 
 // List implements [objectstore.Store].
