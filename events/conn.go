@@ -295,12 +295,34 @@ func flush(ctx context.Context, nc *nats.Conn) error {
 }
 
 // flushSubscriptions returns once the server has what nc subscribed to before, also when the connection breaks meanwhile: nats.go subscribes
-// again. What was published before may be lost then.
+// again. What was published before may be lost then. The answer comes behind all that the server sends before it, such as the output of
+// others: it has until nothing arrives for publishTimeout, and an hour at most.
 func flushSubscriptions(ctx context.Context, nc *nats.Conn) error {
-	for {
-		err := flush(ctx, nc)
-		if !errors.Is(err, nats.ErrConnectionClosed) || nc.IsClosed() { // nats.go reports so for a connection that it restores
+	ctx, cancel := context.WithTimeout(ctx, time.Hour) // nats.go does not flush without a deadline
+	defer cancel()
+	flushed := make(chan error, 1)
+	go func() {
+		err := nc.FlushWithContext(ctx)
+		for errors.Is(err, nats.ErrConnectionClosed) && !nc.IsClosed() { // nats.go reports so for a connection that it restores
+			err = nc.FlushWithContext(ctx)
+		}
+		flushed <- err
+	}()
+	silence := time.NewTicker(publishTimeout)
+	defer silence.Stop()
+	for arrived := nc.Stats().InMsgs; ; {
+		select {
+		case err := <-flushed:
 			return err
+		case <-silence.C:
+		}
+		before := arrived
+		if arrived = nc.Stats().InMsgs; arrived == before {
+			cancel()
+			if err := <-flushed; !errors.Is(err, context.Canceled) {
+				return err
+			}
+			return context.DeadlineExceeded
 		}
 	}
 }

@@ -42,7 +42,16 @@ type tunnels struct {
 	ctx      context.Context
 	end      func()
 	going    *gate
-	ids      sync.Map
+	openings sync.Map // by openingKey
+}
+
+// openingKey is the tenant, the thread and the id of a connection.
+type openingKey [3]string
+
+// opening is the outcome of a request to connect. The caller sends the request again while it has no answer.
+type opening struct {
+	ended chan struct{}
+	err   error // is read once ended is closed
 }
 
 // newTunnels returns the tunnels of a listener. They end with ctx.
@@ -61,27 +70,37 @@ func (t *tunnels) close() {
 
 // open connects, replies, and carries the bytes until the end.
 func (t *tunnels) open(tenant, thread string, req *schemas.ConnectRequest, reply func(error)) {
-	if _, runs := t.ids.LoadOrStore(req.Connection, true); runs {
-		reply(nil) // the answer to the request before was lost
+	key, o := openingKey{tenant, thread, req.Connection}, &opening{ended: make(chan struct{})}
+	if v, begun := t.openings.LoadOrStore(key, o); begun {
+		before := v.(*opening)
+		<-before.ended // the caller sends its first bytes once it has an answer
+		reply(before.err)
 		return
 	}
-	defer t.ids.Delete(req.Connection)
+	defer t.openings.Delete(key)
+	one, conn, err := t.connect(tenant, thread, req)
+	o.err = err
+	close(o.ended)
+	reply(err)
+	if err == nil {
+		_ = one.run(t.ctx, conn) // the other end gets the reason
+	}
+}
+
+// connect connects to the port, and subscribes to what the caller sends to it. Errors: those of HandleConnect and openTunnel.
+func (t *tunnels) connect(tenant, thread string, req *schemas.ConnectRequest) (*tunnel, net.Conn, error) {
 	handler, _ := t.listener.target()
 	conn, err := handler.HandleConnect(t.ctx, tenant, thread, *req)
 	if err != nil {
-		reply(err)
-		return
+		return nil, nil, err
 	}
 	c := t.listener.conn
 	s := c.subjects
 	one, err := openTunnel(t.ctx, c, s.Tunnel(tenant, thread, req.Connection, tunnelDown), s.Tunnel(tenant, thread, req.Connection, tunnelUp))
 	if err != nil {
 		_ = conn.Close()
-		reply(err)
-		return
 	}
-	reply(nil)
-	_ = one.run(t.ctx, conn) // the other end gets the reason
+	return one, conn, err
 }
 
 // Connect connects conn to a TCP port in the sandbox of a thread, and copies in both directions until both have ended, or

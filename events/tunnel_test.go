@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -138,6 +139,39 @@ func TestTunnelOpensOverABrokenConnection(t *testing.T) {
 			testkit.Equal(t, "bytes", string(got), "whole")
 			testkit.Must(t, <-ended)
 		})
+	}
+}
+
+// A request to connect that is repeated, as it has no answer yet, is answered with the outcome of the first.
+func TestRepeatedConnectHasTheOutcomeOfTheFirst(t *testing.T) {
+	dialed, refuse := make(chan struct{}, 2), make(chan struct{})
+	_, c, _ := forwarding(t, func(context.Context) (net.Conn, error) {
+		dialed <- struct{}{}
+		<-refuse
+		return nil, schemas.Errorf(schemas.CodeNotFound, "nothing listens there")
+	})
+	answers, err := c.nc.SubscribeSync(c.nc.NewInbox())
+	testkit.Must(t, err)
+	request := func(body string) {
+		testkit.Must(t, c.nc.PublishRequest(c.subjects.Control(schemas.DefaultTenant, "t", noProcess, VerbConnect), answers.Subject, []byte(body)))
+	}
+	next := func() string {
+		m, err := answers.NextMsgWithContext(testkit.Context(t))
+		testkit.Must(t, err)
+		return string(m.Data)
+	}
+	request(`{"connection":"c1","port":80}`)
+	<-dialed
+	request(`{"connection":"c1","port":80}`)
+	request(`{}`)
+	if got := next(); !strings.Contains(got, string(schemas.CodeInvalidArgument)) { // the one before it has arrived
+		t.Errorf("the first answer is %s, before the port was dialed", got)
+	}
+	close(refuse)
+	for range 2 {
+		if got := next(); !strings.Contains(got, string(schemas.CodeNotFound)) {
+			t.Errorf("an answer is %s, want the error of the first request", got)
+		}
 	}
 }
 
