@@ -82,6 +82,7 @@ type Conn struct {
 	room     *eventRoom                  // in EVT
 	budget   *logBudget                  // of LOG
 	ends     endWatches                  // of processes
+	tunnels  atomic.Int64                // open ones
 	messages atomic.Bool                 // the stream MSG exists
 	dlq      atomic.Bool                 // the stream DLQ exists
 	lease    atomic.Pointer[Lease]       // nil on a connection of a caller

@@ -228,6 +228,7 @@ const (
 	headerOffset   = "Sluice-Offset"  // the bytes of the stream before a chunk, or before a piece of standard input
 	headerEpoch    = "Sluice-Epoch"   // the epoch of the session that wrote a chunk
 	headerAck      = "Sluice-Ack"     // the bytes of a forwarded connection that its other end has written
+	headerRepeat   = "Sluice-Repeat"  // from where on the bytes of a forwarded connection are to be sent again
 	headerReset    = "Sluice-Reset"   // why a forwarded connection was cut
 	headerStored   = "Sluice-Stored"  // the number up to which LOG had all chunks of the run when a chunk was sent
 

@@ -18,24 +18,24 @@ import (
 // Settings of a tunnel. Both ends have the same.
 const (
 	tunnelChunk    = 128 << 10
-	tunnelWindow   = 4 << 20 // bytes that may be on their way in one direction
-	tunnelMessages = 512     // messages that may be on their way in one direction
+	tunnelWindow   = 4 << 20  // bytes that may be on their way in one direction
+	tunnelsWindow  = 32 << 20 // bytes that the tunnels of a connection to NATS share, down to two chunks for each
+	tunnelMessages = 512      // messages that may be on their way in one direction
 	tunnelPing     = 5 * time.Second
-	tunnelSilence  = 20 * time.Second // without a message, the other end is gone
+	tunnelSilence  = 20 * time.Second // without a message, or without the bytes that are missing, the other end is gone
 )
 
 // tunnel carries the bytes of one connection over two subjects of core NATS, in both directions. Each message has the offset of its first
-// byte; the other end acknowledges what it has written to its own connection. The end of a direction counts as one byte. A message that is
-// lost shows as a hole in the offsets, and ends the tunnel: a stream of bytes has no repetition.
+// byte; the other end acknowledges what it has written to its own connection. The end of a direction counts as one byte. What is lost, as when
+// a connection to NATS breaks, is sent again: a hole in the offsets shows it, or the ping of an end, which says how much that end has sent.
 type tunnel struct {
 	nc        *nats.Conn
-	send      string
+	subject   string // of what this end sends
 	sub       *nats.Subscription
-	queue     chan *nats.Msg
-	queued    atomic.Int64 // bytes in queue
-	sent      atomic.Int64 // bytes that were sent
-	acks      chan int64
+	out       outgoing
+	in        incoming
 	lastHeard atomic.Int64 // nanoseconds since 1970
+	leave     func()
 
 	once   sync.Once
 	failed chan struct{} // closed by fail
@@ -44,19 +44,34 @@ type tunnel struct {
 
 // openTunnel subscribes, so that nothing is missed once it returns. Errors: unavailable, deadline_exceeded.
 func openTunnel(ctx context.Context, c *Conn, send, receive string) (*tunnel, error) {
-	t := &tunnel{nc: c.bulk, send: send, queue: make(chan *nats.Msg, 2*tunnelMessages), acks: make(chan int64, 1), failed: make(chan struct{})}
+	t := &tunnel{nc: c.bulk, subject: send, failed: make(chan struct{})}
+	c.tunnels.Add(1)
+	t.leave = sync.OnceFunc(func() { c.tunnels.Add(-1) })
+	t.out = outgoing{publish: t.publish, acknowledged: make(chan struct{}, 1), window: c.tunnelWindow}
+	t.in = incoming{queue: make(chan *nats.Msg, 2*tunnelMessages), askFrom: t.ping, asked: -1}
 	t.lastHeard.Store(time.Now().UnixNano())
 	var err error
 	if t.sub, err = c.bulk.Subscribe(receive, t.receive); err == nil {
-		if err = flushSubscriptions(ctx, c.bulk); err != nil {
-			t.close()
-		}
+		err = flushSubscriptions(ctx, c.bulk)
+	}
+	if err != nil {
+		t.close()
 	}
 	return t, wrap(err, "subscribe to the bytes of a connection")
 }
 
+// tunnelWindow is the share of one direction of a tunnel in what may be on its way, in bytes.
+func (c *Conn) tunnelWindow() int64 {
+	return min(max(tunnelsWindow/max(c.tunnels.Load(), 1), 2*tunnelChunk), tunnelWindow)
+}
+
 // close ends the subscription.
-func (t *tunnel) close() { _ = t.sub.Unsubscribe() } // on failure it ends with the connection
+func (t *tunnel) close() {
+	t.leave()
+	if t.sub != nil {
+		_ = t.sub.Unsubscribe() // on failure it ends with the connection
+	}
+}
 
 // fail ends the tunnel with its first error.
 func (t *tunnel) fail(err error) {
@@ -79,33 +94,22 @@ func (t *tunnel) failure() error {
 // receive takes a message of the other end, which is not trusted.
 func (t *tunnel) receive(m *nats.Msg) {
 	t.lastHeard.Store(time.Now().UnixNano())
+	if reason := m.Header.Get(headerReset); reason != "" {
+		t.fail(schemas.Errorf(schemas.CodeUnavailable, "the other end closed the connection: %.200s", reason))
+		return
+	}
+	numbers, err := readTunnelNumbers(m.Header)
 	switch {
-	case m.Header.Get(headerReset) != "":
-		t.fail(schemas.Errorf(schemas.CodeUnavailable, "the other end closed the connection: %.200s", m.Header.Get(headerReset)))
-	case m.Header.Get(headerAck) != "":
-		ack, err := strconv.ParseInt(m.Header.Get(headerAck), 10, 64)
-		if err != nil || ack < 0 || ack > t.sent.Load() {
-			t.fail(schemas.Errorf(schemas.CodeInvalidArgument, "the other end acknowledges what was not sent"))
-			return
-		}
-		for { // the highest one counts: that of a ping is 0
-			select {
-			case t.acks <- ack:
-				return
-			case waiting := <-t.acks:
-				ack = max(ack, waiting)
-			}
-		}
+	case err != nil:
+	case numbers.ack < 0:
+		err = t.in.arrive(m, numbers.offset)
 	default:
-		if t.queued.Add(int64(len(m.Data))) > 2*tunnelWindow {
-			t.fail(schemas.Errorf(schemas.CodeTooLarge, "the other end sends more than its window"))
-			return
-		}
-		select {
-		case t.queue <- m:
-		default:
-			t.fail(schemas.Errorf(schemas.CodeTooLarge, "the other end sends more messages than its window"))
-		}
+		err = t.out.acknowledge(numbers.ack)
+		t.in.expect(numbers.offset)
+		t.out.repeat(numbers.repeat)
+	}
+	if err != nil {
+		t.fail(err)
 	}
 }
 
@@ -124,6 +128,8 @@ func (t *tunnel) run(ctx context.Context, conn net.Conn) error {
 	}()
 	ping := time.NewTicker(tunnelPing)
 	defer ping.Stop()
+	connected := t.nc.StatusChanged(nats.CONNECTED)
+	defer t.nc.RemoveStatusListener(connected)
 	for {
 		select {
 		case <-done:
@@ -137,60 +143,60 @@ func (t *tunnel) run(ctx context.Context, conn net.Conn) error {
 			<-done
 			return t.why
 		case <-ping.C:
-			if time.Since(time.Unix(0, t.lastHeard.Load())) > tunnelSilence {
+			switch {
+			case time.Since(time.Unix(0, t.lastHeard.Load())) > tunnelSilence:
 				t.fail(schemas.Errorf(schemas.CodeUnavailable, "the other end of the connection is gone"))
-			} else {
-				t.publish(nats.Header{headerAck: {"0"}}, nil) // it says only that this end is there
+			case t.in.missingFor() > tunnelSilence:
+				t.fail(schemas.Errorf(schemas.CodeUnavailable, "bytes of the connection were lost after %d", t.in.arrived.Load()))
+			default:
+				t.ping(-1)
 			}
+		case <-connected: // again: what was on its way may be lost
+			t.ping(t.in.arrived.Load())
 		}
 	}
 }
 
-// publish sends a message. An error ends the tunnel: nothing is sent again.
+// ping says that this end is there, what it has sent, and what it has passed on; and asks for what comes from an offset on, unless that is
+// negative.
+func (t *tunnel) ping(repeat int64) {
+	h := nats.Header{headerAck: {strconv.FormatInt(t.in.passedOn.Load(), 10)}}
+	if repeat >= 0 {
+		h[headerRepeat] = []string{strconv.FormatInt(repeat, 10)}
+	}
+	t.out.ping(h)
+}
+
+// publish sends a message. One that is lost, as the connection is broken, is sent again later. Any other error ends the tunnel.
 func (t *tunnel) publish(h nats.Header, p []byte) {
-	if err := t.nc.PublishMsg(&nats.Msg{Subject: t.send, Header: h, Data: p}); err != nil {
+	err := t.nc.PublishMsg(&nats.Msg{Subject: t.subject, Header: h, Data: p})
+	if err != nil && (t.nc.IsClosed() || errors.Is(err, nats.ErrMaxPayload)) {
 		t.fail(wrap(err, "send"))
 	}
 }
 
 // copyOut sends what conn reads, at most a window ahead of the other end.
 func (t *tunnel) copyOut(conn net.Conn) {
-	var acked int64
-	var ends []int64 // of the messages on their way
-	buf := make([]byte, tunnelChunk)
-	message := func(p []byte, end bool) {
-		offset := t.sent.Load()
-		h, next := nats.Header{headerOffset: {strconv.FormatInt(offset, 10)}}, offset+int64(len(p))
-		if end {
-			h[headerStdinEnd], next = []string{"true"}, next+1
-		}
-		t.sent.Store(next) // before its acknowledgment can come
-		ends = append(ends, next)
-		t.publish(h, p)
-	}
 	await := func(enough func() bool) bool {
 		for !enough() {
 			select {
-			case ack := <-t.acks:
-				acked = max(acked, ack)
-				for len(ends) > 0 && ends[0] <= acked {
-					ends = ends[1:]
-				}
+			case <-t.out.acknowledged:
 			case <-t.failed:
 				return false
 			}
 		}
 		return true
 	}
-	for await(func() bool { return t.sent.Load()-acked <= tunnelWindow-tunnelChunk && len(ends) < tunnelMessages }) {
+	buf := make([]byte, tunnelChunk)
+	for await(t.out.hasRoom) {
 		n, err := conn.Read(buf)
 		if n > 0 {
-			message(buf[:n], false)
+			buf = t.out.sendFrom(buf, n)
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			message(nil, true)
-			await(func() bool { return acked == t.sent.Load() })
+			t.out.send(nil, true)
+			await(t.out.isEmpty)
 			return
 		case err != nil:
 			t.fail(schemas.Errorf(schemas.CodeUnavailable, "read: %w", err))
@@ -205,15 +211,11 @@ func (t *tunnel) copyIn(conn net.Conn) {
 	for {
 		var m *nats.Msg
 		select {
-		case m = <-t.queue:
+		case m = <-t.in.queue:
 		case <-t.failed:
 			return
 		}
-		t.queued.Add(-int64(len(m.Data)))
-		if offset, err := strconv.ParseInt(m.Header.Get(headerOffset), 10, 64); err != nil || offset != got {
-			t.fail(schemas.Errorf(schemas.CodeUnavailable, "bytes of the connection were lost after %d", got))
-			return
-		}
+		t.in.queued.Add(-int64(len(m.Data)))
 		if _, err := conn.Write(m.Data); err != nil {
 			t.fail(schemas.Errorf(schemas.CodeUnavailable, "write: %w", err))
 			return
@@ -223,7 +225,8 @@ func (t *tunnel) copyIn(conn net.Conn) {
 		if end {
 			got++
 		}
-		if end || len(t.queue) == 0 || got-acked >= tunnelWindow/4 {
+		t.in.passedOn.Store(got)
+		if end || len(t.in.queue) == 0 || got-acked >= tunnelWindow/4 {
 			acked = got
 			t.publish(nats.Header{headerAck: {strconv.FormatInt(acked, 10)}}, nil)
 		}

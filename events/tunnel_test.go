@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
@@ -175,17 +176,42 @@ func TestRepeatedConnectHasTheOutcomeOfTheFirst(t *testing.T) {
 	}
 }
 
-// A ping that comes before its end has taken an acknowledgment leaves that: it comes once, and the sender waits for it.
-func TestPingLeavesAcknowledgments(t *testing.T) {
-	_, c := connected(t, false)
-	tun, err := openTunnel(testkit.Context(t), c.Conn, "there", "here")
-	testkit.Must(t, err)
-	defer tun.close()
-	tun.sent.Store(9)
-	for _, ack := range []string{"7", "9", "0"} {
-		tun.receive(&nats.Msg{Header: nats.Header{headerAck: {ack}}})
+// Processes 4: bytes that are lost, as a connection to NATS breaks at either end, or the server starts again, are sent again.
+func TestTunnelOutlivesABrokenConnection(t *testing.T) {
+	const size = 24 << 20
+	for _, end := range []string{"caller", "worker", "server"} {
+		t.Run(end, func(t *testing.T) {
+			n := newNode(t, true)
+			tapped, taps := n.twoTaps(4 * time.Second)
+			caller, worker := tapped, n.connect()
+			if end == "worker" {
+				caller, worker = worker, tapped
+			}
+			w, _ := startWorkerOn(t, worker, "w1", func(w *fakeWorker) { w.dial = tcpServer(t, echo) })
+			testkit.Must(t, w.listener.Threads.Subscribe(testkit.Context(t), schemas.DefaultTenant, "t"))
+			conn, ended := forwarded(t, caller.Caller)
+			sent := make([]byte, size)
+			_, _ = rand.NewChaCha8([32]byte{1}).Read(sent) // never fails
+			go func() {
+				_, _ = conn.Write(sent) // what is missing shows below
+				_ = conn.CloseWrite()
+			}()
+			got := make([]byte, size)
+			_, err := io.ReadFull(conn, got[:size/3])
+			testkit.Must(t, err)
+			if end == "server" {
+				n.restart()
+			} else {
+				freezeOutput(tapped, taps)
+			}
+			rest, err := io.ReadFull(conn, got[size/3:])
+			if err != nil || !bytes.Equal(got, sent) {
+				t.Errorf("got %d bytes (%v), want the %d that were sent", size/3+rest, err, size)
+				_ = conn.Close() // it ends the copy
+			}
+			testkit.Must(t, <-ended)
+		})
 	}
-	testkit.Equal(t, "acknowledgment", <-tun.acks, int64(9))
 }
 
 // Processes 4: a reader that stops holds up its sender, and no other connection; what was sent arrives when it goes on.
@@ -234,25 +260,24 @@ func TestConnectFails(t *testing.T) {
 	testkit.WantCode(t, c.Connect(testkit.Context(t), schemas.DefaultTenant, "t", 70000, there), schemas.CodeInvalidArgument)
 }
 
-// Processes 4: a connection ends at both ends when its server, its client or its worker does, and when a message is lost or was not sent
-// by the other end.
+// Processes 4: a connection ends at both ends when its server, its client or its worker does, and when the other end does not keep to the rules.
 func TestTunnelIsCut(t *testing.T) {
 	for name, cut := range map[string]func(c *peer, w *fakeWorker, server, conn net.Conn, subject string){
 		"server": func(_ *peer, _ *fakeWorker, server, _ net.Conn, _ string) {
 			_ = server.(*net.TCPConn).SetLinger(0)
 			_ = server.Close()
 		},
-		"worker": func(_ *peer, w *fakeWorker, _, _ net.Conn, _ string) { w.endTunnels() },
-		"hole": func(c *peer, _ *fakeWorker, _, _ net.Conn, subject string) {
-			_ = c.bulk.PublishMsg(&nats.Msg{Subject: subject, Header: nats.Header{headerOffset: {"1000"}}, Data: []byte("x")})
-		},
+		"worker":    func(_ *peer, w *fakeWorker, _, _ net.Conn, _ string) { w.endTunnels() },
 		"no offset": func(c *peer, _ *fakeWorker, _, _ net.Conn, subject string) { _ = c.bulk.Publish(subject, []byte("x")) },
+		"bad offset": func(c *peer, _ *fakeWorker, _, _ net.Conn, subject string) {
+			_ = c.bulk.PublishMsg(&nats.Msg{Subject: subject, Header: nats.Header{headerOffset: {"-1"}}, Data: []byte("x")})
+		},
 		"ack of more": func(c *peer, _ *fakeWorker, _, _ net.Conn, subject string) {
 			_ = c.bulk.PublishMsg(&nats.Msg{Subject: subject, Header: nats.Header{headerAck: {"99"}}})
 		},
 		"flood": func(c *peer, _ *fakeWorker, _, _ net.Conn, subject string) {
 			for i := range 100 {
-				offset := strconv.Itoa(i * 512 << 10)
+				offset := strconv.Itoa(1 + i*512<<10)
 				_ = c.bulk.PublishMsg(&nats.Msg{Subject: subject, Header: nats.Header{headerOffset: {offset}}, Data: make([]byte, 512<<10)})
 			}
 		},
@@ -278,8 +303,8 @@ func TestTunnelIsCut(t *testing.T) {
 			if err := <-ended; err == nil {
 				t.Error("the connection ended in order")
 			}
-			if n, err := conn.Read(make([]byte, 1)); err == nil {
-				t.Errorf("read %d bytes from a connection that was cut", n)
+			if n, err := io.Copy(io.Discard, conn); err == nil {
+				t.Errorf("the connection ended in order after %d bytes", n)
 			}
 		})
 	}
