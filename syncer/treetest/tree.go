@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -145,11 +146,11 @@ func (w *Tree) list(times bool) (lines []string) {
 		line := fmt.Sprintf("%q %s", name, info.Mode())
 		switch {
 		case info.Mode().IsRegular():
-			data, err := os.ReadFile(path)
+			size, digest, err := digestOf(path, info.Size())
 			if err != nil {
 				return err
 			}
-			line += fmt.Sprintf(" %d %x", len(data), sha256.Sum256(data))
+			line += fmt.Sprintf(" %d %x", size, digest)
 			if times {
 				line += info.ModTime().UTC().Format(time.RFC3339Nano)
 			}
@@ -184,6 +185,19 @@ func Same(t testing.TB, want, got *Tree) {
 	if d := Differences(want.List(), got.List()); d != "" {
 		t.Fatalf("the trees differ (-want +got):\n%s", d)
 	}
+}
+
+// digestOf returns the size and the SHA-256 of a file of about the expected size. It reads piece by piece: large files in memory are slow
+// under the race detector.
+func digestOf(path string, expected int64) (size int64, digest []byte, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	sum := sha256.New()
+	size, err = io.CopyBuffer(sum, struct{ io.Reader }{f}, make([]byte, min(expected+1, 64<<10)))
+	return size, sum.Sum(nil), err
 }
 
 // Differences returns the lines that only one of two lists has: with "-" those of want, with "+" those of got.
