@@ -143,6 +143,10 @@ func (f *Fetcher) Fetch(ctx context.Context, s *state.State, targets []Target) (
 
 func (f *Fetcher) run(ctx context.Context, all []request) (int64, error) {
 	var read atomic.Int64
+	longest := int64(0)
+	for i := range all {
+		longest = max(longest, all[i].length)
+	}
 	err := parallel.Run(ctx, cmp.Or(f.Parallel, 8), len(all), func(ctx context.Context, indexes iter.Seq[int]) (err error) {
 		w := worktree.NewWriter(f.Root)
 		defer func() { err = errors.Join(err, w.Close()) }()
@@ -150,7 +154,7 @@ func (f *Fetcher) run(ctx context.Context, all []request) (int64, error) {
 		for i := range indexes {
 			r := &all[i]
 			if int64(cap(buf)) < r.length {
-				buf = make([]byte, 0, max(r.length, fetchSize))
+				buf = make([]byte, 0, max(r.length, min(longest, fetchSize)))
 			}
 			var data []byte
 			err := objectstore.Reread(func() (err error) {

@@ -95,6 +95,9 @@ type member struct {
 	offset int64
 }
 
+// firstPack is the room of a pack at first, in bytes.
+const firstPack = 64 << 10
+
 // uploader reads files and stores their content: small ones in packs, large ones chunk by chunk. The number of buffers
 // bounds memory: one more than are sent at a time, so that the next is ready when one has been sent. A reader waits for it.
 type uploader struct {
@@ -185,8 +188,8 @@ func (u *uploader) addToPack(d state.Digest, data []byte) error {
 	if len(u.pack)+len(data) > state.ChunkSize {
 		u.flush()
 	}
-	if u.pack == nil {
-		buf, err := u.Buffer()
+	if u.members == nil {
+		buf, err := u.take()
 		if err != nil {
 			return err
 		}
@@ -194,6 +197,9 @@ func (u *uploader) addToPack(d state.Digest, data []byte) error {
 	}
 	u.packing[d] = true
 	u.members = append(u.members, member{d, int64(len(u.pack))})
+	if need := len(u.pack) + len(data); need > cap(u.pack) { // most pushes are small: a whole chunk costs more than their content
+		u.pack = append(make([]byte, 0, min(max(need, 4*cap(u.pack), firstPack), state.ChunkSize)), u.pack...)
+	}
 	u.pack = append(u.pack, data...)
 	return nil
 }
@@ -227,12 +233,21 @@ func (u *uploader) send(data []byte) (uint32, error) {
 
 // Buffer implements [worktree.ChunkSink].
 func (u *uploader) Buffer() ([]byte, error) {
+	buf, err := u.take()
+	if err != nil {
+		return nil, err
+	}
+	if cap(buf) < state.ChunkSize {
+		buf = make([]byte, state.ChunkSize)
+	}
+	return buf[:state.ChunkSize], nil
+}
+
+// take waits for a buffer, which may have room for less than a chunk.
+func (u *uploader) take() ([]byte, error) {
 	select {
 	case buf := <-u.bufs:
-		if buf == nil {
-			buf = make([]byte, state.ChunkSize)
-		}
-		return buf[:state.ChunkSize], nil
+		return buf, nil
 	case <-u.ctx.Done():
 		return nil, u.ctx.Err()
 	}
