@@ -22,7 +22,7 @@ func TestStdinGoesOnAfterTheWorkerIsKilled(t *testing.T) {
 	var want strings.Builder
 	go func() {
 		defer func() { _ = feed.Close() }() // it returns no error
-		for i := 0; i < 2000; i++ {
+		for i := range 1000 {
 			line := fmt.Sprintf("line %d %s\n", i, strings.Repeat("x", i%700))
 			want.WriteString(line)
 			if _, err := io.WriteString(feed, line); err != nil {
