@@ -229,6 +229,7 @@ const (
 	headerEpoch    = "Sluice-Epoch"   // the epoch of the session that wrote a chunk
 	headerAck      = "Sluice-Ack"     // the bytes of a forwarded connection that its other end has written
 	headerRepeat   = "Sluice-Repeat"  // from where on the bytes of a forwarded connection are to be sent again
+	headerDone     = "Sluice-Done"    // set once an end of a forwarded connection needs nothing more
 	headerReset    = "Sluice-Reset"   // why a forwarded connection was cut
 	headerStored   = "Sluice-Stored"  // the number up to which LOG had all chunks of the run when a chunk was sent
 

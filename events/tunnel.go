@@ -37,6 +37,9 @@ type tunnel struct {
 	lastHeard atomic.Int64 // nanoseconds since 1970
 	leave     func()
 
+	isDone    atomic.Bool   // both directions have ended here
+	otherDone chan struct{} // has a value once they have ended at the other end
+
 	once   sync.Once
 	failed chan struct{} // closed by fail
 	why    error         // is read once failed is closed
@@ -44,7 +47,7 @@ type tunnel struct {
 
 // openTunnel subscribes, so that nothing is missed once it returns. Errors: unavailable, deadline_exceeded.
 func openTunnel(ctx context.Context, c *Conn, send, receive string) (*tunnel, error) {
-	t := &tunnel{nc: c.bulk, subject: send, failed: make(chan struct{})}
+	t := &tunnel{nc: c.bulk, subject: send, failed: make(chan struct{}), otherDone: make(chan struct{}, 1)}
 	c.tunnels.Add(1)
 	t.leave = sync.OnceFunc(func() { c.tunnels.Add(-1) })
 	t.out = outgoing{publish: t.publish, acknowledged: make(chan struct{}, 1), window: c.tunnelWindow}
@@ -108,8 +111,16 @@ func (t *tunnel) receive(m *nats.Msg) {
 		t.in.expect(numbers.offset)
 		t.out.repeat(numbers.repeat)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		t.fail(err)
+	case m.Header.Get(headerDone) != "":
+		select {
+		case t.otherDone <- struct{}{}:
+		default: // it said so before
+		}
+	case t.isDone.Load(): // it has not heard that all has arrived
+		t.ping(-1)
 	}
 }
 
@@ -133,7 +144,12 @@ func (t *tunnel) run(ctx context.Context, conn net.Conn) error {
 	for {
 		select {
 		case <-done:
-			return t.failure()
+			err := t.failure()
+			if err == nil {
+				_ = conn.Close() // all has arrived
+				t.await(ctx, connected)
+			}
+			return err
 		case <-t.failed:
 			t.publish(nats.Header{headerReset: {t.why.Error()}}, nil) // the other end may be the one that failed
 			if tcp, ok := conn.(*net.TCPConn); ok {
@@ -157,12 +173,41 @@ func (t *tunnel) run(ctx context.Context, conn net.Conn) error {
 	}
 }
 
+// await stays, once both directions have ended, until they have ended at the other end too: its last acknowledgment may be lost. It waits for
+// another end of an earlier version, which does not say so, until that is silent.
+func (t *tunnel) await(ctx context.Context, connected <-chan nats.Status) {
+	t.isDone.Store(true)
+	t.ping(-1)
+	silent := time.NewTimer(2 * tunnelPing) // the other end asks again until it has heard
+	defer silent.Stop()
+	for {
+		select {
+		case <-t.otherDone:
+			return
+		case <-connected:
+			t.ping(-1)
+		case <-silent.C:
+			if time.Since(time.Unix(0, t.lastHeard.Load())) >= 2*tunnelPing {
+				return
+			}
+			silent.Reset(2 * tunnelPing)
+		case <-t.failed:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // ping says that this end is there, what it has sent, and what it has passed on; and asks for what comes from an offset on, unless that is
 // negative.
 func (t *tunnel) ping(repeat int64) {
 	h := nats.Header{headerAck: {strconv.FormatInt(t.in.passedOn.Load(), 10)}}
 	if repeat >= 0 {
 		h[headerRepeat] = []string{strconv.FormatInt(repeat, 10)}
+	}
+	if t.isDone.Load() {
+		h[headerDone] = []string{"true"}
 	}
 	t.out.ping(h)
 }

@@ -178,7 +178,7 @@ func TestRepeatedConnectHasTheOutcomeOfTheFirst(t *testing.T) {
 
 // Processes 4: bytes that are lost, as a connection to NATS breaks at either end, or the server starts again, are sent again.
 func TestTunnelOutlivesABrokenConnection(t *testing.T) {
-	const size = 24 << 20
+	const size = 12 << 20
 	for _, end := range []string{"caller", "worker", "server"} {
 		t.Run(end, func(t *testing.T) {
 			n := newNode(t, true)
@@ -212,6 +212,39 @@ func TestTunnelOutlivesABrokenConnection(t *testing.T) {
 			testkit.Must(t, <-ended)
 		})
 	}
+}
+
+// Processes 4: the last acknowledgment of an end that has finished may be lost. It stays to say so again.
+func TestFinishedTunnelSaysSoAgain(t *testing.T) {
+	_, c, _ := forwarding(t, tcpServer(t, echo))
+	up, down := c.subjects.Tunnel(schemas.DefaultTenant, "t", "c1", tunnelUp), c.subjects.Tunnel(schemas.DefaultTenant, "t", "c1", tunnelDown)
+	sub, err := c.bulk.SubscribeSync(down)
+	testkit.Must(t, err)
+	testkit.Must(t, c.bulk.Flush())
+	request := c.subjects.Control(schemas.DefaultTenant, "t", noProcess, VerbConnect)
+	_, err = c.nc.RequestWithContext(testkit.Context(t), request, []byte(`{"connection":"c1","port":80}`))
+	testkit.Must(t, err)
+	send := func(h nats.Header) { testkit.Must(t, c.bulk.PublishMsg(&nats.Msg{Subject: up, Header: h})) }
+	finished := func() {
+		for {
+			m, err := sub.NextMsgWithContext(testkit.Context(t))
+			testkit.Must(t, err)
+			if m.Header.Get(headerStdinEnd) != "" {
+				send(nats.Header{headerAck: {"1"}})
+			}
+			if m.Header.Get(headerDone) != "" {
+				testkit.Equal(t, "acknowledgment", m.Header.Get(headerAck), "1")
+				return
+			}
+		}
+	}
+	send(nats.Header{headerOffset: {"0"}, headerStdinEnd: {"true"}})
+	for range 3 {
+		finished()
+		send(nats.Header{headerAck: {"1"}, headerOffset: {"1"}}) // as an end that has not heard
+	}
+	finished()
+	send(nats.Header{headerAck: {"1"}, headerOffset: {"1"}, headerDone: {"true"}})
 }
 
 // Processes 4: a reader that stops holds up its sender, and no other connection; what was sent arrives when it goes on.
