@@ -2,6 +2,7 @@ package processor_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -218,7 +219,11 @@ func TestManyThreadsPublishTheirEventsInOrder(t *testing.T) {
 	for i := range threads {
 		all.Go(func() {
 			thread := fmt.Sprint("t", i)
-			if _, err := c.place(schemas.PlaceRequest{Thread: thread}); err != nil {
+			_, err := c.place(schemas.PlaceRequest{Thread: thread})
+			for errors.Is(err, schemas.ErrDeadlineExceeded) && ctx.Err() == nil { // a busy worker answers late: its caller asks again
+				_, err = c.place(schemas.PlaceRequest{Thread: thread})
+			}
+			if err != nil {
 				t.Error(err)
 				return
 			}
