@@ -79,10 +79,10 @@ type Conn struct {
 	bulkJS jetstream.JetStream
 	inbox  *inbox
 
-	room     *eventRoom                  // in EVT
-	budget   *logBudget                  // of LOG
-	ends     endWatches                  // of processes
-	tunnels  atomic.Int64                // open ones
+	room     *eventRoom // in EVT
+	budget   *logBudget // of LOG
+	ends     endWatches // of processes
+	tunnels  openTunnels
 	messages atomic.Bool                 // the stream MSG exists
 	dlq      atomic.Bool                 // the stream DLQ exists
 	lease    atomic.Pointer[Lease]       // nil on a connection of a caller

@@ -50,7 +50,7 @@ func openTunnel(ctx context.Context, c *Conn, send, receive string) (*tunnel, er
 	t := &tunnel{nc: c.bulk, subject: send, failed: make(chan struct{}), otherDone: make(chan struct{}, 1)}
 	c.tunnels.Add(1)
 	t.leave = sync.OnceFunc(func() { c.tunnels.Add(-1) })
-	t.out = outgoing{publish: t.publish, acknowledged: make(chan struct{}, 1), window: c.tunnelWindow}
+	t.out = outgoing{publish: t.publish, acknowledged: make(chan struct{}, 1), window: c.tunnels.window}
 	t.in = incoming{queue: make(chan *nats.Msg, 2*tunnelMessages), askFrom: t.ping, asked: -1}
 	t.lastHeard.Store(time.Now().UnixNano())
 	var err error
@@ -63,9 +63,12 @@ func openTunnel(ctx context.Context, c *Conn, send, receive string) (*tunnel, er
 	return t, wrap(err, "subscribe to the bytes of a connection")
 }
 
-// tunnelWindow is the share of one direction of a tunnel in what may be on its way, in bytes.
-func (c *Conn) tunnelWindow() int64 {
-	return min(max(tunnelsWindow/max(c.tunnels.Load(), 1), 2*tunnelChunk), tunnelWindow)
+// openTunnels counts the open tunnels of a connection to NATS.
+type openTunnels struct{ atomic.Int64 }
+
+// window is how much one direction of a tunnel may have on its way, in bytes.
+func (o *openTunnels) window() int64 {
+	return min(max(tunnelsWindow/max(o.Load(), 1), 2*tunnelChunk), tunnelWindow)
 }
 
 // close ends the subscription.

@@ -109,16 +109,22 @@ func TestTunnelCarriesBytes(t *testing.T) {
 	all.Wait()
 }
 
+// tappedEnd returns a caller and a worker of a server, one of which is connected through two taps: the worker where end says so.
+func tappedEnd(t *testing.T, end string) (n *node, tapped *peer, taps [2]*tap, caller, worker *peer) {
+	t.Helper()
+	n = newNode(t, true)
+	tapped, taps = n.twoTaps(4 * time.Second)
+	if end == "worker" {
+		return n, tapped, taps, n.connect(), tapped
+	}
+	return n, tapped, taps, tapped, n.connect()
+}
+
 // The way of a connection's bytes breaks while the connection is opened, at either end: nats.go reports it as closed, and restores it.
 func TestTunnelOpensOverABrokenConnection(t *testing.T) {
 	for _, end := range []string{"caller", "worker"} {
 		t.Run(end, func(t *testing.T) {
-			n := newNode(t, true)
-			tapped, taps := n.twoTaps(4 * time.Second)
-			caller, worker := tapped, n.connect()
-			if end == "worker" {
-				caller, worker = worker, tapped
-			}
+			_, tapped, taps, caller, worker := tappedEnd(t, end)
 			server := tcpServer(t, echo)
 			w, _ := startWorkerOn(t, worker, "w1", func(w *fakeWorker) {
 				w.dial = func(ctx context.Context) (net.Conn, error) {
@@ -181,12 +187,7 @@ func TestTunnelOutlivesABrokenConnection(t *testing.T) {
 	const size = 12 << 20
 	for _, end := range []string{"caller", "worker", "server"} {
 		t.Run(end, func(t *testing.T) {
-			n := newNode(t, true)
-			tapped, taps := n.twoTaps(4 * time.Second)
-			caller, worker := tapped, n.connect()
-			if end == "worker" {
-				caller, worker = worker, tapped
-			}
+			n, tapped, taps, caller, worker := tappedEnd(t, end)
 			w, _ := startWorkerOn(t, worker, "w1", func(w *fakeWorker) { w.dial = tcpServer(t, echo) })
 			testkit.Must(t, w.listener.Threads.Subscribe(testkit.Context(t), schemas.DefaultTenant, "t"))
 			conn, ended := forwarded(t, caller.Caller)

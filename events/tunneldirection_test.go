@@ -141,9 +141,9 @@ func TestRepetitionsArePaced(t *testing.T) {
 
 // The tunnels of a connection share what may be on its way: a server gives up on a client that has too much to read.
 func TestTunnelsShareTheirWindow(t *testing.T) {
-	c := &Conn{}
+	var tunnels openTunnels
 	for n, want := range map[int64]int64{1: tunnelWindow, 8: tunnelWindow, 16: tunnelWindow / 2, 1024: 2 * tunnelChunk} {
-		c.tunnels.Store(n)
-		testkit.Equal(t, fmt.Sprint("window of one of ", n), c.tunnelWindow(), want)
+		tunnels.Store(n)
+		testkit.Equal(t, fmt.Sprint("window of one of ", n), tunnels.window(), want)
 	}
 }
