@@ -162,7 +162,7 @@ func (w *fakeWorker) HandlePlace(ctx context.Context, tenant string, req schemas
 	if err := w.listener.Threads.Subscribe(ctx, tenant, req.Thread); err != nil {
 		return schemas.PlaceReply{Error: schemas.AsError(err)}
 	}
-	return schemas.PlaceReply{Worker: w.id}
+	return schemas.PlaceReply{Worker: w.id, Session: &schemas.Session{Owner: w.id}}
 }
 
 // startWorker starts a worker on a new connection; stop ends it.

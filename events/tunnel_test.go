@@ -120,23 +120,34 @@ func tappedEnd(t *testing.T, end string) (n *node, tapped *peer, taps [2]*tap, c
 	return n, tapped, taps, tapped, n.connect()
 }
 
-// The way of a connection's bytes breaks while the connection is opened, at either end: nats.go reports it as closed, and restores it.
+// The way of a connection's bytes, or that of the request for it and its answer, breaks while the connection is opened, at either end: nats.go
+// reports it as closed, and restores it.
 func TestTunnelOpensOverABrokenConnection(t *testing.T) {
-	for _, end := range []string{"caller", "worker"} {
-		t.Run(end, func(t *testing.T) {
-			_, tapped, taps, caller, worker := tappedEnd(t, end)
+	freezeRequests := func(_ *peer, taps [2]*tap) { taps[0].freeze() }
+	for _, broken := range []struct {
+		end, way string
+		freeze   func(*peer, [2]*tap)
+	}{
+		{"caller", "bytes", freezeOutput},
+		{"caller", "requests", freezeRequests},
+		{"worker", "bytes", freezeOutput},
+		{"worker", "requests", freezeRequests},
+	} {
+		t.Run(broken.end+" "+broken.way, func(t *testing.T) {
+			t.Parallel()
+			_, tapped, taps, caller, worker := tappedEnd(t, broken.end)
 			server := tcpServer(t, echo)
 			w, _ := startWorkerOn(t, worker, "w1", func(w *fakeWorker) {
 				w.dial = func(ctx context.Context) (net.Conn, error) {
-					if end == "worker" {
-						freezeOutput(tapped, taps)
+					if broken.end == "worker" {
+						broken.freeze(tapped, taps)
 					}
 					return server(ctx)
 				}
 			})
 			testkit.Must(t, w.listener.Threads.Subscribe(testkit.Context(t), schemas.DefaultTenant, "t"))
-			if end == "caller" {
-				freezeOutput(tapped, taps)
+			if broken.end == "caller" {
+				broken.freeze(tapped, taps)
 			}
 			conn, ended := forwarded(t, caller.Caller)
 			_, err := conn.Write([]byte("whole"))
