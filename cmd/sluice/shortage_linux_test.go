@@ -24,8 +24,9 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// limitFiles lets a running process open only this many files more, until lift is called: what it opens beyond that fails with EMFILE. That
-// stands for ENFILE too, which takes the same paths and says that the whole machine has no more: no test may do that to its machine.
+// limitFiles lets a running process open only this many files more, until lift is called: what it opens beyond that fails with EMFILE. With 0
+// it opens none even in place of those that it closes meanwhile. EMFILE stands for ENFILE too, which takes the same paths and says that the
+// whole machine has no more: no test may do that to its machine.
 func (s *spawned) limitFiles(more int) (lift func()) {
 	s.t.Helper()
 	pid := s.cmd.Process.Pid
@@ -37,8 +38,8 @@ func (s *spawned) limitFiles(more int) (lift func()) {
 		testkit.Must(s.t, err)
 		used[fd] = true
 	}
-	limit := 0
-	for free := 0; free < more || used[limit]; limit++ {
+	limit := 3 // standard input, output and error are never closed
+	for free := 0; free < more; limit++ {
 		if !used[limit] {
 			free++
 		}
