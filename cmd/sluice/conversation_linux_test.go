@@ -31,7 +31,7 @@ agent:
     - -c
     - |
       printf '%%s\n' "$1" >>said
-      case $1 in *:*) echo holding; while :; do sleep 0.05; done ;; esac
+      case $1 in *:*) echo holding; while :; do sleep 1; done ;; esac
       cat said
     - recall
     - "{prompt}"

@@ -25,7 +25,7 @@ type loop struct {
 
 const (
 	loopKey    = "loop"
-	loopScript = "i=0; while :; do i=$((i+1)); echo $i; echo $i >beat.tmp; mv beat.tmp beat; sleep 0.02; done"
+	loopScript = "i=0; while :; do i=$((i+1)); echo $i; echo $i >beat.tmp; mv beat.tmp beat; sleep 0.05; done"
 )
 
 // startLoop runs a loop in thread t1, and reads its first numbers.

@@ -163,11 +163,11 @@ func TestWorkerSurvivesAShortageOfFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newShort(t, flags(t)...)
-			running := s.begin("old", "running", "until test -e go; do sleep 0.02; done; seq 1 30000; exit 6")
+			running := s.begin("old", "running", "until test -e go; do sleep 0.1; done; seq 1 30000; exit 6")
 			arg := unique()
-			killed := s.begin("old", "killed", "while :; do sleep 0.02; done; : "+arg)
+			killed := s.begin("old", "killed", "while :; do sleep 1; done; : "+arg)
 			stopped := unique()
-			s.begin("stopped", "stopped", "while :; do sleep 0.02; done; : "+stopped).Close()
+			s.begin("stopped", "stopped", "while :; do sleep 1; done; : "+stopped).Close()
 			pids := withArgumentPart(t, stopped)
 			control, err := net.Dial("unix", filepath.Join(s.home.data, "run", controlSocket))
 			s.must(err)
@@ -223,7 +223,7 @@ func withArgumentPart(t *testing.T, text string) (pids []int) {
 func TestSocketsSurviveAShortageOfFiles(t *testing.T) {
 	t.Parallel()
 	s := newShort(t, "--provider", "local")
-	running := s.begin("old", "running", "until test -e go; do sleep 0.02; done; exit 6")
+	running := s.begin("old", "running", "until test -e go; do sleep 0.1; done; exit 6")
 	l, err := net.Listen("tcp", "127.0.0.1:0") // provider local has the network of this machine
 	s.must(err)
 	defer l.Close()
@@ -279,7 +279,7 @@ func TestSocketsSurviveAShortageOfFiles(t *testing.T) {
 func TestWorkerRejoinsAfterAShortageOfFiles(t *testing.T) {
 	t.Parallel()
 	s := newShort(t, "--provider", "local")
-	running := s.begin("old", "running", "until test -e go; do sleep 0.02; done; exit 6")
+	running := s.begin("old", "running", "until test -e go; do sleep 0.1; done; exit 6")
 	url := s.server.URL()
 	s.server.Close()
 	lift := s.worker.limitFiles(8) // for the connection to NATS
@@ -299,7 +299,7 @@ func TestWorkerRejoinsAfterAShortageOfFiles(t *testing.T) {
 func TestStartWithTooFewFilesLeavesSandboxes(t *testing.T) {
 	t.Parallel()
 	s := newShort(t, "--provider", "local")
-	running := s.begin("old", "running", "until test -e go; do sleep 0.02; done; exit 6")
+	running := s.begin("old", "running", "until test -e go; do sleep 0.1; done; exit 6")
 	s.worker.signal(syscall.SIGKILL)
 	<-s.worker.ended
 	s.home.bin = filepath.Join(s.home.data, "few")
@@ -333,7 +333,7 @@ func TestUpSurvivesAShortageOfFiles(t *testing.T) {
 	testkit.Must(t, err)
 	s := &short{fleet: &fleet{t: t, ctx: testkit.Context(t), client: sdk}, home: c, worker: up, ran: make(map[string]int)}
 	s.works("old", "before")
-	running := s.begin("old", "running", "until test -e go; do sleep 0.02; done; seq 1 30000; exit 6")
+	running := s.begin("old", "running", "until test -e go; do sleep 0.1; done; seq 1 30000; exit 6")
 
 	lift := up.limitFiles(0)
 	health := make(chan error, 1)

@@ -89,7 +89,7 @@ func (f *fleet) spawn(home *cli) *spawned {
 func (f *fleet) runTicker(thread string) (process, owner, arg string) {
 	f.t.Helper()
 	arg = unique()
-	x, err := f.client.ExecStream(f.ctx, client.Request{Thread: thread, Command: "sh", Args: []string{"-c", "while :; do echo tick; sleep 0.02; done", arg}})
+	x, err := f.client.ExecStream(f.ctx, client.Request{Thread: thread, Command: "sh", Args: []string{"-c", "while :; do echo tick; sleep 0.1; done", arg}})
 	f.must(err)
 	process, owner = f.printing(x, thread)
 	return process, owner, arg

@@ -224,7 +224,7 @@ func TestProcessOutlivesAnOutage(t *testing.T) {
 	o := newOutage(t)
 	w := o.worker("w1", o.connect(o))
 	go1 := filepath.Join(t.TempDir(), "go1")
-	x := o.begin("t1", "k", "echo ran >>runs; echo on; until [ -e "+go1+" ]; do echo tick; sleep 0.02; done; echo end; cat runs; exit 7")
+	x := o.begin("t1", "k", "echo ran >>runs; echo on; until [ -e "+go1+" ]; do echo tick; sleep 0.1; done; echo end; cat runs; exit 7")
 	for round := range 2 {
 		o.stop()
 		w.await("lease lost", round+1)
@@ -280,7 +280,7 @@ func TestShutdownDuringAnOutage(t *testing.T) {
 			o := newOutage(t)
 			w := o.worker("w1", o.connect(o))
 			pid := filepath.Join(t.TempDir(), "pid")
-			o.begin("t1", "k", "trap '' TERM; echo $$ >"+pid+"; echo on; while :; do sleep 0.02; done")
+			o.begin("t1", "k", "trap '' TERM; echo $$ >"+pid+"; echo on; while :; do sleep 0.1; done")
 			o.stop()
 			v.wait(w)
 			w.end()
@@ -308,7 +308,7 @@ func TestShutdownRightAfterAnOutageRecordsTheEnds(t *testing.T) {
 			g := &gate{o: o}
 			w := o.worker("w1", o.connect(g))
 			pid := filepath.Join(t.TempDir(), "pid")
-			x := o.begin("t1", "k", "echo $$ >"+pid+"; echo on; while :; do sleep 0.02; done")
+			x := o.begin("t1", "k", "echo $$ >"+pid+"; echo on; while :; do sleep 0.1; done")
 			w.log.onLine(func(line string) {
 				if strings.Contains(line, v.at) {
 					w.end()
@@ -365,7 +365,7 @@ func TestFreshWorkerAwaitsTheReturnOfOthers(t *testing.T) {
 	g := &gate{o: o}
 	w1 := o.worker("w1", o.connect(g))
 	go1 := filepath.Join(t.TempDir(), "go1")
-	x := o.begin("t1", "k", "echo on; until [ -e "+go1+" ]; do sleep 0.02; done; exit 7")
+	x := o.begin("t1", "k", "echo on; until [ -e "+go1+" ]; do sleep 0.1; done; exit 7")
 	g.set(true)
 	w1.await("lease lost", 1)
 	o.worker("w2", o.connect(o))
@@ -390,7 +390,7 @@ func TestOutageDuringTheRecoveryEndsNothing(t *testing.T) {
 	g := &gate{o: o}
 	w := o.worker("w1", o.connect(g))
 	go1 := filepath.Join(t.TempDir(), "go1")
-	x := o.begin("t1", "k", "echo on; until [ -e "+go1+" ]; do sleep 0.02; done; exit 7")
+	x := o.begin("t1", "k", "echo on; until [ -e "+go1+" ]; do sleep 0.1; done; exit 7")
 	g.set(true)
 	w.await("lease lost", 1)
 	away := make(chan struct{})
@@ -425,7 +425,7 @@ func TestThreadClaimedDuringAnOutageIsGivenUp(t *testing.T) {
 	g := &gate{o: o}
 	w1 := o.worker("w1", o.connect(g))
 	pid := filepath.Join(t.TempDir(), "pid")
-	x := o.begin("t1", "k", "echo $$ >"+pid+"; while :; do echo tick; sleep 0.02; done")
+	x := o.begin("t1", "k", "echo $$ >"+pid+"; while :; do echo tick; sleep 0.1; done")
 	g.set(true)
 	w1.await("lease lost", 1)
 	if err := syscall.Kill(o.pid(pid), 0); err != nil {
