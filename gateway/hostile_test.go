@@ -56,7 +56,7 @@ func TestBrokenChunksAreTheSendersFault(t *testing.T) {
 			conn := w.dial()
 			_, _ = fmt.Fprintf(conn, "PUT /v1/threads/t1/%s HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nTransfer-Encoding: chunked\r\n\r\n%s",
 				target, machineToken, chunks)
-			testkit.Must(t, conn.(*net.TCPConn).CloseWrite())
+			_ = conn.(*net.TCPConn).CloseWrite() // the gateway may have answered and closed it
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			testkit.Must(t, err)
 			testkit.Must(t, resp.Body.Close())
