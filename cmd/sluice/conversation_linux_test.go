@@ -42,7 +42,7 @@ func newRecallFleet(t *testing.T) (f *fleet, store string) {
 	t.Helper()
 	store, templates := t.TempDir(), t.TempDir()
 	testkit.Must(t, os.WriteFile(filepath.Join(templates, "recall.yaml"), fmt.Appendf(nil, recallTemplate, store), 0o600))
-	return newFleet(t, map[string]string{"SLUICE_TEMPLATES": templates}, "w1", "w2"), store
+	return newExpiringFleet(t, map[string]string{"SLUICE_TEMPLATES": templates}, "w1", "w2"), store
 }
 
 // longRounds is how often a worker is killed, or frozen, during a conversation.
@@ -158,7 +158,7 @@ func TestAFrozenWorkerPushesNothing(t *testing.T) {
 // Many threads at once are created, run commands, answer messages and stop.
 func TestManyConversationsAtOnce(t *testing.T) {
 	threads, commands, messages := long(100, 12), long(20, 3), long(3, 2)
-	f := newFleet(t, nil, "w1", "w2")
+	f := newExpiringFleet(t, nil, "w1", "w2")
 	group, ctx := errgroup.WithContext(f.ctx)
 	live := func(thread string) error {
 		if _, created, err := f.client.CreateSession(ctx, client.SessionRequest{Thread: thread, Template: "echo-agent"}); err != nil || !created {

@@ -212,7 +212,7 @@ func TestTerminalWithoutAWorkerIsLeft(t *testing.T) {
 // started again by itself, and forwarded connections are refused. A process that the killed worker left ends when it comes back.
 func TestKilledWorkerIsReplaced(t *testing.T) {
 	t.Parallel()
-	o := openAll(newFleet(t, nil, "w1", "w2"))
+	o := openAll(newExpiringFleet(t, nil, "w1", "w2"))
 	orphan := o.instances()
 	o.workers[o.owner].kill()
 	o.awaitEvent("t1", "", "service.failed")

@@ -29,7 +29,7 @@ func (f *fleet) awaitLog(w *spawned, text string) {
 // Promises 15: workers outlive their server, idle or not, and end by SIGTERM while it is away.
 func TestWorkerWaitsForItsServer(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, nil, "w1", "w2")
+	f := newExpiringFleet(t, nil, "w1", "w2")
 	_, owner, arg := f.runTicker("t1")
 	url := f.server.URL()
 	dir := f.dir

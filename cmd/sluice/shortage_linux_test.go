@@ -62,12 +62,13 @@ type short struct {
 	ran    map[string]int // by key: how often a process must have run
 }
 
-func newShort(t *testing.T, flags ...string) *short {
+// newShort starts a worker of a fleet.
+func newShort(f *fleet, flags ...string) *short {
+	t := f.t
 	t.Helper()
-	f := newFleet(t, nil)
 	c := newCLI(t)
 	c.env["WORKER_ID"], c.env["SLUICE_NATS_TOKEN"] = "w1", fleetToken
-	flags = append([]string{"worker", "--nats", f.server.URL(), "--lease", "2s", "--grace", "100ms", "--log-format", "json"}, flags...)
+	flags = append([]string{"worker", "--nats", f.server.URL(), "--lease", f.lease, "--grace", "100ms", "--log-format", "json"}, flags...)
 	w := c.spawn(flags...)
 	w.awaitLine("is up")
 	return &short{fleet: f, home: c, worker: w, flags: flags, ran: make(map[string]int)}
@@ -162,7 +163,7 @@ func TestWorkerSurvivesAShortageOfFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newShort(t, flags(t)...)
+			s := newShort(newFleet(t, nil), flags(t)...)
 			running := s.begin("old", "running", "until test -e go; do sleep 0.1; done; seq 1 30000; exit 6")
 			arg := unique()
 			killed := s.begin("old", "killed", "while :; do sleep 1; done; : "+arg)
@@ -222,7 +223,7 @@ func withArgumentPart(t *testing.T, text string) (pids []int) {
 // sandbox whose supervisor passes them to the worker.
 func TestSocketsSurviveAShortageOfFiles(t *testing.T) {
 	t.Parallel()
-	s := newShort(t, "--provider", "local")
+	s := newShort(newFleet(t, nil), "--provider", "local")
 	running := s.begin("old", "running", "until test -e go; do sleep 0.1; done; exit 6")
 	l, err := net.Listen("tcp", "127.0.0.1:0") // provider local has the network of this machine
 	s.must(err)
@@ -278,7 +279,7 @@ func TestSocketsSurviveAShortageOfFiles(t *testing.T) {
 // A worker whose lease is lost while it can open no more files waits for them, and then reattaches what ran.
 func TestWorkerRejoinsAfterAShortageOfFiles(t *testing.T) {
 	t.Parallel()
-	s := newShort(t, "--provider", "local")
+	s := newShort(newExpiringFleet(t, nil), "--provider", "local")
 	running := s.begin("old", "running", "until test -e go; do sleep 0.1; done; exit 6")
 	url := s.server.URL()
 	s.server.Close()
@@ -298,7 +299,7 @@ func TestWorkerRejoinsAfterAShortageOfFiles(t *testing.T) {
 // A worker that may open too few files to take over its sandboxes does not start, and says so: the next one finds them.
 func TestStartWithTooFewFilesLeavesSandboxes(t *testing.T) {
 	t.Parallel()
-	s := newShort(t, "--provider", "local")
+	s := newShort(newFleet(t, nil), "--provider", "local")
 	running := s.begin("old", "running", "until test -e go; do sleep 0.1; done; exit 6")
 	s.worker.signal(syscall.SIGKILL)
 	<-s.worker.ended

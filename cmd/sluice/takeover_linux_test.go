@@ -37,8 +37,14 @@ type fleet struct {
 
 const fleetToken = "fleet"
 
-// newFleet makes a fleet whose workers have these environment variables, and leases that expire soon.
+// newFleet makes a fleet whose workers have these environment variables, and leases that a loaded machine does not let expire.
 func newFleet(t *testing.T, env map[string]string, names ...string) *fleet {
+	t.Helper()
+	return newLeasedFleet(t, time.Minute, env, names...)
+}
+
+// newExpiringFleet is newFleet with leases that expire soon, for another worker to take over.
+func newExpiringFleet(t *testing.T, env map[string]string, names ...string) *fleet {
 	t.Helper()
 	return newLeasedFleet(t, 2*time.Second, env, names...)
 }
@@ -226,7 +232,7 @@ func (s *spawned) freeze() {
 
 func TestAKilledWorkersThreadsGoOnElsewhere(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, nil, "w1", "w2")
+	f := newExpiringFleet(t, nil, "w1", "w2")
 	for round := range rounds() {
 		thread := fmt.Sprint("kill-", round)
 		process, owner, _ := f.runTicker(thread)
@@ -284,7 +290,7 @@ func (f *fleet) freeze(thread, owner string) *spawned {
 
 func TestAFrozenWorkerThatWakesIsFenced(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, nil, "w1", "w2")
+	f := newExpiringFleet(t, nil, "w1", "w2")
 	for round := range rounds() {
 		thread := fmt.Sprint("freeze-", round)
 		process, owner, arg := f.runTicker(thread)
@@ -337,7 +343,7 @@ func (f *fleet) forget(name string) {
 // Promises 16: a killed worker takes its own lease over at once; another one with its id does once the lease has expired.
 func TestKilledWorkerRestartsAtOnce(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, nil, "w1")
+	f := newExpiringFleet(t, nil, "w1")
 	for range rounds() {
 		f.workers["w1"].kill()
 		f.start("w1")
