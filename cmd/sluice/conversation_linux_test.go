@@ -158,7 +158,7 @@ func TestAFrozenWorkerPushesNothing(t *testing.T) {
 // Many threads at once are created, run commands, answer messages and stop.
 func TestManyConversationsAtOnce(t *testing.T) {
 	threads, commands, messages := long(100, 12), long(20, 3), long(3, 2)
-	f := newExpiringFleet(t, nil, "w1", "w2")
+	f := newFleet(t, nil, "w1", "w2")
 	group, ctx := errgroup.WithContext(f.ctx)
 	live := func(thread string) error {
 		if _, created, err := f.client.CreateSession(ctx, client.SessionRequest{Thread: thread, Template: "echo-agent"}); err != nil || !created {
