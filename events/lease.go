@@ -248,6 +248,7 @@ func (l *Lease) renew(ctx context.Context) error {
 	return nil
 }
 
+// release deletes the lease, if this incarnation has it. Errors: unavailable.
 func (l *Lease) release(ctx context.Context) error {
 	l.conn.lease.CompareAndSwap(l, nil) // all work under the lease has ended
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
@@ -257,10 +258,13 @@ func (l *Lease) release(ctx context.Context) error {
 	}
 	_, err := swap(ctx, remove)
 	if errors.Is(wrap(err, ""), schemas.ErrConflict) {
-		// The ack of the last renewal may have been lost.
-		if holder, revision, readErr := l.conn.leaseHolder(ctx, l.worker); readErr == nil && holder == l.incarnation {
+		switch holder, revision, readErr := l.conn.leaseHolder(ctx, l.worker); {
+		case readErr != nil:
+		case holder == l.incarnation: // the ack of the last renewal was lost
 			l.revision = revision
 			_, err = swap(ctx, remove)
+		default: // an earlier try had no answer
+			err = nil
 		}
 	}
 	return wrap(err, "release the lease of worker "+l.worker)

@@ -78,6 +78,18 @@ func (r *Roster) Workers(ctx context.Context) ([]schemas.WorkerInfo, error) {
 // was read. It expires as a lease does, and keeps no worker from acquiring the lease. Errors: unavailable, deadline_exceeded; the worker
 // must not be declared dead then.
 func (r *Roster) LeaseAlive(ctx context.Context, worker string) (bool, error) {
+	alive, err := r.confirmLease(ctx, worker)
+	if errors.Is(err, schemas.ErrConflict) { // with an earlier try of its own, or with the marker of another worker
+		alive, err = r.confirmLease(ctx, worker)
+	}
+	if errors.Is(err, schemas.ErrConflict) {
+		return true, nil
+	}
+	return alive, err
+}
+
+// confirmLease is LeaseAlive, with a conflict when the lease has changed since it was read.
+func (r *Roster) confirmLease(ctx context.Context, worker string) (bool, error) {
 	c, operation := r.conn, "read the lease of worker "+worker
 	holder, last, err := c.leaseHolder(ctx, worker)
 	if err != nil || holder != "" {
@@ -87,10 +99,7 @@ func (r *Roster) LeaseAlive(ctx context.Context, worker string) (bool, error) {
 	_, err = swap(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
 		return c.js.PublishMsg(ctx, marker, jetstream.WithExpectLastSequencePerSubject(last))
 	})
-	if err = wrap(err, operation); errors.Is(err, schemas.ErrConflict) {
-		return true, nil // it has changed since the read
-	}
-	return false, err
+	return false, wrap(err, operation)
 }
 
 // SaveTemplates publishes the templates that differ from the stored ones, for callers to read. A template of the same name from

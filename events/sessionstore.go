@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -90,13 +91,24 @@ func saveState(ctx context.Context, c *Conn, key, what string, v any, revision u
 func (s *SessionStore) DeleteSession(ctx context.Context, session *schemas.Session, revision uint64) error {
 	// The delete marker expires: threads come and go for as long as the bucket exists.
 	ttl := max(s.conn.topology.EventAge, s.conn.topology.LogAge) + deleteMarkerTTL
+	key, writer, operation := sessionKey(session.Tenant, session.Thread), nuid.Next(), "delete the session of thread "+session.Thread
 	_, err := swap(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
 		return s.conn.js.PublishMsg(ctx, &nats.Msg{
-			Subject: s.conn.kvWriteSubject(s.conn.names.state, sessionKey(session.Tenant, session.Thread)),
-			Header:  nats.Header{headerKVOperation: {"PURGE"}, jetstream.MsgRollup: {jetstream.MsgRollupSubject}, headerEpoch: {strconv.FormatUint(session.Epoch, 10)}},
+			Subject: s.conn.kvWriteSubject(s.conn.names.state, key),
+			Header: nats.Header{
+				headerKVOperation: {"PURGE"}, jetstream.MsgRollup: {jetstream.MsgRollupSubject},
+				headerEpoch: {strconv.FormatUint(session.Epoch, 10)}, headerWriter: {writer},
+			},
 		}, jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithMsgTTL(ttl.Round(time.Second)))
 	})
-	return wrap(err, "delete the session of thread "+session.Thread)
+	if err = wrap(err, operation); errors.Is(err, schemas.ErrConflict) {
+		// It may be with an earlier try, which had no answer.
+		m, readErr := s.conn.leaderLast(ctx, kvStream(s.conn.names.state), kvSubject(s.conn.names.state, key))
+		if readErr == nil && m != nil && m.header.Get(headerWriter) == writer {
+			return nil
+		}
+	}
+	return err
 }
 
 // EachSession passes every session of every tenant to fn, with the revision to change it by. A value may be stale: only the change

@@ -223,7 +223,7 @@ const (
 	headerSealed   = "Sluice-Sealed"  // the id of the key that a command in CMD is sealed with
 	headerReason   = "Sluice-Reason"  // why a command is a dead letter
 	headerStdinEnd = "Sluice-End"     // set on the last piece of standard input
-	headerWriter   = "Sluice-Writer"  // who writes a piece of standard input
+	headerWriter   = "Sluice-Writer"  // who writes a piece of standard input, or deletes a session
 	headerChunk    = "Sluice-Chunk"   // the number of a chunk within its process, from 1
 	headerOffset   = "Sluice-Offset"  // the bytes of the stream before a chunk, or before a piece of standard input
 	headerEpoch    = "Sluice-Epoch"   // the epoch of the session that wrote a chunk

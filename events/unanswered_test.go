@@ -70,6 +70,56 @@ func TestSessionIsSavedWithoutAnAck(t *testing.T) {
 	testkit.WantCode(t, err, schemas.CodeConflict)
 }
 
+// acklessBucket deletes a key, and loses the ack of the first delete.
+type acklessBucket struct {
+	jetstream.KeyValue
+	tries int
+}
+
+// Delete is a compare-and-swap.
+func (b *acklessBucket) Delete(ctx context.Context, key string, opts ...jetstream.KVDeleteOpt) error {
+	err := b.KeyValue.Delete(ctx, key, opts...)
+	if b.tries++; b.tries == 1 && err == nil {
+		return context.DeadlineExceeded
+	}
+	return err
+}
+
+// Promises 15: a worker that had released its lease failed at its end, because the repeated release conflicted with the first one.
+func TestLeaseIsReleasedWithoutAnAck(t *testing.T) {
+	_, c := connected(t, true)
+	l := c.acquire(t, "w1", "i1", nil, nil)
+	bucket := &acklessBucket{KeyValue: l.kv}
+	l.kv = bucket
+	testkit.Must(t, l.release(testkit.Context(t)))
+	testkit.Equal(t, "tries", bucket.tries, 2)
+	c.wantAlive(t, "w1", false)
+}
+
+// Promises 15: the write that shows that a lease has expired conflicts with its own earlier try, and not with the worker.
+func TestExpiredLeaseIsSeenWithoutAnAck(t *testing.T) {
+	_, c := connected(t, true)
+	_, err := c.bucket(testkit.Context(t), c.names.leases) // made before
+	testkit.Must(t, err)
+	js := &ackless{JetStream: c.js}
+	c.js = js
+	c.wantAlive(t, "never-was", false)
+	testkit.Equal(t, "tries", js.tries, 3)
+}
+
+// Promises 19: the delete that a repeated delete conflicts with is its own, unless another worker was first.
+func TestSessionIsDeletedWithoutAnAck(t *testing.T) {
+	_, c := connected(t, true)
+	s := &schemas.Session{ID: "s1", Tenant: "default", Thread: "t", Owner: "w1", Epoch: 1}
+	revision, err := c.Conn.Worker().Sessions.SaveSession(testkit.Context(t), s, 0)
+	testkit.Must(t, err)
+	js := &ackless{JetStream: c.js}
+	c.js = js
+	testkit.Must(t, c.Conn.Worker().Sessions.DeleteSession(testkit.Context(t), s, revision))
+	testkit.Equal(t, "tries", js.tries, 2)
+	testkit.WantCode(t, c.Conn.Worker().Sessions.DeleteSession(testkit.Context(t), s, revision), schemas.CodeConflict)
+}
+
 // Promises 1: a forwarded command that got lost on its way is sent again in the same delivery.
 func TestLostForwardIsSentAgain(t *testing.T) {
 	_, c := connected(t, true)
