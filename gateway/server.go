@@ -42,6 +42,8 @@ type Config struct {
 	Hosts []string
 	// Grace is how long requests that are being answered may go on at the end. Default 10 s.
 	Grace time.Duration
+	// GraceFrom delays the grace until it is closed: what closes it has ended the commands that the requests wait for. Nil delays nothing.
+	GraceFrom <-chan struct{}
 	// Pause is how long a sender or a receiver may pause. The reader of an event stream that does not take an event for a third of it is cut
 	// off, with the reason as its last event. Default 30 s.
 	Pause time.Duration
@@ -121,7 +123,7 @@ func (c *call) ending() ending {
 }
 
 // Run serves the connections of l until ctx ends. Then it accepts no more, and returns when the requests that are being answered have
-// ended, at most after the grace. It closes l. Errors: those of l.
+// ended, at most after the grace, which may begin later: see [Config]. It closes l. Errors: those of l.
 func (g *Gateway) Run(ctx context.Context, l net.Listener) error {
 	taken := new(sync.WaitGroup)
 	defer taken.Wait()
@@ -135,7 +137,7 @@ func (g *Gateway) Run(ctx context.Context, l net.Listener) error {
 	}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		grace, cancel := context.WithTimeout(requests, g.cfg.Grace)
+		grace, cancel := g.grace(requests)
 		defer cancel()
 		if server.Shutdown(grace) != nil {
 			cut()
@@ -152,4 +154,27 @@ func (g *Gateway) Run(ctx context.Context, l net.Listener) error {
 	}
 	<-ended
 	return nil
+}
+
+// grace returns a context that ends with the grace. cancel ends it before.
+func (g *Gateway) grace(ctx context.Context) (grace context.Context, cancel func()) {
+	grace, end := context.WithCancel(ctx)
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		defer end()
+		if g.cfg.GraceFrom != nil {
+			select {
+			case <-g.cfg.GraceFrom:
+			case <-grace.Done():
+			}
+		}
+		select {
+		case <-time.After(g.cfg.Grace):
+		case <-grace.Done():
+		}
+	})
+	return grace, func() {
+		end()
+		wait.Wait()
+	}
 }

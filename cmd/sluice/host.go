@@ -40,7 +40,10 @@ type host struct {
 	yields chan *yieldRequest // receives at most one; nil with a worker
 	cancel context.CancelFunc
 	ready  chan struct{}
-	done   chan struct{} // closed when the host has ended, with err set
+	worked chan struct{}      // closed when the worker has ended, with failed set
+	failed error              // of the worker
+	leave  context.CancelFunc // ends the server
+	done   chan struct{}      // closed when the host has ended, with err set
 	err    error
 }
 
@@ -61,7 +64,7 @@ func startHost(ctx context.Context, lock *folderLock, cfg hostConfig) (*host, er
 	if err != nil {
 		return nil, err
 	}
-	h := &host{cfg: cfg, lock: lock, server: server, ready: make(chan struct{}), done: make(chan struct{})}
+	h := &host{cfg: cfg, lock: lock, server: server, ready: make(chan struct{}), worked: make(chan struct{}), done: make(chan struct{})}
 	conn, control, err := h.open(token)
 	if err != nil {
 		server.Close()
@@ -70,11 +73,18 @@ func startHost(ctx context.Context, lock *folderLock, cfg hostConfig) (*host, er
 	// Only stop ends the host: commands that still run decide when.
 	ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	group, workCtx := errgroup.WithContext(ctx)
-	serverCtx, endServer := context.WithCancel(context.WithoutCancel(ctx))
+	serverCtx, leave := context.WithCancel(context.WithoutCancel(ctx))
+	h.leave = leave
 	group.Go(func() error {
-		defer endServer() // after the worker, which records the ends of its processes
+		defer close(h.worked)
+		defer func() {
+			if ctx.Err() == nil { // it has failed: nobody must wait for it
+				leave()
+			}
+		}()
 		defer conn.Close()
-		return ignoreCanceled(h.work(workCtx, conn, sync.OnceFunc(func() { close(h.ready) })))
+		h.failed = ignoreCanceled(h.work(workCtx, conn, sync.OnceFunc(func() { close(h.ready) })))
+		return h.failed
 	})
 	group.Go(func() error { return server.Run(serverCtx) })
 	if h.bridge != nil {
@@ -137,17 +147,24 @@ func (h *host) waitReady(ctx context.Context) error {
 	select {
 	case <-h.ready:
 		return nil
-	case <-h.done:
-		return errors.Join(h.err, schemas.Errorf(schemas.CodeUnavailable, "the worker ended before it was ready"))
+	case <-h.worked:
+		return errors.Join(h.failed, schemas.Errorf(schemas.CodeUnavailable, "the worker ended before it was ready"))
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// stop ends the worker, then the server, and releases the folder.
-func (h *host) stop() error {
+// stopWorker ends the worker, which records the ends of its processes. Its callers can still read them.
+func (h *host) stopWorker() {
 	h.cfg.folder.removeAddress()
 	h.cancel()
+	<-h.worked
+}
+
+// stop ends the worker, then the server, and releases the folder. Errors: why the worker or the server ended before.
+func (h *host) stop() error {
+	h.stopWorker()
+	h.leave()
 	<-h.done
 	h.lock.release()
 	return h.err

@@ -263,8 +263,10 @@ func TestUpAnswersWhatItHasBegun(t *testing.T) {
 	}
 	replies := make(chan reply, 1)
 	go func() {
-		status, result := u.post(token, "/execute",
-			`{"session_id":"`+id+`","command":"echo begun; python3 -c 'import time; time.sleep(300)'","timeout":300}`)
+		defer close(replies)
+		// It ends no sooner than the grace does.
+		status, result := u.post(token, "/execute", `{"session_id":"`+id+`","timeout":300,
+			"command":"python3 -c 'import signal, time; signal.signal(15, signal.SIG_IGN); print(\"begun\", flush=True); time.sleep(300)'"}`)
 		replies <- reply{status, result}
 	}()
 	c.spawn("events", "--thread", "t1", "--follow").awaitLine("process.started")

@@ -199,23 +199,28 @@ func (w *workerFlags) up(ctx context.Context, cfg hostConfig, http *httpFlags) e
 		return errors.Join(err, h.stop())
 	}
 	stopHTTP, err := web.serve(ctx, w.globals, &events.Options{InProcess: h.server, URL: h.server.URL(), Token: s.folder.storedToken(), Cell: w.cell},
-		gateway.Config{MachineToken: s.folder.storedToken(), Grace: w.grace, Log: s.node.Log})
+		gateway.Config{MachineToken: s.folder.storedToken(), Grace: w.grace, GraceFrom: h.worked, Log: s.node.Log})
 	if err != nil {
 		return errors.Join(err, h.stop())
+	}
+	end := func() error {
+		h.stopWorker()
+		err := stopHTTP() // the requests get the ends of their commands
+		return errors.Join(h.stop(), err)
 	}
 	fmt.Fprintf(w.Stdout, "sluice is up: %s, token in %s, %s%s\n", h.server.URL(), s.folder.join("token"), s.suffix(), web.suffix())
 	restoreGC()
 	if agent != nil {
 		if err := w.startAgent(ctx, h, agent); err != nil {
-			return errors.Join(ignoreCanceled(err), h.stop(), stopHTTP())
+			return errors.Join(ignoreCanceled(err), end())
 		}
 	}
 	select {
 	case <-ctx.Done():
 		s.node.Log.Info().Msg("shutting down: Ctrl+C again exits at once")
-	case <-h.done:
+	case <-h.worked:
 	}
-	return errors.Join(h.stop(), stopHTTP()) // the requests get the ends of their commands
+	return end()
 }
 
 // startupGC is the garbage collection percentage while a server starts. The heap grows to about 16 MB before the first collection,
