@@ -206,9 +206,11 @@ func renewOften(t *testing.T, l *Lease) (stop func()) {
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
+			begun := time.Now()
 			try, done := context.WithTimeout(ctx, time.Second)
 			if revision, err := l.kv.Update(try, l.worker, []byte(l.incarnation), l.revision); err == nil {
 				l.revision = revision
+				l.extend(begun)
 			} else if holder, last, err := l.conn.leaseHolder(try, l.worker); err == nil && holder == l.incarnation {
 				l.revision = last // the ack was lost
 			}
@@ -237,54 +239,57 @@ func TestServerThatMissedRenewalsDeclaresNoWorkerDead(t *testing.T) {
 		{"behind-the-leader", func() int { return c.leader(leases) }},
 	} {
 		t.Run(v.worker, func(t *testing.T) {
-			ctx := testkit.Context(t)
-			away := v.stale()
-			owner, observer := c.connect((away+1)%3), c.connect(away)
-			c.ensure(owner, topology)
-			c.ensure(observer, topology)
-			lease, err := owner.AcquireLease(ctx, v.worker, "i1", nil, nil)
-			testkit.Must(t, err)
-			stop := renewOften(t, lease)
-			defer stop()
-			copied := func() (*storedMsg, error) {
-				return observer.directLast(ctx, leases, kvSubject(observer.names.leases, v.worker))
-			}
-			defer c.isolate(away, false)
-			// A follower answers reads from its own copy only some seconds after it has caught up, and never without a leader.
-			for c.isolate(away, true); ; c.isolate(away, true) {
-				_, err := copied()
-				if err == nil {
-					break
+			inTime(t, func(attempt string) (*Lease, error) {
+				ctx, worker := testkit.Context(t), v.worker+"-"+attempt
+				away := v.stale()
+				owner, observer := c.connect((away+1)%3), c.connect(away)
+				c.ensure(owner, topology)
+				c.ensure(observer, topology)
+				lease, err := owner.AcquireLease(ctx, worker, "i1", nil, nil)
+				testkit.Must(t, err)
+				stop := renewOften(t, lease)
+				defer stop()
+				copied := func() (*storedMsg, error) {
+					return observer.directLast(ctx, leases, kvSubject(observer.names.leases, worker))
 				}
-				c.isolate(away, false)
-				if sleep(ctx, time.Second) != nil {
-					t.Fatal("the server does not answer from its copy: ", err)
+				defer c.isolate(away, false)
+				// A follower answers reads from its own copy only some seconds after it has caught up, and never without a leader.
+				for c.isolate(away, true); ; c.isolate(away, true) {
+					_, err := copied()
+					if err == nil {
+						break
+					}
+					c.isolate(away, false)
+					if sleep(ctx, time.Second) != nil {
+						t.Fatal("the server does not answer from its copy: ", err)
+					}
 				}
-			}
-			// Its own copy of the lease expires there, while the holder renews it with the majority.
-			for expired := false; !expired; {
-				m, err := copied()
-				expired = err == nil && m == nil
-				if err := sleep(ctx, 50*time.Millisecond); err != nil {
-					t.Fatal("the copy of the lease did not expire")
+				// Its own copy of the lease expires there, while the holder renews it with the majority.
+				for expired := false; !expired; {
+					m, err := copied()
+					expired = err == nil && m == nil
+					if err := sleep(ctx, 50*time.Millisecond); err != nil {
+						t.Fatal("the copy of the lease did not expire")
+					}
 				}
-			}
-			for back := false; ; back = true {
-				alive, err := observer.LeaseAlive(ctx, v.worker)
-				if err == nil && !alive {
-					t.Fatalf("the worker was declared dead (the server is back: %v)", back)
+				for back := false; ; back = true {
+					alive, err := observer.LeaseAlive(ctx, worker)
+					if err == nil && !alive {
+						return lease, fmt.Errorf("the worker was declared dead (the server is back: %v)", back)
+					}
+					if back && err == nil {
+						break
+					}
+					c.isolate(away, false)
 				}
-				if back && err == nil {
-					break
+				// A worker that never was is dead, as soon as the servers have agreed on a leader.
+				for alive, err := true, error(nil); alive || err != nil; alive, err = observer.LeaseAlive(ctx, "never-was") {
+					if ctx.Err() != nil {
+						t.Fatalf("a worker that never was: alive %v, error %v", alive, err)
+					}
 				}
-				c.isolate(away, false)
-			}
-			// A worker that never was is dead, as soon as the servers have agreed on a leader.
-			for alive, err := true, error(nil); alive || err != nil; alive, err = observer.LeaseAlive(ctx, "never-was") {
-				if ctx.Err() != nil {
-					t.Fatalf("a worker that never was: alive %v, error %v", alive, err)
-				}
-			}
+				return lease, nil
+			})
 		})
 	}
 }
