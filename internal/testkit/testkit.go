@@ -57,6 +57,7 @@ func FreePort(tb testing.TB) int {
 func ReservePort(ctx context.Context) (port int, release func(), err error) {
 	const first, count, tries = 10_000, 20_000, 100
 	var c net.ListenConfig
+	var d net.Dialer
 	for range tries {
 		port := first + rand.IntN(count)
 		address := fmt.Sprint("127.0.0.1:", port)
@@ -65,12 +66,13 @@ func ReservePort(ctx context.Context) (port int, release func(), err error) {
 			continue
 		}
 		release = func() { _ = mark.Close() } // it was open
-		l, err := c.Listen(ctx, "tcp", address)
-		if err == nil {
-			err = l.Close()
+		// To listen here would show the same, but a process that is started at that moment has a copy of the listener until its program begins.
+		conn, err := d.DialContext(ctx, "tcp", address)
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			return port, release, nil
 		}
 		if err == nil {
-			return port, release, nil
+			_ = conn.Close()
 		}
 		release()
 	}
