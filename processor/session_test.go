@@ -216,11 +216,13 @@ func TestManyThreadsPublishTheirEventsInOrder(t *testing.T) {
 		n = 20
 	}
 	var all sync.WaitGroup
+	var repeated [threads]int // how often each thread was placed again
 	for i := range threads {
 		all.Go(func() {
 			thread := fmt.Sprint("t", i)
 			_, err := c.place(schemas.PlaceRequest{Thread: thread})
 			for errors.Is(err, schemas.ErrDeadlineExceeded) && ctx.Err() == nil { // a busy worker answers late: its caller asks again
+				repeated[i]++
 				_, err = c.place(schemas.PlaceRequest{Thread: thread})
 			}
 			if err != nil {
@@ -254,7 +256,15 @@ func TestManyThreadsPublishTheirEventsInOrder(t *testing.T) {
 	}
 	all.Wait()
 	for i := range threads {
-		c.wantEvents(fmt.Sprint("t", i), wholeLife(schemas.TypeSessionCreated, schemas.TypeSessionTerminated)...)
+		var got []schemas.EventType
+		for _, typ := range c.eventTypes(fmt.Sprint("t", i)) {
+			if typ == schemas.TypeSessionReused && repeated[i] > 0 { // by a place that was asked for again
+				repeated[i]--
+				continue
+			}
+			got = append(got, typ)
+		}
+		testkit.Equal(t, fmt.Sprint("events of t", i), got, wholeLife(schemas.TypeSessionCreated, schemas.TypeSessionTerminated))
 	}
 	left := 0
 	c.must(c.conn.EachSession(c.ctx, func(*schemas.Session, uint64) error {
