@@ -46,7 +46,7 @@ func newFleet(t *testing.T, env map[string]string, names ...string) *fleet {
 // newExpiringFleet is newFleet with leases that expire soon, for another worker to take over.
 func newExpiringFleet(t *testing.T, env map[string]string, names ...string) *fleet {
 	t.Helper()
-	return newLeasedFleet(t, 2*time.Second, env, names...)
+	return newLeasedFleet(t, 5*time.Second, env, names...) // the others must keep theirs on a busy machine
 }
 
 // newLeasedFleet is newFleet with leases that last this long.
