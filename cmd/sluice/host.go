@@ -33,18 +33,18 @@ type hostConfig struct {
 
 // host is a NATS server on a data folder in this process, and a worker unless it is for commands that only read.
 type host struct {
-	cfg    hostConfig
-	lock   *folderLock
-	server *embedded.Server
-	bridge *bridge            // nil when the server listens on an address
-	yields chan *yieldRequest // receives at most one; nil with a worker
-	cancel context.CancelFunc
-	ready  chan struct{}
-	worked chan struct{}      // closed when the worker has ended, with failed set
-	failed error              // of the worker
-	leave  context.CancelFunc // ends the server
-	done   chan struct{}      // closed when the host has ended, with err set
-	err    error
+	cfg        hostConfig
+	lock       *folderLock
+	server     *embedded.Server
+	bridge     *bridge            // nil when the server listens on an address
+	yields     chan *yieldRequest // receives at most one; nil with a worker
+	cancel     context.CancelFunc // ends the worker
+	ready      chan struct{}
+	workerDone chan struct{} // closed when the worker has ended, with workerErr set
+	workerErr  error
+	endServer  context.CancelFunc
+	done       chan struct{} // closed when the host has ended, with err set
+	err        error
 }
 
 // startHost starts the server and the worker. It returns when the server accepts connections; waitReady waits for the worker, or for
@@ -64,7 +64,7 @@ func startHost(ctx context.Context, lock *folderLock, cfg hostConfig) (*host, er
 	if err != nil {
 		return nil, err
 	}
-	h := &host{cfg: cfg, lock: lock, server: server, ready: make(chan struct{}), worked: make(chan struct{}), done: make(chan struct{})}
+	h := &host{cfg: cfg, lock: lock, server: server, ready: make(chan struct{}), workerDone: make(chan struct{}), done: make(chan struct{})}
 	conn, control, err := h.open(token)
 	if err != nil {
 		server.Close()
@@ -73,18 +73,18 @@ func startHost(ctx context.Context, lock *folderLock, cfg hostConfig) (*host, er
 	// Only stop ends the host: commands that still run decide when.
 	ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	group, workCtx := errgroup.WithContext(ctx)
-	serverCtx, leave := context.WithCancel(context.WithoutCancel(ctx))
-	h.leave = leave
+	serverCtx, endServer := context.WithCancel(context.WithoutCancel(ctx))
+	h.endServer = endServer
 	group.Go(func() error {
-		defer close(h.worked)
+		defer close(h.workerDone)
 		defer func() {
-			if ctx.Err() == nil { // it has failed: nobody must wait for it
-				leave()
+			if ctx.Err() == nil { // it has failed: its callers get an error at once
+				endServer()
 			}
 		}()
 		defer conn.Close()
-		h.failed = ignoreCanceled(h.work(workCtx, conn, sync.OnceFunc(func() { close(h.ready) })))
-		return h.failed
+		h.workerErr = ignoreCanceled(h.work(workCtx, conn, sync.OnceFunc(func() { close(h.ready) })))
+		return h.workerErr
 	})
 	group.Go(func() error { return server.Run(serverCtx) })
 	if h.bridge != nil {
@@ -147,8 +147,8 @@ func (h *host) waitReady(ctx context.Context) error {
 	select {
 	case <-h.ready:
 		return nil
-	case <-h.worked:
-		return errors.Join(h.failed, schemas.Errorf(schemas.CodeUnavailable, "the worker ended before it was ready"))
+	case <-h.workerDone:
+		return errors.Join(h.workerErr, schemas.Errorf(schemas.CodeUnavailable, "the worker ended before it was ready"))
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -158,13 +158,13 @@ func (h *host) waitReady(ctx context.Context) error {
 func (h *host) stopWorker() {
 	h.cfg.folder.removeAddress()
 	h.cancel()
-	<-h.worked
+	<-h.workerDone
 }
 
 // stop ends the worker, then the server, and releases the folder. Errors: why the worker or the server ended before.
 func (h *host) stop() error {
 	h.stopWorker()
-	h.leave()
+	h.endServer()
 	<-h.done
 	h.lock.release()
 	return h.err

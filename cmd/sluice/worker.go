@@ -199,7 +199,7 @@ func (w *workerFlags) up(ctx context.Context, cfg hostConfig, http *httpFlags) e
 		return errors.Join(err, h.stop())
 	}
 	stopHTTP, err := web.serve(ctx, w.globals, &events.Options{InProcess: h.server, URL: h.server.URL(), Token: s.folder.storedToken(), Cell: w.cell},
-		gateway.Config{MachineToken: s.folder.storedToken(), Grace: w.grace, GraceFrom: h.worked, Log: s.node.Log})
+		gateway.Config{MachineToken: s.folder.storedToken(), Grace: w.grace, GraceFrom: h.workerDone, Log: s.node.Log})
 	if err != nil {
 		return errors.Join(err, h.stop())
 	}
@@ -218,7 +218,7 @@ func (w *workerFlags) up(ctx context.Context, cfg hostConfig, http *httpFlags) e
 	select {
 	case <-ctx.Done():
 		s.node.Log.Info().Msg("shutting down: Ctrl+C again exits at once")
-	case <-h.worked:
+	case <-h.workerDone:
 	}
 	return end()
 }
