@@ -35,9 +35,11 @@ type copies struct {
 	operation       string // for errors
 	sub             *nats.Subscription
 
-	behind     bool   // the stream may have messages of which no copy came
-	reconnects uint64 // the connection's reconnects when the stream last had nothing unread
-	idle       int    // reconnectChecks since the last copy
+	kept       *nats.Msg // the next copy, when it was taken too early
+	slow       bool      // copies were dropped while what the stream has was read
+	behind     bool      // the stream may have messages of which no copy came
+	reconnects uint64    // the connection's reconnects when the stream last had nothing unread
+	idle       int       // reconnectChecks since the last copy
 }
 
 // open subscribes to the copies, which arrive on live. Errors: unavailable.
@@ -65,6 +67,10 @@ func (c *copies) Close() {
 // wait waits for a copy for at most a reconnectCheck, and returns nil when none came. from is the next sequence of the stream to
 // deliver, 0 when it is not known. Errors: ctx's, unavailable once the connection is closed.
 func (c *copies) wait(ctx context.Context, from uint64) (*nats.Msg, error) {
+	if m := c.kept; m != nil {
+		c.kept = nil
+		return m, nil
+	}
 	m, err := nextWithin(ctx, c.sub, reconnectCheck)
 	switch {
 	case err == nil:
@@ -83,6 +89,23 @@ func (c *copies) wait(ctx context.Context, from uint64) (*nats.Msg, error) {
 	return nil, nil
 }
 
+// take returns the next copy that has arrived, nil for none.
+func (c *copies) take() *nats.Msg {
+	if m := c.kept; m != nil {
+		c.kept = nil
+		return m
+	}
+	m, err := c.sub.NextMsg(0)
+	if errors.Is(err, nats.ErrSlowConsumer) { // reported once, whatever waits
+		c.slow = true
+		m, err = c.sub.NextMsg(0)
+	}
+	if err != nil {
+		return nil
+	}
+	return m
+}
+
 // missed reports whether the stream has messages of which no copy came. It asks after 1, 2, 4, … idle checks.
 func (c *copies) missed(ctx context.Context, from uint64) bool {
 	if c.idle++; from == 0 || c.idle&(c.idle-1) != 0 && c.idle%idleChecks != 0 {
@@ -95,10 +118,11 @@ func (c *copies) missed(ctx context.Context, from uint64) bool {
 // catchUp calls read, which reads what the stream has. Until it succeeds, the stream may have messages that no copy points to.
 func (c *copies) catchUp(read func() error) error {
 	c.behind = true
+	c.slow = false
 	reconnects := c.nc.Stats().Reconnects
 	err := read()
 	if err == nil {
-		c.behind, c.reconnects = false, reconnects
+		c.behind, c.reconnects = c.slow, reconnects
 	}
 	return err
 }

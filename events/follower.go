@@ -15,7 +15,8 @@ import (
 type Follower struct {
 	*logReader
 	copies
-	hole time.Time // when a read last found the next chunk missing; zero when it was there
+	hole  time.Time // when a read last found the next chunk missing; zero when it was there
+	early uint64    // the sequence of the newest copy that was kept, because LOG has an earlier one
 }
 
 // FollowLog subscribes to the output of a process, so that no later chunk is missed. from is the LOG sequence to begin at; 0 and 1
@@ -26,6 +27,7 @@ func (r *Reader) FollowLog(ref schemas.ProcessRef, from uint64) (*Follower, erro
 	f := &Follower{logReader: l, copies: copies{
 		reader: &c.streamReader, nc: c.bulk, stream: c.names.log, subject: l.subject, operation: "follow process " + ref.Process,
 	}}
+	l.fromCopies = f.passCopies
 	if err := f.open(c.subjects.Tail(ref.Tenant, ref.Thread, ref.Process)); err != nil {
 		return nil, err
 	}
@@ -73,13 +75,16 @@ func (f *Follower) Next(ctx context.Context, fn func(schemas.Chunk) error) error
 
 // deliver delivers a live chunk, or sets behind when LOG has an earlier one.
 func (f *Follower) deliver(m *nats.Msg, fn func(schemas.Chunk) error) error {
-	k, ok := f.conn.subjects.decodeChunk(parseUint(m.Header.Get(headerSequence)), m.Header.Get(headerSubject), m.Header, m.Data)
+	k, ok := f.decodeCopy(m)
 	if !ok || k.Seq < f.next {
 		return nil
 	}
 	// The number orders stdout against stderr. The server's header names the sequence before this one.
 	if !f.follows(&k) || parseUint(m.Header.Get(headerLastSequence)) >= f.next {
-		f.behind = f.hole.IsZero() || f.continues(&k) // LOG has this chunk too
+		f.behind = f.hole.IsZero() || f.continues(&k) // LOG has this chunk too, for now
+		if f.behind && k.Seq > f.early {
+			f.kept, f.early = m, k.Seq
+		}
 		return nil
 	}
 	f.next = k.Seq + 1
@@ -87,6 +92,37 @@ func (f *Follower) deliver(m *nats.Msg, fn func(schemas.Chunk) error) error {
 		return nil
 	}
 	return fn(k)
+}
+
+// passCopies passes the copies of what LOG has dropped before a chunk. They have arrived by then: the server sent them on the connection on
+// which it sent the chunk, and stored them before. Errors: fn's.
+func (f *Follower) passCopies(before *schemas.Chunk, fn func(schemas.Chunk) error) error {
+	for f.skips(before) {
+		m := f.take()
+		if m == nil {
+			return nil
+		}
+		k, ok := f.decodeCopy(m)
+		switch {
+		case !ok || k.Seq < f.next:
+		case k.Seq >= before.Seq:
+			f.kept = m
+			return nil
+		case f.skips(&k): // copies were dropped as well; a later one may have what is missing
+		default:
+			f.next = k.Seq + 1
+			if f.accept(&k) {
+				if err := fn(k); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (f *Follower) decodeCopy(m *nats.Msg) (schemas.Chunk, bool) {
+	return f.conn.subjects.decodeChunk(parseUint(m.Header.Get(headerSequence)), m.Header.Get(headerSubject), m.Header, m.Data)
 }
 
 // finishTimeout is how long Finish waits for live chunks before it reads LOG: they usually have arrived.

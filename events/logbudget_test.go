@@ -146,3 +146,36 @@ func TestExpiredOutputCountsForNoTenant(t *testing.T) {
 	}
 	testkit.Equal(t, "upTo", overBudget(map[string]logUsage{"w": {Tenants: map[string][]segment{"a": {{5, 100}, {9, 100}, {12, 100}}}}}, "a", 6, 150), uint64(9))
 }
+
+// Promises 11: what a live follower has received is not lost to it when LOG drops it meanwhile, also when the follower reads LOG, because a
+// copy was late, or one is missing.
+func TestFollowerKeepsWhatTheLogDrops(t *testing.T) {
+	for name, late := range map[string]func(t *testing.T, f *Follower){
+		"a check finds more than has arrived": func(_ *testing.T, f *Follower) { f.behind = true },
+		"a copy is lost": func(t *testing.T, f *Follower) {
+			testkit.Must(t, errorOf(f.sub.NextMsgWithContext(testkit.Context(t)))) // "begin", which LOG keeps: it is of another stream
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newNode(t, false).connect()
+			testkit.Must(t, c.Ensure(testkit.Context(t), small()))
+			r := ref("t", "loud")
+			f := c.follow(t, r, 0)
+			testkit.Must(t, f.Flush(testkit.Context(t)))
+			o := newOutput(t, c, r)
+			testkit.Must(t, o.print(schemas.Stderr, []byte("begin")))
+			for i := range 100 {
+				testkit.Must(t, o.print(schemas.Stdout, noise(uint64(i), 50_000)))
+			}
+			result := o.close()
+			if result.Log.StdoutFrom == 0 {
+				t.Fatal("LOG has dropped nothing")
+			}
+			late(t, f)
+			h := newCollector(t)
+			testkit.Must(t, f.Finish(testkit.Context(t), result, h.add))
+			h.want(schemas.Stdout, o.data[schemas.Stdout])
+			h.want(schemas.Stderr, o.data[schemas.Stderr])
+		})
+	}
+}

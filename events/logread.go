@@ -47,6 +47,9 @@ type logReader struct {
 	number    int64  // number and epoch of the last chunk passed
 	epoch     uint64
 	delivered positions
+
+	// fromCopies passes what LOG has dropped before a chunk, and live copies still have. nil without copies.
+	fromCopies func(before *schemas.Chunk, fn func(schemas.Chunk) error) error
 }
 
 func newLogReader(c *Conn, ref schemas.ProcessRef, stream schemas.Stream, from uint64) *logReader {
@@ -100,6 +103,11 @@ func (l *logReader) read(ctx context.Context, upTo uint64, fn func(schemas.Chunk
 		k, ok := l.conn.subjects.decodeChunk(m.seq, m.subject, m.header, m.data)
 		if ok {
 			if err := l.place(ctx, &k); err != nil {
+				return err
+			}
+		}
+		if ok && l.fromCopies != nil && l.skips(&k) {
+			if err := l.fromCopies(&k, fn); err != nil {
 				return err
 			}
 		}
