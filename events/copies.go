@@ -67,8 +67,7 @@ func (c *copies) Close() {
 // wait waits for a copy for at most a reconnectCheck, and returns nil when none came. from is the next sequence of the stream to
 // deliver, 0 when it is not known. Errors: ctx's, unavailable once the connection is closed.
 func (c *copies) wait(ctx context.Context, from uint64) (*nats.Msg, error) {
-	if m := c.kept; m != nil {
-		c.kept = nil
+	if m := c.takeKept(); m != nil {
 		return m, nil
 	}
 	m, err := nextWithin(ctx, c.sub, reconnectCheck)
@@ -91,8 +90,7 @@ func (c *copies) wait(ctx context.Context, from uint64) (*nats.Msg, error) {
 
 // take returns the next copy that has arrived, nil for none.
 func (c *copies) take() *nats.Msg {
-	if m := c.kept; m != nil {
-		c.kept = nil
+	if m := c.takeKept(); m != nil {
 		return m
 	}
 	m, err := c.sub.NextMsg(0)
@@ -103,6 +101,12 @@ func (c *copies) take() *nats.Msg {
 	if err != nil {
 		return nil
 	}
+	return m
+}
+
+func (c *copies) takeKept() *nats.Msg {
+	m := c.kept
+	c.kept = nil
 	return m
 }
 
@@ -117,8 +121,7 @@ func (c *copies) missed(ctx context.Context, from uint64) bool {
 
 // catchUp calls read, which reads what the stream has. Until it succeeds, the stream may have messages that no copy points to.
 func (c *copies) catchUp(read func() error) error {
-	c.behind = true
-	c.slow = false
+	c.behind, c.slow = true, false
 	reconnects := c.nc.Stats().Reconnects
 	err := read()
 	if err == nil {

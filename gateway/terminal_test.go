@@ -302,7 +302,7 @@ func TestTerminalBadMessages(t *testing.T) {
 
 // A reader that stops reading is cut off with the reason, and its process goes on.
 func TestTerminalOfASlowReader(t *testing.T) {
-	// It is slow after a third of this. In the rest of it, it must begin to read: the connection is cut off else, without the reason.
+	// The reader is slow after a third of this, and must begin to read before the whole is over, or it is cut off without the reason.
 	w := newWeb(t, func(c *gateway.Config) { c.Pause = 15 * time.Second })
 	k, process := w.shell("")
 	k.keys("stty -echo -onlcr; seq 1 2000000; echo END\r")
