@@ -38,8 +38,8 @@ type outage struct {
 	grace     time.Duration // of the workers; 0 for a short one
 }
 
-// shortLease is the lease TTL of these tests.
-const shortLease = time.Second
+// shortLease is the lease TTL of these tests: short, for it expires in most of them, and long enough for a busy machine to renew it.
+const shortLease = 3 * time.Second
 
 func newOutage(t testing.TB) *outage {
 	t.Helper()
