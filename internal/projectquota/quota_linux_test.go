@@ -52,7 +52,8 @@ func TestQuotas(t *testing.T) {
 		"init="+guest, "ubd0="+filepath.Join(dir, "ext4"), "ubd1="+filepath.Join(dir, "xfs"), "MODULES="+strings.Join(modules, ","))
 	cmd.Env = append(os.Environ(), "HOME="+dir, "TMPDIR="+dir) // for its sockets, and for its memory
 	out, err := cmd.CombinedOutput()
-	if err != nil || !bytes.Contains(out, []byte("guest done")) {
+	// The guest says that it is done once it has mounted, tested and unmounted all. That kernel may crash as it halts after that.
+	if !bytes.Contains(out, []byte("guest done")) {
 		t.Fatalf("the guest: %v\n%s", err, out)
 	}
 	for kind, full := range map[string]string{"ext4": "EDQUOT", "xfs": "ENOSPC"} {

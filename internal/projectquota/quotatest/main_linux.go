@@ -38,8 +38,9 @@ func main() {
 	}
 	if err != nil {
 		fmt.Println("guest failed:", err)
+	} else {
+		fmt.Println("guest done")
 	}
-	fmt.Println("guest done")
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 }
 
