@@ -101,6 +101,7 @@ var fileTests = []test{
 	{"Limits", func(t *testing.T, f *fixture) {
 		limits := sandbox.Limits{FileBytes: 1000, WorkspaceBytes: 100_000, WorkspaceFiles: 10}
 		sb := f.create(t, sandbox.Spec{ID: "small", Workspace: f.workspace + "/small", Limits: limits})
+		defer func() { testkit.Must(t, sb.Terminate(f.ctx, 0)) }()
 		write := schemas.FileRequest{Op: schemas.FileWrite, Path: "file"}
 		_, err := f.file(t, sb, write, make([]byte, 1001))
 		wantError(t, "write a file that is too large", err, schemas.ErrTooLarge)

@@ -29,38 +29,68 @@ type Factory struct {
 	Parts []string
 }
 
-// Run tests everything that the interfaces promise. Each case is a subtest with its own provider and sandbox.
+// Run tests everything that the interfaces promise. Each case is a subtest. The cases of a part about commands share a sandbox, whose
+// workspace is empty when a case begins, and get a new one after a case that has failed: to start a sandbox costs most providers more than a
+// case does. Each case about the sandbox itself has its own provider and sandbox.
 func Run(t *testing.T, factory Factory) {
-	for _, part := range []struct {
-		name  string
-		tests []test
-	}{
-		{"Start", startTests},
-		{"Child", childTests},
-		{"Exit", exitTests},
-		{"Output", outputTests},
-		{"Stdin", stdinTests},
-		{"Terminal", terminalTests},
-		{"Tree", treeTests},
-		{"Many", manyTests},
-		{"Sandbox", sandboxTests},
-		{"Limits", limitTests},
-		{"Usage", usageTests},
-		{"Dial", dialTests},
-		{"Attach", attachTests},
-		{"Files", fileTests},
-		{"BadFiles", badFileTests},
+	for _, p := range []part{
+		{"Start", startTests, true},
+		{"Child", childTests, true},
+		{"Exit", exitTests, true},
+		{"Output", outputTests, true},
+		{"Stdin", stdinTests, true},
+		{"Terminal", terminalTests, true},
+		{"Tree", treeTests, true},
+		{"Many", manyTests, true},
+		{"Sandbox", sandboxTests, false},
+		{"Limits", limitTests, false},
+		{"Usage", usageTests, false},
+		{"Dial", dialTests, false},
+		{"Attach", attachTests, false},
+		{"Files", fileTests, true},
+		{"BadFiles", badFileTests, true},
 	} {
-		if len(factory.Parts) > 0 && !slices.Contains(factory.Parts, part.name) {
+		if len(factory.Parts) > 0 && !slices.Contains(factory.Parts, p.name) {
 			continue
 		}
-		t.Run(part.name, func(t *testing.T) {
-			for _, tt := range part.tests {
-				t.Run(tt.name, func(t *testing.T) {
-					tt.run(t, newFixture(t, factory))
-				})
+		t.Run(p.name, func(t *testing.T) { p.run(t, factory) })
+	}
+}
+
+// part is some of the cases.
+type part struct {
+	name   string
+	tests  []test
+	shared bool // the cases share a sandbox
+}
+
+func (p *part) run(t *testing.T, factory Factory) {
+	var f *fixture
+	for _, tt := range p.tests {
+		if p.shared && f == nil {
+			f = newFixture(t, factory)
+		}
+		passed := t.Run(tt.name, func(t *testing.T) {
+			if !p.shared {
+				tt.run(t, newFixture(t, factory))
+				return
 			}
+			f.ctx = testkit.Context(t)
+			emptyDir(t, f.workspace)
+			tt.run(t, f)
 		})
+		if !passed {
+			f = nil
+		}
+	}
+}
+
+func emptyDir(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	testkit.Must(t, err)
+	for _, e := range entries {
+		testkit.Must(t, os.RemoveAll(filepath.Join(dir, e.Name())))
 	}
 }
 
