@@ -212,9 +212,9 @@ func waitGone(t *testing.T, pids []int) {
 			continue
 		}
 		testkit.Must(t, err)
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(waitTimeout/time.Millisecond))
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(testkit.Timeout/time.Millisecond))
 		for errors.Is(err, unix.EINTR) {
-			n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(waitTimeout/time.Millisecond))
+			n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(testkit.Timeout/time.Millisecond))
 		}
 		if err != nil || n == 0 {
 			t.Errorf("process %d still runs: %v", pid, err)

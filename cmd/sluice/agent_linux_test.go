@@ -77,7 +77,7 @@ func (a *agentUp) post(mode string) string {
 // awaitRestart waits until the service runs again in another process.
 func (a *agentUp) awaitRestart(before string) serviceInfo {
 	a.t.Helper()
-	for late := time.After(waitTimeout); ; {
+	for late := time.After(testkit.Timeout); ; {
 		if s := a.info(); s.State == schemas.ServiceRunning && s.Process() != before {
 			return s
 		}

@@ -111,11 +111,11 @@ func TestInvalidCommandsAreRejected(t *testing.T) {
 					t.Errorf("%s: path = %q, want %q: %s", way, path, tt.path, e.Message)
 				}
 			}
-			m, err := nc.Request(subjects.RPC("default", "t1", tt.op), tt.body, waitTimeout)
+			m, err := nc.Request(subjects.RPC("default", "t1", tt.op), tt.body, testkit.Timeout)
 			testkit.Must(t, err)
 			check("rpc", m)
 
-			ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
+			ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout)
 			defer cancel()
 			check("CMD", queue(ctx, t, js, subjects.Command("default", "t1", tt.op), tt.body))
 			// The answer comes first, then the dead letter, whose stream may have to be created.
@@ -135,7 +135,7 @@ func TestInvalidCommandsAreRejected(t *testing.T) {
 		})
 	}
 	t.Run("an invalid thread id in the subject", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout)
 		defer cancel()
 		e := rejection(t, queue(ctx, t, js, "sluice.v1.local.default.cmd.a$b.exec", badCommand(func(map[string]any) {})))
 		testkit.Equal(t, "code", e.Code, schemas.CodeInvalidArgument)

@@ -44,9 +44,6 @@ func TestMain(m *testing.M) {
 	testkit.Main(m, testkit.Programs{"supervisor": supervisor.Main})
 }
 
-// waitTimeout bounds every wait of these tests. No test depends on its length.
-const waitTimeout = 60 * time.Second
-
 // cli is a user's command line, with a data folder of its own.
 type cli struct {
 	t    *testing.T
@@ -143,7 +140,7 @@ func (c *cli) runFrom(stdin *os.File, args ...string) outcome {
 
 // runTo runs sluice in this process. The outcome has no standard output.
 func (c *cli) runTo(stdin *os.File, stdout io.Writer, args ...string) outcome {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*waitTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Timeout)
 	defer cancel()
 	var stderr buffer
 	m := &Main{Args: c.args(args), Stdin: stdin, Stdout: stdout, Stderr: &stderr, Getenv: c.getenv}
@@ -299,7 +296,7 @@ func (b *buffer) String() string {
 
 // await waits for a text; false where the writer ended before it came.
 func (b *buffer) await(text string, ended <-chan struct{}) bool {
-	timeout := time.After(waitTimeout)
+	timeout := time.After(testkit.Timeout)
 	for {
 		b.mu.Lock()
 		found := strings.Contains(b.data.String(), text)

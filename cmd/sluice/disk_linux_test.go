@@ -84,7 +84,7 @@ func TestAFullDiskUnderTheStreams(t *testing.T) {
 	}
 
 	free()
-	deadline := time.Now().Add(waitTimeout)
+	deadline := time.Now().Add(testkit.Timeout)
 	for {
 		word := unique()
 		got := c.exec("--", "echo", word)

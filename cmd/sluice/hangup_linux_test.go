@@ -45,7 +45,7 @@ func (c *cli) inTerminal(shell bool, args ...string) (x *spawned, screen *os.Fil
 	}
 	x.cmd.Stdin, x.cmd.Stdout, x.cmd.Stderr = terminal, terminal, x.stderr
 	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	x.cmd.WaitDelay = waitTimeout
+	x.cmd.WaitDelay = testkit.Timeout
 	testkit.Must(c.t, x.cmd.Start())
 	go func() {
 		defer close(x.ended)

@@ -90,7 +90,7 @@ func (o *open) connect() net.Conn {
 
 // answers returns nil when the other end repeats a line.
 func (o *open) answers(conn net.Conn) error {
-	o.must(conn.SetDeadline(time.Now().Add(waitTimeout))) // of this wait: the connection may be minutes old
+	o.must(conn.SetDeadline(time.Now().Add(testkit.Timeout))) // of this wait: the connection may be minutes old
 	if _, err := io.WriteString(conn, "hello\n"); err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func natsServer(t *testing.T, o *nats.Options) *nats.Server {
 		s.WaitForShutdown()
 	})
 	s.Start()
-	if !s.ReadyForConnections(waitTimeout) {
+	if !s.ReadyForConnections(testkit.Timeout) {
 		t.Fatal("the server does not start")
 	}
 	return s

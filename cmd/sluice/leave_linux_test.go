@@ -62,7 +62,7 @@ func (l *loop) beat() int {
 func (l *loop) wantRunning(after string) {
 	l.t.Helper()
 	from := l.beat()
-	for deadline := time.Now().Add(waitTimeout); l.beat() < from+2; <-time.After(5 * time.Millisecond) {
+	for deadline := time.Now().Add(testkit.Timeout); l.beat() < from+2; <-time.After(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			l.t.Fatalf("the loop has ended after `sluice %s`", after)
 		}

@@ -106,10 +106,10 @@ func TestMessageIsInterrupted(t *testing.T) {
 	first.wantLine("on")
 	// A message that waits for its turn ends at once. A running agent gets the signal and may handle it.
 	second := send()
-	for deadline := time.After(waitTimeout); strings.Count(c.run("process", "list").stdout, "t1 ") < 2; {
+	for deadline := time.After(testkit.Timeout); strings.Count(c.run("process", "list").stdout, "t1 ") < 2; {
 		select {
 		case <-deadline:
-			t.Fatalf("the second message was not accepted within %s", waitTimeout)
+			t.Fatalf("the second message was not accepted within %s", testkit.Timeout)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

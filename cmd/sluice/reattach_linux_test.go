@@ -114,8 +114,8 @@ func (s *survival) run(rounds int) {
 				if v.sum != v.want { // a brief one may have ended
 					s.t.Fatalf("round %d: %s ended with exit code %d and digest %s, want %s: %s", round, v.key, v.client.code, v.sum, v.want, v.client.stderr)
 				}
-			case <-time.After(waitTimeout):
-				s.t.Fatalf("round %d: %s did not start within %s", round, v.key, waitTimeout)
+			case <-time.After(testkit.Timeout):
+				s.t.Fatalf("round %d: %s did not start within %s", round, v.key, testkit.Timeout)
 			}
 		}
 		s.findSupervisors()
@@ -177,8 +177,8 @@ func (s *survival) survived(round int, v *victim) {
 	s.t.Helper()
 	select {
 	case <-v.done:
-	case <-time.After(2 * waitTimeout):
-		s.t.Fatalf("round %d: %s did not end within %s", round, v.key, 2*waitTimeout)
+	case <-time.After(testkit.Timeout):
+		s.t.Fatalf("round %d: %s did not end within %s", round, v.key, testkit.Timeout)
 	}
 	<-v.client.ended
 	if v.client.code != v.code || v.sum != v.want {

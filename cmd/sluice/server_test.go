@@ -96,7 +96,7 @@ func (c *cli) spawn(args ...string) *spawned {
 	}
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: c.as}
 	s.cmd.Stderr = s.stderr
-	s.cmd.WaitDelay = waitTimeout
+	s.cmd.WaitDelay = testkit.Timeout
 	var err error
 	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
 		c.t.Fatal(err)
@@ -125,10 +125,10 @@ func (c *cli) spawn(args ...string) *spawned {
 
 func (s *spawned) line() string {
 	s.t.Helper()
-	testkit.Must(s.t, s.read.SetReadDeadline(time.Now().Add(waitTimeout)))
+	testkit.Must(s.t, s.read.SetReadDeadline(time.Now().Add(testkit.Timeout)))
 	line, err := s.stdout.ReadString('\n')
 	if err != nil {
-		s.t.Fatalf("no line on standard output within %s: %q, %v", waitTimeout, line, err)
+		s.t.Fatalf("no line on standard output within %s: %q, %v", testkit.Timeout, line, err)
 	}
 	testkit.Must(s.t, s.read.SetReadDeadline(time.Time{}))
 	return strings.TrimSuffix(line, "\n")
@@ -144,8 +144,8 @@ func (s *spawned) wait() (int, string) {
 	}()
 	select {
 	case <-s.ended:
-	case <-time.After(2 * waitTimeout):
-		s.t.Fatalf("sluice did not end within %s", 2*waitTimeout)
+	case <-time.After(testkit.Timeout):
+		s.t.Fatalf("sluice did not end within %s", testkit.Timeout)
 	}
 	return s.code, <-rest
 }

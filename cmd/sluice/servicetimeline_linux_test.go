@@ -78,7 +78,7 @@ func (tl *timeline) changes() (all []change) {
 // await waits until the service has entered n states, and returns those from an index on.
 func (tl *timeline) await(n, from int) []change {
 	tl.t.Helper()
-	for late := time.After(2 * waitTimeout); ; {
+	for late := time.After(testkit.Timeout); ; {
 		all := tl.changes()
 		if len(all) >= n {
 			return all[from:]
@@ -112,7 +112,7 @@ func (tl *timeline) wantRestart(got []change, reason string) {
 // awaitReset waits until the row of failures has ended, so that the next restart comes after 1 s again.
 func (tl *timeline) awaitReset() {
 	tl.t.Helper()
-	for late := time.After(waitTimeout); ; {
+	for late := time.After(testkit.Timeout); ; {
 		if s := decode[serviceInfo](tl.t, tl.run("service", "get", "--json", "t1", "web").stdout); s.Healthy && s.RestartAttempts == 0 {
 			return
 		}
@@ -128,7 +128,7 @@ func (tl *timeline) awaitReset() {
 func TestTimelineOfAService(t *testing.T) {
 	tl := newTimeline(t)
 	tl.post("slow")
-	for late := time.After(waitTimeout); strings.Count(tl.run("service", "logs", "t1", "web").stdout, "answered slowly") < 3; {
+	for late := time.After(testkit.Timeout); strings.Count(tl.run("service", "logs", "t1", "web").stdout, "answered slowly") < 3; {
 		select {
 		case <-late:
 			t.Fatal("no three checks were answered")

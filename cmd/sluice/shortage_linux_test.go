@@ -238,7 +238,7 @@ func TestSocketsSurviveAShortageOfFiles(t *testing.T) {
 		number, err := strconv.Atoi(port)
 		s.must(err)
 		go func() { forwarded <- s.client.Forward(s.ctx, "old", number, theirs) }()
-		s.must(ours.SetDeadline(time.Now().Add(waitTimeout)))
+		s.must(ours.SetDeadline(time.Now().Add(testkit.Timeout)))
 		if _, err := ours.Write([]byte("x")); err != nil {
 			return errors.Join(<-forwarded, err)
 		}

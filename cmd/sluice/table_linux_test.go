@@ -23,7 +23,7 @@ func (c *cli) runOn(cols uint16, args ...string) outcome {
 		text, _ := io.ReadAll(screen) // it fails once the terminal is closed
 		shown <- strings.ReplaceAll(string(text), "\r\n", "\n")
 	}()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*waitTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Timeout)
 	defer cancel()
 	var stderr buffer
 	null, err := os.Open(os.DevNull)

@@ -52,7 +52,7 @@ func newExpiringFleet(t *testing.T, env map[string]string, names ...string) *fle
 // newLeasedFleet is newFleet with leases that last this long.
 func newLeasedFleet(t *testing.T, lease time.Duration, env map[string]string, names ...string) *fleet {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rounds())*waitTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rounds())*testkit.Timeout)
 	t.Cleanup(cancel)
 	f := &fleet{t: t, ctx: ctx, lease: lease.String(), dir: filepath.Join(t.TempDir(), "nats"), homes: map[string]*cli{}, workers: map[string]*spawned{}}
 	var err error

@@ -131,9 +131,9 @@ func TestAgentTemplatesAreOffByDefault(t *testing.T) {
 	waiting.awaitStderr("switched off")
 	waiting.signal(syscall.SIGINT)
 	waiting.signal(syscall.SIGINT)
-	for deadline := time.Now().Add(waitTimeout); strings.Contains(c.run("template", "list").stdout, "codex "); {
+	for deadline := time.Now().Add(testkit.Timeout); strings.Contains(c.run("template", "list").stdout, "codex "); {
 		if time.Now().After(deadline) {
-			t.Fatalf("the template that is switched off is still listed after %s", waitTimeout)
+			t.Fatalf("the template that is switched off is still listed after %s", testkit.Timeout)
 		}
 	}
 }
@@ -153,12 +153,12 @@ func TestUpReloadsTemplatesAndServesMetrics(t *testing.T) {
 	up.signal(syscall.SIGHUP)
 	up.awaitStderr("templates_reloaded")
 	c.run("exec", "--thread", "b", "--template", "second", "--", "true").check(t).exits(0)
-	for deadline := time.Now().Add(waitTimeout); ; { // it is published right after the reload
+	for deadline := time.Now().Add(testkit.Timeout); ; { // it is published right after the reload
 		if got := c.run("template", "show", "second"); got.code == 0 && got.stdout == "name: second\n" {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the new template is not shown within %s", waitTimeout)
+			t.Fatalf("the new template is not shown within %s", testkit.Timeout)
 		}
 	}
 	c.write(file, "name: third\nnettwork: host\n")
@@ -193,7 +193,7 @@ func TestUpReloadsTemplatesAndServesMetrics(t *testing.T) {
 
 func scrape(t *testing.T, url string) string {
 	t.Helper()
-	client := &http.Client{Timeout: waitTimeout}
+	client := &http.Client{Timeout: testkit.Timeout}
 	defer client.CloseIdleConnections()
 	response, err := client.Get(url)
 	testkit.Must(t, err)

@@ -49,7 +49,7 @@ func (c *cli) onScreen(args ...string) *screen {
 // await reads until the terminal shows all of the texts, in any order, after what was awaited before.
 func (s *screen) await(texts ...string) {
 	s.t.Helper()
-	late := time.After(waitTimeout)
+	late := time.After(testkit.Timeout)
 	for slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(s.shown, text) }) {
 		select {
 		case b := <-s.reads:

@@ -35,7 +35,7 @@ func (x *tmux) press(keys ...string) {
 // await waits until the screen shows a text.
 func (x *tmux) await(text string) {
 	x.t.Helper()
-	late := time.After(waitTimeout)
+	late := time.After(testkit.Timeout)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
