@@ -42,7 +42,7 @@ static: ## build bin/sluice without cgo and local paths, to copy to other machin
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/sluice
 
 test: ## run the tests; needs Go alone. RACE=on: under the race detector, in random order (needs a C compiler)
-	$(GO) test $(if $(RACE),-race -shuffle=on) -timeout 20m -p $(PACKAGES) -parallel $(PARALLEL) $(LONGEST) ./...
+	$(GO) test $(if $(RACE),-race -shuffle=on) -timeout 25m -p $(PACKAGES) -parallel $(PARALLEL) $(LONGEST) ./...
 
 attack: ## attack jails and containers from inside, load attacks included (jails run as the calling user)
 	@table=$$(mktemp); SLUICE_ATTACK=1 SLUICE_ATTACK_TABLE=$$table $(GO) test -count=1 -p 1 -timeout 20m -run '^TestAttack$$' ./sandbox/...; status=$$?; \
