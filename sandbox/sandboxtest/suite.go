@@ -29,7 +29,7 @@ type Factory struct {
 	Parts []string
 }
 
-// Run tests everything that the interfaces promise. Each case is a subtest. The cases of a part about commands share a sandbox, whose
+// Run tests everything that the interfaces promise. Each case is a subtest. The cases of a part about commands or files share a sandbox, whose
 // workspace is empty when a case begins, and get a new one after a case that has failed: to start a sandbox costs most providers more than a
 // case does. Each case about the sandbox itself has its own provider and sandbox.
 func Run(t *testing.T, factory Factory) {
