@@ -20,6 +20,7 @@ type Lease struct {
 	worker      string
 	incarnation string
 	revision    uint64
+	tried       time.Time // when the first write over revision began; zero before it
 	ttl         time.Duration
 
 	mu      sync.Mutex
@@ -158,6 +159,13 @@ func (l *Lease) until() time.Time {
 	return l.expiry()
 }
 
+// due is when the lease should be renewed next.
+func (l *Lease) due() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.renewed.Add(l.ttl / 3)
+}
+
 // Run renews the lease three times per TTL until ctx ends, and then releases it. It calls onRenewed after each renewal. It returns
 // a lost error as soon as another incarnation has the lease, which is also a conflict, or it cannot be renewed in time: other workers may
 // then take over what this one ran, and it must publish nothing more. After any other failure it tries again until the lease expires.
@@ -176,13 +184,12 @@ func (l *Lease) keep(ctx context.Context, onRenewed func(context.Context)) error
 			return nil
 		case <-time.After(min(wait, time.Until(l.until()))):
 		}
-		begun := time.Now()
 		err := l.renew(ctx)
 		wait = l.ttl / 20
 		switch {
 		case err == nil:
 			onRenewed(ctx)
-			wait = max(l.ttl/3-time.Since(begun), wait)
+			wait = max(time.Until(l.due()), wait)
 		case ctx.Err() != nil:
 		case errors.Is(err, schemas.ErrConflict), !l.Holds():
 			l.expire()
@@ -213,9 +220,14 @@ func (l *Lease) update(ctx context.Context, revision uint64) (uint64, error) {
 	})
 }
 
-// renew restarts the TTL. Errors: conflict when another incarnation has the lease; any other leaves the outcome open.
+// renew restarts the TTL. A write that was stored counts also when its answer is lost or late, as on a machine that starves: nothing
+// but this holder's own writes over a revision store its incarnation, only one of them is stored, and none began before the first.
+// Errors: conflict when another incarnation has the lease; any other leaves the outcome open.
 func (l *Lease) renew(ctx context.Context) error {
 	begun := time.Now()
+	if l.tried.IsZero() {
+		l.tried = begun
+	}
 	deadline := l.until()
 	if third := begun.Add(l.ttl / 3); third.Before(deadline) {
 		deadline = third
@@ -229,11 +241,9 @@ func (l *Lease) renew(ctx context.Context) error {
 		case readErr != nil:
 			err = readErr
 		case holder != "" && holder != l.incarnation && revision > l.revision:
-		case holder == l.incarnation && revision > l.revision:
-			// The ack of an earlier renewal was lost. The time of that write is unknown, but it is not before the last renewal. Only the
-			// next write restarts the TTL.
-			l.revision = revision
-			err = schemas.Errorf(schemas.CodeUnavailable, "an earlier renewal had no answer")
+		case holder == l.incarnation && revision > l.revision: // an earlier write had no answer
+			rev, begun, err = revision, l.tried, nil
+			l.doubt()
 		default: // a server that was frozen may miss it for a moment: a later renewal finds out
 			err = schemas.Errorf(schemas.CodeUnavailable, "the lease has changed, and does not show it yet")
 		}
@@ -241,7 +251,7 @@ func (l *Lease) renew(ctx context.Context) error {
 	if err != nil {
 		return wrap(err, "renew the lease of worker "+l.worker)
 	}
-	l.revision = rev
+	l.revision, l.tried = rev, time.Time{}
 	if !l.extend(begun) {
 		return schemas.Errorf(schemas.CodeDeadlineExceeded, "the renewal of the lease of worker %s came after its expiry", l.worker)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -263,4 +265,53 @@ func TestFailedRenewalIsAnOutageForOthers(t *testing.T) {
 	l.doubt()
 	l.extend(begin.Add(2 * time.Minute))
 	testkit.Equal(t, "others may return after a failed renewal", l.othersMayReturn(), true)
+}
+
+// unanswered is a lease's bucket that stores each write and loses its answer: lost is called then.
+type unanswered struct {
+	jetstream.KeyValue
+
+	lost func()
+}
+
+func (u unanswered) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	if _, err := u.KeyValue.Update(ctx, key, value, revision); err != nil {
+		return 0, err
+	}
+	u.lost()
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
+// A machine that starves answers late, each time. The holder's writes had kept the lease alive for the server, and the holder gave it up.
+func TestRenewalWithoutAnAnswerCountsFromItsBegin(t *testing.T) {
+	_, c := connected(t, false)
+	testkit.Must(t, c.Ensure(testkit.Context(t), Topology{LeaseTTL: testkit.Timeout}))
+	l := c.acquire(t, "w", "one", nil, nil)
+	kv := l.kv
+	for range 3 {
+		ctx, cancel := context.WithCancel(testkit.Context(t))
+		begun := time.Now()
+		l.kv = unanswered{kv, cancel}
+		wantIs(t, l.renew(ctx), context.Canceled)
+		ended := time.Now()
+		l.kv = kv
+		testkit.Must(t, l.renew(testkit.Context(t)))
+		if l.renewed.Before(begun) || l.renewed.After(ended) {
+			t.Errorf("the lease counts from %s, want from the write that was stored, begun at %s", l.renewed, begun)
+		}
+		testkit.Equal(t, "others may return after a renewal in doubt", l.othersMayReturn(), true)
+	}
+	testkit.Must(t, l.release(testkit.Context(t)))
+	c.wantAlive(t, "w", false)
+}
+
+func TestRenewalIsRepeatedUntilItsWriteShows(t *testing.T) {
+	_, c := connected(t, false)
+	testkit.Must(t, c.Ensure(testkit.Context(t), Topology{LeaseTTL: testkit.Timeout}))
+	l := c.acquire(t, "w", "one", nil, nil)
+	begun := time.Now()
+	l.kv = unanswered{l.kv, func() {}} // refusals are answered
+	testkit.Must(t, l.renew(testkit.Context(t)))
+	testkit.Equal(t, "the lease counts from the write", l.renewed.Before(begun), false)
 }
