@@ -378,8 +378,10 @@ func (c *Conn) bucket(ctx context.Context, name string) (jetstream.KeyValue, err
 	if kv, ok := c.buckets[name]; ok {
 		return kv, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	kv, err := watched(ctx, c.refusals, c.infoSubject(kvStream(name)), func(ctx context.Context) (jetstream.KeyValue, error) {
-		return c.js.KeyValue(ctx, name)
+		return answered(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return c.js.KeyValue(ctx, name) })
 	})
 	if err != nil {
 		return nil, wrap(err, "open bucket "+name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -12,22 +13,44 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// leaderTry is how long the leader of a stream may take to answer: while there is none, a request has no answer.
+// leaderTry is how long the leader of a stream may take to answer before it is asked again: while there is none, a request has no answer.
 const leaderTry = time.Second
 
 // leaderTimeout bounds all tries of one read. A leader whose disk stalls answers nothing until it is done: a store holds its lock while it
 // syncs.
 const leaderTimeout = 10 * time.Second
 
-// answered tries a request again while it has no answer: a leader that was just lost, or is not elected yet, gives none, and the next one
-// answers at once. The request may arrive more than once.
+// answered sends a request, again while it has no answer, and returns the first answer: a leader that was just lost, or is not elected
+// yet, gives none, and the next one answers at once. A busy one answers late, and its answer to an earlier request counts. The waits double:
+// a leader that takes longer than leaderTry for each answer would get more requests than it answers, for ever. The request may arrive
+// more than once. request is called concurrently.
 func answered[T any](ctx context.Context, request func(context.Context) (T, error)) (T, error) {
-	for {
-		try, cancel := context.WithTimeout(ctx, leaderTry)
-		v, err := request(try)
-		cancel()
-		if err == nil || ctx.Err() != nil || codeFor(err) != schemas.CodeDeadlineExceeded {
-			return v, err
+	type answer struct {
+		v   T
+		err error
+	}
+	answers := make(chan answer)
+	tries, cancel := context.WithCancel(ctx)
+	var pending sync.WaitGroup
+	defer pending.Wait()
+	defer cancel()
+	for wait := leaderTry; ; wait *= 2 {
+		pending.Go(func() {
+			v, err := request(tries)
+			select {
+			case answers <- answer{v, err}:
+			case <-tries.Done():
+			}
+		})
+		select {
+		case a := <-answers:
+			if a.err == nil || ctx.Err() != nil || codeFor(a.err) != schemas.CodeDeadlineExceeded {
+				return a.v, a.err
+			}
+		case <-time.After(wait):
+		case <-ctx.Done():
+			var none T
+			return none, ctx.Err()
 		}
 	}
 }
@@ -60,8 +83,6 @@ type leaderReply struct {
 
 // askLeader sends one request for a message. Errors: those of nats.go, internal.
 func (r *streamReader) askLeader(ctx context.Context, stream string, body []byte) (*leaderReply, error) {
-	ctx, cancel := context.WithTimeout(ctx, leaderTry)
-	defer cancel()
 	m, err := r.request(ctx, &nats.Msg{Subject: r.getSubject(stream), Data: body})
 	if err != nil {
 		return nil, err
@@ -85,13 +106,13 @@ func (r *streamReader) leaderGet(ctx context.Context, stream string, req directR
 	defer cancel()
 	var reply *leaderReply
 	for reply == nil {
-		reply, err = r.askLeader(ctx, stream, body)
+		reply, err = answered(ctx, func(ctx context.Context) (*leaderReply, error) { return r.askLeader(ctx, stream, body) })
 		switch {
 		case errors.Is(err, nats.ErrNoResponders):
 			return nil, noStream(stream)
-		case err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)):
+		case err != nil:
 			return nil, wrap(err, "read "+stream)
-		case err == nil && reply.Error != nil && reply.Error.ErrorCode == errNoLeader && sleep(ctx, lagWait) == nil:
+		case reply.Error != nil && reply.Error.ErrorCode == errNoLeader && sleep(ctx, lagWait) == nil:
 			reply = nil // any server answers so that does not know the leader
 		}
 	}

@@ -65,7 +65,7 @@ func (s *MessageStore) store(ctx context.Context, m *nats.Msg) (*jetstream.PubAc
 		return nil, err
 	}
 	return swap(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
-		return c.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(0))
+		return c.js.PublishMsg(ctx, copyOf(m), jetstream.WithExpectLastSequencePerSubject(0))
 	})
 }
 

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -53,16 +54,16 @@ func (r *Records) Append(ctx context.Context, ev *schemas.Event, after uint64) (
 		}
 		return 0, err
 	}
-	tries := 0
+	var tries atomic.Int32
 	ack, err := swap(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
-		tries++
-		return r.conn.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequenceForSubject(after, r.conn.subjects.Record(ev.Tenant, ev.Thread, ev.Process)))
+		tries.Add(1)
+		return r.conn.js.PublishMsg(ctx, copyOf(m), jetstream.WithExpectLastSequenceForSubject(after, r.conn.subjects.Record(ev.Tenant, ev.Thread, ev.Process)))
 	})
 	if err == nil {
 		r.conn.room.stored(ev.Tenant, ack.Sequence, eventSize(ev, m))
 		return ack.Sequence, nil
 	}
-	return r.settle(ctx, ev, wrap(err, "record "+string(ev.Type)), tries > 1)
+	return r.settle(ctx, ev, wrap(err, "record "+string(ev.Type)), tries.Load() > 1)
 }
 
 // AppendAsync is Append without the wait: it publishes the record, and wait returns the outcome. Do not write the next record of
@@ -149,7 +150,7 @@ func (c *Conn) publish(ctx context.Context, ev *schemas.Event) error {
 // store publishes a message, once for an id. Errors: those of nats.go.
 func (c *Conn) store(ctx context.Context, m *nats.Msg, id string) (*jetstream.PubAck, error) {
 	return answered(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
-		return c.js.PublishMsg(ctx, m, jetstream.WithMsgID(id))
+		return c.js.PublishMsg(ctx, copyOf(m), jetstream.WithMsgID(id))
 	})
 }
 

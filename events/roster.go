@@ -97,7 +97,7 @@ func (r *Roster) confirmLease(ctx context.Context, worker string) (bool, error) 
 	}
 	marker := &nats.Msg{Subject: c.kvWriteSubject(c.names.leases, worker), Header: nats.Header{headerKVOperation: {"DEL"}}}
 	_, err = swap(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
-		return c.js.PublishMsg(ctx, marker, jetstream.WithExpectLastSequencePerSubject(last))
+		return c.js.PublishMsg(ctx, copyOf(marker), jetstream.WithExpectLastSequencePerSubject(last))
 	})
 	return false, wrap(err, operation)
 }

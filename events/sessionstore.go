@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -68,16 +69,16 @@ func saveState(ctx context.Context, c *Conn, key, what string, v any, revision u
 	if ttl > 0 {
 		opts = append(opts, jetstream.WithMsgTTL(ttl.Round(time.Second)))
 	}
-	tries := 0
+	var tries atomic.Int32
 	saved, err := swap(ctx, func(ctx context.Context) (uint64, error) {
-		tries++
+		tries.Add(1)
 		ack, err := c.js.PublishMsg(ctx, &nats.Msg{Subject: c.kvWriteSubject(c.names.state, key), Data: body}, opts...)
 		if err != nil {
 			return 0, err
 		}
 		return ack.Sequence, nil
 	})
-	if err = wrap(err, "save "+what); tries > 1 && errors.Is(err, schemas.ErrConflict) {
+	if err = wrap(err, "save "+what); tries.Load() > 1 && errors.Is(err, schemas.ErrConflict) {
 		// It may be with an earlier try, which had no answer.
 		m, readErr := c.leaderLast(ctx, kvStream(c.names.state), kvSubject(c.names.state, key))
 		if readErr == nil && m != nil && m.seq > revision && bytes.Equal(m.data, body) {

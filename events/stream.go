@@ -315,7 +315,7 @@ func (c *Conn) ensureBucket(ctx context.Context, cfg jetstream.KeyValueConfig, f
 		s, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, kvStream(cfg.Bucket)) })
 		switch {
 		case err == nil && isBucket(s.CachedInfo().Config, cfg):
-			_, err = answered(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return c.bucket(ctx, cfg.Bucket) })
+			_, err = c.bucket(ctx, cfg.Bucket)
 			return err
 		case err != nil && !errors.Is(err, jetstream.ErrStreamNotFound):
 			return err

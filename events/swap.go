@@ -3,8 +3,10 @@ package events
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -16,6 +18,11 @@ const inFlightWait = 10 * time.Millisecond
 func inFlight(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant
+}
+
+// copyOf is a message that a try may publish: to publish one changes its headers, and tries overlap.
+func copyOf(m *nats.Msg) *nats.Msg {
+	return &nats.Msg{Subject: m.Subject, Reply: m.Reply, Header: maps.Clone(m.Header), Data: m.Data}
 }
 
 // swap tries a compare-and-swap again while another message is in flight, or it has no answer, for publishTimeout at most. After that a
