@@ -236,7 +236,7 @@ func (ss *Sessions) conclude(t *Thread, end *Termination, failed []string, hookE
 	switch {
 	case forgetErr != nil:
 		err = forgetErr
-		reply.Error = schemas.Errorf(schemas.CodeOf(err), "the session of thread %s has ended, but its entry could not be deleted; it goes when it expires: %w", t.ID, err)
+		reply.Error = schemas.Errorf(schemas.CodeOf(err), "the session of thread %s has ended, but its entry could not be deleted yet: the worker tries again: %w", t.ID, err)
 	case err != nil:
 		reply.Error = schemas.Errorf(schemas.CodeInternal, "the session of thread %s has ended, but its folder could not be removed: %w", t.ID, err)
 	case hookErr != nil:
@@ -278,34 +278,4 @@ func owedError(owed *schemas.OwedPush) error {
 		return nil
 	}
 	return owed.Error
-}
-
-// forget gives a thread up, deletes its session from KV and returns the session's last state, completed by outcome. It holds the thread's claim lock, so
-// that a new claim waits until the entry is gone. Errors: lost when another worker owned it by then, unavailable.
-func (ss *Sessions) forget(ctx context.Context, t *Thread, why schemas.EventType, outcome func(*schemas.Session)) (last schemas.Session, err error) {
-	key := key(t.Tenant, t.ID)
-	defer ss.claims.Lock(key)()
-	t.Flush(ctx)
-	last = ss.Info(t)
-	outcome(&last)
-	ss.cfg.Subscriptions.Unsubscribe(t.Tenant, t.ID)
-	ss.mu.Lock()
-	if ss.threads[key] == t {
-		delete(ss.threads, key)
-	}
-	ss.mu.Unlock()
-	ss.workspaces.leave(key)
-	t.mu.Lock()
-	t.withdrawLocked()
-	t.mu.Unlock()
-	ss.cfg.Places.freed()
-	if err := ss.publisher.CheckLease(); err != nil {
-		return last, err
-	}
-	if err := ss.entries.delete(ctx, t); err != nil {
-		t.log(ss.publisher.Log.Warn().Err(err)).Msg("delete session")
-		return last, err // the event is published when the entry goes
-	}
-	ss.publisher.Publish(ctx, ss.entries.event(t, schemas.Origin{}, why, last))
-	return last, nil
 }
