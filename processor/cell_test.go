@@ -2,6 +2,7 @@ package processor_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"path/filepath"
@@ -79,6 +80,7 @@ type cell struct {
 	server *embedded.Server
 	dir    string
 	next   *testProvider // for the next worker; nil for a new one
+	leases time.Duration // the TTL of the leases of the next workers; zero for that of topology
 }
 
 func newCell(t testing.TB) *cell {
@@ -119,9 +121,9 @@ func (c *connection) Send(ctx context.Context, tenant string, cmd *schemas.Comma
 	return call, err
 }
 
-// topology is that of a cell. Its leases outlast some seconds in which a busy machine does nothing.
+// topology is that of a cell. Its leases outlast what a busy machine does not do: [cell.lapse] ends one.
 func topology() events.Topology {
-	return events.Topology{Partitions: 1, LeaseTTL: 30 * time.Second, Room: 2 << 30}
+	return events.Topology{Partitions: 1, LeaseTTL: testkit.Timeout, Room: 2 << 30}
 }
 
 func (c *cell) connect() *connection {
@@ -129,7 +131,9 @@ func (c *cell) connect() *connection {
 	conn, err := events.Connect(events.Options{InProcess: c.server})
 	c.must(err)
 	c.t.Cleanup(conn.Close)
-	c.must(conn.Ensure(c.ctx, topology()))
+	wanted := topology()
+	wanted.LeaseTTL = cmp.Or(c.leases, wanted.LeaseTTL)
+	c.must(conn.Ensure(c.ctx, wanted))
 	w := conn.Worker()
 	return &connection{conn, conn.Caller(), w, w.Records, w.Logs, w.Sessions, w.Roster}
 }

@@ -64,7 +64,9 @@ func (r *rig) idleNow() bool { return r.Runs().Len() == 0 }
 
 func TestTakenLeaseFencesItsWorker(t *testing.T) {
 	t.Parallel()
-	c, w := newRig(t)
+	c := newCell(t)
+	c.leases = 30 * time.Second // it is renewed, and found to be taken, after a third
+	w := c.worker("w1")
 	cmd := command("k", sh("echo on; exec sleep 300"))
 	c.start(cmd, "on")
 	// Another incarnation takes the lease, and renews it: the next renewal of the old one fails.
@@ -86,6 +88,7 @@ func TestTakenLeaseFencesItsWorker(t *testing.T) {
 	// The new incarnation recovers what the old one ran.
 	release()
 	c.must(<-released)
+	c.leases = 0
 	again := c.worker("w1")
 	wantFields(t, c.result(c.awaitType(processOf(cmd), schemas.TypeProcessLost)), schemas.Result{Reason: schemas.ReasonLost})
 	if got := again.log.of("command_lost"); len(got) != 1 || got[0]["command_id"] != processOf(cmd) || got[0]["session_id"] == "" {
