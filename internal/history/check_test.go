@@ -170,14 +170,26 @@ func (h *planted) dropChunk(key string, number int64) {
 // command is the op as a queue stores it.
 func command(o *Op) Command { return Command{Seq: 9, Process: o.Process, Fingerprint: o.Fingerprint} }
 
+// dropBeginning has LOG drop the first chunks of "second", which ran on under another worker, whose result says that stdout begins at from.
+func (h *planted) dropBeginning(from int64, chunks ...int64) {
+	for _, n := range chunks {
+		h.dropChunk("second", n)
+	}
+	h.FirstChunk = 2
+	h.find("second", schemas.TypeProcessExited).Result.Log = &schemas.LogRange{FirstSeq: 3, LastSeq: h.seq, StdoutFrom: from}
+}
+
 func TestCheckFindsWhatIsPlanted(t *testing.T) {
 	for name, test := range map[string]struct {
 		plant func(*planted)
 		want  []Kind
 	}{
-		"nothing":            {func(*planted) {}, nil},
-		"a second run":       {func(h *planted) { h.Runs[h.op("first").Process]++ }, []Kind{DoubleRun}},
-		"too many safe runs": {func(h *planted) { h.Runs[h.op("safe").Process] = 5 }, []Kind{DoubleRun}},
+		"nothing": {func(*planted) {}, nil},
+		"a beginning that the result says is dropped": {func(h *planted) { h.dropBeginning(3, 1) }, nil},
+		"a beginning that no result says is dropped":  {func(h *planted) { h.dropBeginning(0, 1) }, []Kind{Hole}},
+		"more dropped than the result says":           {func(h *planted) { h.dropBeginning(1, 1) }, []Kind{Hole}},
+		"a second run":                                {func(h *planted) { h.Runs[h.op("first").Process]++ }, []Kind{DoubleRun}},
+		"too many safe runs":                          {func(h *planted) { h.Runs[h.op("safe").Process] = 5 }, []Kind{DoubleRun}},
 		"a second acceptance": {func(h *planted) {
 			h.accept(h.op("direct"), 2)
 			h.exit(h.op("direct"))

@@ -30,8 +30,13 @@ func (c *checker) checkOutput(p *process) {
 		// A second run starts over.
 		if r == nil || k.Epoch > epoch || k.Number == 1 && k.Offset == 0 && p.count(schemas.TypeProcessAccepted) > 1 {
 			r = &reading{jumped: -1, pos: make(map[schemas.Stream]int64), missing: make(map[schemas.Stream]*schemas.Chunk)}
-			if end := p.end(); c.FirstChunk > 1 && (end == nil || c.excused(p, &end.Result)) { // begin where LOG begins
+			switch end := p.end(); {
+			case c.FirstChunk == 1: // LOG has dropped nothing
+			case end == nil || c.excused(p, &end.Result): // begin where LOG begins
 				r.number, r.pos[k.Stream] = k.Number-1, k.Offset
+			case end.Result.Log != nil && end.Result.Log.StdoutFrom+end.Result.Log.StderrFrom > 0: // begin where the result says that it begins
+				r.number = k.Number - 1
+				r.pos[schemas.Stdout], r.pos[schemas.Stderr] = end.Result.Log.StdoutFrom, end.Result.Log.StderrFrom
 			}
 			epoch = k.Epoch
 		}
