@@ -8,10 +8,10 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// The first wait of forgetLate, which doubles up to the longest.
+// The waits between two tries to delete the entry of a session that has ended; they double.
 const (
-	lateForgetWait    = 100 * time.Millisecond
-	maxLateForgetWait = 10 * time.Second
+	firstDeleteWait = 100 * time.Millisecond
+	maxDeleteWait   = 10 * time.Second
 )
 
 // forget gives a thread up, deletes its session from KV and returns the session's last state, completed by outcome. It holds the thread's claim lock, so
@@ -38,30 +38,37 @@ func (ss *Sessions) forget(ctx context.Context, t *Thread, why schemas.EventType
 	}
 	if err := ss.entries.delete(ctx, t); err != nil {
 		t.log(ss.publisher.Log.Warn().Err(err)).Msg("delete session")
-		ss.background.Go(func() { ss.forgetLate(t, why, last) })
+		u := undeleted{ss, t, why, last}
+		ss.background.Go(u.insist)
 		return last, err // the event is published when the entry goes
 	}
 	ss.publisher.Publish(ctx, ss.entries.event(t, schemas.Origin{}, why, last))
 	return last, nil
 }
 
-// forgetLate goes on to delete the entry of a session that has ended, and publishes its end, until that is done, the session is claimed
-// again, or the worker loses its lease or ends. What is left then goes when it expires.
-func (ss *Sessions) forgetLate(t *Thread, why schemas.EventType, last schemas.Session) {
-	for wait := lateForgetWait; ; wait = min(2*wait, maxLateForgetWait) {
+// undeleted is a session that has ended, and whose entry is still in KV.
+type undeleted struct {
+	sessions *Sessions
+	thread   *Thread
+	why      schemas.EventType
+	last     schemas.Session
+}
+
+// insist goes on to delete the entry, and publishes the session's end, until that is done, the session is claimed again, or the worker
+// loses its lease or ends. What is left then goes when it expires.
+func (u *undeleted) insist() {
+	for wait := firstDeleteWait; !u.try(); wait = min(2*wait, maxDeleteWait) {
 		select {
-		case <-ss.background.Context().Done():
+		case <-u.sessions.background.Context().Done():
 			return
 		case <-time.After(wait):
-		}
-		if ss.tryForgetLate(t, why, last) {
-			return
 		}
 	}
 }
 
-// tryForgetLate is one try of forgetLate. It reports whether another one is not needed, or is in vain.
-func (ss *Sessions) tryForgetLate(t *Thread, why schemas.EventType, last schemas.Session) bool {
+// try reports whether another try is not needed, or is in vain.
+func (u *undeleted) try() bool {
+	ss, t := u.sessions, u.thread
 	ctx := ss.background.Context()
 	defer ss.claims.Lock(key(t.Tenant, t.ID))()
 	if ss.publisher.CheckLease() != nil {
@@ -79,9 +86,9 @@ func (ss *Sessions) tryForgetLate(t *Thread, why schemas.EventType, last schemas
 			return false
 		}
 	}
-	ss.publisher.Publish(ctx, ss.entries.event(t, schemas.Origin{}, why, last))
+	ss.publisher.Publish(ctx, ss.entries.event(t, schemas.Origin{}, u.why, u.last))
 	if next == nil {
-		ss.workspaces.note(ctx, &last)
+		ss.workspaces.note(ctx, &u.last)
 	}
 	return true
 }
