@@ -26,18 +26,5 @@ func (c *Client) Status(ctx context.Context) (*schemas.Status, error) {
 	if s.Owed, err = c.caller.Owed(ctx, c.tenant); err != nil {
 		return nil, err
 	}
-	processes, err := c.Processes(ctx, ProcessQuery{})
-	if err != nil {
-		return nil, err
-	}
-	running := make(map[string]int)
-	for _, p := range processes {
-		running[p.Worker]++
-	}
-	s.Processes = len(processes)
-	for i := range s.Workers {
-		w := &s.Workers[i]
-		w.Processes = max(w.Processes, running[w.ID]) // those that it has accepted since its last update
-	}
 	return s, nil
 }

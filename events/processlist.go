@@ -48,11 +48,18 @@ func (r *Reader) Running(ctx context.Context, f Filter, usage bool) ([]schemas.P
 	if err != nil {
 		return nil, err
 	}
+	list, _, err := r.runningOnAll(ctx, workers, f, usage)
+	return list, err
+}
+
+// runningOnAll is [Reader.Running] for these workers. counts is what each of them runs of all tenants, nil where it does not say so.
+func (r *Reader) runningOnAll(ctx context.Context, workers []schemas.WorkerInfo, f Filter, usage bool) (list []schemas.ProcessInfo, counts []*int, err error) {
+	counts = make([]*int, len(workers))
 	lists, away := make([][]schemas.ProcessInfo, len(workers)+1), make([]bool, len(workers))
 	group, groupCtx := errgroup.WithContext(ctx)
 	for i, w := range workers {
 		group.Go(func() (err error) {
-			lists[i], err = r.runningOn(groupCtx, w.ID, f, usage)
+			lists[i], counts[i], err = r.runningOn(groupCtx, w.ID, f, usage)
 			if away[i] = isAway(err); away[i] {
 				err = nil
 			}
@@ -60,7 +67,7 @@ func (r *Reader) Running(ctx context.Context, f Filter, usage bool) ([]schemas.P
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return nil, wrap(err, "list the processes that run")
+		return nil, nil, wrap(err, "list the processes that run")
 	}
 	left, from := make(map[string]bool), uint64(0)
 	for i, w := range workers {
@@ -72,10 +79,10 @@ func (r *Reader) Running(ctx context.Context, f Filter, usage bool) ([]schemas.P
 	}
 	if len(left) > 0 {
 		if lists[len(workers)], err = r.unfinished(ctx, f, left, from); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return mergeRunning(lists), nil
+	return mergeRunning(lists), counts, nil
 }
 
 // mergeRunning keeps one entry a process: a worker that answers late, or has just died, may be read from the records as well.
@@ -97,16 +104,16 @@ func isAway(err error) bool {
 	return errors.Is(err, schemas.ErrUnavailable) || errors.Is(err, schemas.ErrDeadlineExceeded) || errors.Is(err, schemas.ErrLost)
 }
 
-// runningOn asks a worker for its processes. Errors: unavailable when it does not run or is shutting down, deadline_exceeded.
-func (r *Reader) runningOn(ctx context.Context, worker string, f Filter, usage bool) (out []schemas.ProcessInfo, err error) {
+// runningOn asks a worker for its processes, and for how many it runs of all tenants. Errors: unavailable when it does not run or is shutting down, deadline_exceeded.
+func (r *Reader) runningOn(ctx context.Context, worker string, f Filter, usage bool) (out []schemas.ProcessInfo, count *int, err error) {
 	for req := (schemas.ProcessesRequest{Thread: f.Thread, Usage: usage}); ; {
 		reply, err := r.askProcesses(ctx, f.tenant(), worker, req)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		out = append(out, reply.Processes...)
 		if !reply.More || len(reply.Processes) == 0 {
-			return out, nil
+			return out, reply.Running, nil
 		}
 		req.After = reply.Processes[len(reply.Processes)-1].Process
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Status reads the state of the server, the cell's streams and its workers. Sessions and processes are not filled in. Errors:
-// unavailable where JetStream is not reachable, not_found where no worker has set up the cell yet.
+// Status reads the state of the server, the cell's streams, its workers and what they run. Sessions are not filled in. Errors:
+// deadline_exceeded, unavailable where JetStream is not reachable, not_found where no worker has set up the cell yet.
 func (r *Reader) Status(ctx context.Context, tenant string) (*schemas.Status, error) {
 	c := r.conn
 	rtt, err := c.nc.RTT()
@@ -73,7 +73,31 @@ func (r *Reader) Status(ctx context.Context, tenant string) (*schemas.Status, er
 		}
 		s.Workers = append(s.Workers, schemas.WorkerStatus{WorkerInfo: w, Alive: alive})
 	}
+	if err := r.countProcesses(ctx, tenant, workers, s); err != nil {
+		return nil, err
+	}
 	return s, nil
+}
+
+// countProcesses counts what the workers of a status run now. One that does not answer runs what it reported last, or more of the tenant.
+func (r *Reader) countProcesses(ctx context.Context, tenant string, workers []schemas.WorkerInfo, s *schemas.Status) error {
+	list, counts, err := r.runningOnAll(ctx, workers, Filter{Tenant: tenant}, false)
+	if err != nil {
+		return err
+	}
+	s.Processes = len(list)
+	ofTenant := make(map[string]int)
+	for _, p := range list {
+		ofTenant[p.Worker]++
+	}
+	for i := range s.Workers {
+		w := &s.Workers[i]
+		w.Processes = max(w.Processes, ofTenant[w.ID])
+		if counts[i] != nil {
+			w.Processes = *counts[i]
+		}
+	}
+	return nil
 }
 
 // laterStreams are the streams that are created at their first use, by the metadata of CMD.

@@ -147,6 +147,34 @@ func TestTenantLeavesSessionsToOthers(t *testing.T) {
 	wantFields(t, c.end(more), schemas.Result{Stdout: "more\n"})
 }
 
+// A status counts what a worker runs now, of every tenant, however long ago its entry was written.
+func TestStatusCountsWhatRunsNow(t *testing.T) {
+	t.Parallel()
+	c, w := newRig(t)
+	wantRunning := func(ofTenant, ofAll int) {
+		t.Helper()
+		s, err := c.conn.Status(c.ctx, "a")
+		c.must(err)
+		equal(t, "processes of the tenant, of all", [2]int{s.Processes, s.Workers[0].Processes}, [2]int{ofTenant, ofAll})
+	}
+	accepted := func(tenant string) *events.Call {
+		call := c.sendAs(tenant, "t", "exec sleep 300")
+		_, err := call.Next(c.ctx)
+		c.must(err)
+		return call
+	}
+	wantRunning(0, 0)
+	first := accepted("a")
+	c.must(w.Register(c.ctx))
+	second := accepted("b")
+	wantRunning(1, 2)
+	for _, call := range []*events.Call{first, second} {
+		c.must(c.conn.Kill(c.ctx, call.Ref(), schemas.KillRequest{}))
+		c.end(call)
+	}
+	wantRunning(0, 0)
+}
+
 // Issue 14, 4: a parked session has no sandbox, and another thread of the tenant may have its place. Without a sandbox a failed start holds
 // none either.
 func TestPlacesOfSandboxesAreGivenBack(t *testing.T) {

@@ -133,6 +133,8 @@ type ProcessesReply struct {
 	Processes []ProcessInfo `json:"processes"`
 	// More says that there are more, after the last of these.
 	More bool `json:"more,omitempty"`
+	// Running is how many processes the worker runs now, of all tenants; nil for workers of an earlier version.
+	Running *int `json:"running,omitempty"`
 	// Error is why the worker does not answer: it is shutting down.
 	Error *Error `json:"error,omitempty"`
 }

@@ -14,7 +14,8 @@ type WorkerInfo struct {
 	Providers []string `json:"providers"`
 	// Templates are the names of the worker's templates.
 	Templates []string `json:"templates,omitempty"`
-	// Processes is how many processes it ran at its last update, three times per lease TTL.
+	// Processes is how many processes it ran at its last update, three times per lease TTL. In a [Status] it is how many it runs now,
+	// if the worker answers.
 	Processes int `json:"processes,omitempty"`
 	// Sessions and Sandboxes are how many it had then.
 	Sessions  int `json:"sessions,omitempty"`

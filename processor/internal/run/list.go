@@ -14,7 +14,7 @@ import (
 // maxListBytes bounds a reply with processes, in bytes of its JSON, below what NATS allows in a message.
 const maxListBytes = 512 << 10
 
-// List lists the processes of a tenant that are on record and have not ended, in the order of their ids.
+// List lists the processes of a tenant that are on record and have not ended, in the order of their ids, and counts those of all tenants.
 func (rs *Runs) List(ctx context.Context, tenant string, req schemas.ProcessesRequest) schemas.ProcessesReply {
 	runs := slices.DeleteFunc(runsOf(rs), func(run *Run) bool {
 		return run.thread.Tenant != tenant || run.process <= req.After || (req.Thread != "" && run.thread.ID != req.Thread)
@@ -41,6 +41,8 @@ func (rs *Runs) List(ctx context.Context, tenant string, req schemas.ProcessesRe
 		}
 		reply.Processes = append(reply.Processes, p)
 	}
+	running := rs.Len()
+	reply.Running = &running
 	return reply
 }
 
