@@ -40,7 +40,7 @@ func start() (*cell, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cell{dir: dir, topology: events.Topology{Partitions: 1, Room: 2 << 30}, undo: []func(){func() { _ = os.RemoveAll(dir) }}}
+	c := &cell{dir: dir, topology: events.Topology{Partitions: 1, LeaseTTL: testkit.Timeout, Room: 2 << 30}, undo: []func(){func() { _ = os.RemoveAll(dir) }}}
 	if c.server, err = embedded.Start(embedded.Config{Dir: filepath.Join(dir, "nats"), StoreBytes: 16 << 30}); err != nil {
 		c.close()
 		return nil, err

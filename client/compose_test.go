@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/sluice-dev/sluice/client"
-	"github.com/sluice-dev/sluice/events"
 	"github.com/sluice-dev/sluice/internal/testkit"
 	"github.com/sluice-dev/sluice/schemas"
 )
@@ -56,7 +55,9 @@ func TestResultReportsWhatTheLogHasNoMore(t *testing.T) {
 	// An update of LOG that keeps less drops what it has.
 	conn, err := d.cell.conn()
 	d.must(err)
-	d.must(conn.Ensure(d.ctx, events.Topology{Partitions: 1, LogBytes: 1 << 10}))
+	less := d.cell.topology
+	less.LogBytes = 1 << 10
+	d.must(conn.Ensure(d.ctx, less))
 	for what, get := range map[string]func() (*schemas.Result, error){
 		"Exec":       func() (*schemas.Result, error) { return d.Exec(d.ctx, req) },
 		"Result":     func() (*schemas.Result, error) { return d.process(r.Process).Result(d.ctx) },

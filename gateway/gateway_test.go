@@ -141,6 +141,7 @@ func (w *web) waitForLog(text string) {
 // startCell starts a server and a worker, and returns a connection to them. stop stops the worker.
 func startCell(t testing.TB, ctx context.Context, dir string, streams events.Topology) (conn *events.Conn, stop func() error) {
 	t.Helper()
+	streams.LeaseTTL = testkit.Timeout // a busy machine does not renew it in time
 	server, err := embedded.Start(embedded.Config{Dir: filepath.Join(dir, "nats"), StoreBytes: 16 << 30})
 	testkit.Must(t, err)
 	t.Cleanup(server.Close)

@@ -40,7 +40,7 @@ func cell(t *testing.T) func(string) string {
 	conn, err := events.Connect(events.Options{InProcess: server, Token: "secret"})
 	testkit.Must(t, err)
 	t.Cleanup(conn.Close)
-	testkit.Must(t, conn.Ensure(ctx, events.Topology{Partitions: 1, Room: 2 << 30}))
+	testkit.Must(t, conn.Ensure(ctx, events.Topology{Partitions: 1, LeaseTTL: testkit.Timeout, Room: 2 << 30}))
 	provider, err := local.New(local.Config{RunDir: filepath.Join(dir, "run"), Warn: func(string) {}})
 	testkit.Must(t, err)
 	t.Cleanup(func() { testkit.Must(t, provider.Close()) })

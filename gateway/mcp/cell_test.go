@@ -38,7 +38,7 @@ func cell(t *testing.T) *client.Client {
 	conn, err := events.Connect(events.Options{InProcess: server})
 	testkit.Must(t, err)
 	t.Cleanup(conn.Close)
-	testkit.Must(t, conn.Ensure(ctx, events.Topology{Partitions: 1, Room: 4 << 30}))
+	testkit.Must(t, conn.Ensure(ctx, events.Topology{Partitions: 1, LeaseTTL: testkit.Timeout, Room: 4 << 30}))
 	provider, err := local.New(local.Config{RunDir: filepath.Join(dir, "run"), Warn: func(string) {}})
 	testkit.Must(t, err)
 	t.Cleanup(func() { testkit.Must(t, provider.Close()) })

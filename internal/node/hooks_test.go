@@ -48,7 +48,7 @@ func newCell(t testing.TB) *cell {
 	c.conn, err = events.Connect(events.Options{InProcess: server})
 	testkit.Must(t, err)
 	t.Cleanup(c.conn.Close)
-	testkit.Must(t, c.conn.Ensure(ctx, events.Topology{Partitions: 1}))
+	testkit.Must(t, c.conn.Ensure(ctx, events.Topology{Partitions: 1, LeaseTTL: testkit.Timeout}))
 	c.raw, err = nats.Connect("", nats.InProcessServer(server))
 	testkit.Must(t, err)
 	t.Cleanup(c.raw.Close)
