@@ -38,32 +38,35 @@ func (m *mainCommand) renew() {
 }
 
 // last reads the newest record of the command. Errors: not_found before it is accepted, unavailable.
-func (m *mainCommand) last(ctx context.Context, session *Session) (schemas.EventType, error) {
+func (m *mainCommand) last(ctx context.Context, session *Session) (*schemas.Event, error) {
 	m.mu.Lock()
 	key := m.key
 	m.mu.Unlock()
 	c := session.client
-	ev, err := c.caller.Last(ctx, c.tenant, session.thread, c.ProcessID(session.thread, key))
-	if err != nil {
-		return "", err
-	}
-	return ev.Type, nil
+	return c.caller.Last(ctx, c.tenant, session.thread, c.ProcessID(session.thread, key))
 }
 
 // rejected reports that the command is on record as rejected: it never ran.
 func (m *mainCommand) rejected(ctx context.Context, session *Session) bool {
 	last, err := m.last(ctx, session)
-	return err == nil && last == schemas.TypeProcessRejected
+	return err == nil && last.Type == schemas.TypeProcessRejected
 }
 
-// outlives reports that the command is not over with a sandbox that failed. One that arrives after the failure has its worker make another
-// sandbox, and is rejected when that fails too. There may be no command.
-func (m *mainCommand) outlives(ctx context.Context, session *Session) bool {
+// outlives reports that the command is not over with the sandbox whose failure is on record as failed, 0 for one that is known from an answer.
+// One that arrives after the failure has its worker make another sandbox, and is rejected when that fails too: one that has ended since then
+// ran in that other sandbox, whose states follow. There may be no command.
+func (m *mainCommand) outlives(ctx context.Context, session *Session, failed uint64) bool {
 	if m == nil {
 		return false
 	}
 	last, err := m.last(ctx, session)
-	return !errors.Is(err, schemas.ErrNotFound) && !last.Terminal()
+	switch {
+	case err != nil:
+		return !errors.Is(err, schemas.ErrNotFound)
+	case last.Type == schemas.TypeProcessRejected:
+		return false
+	}
+	return !last.Type.Terminal() || (failed > 0 && last.Seq > failed)
 }
 
 // startMain starts the main command, which runs once by its key. One that is rejected because its sandbox fails is no error: that

@@ -100,11 +100,11 @@ func (s *Sandbox) await(ctx context.Context, session *Session, wanted func(schem
 	asked, seen := time.Now(), s.Status()
 	err := s.client.caller.WatchThread(ctx, s.client.tenant, session.thread, func() (bool, error) {
 		err := s.look(ctx, session) // an error that passes, such as while NATS is away, is no progress
-		now := s.view.state()
+		now, seq := s.view.newest()
 		if schemas.CodeOf(err).Final() {
 			return true, err
 		}
-		if err == nil && wanted(now) && (now.State != schemas.SandboxFailed || !s.main.outlives(ctx, session)) {
+		if err == nil && wanted(now) && (now.State != schemas.SandboxFailed || !s.main.outlives(ctx, session, seq)) {
 			return true, nil
 		}
 		if now.State != seen || now.State == schemas.SandboxRunning { // what runs is not started, nor one after it

@@ -30,9 +30,15 @@ func (v *view) now() (*Session, error) {
 }
 
 func (v *view) state() schemas.SandboxInfo {
+	info, _ := v.newest()
+	return info
+}
+
+// newest returns the state of the newest sandbox that was seen, and the sequence of its event; 0 when it is from an answer.
+func (v *view) newest() (info schemas.SandboxInfo, seq uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.info
+	return v.info, v.seq
 }
 
 // owns reports that the handle has created a session which has not ended.

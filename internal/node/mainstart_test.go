@@ -93,14 +93,34 @@ func TestMainCommandThatIsRejectedLateIsSentAgain(t *testing.T) {
 }
 
 // The sandbox that a start requests may fail before the main command arrives, which makes the worker create another one. A handle that sees
-// that failure late waits for the command.
+// that failure late waits for the command, even if it has ended by then.
 func TestMainCommandOutlivesTheFailureOfAnEarlierSandbox(t *testing.T) {
 	t.Parallel()
+	for name, ended := range map[string]bool{"it runs": false, "it has ended": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			failsBeforeMain(t, ended)
+		})
+	}
+}
+
+// failsBeforeMain has a handle read a failure of an earlier sandbox when the main command runs already, or has ended.
+func failsBeforeMain(t *testing.T, ended bool) {
 	c, dir := newCell(t), testkit.ShortDir(t)
 	c.workerIn(dir, "w1", "")
 	mend, process := spoil(t, dir), c.mainProcess()
+	await := func(typ schemas.EventType) {
+		c.await("the main command has "+string(typ), func() bool {
+			last, err := c.conn.Caller().Last(c.ctx, schemas.DefaultTenant, "t", process)
+			return err == nil && last.Type == typ
+		})
+	}
+	end := func() {
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, "ws", schemas.DefaultTenant, "t", "go"), nil, 0o600))
+	}
 	var failure []byte // of the first sandbox, as the server answers it
-	stale := make(chan struct{})
+	var stale atomic.Bool
+	looked := make(chan struct{})
 	cl := c.clientThrough(func(request *nats.Msg) []byte {
 		switch data := string(request.Data); {
 		case failure == nil && strings.Contains(data, process): // the start is about to send the main command
@@ -116,13 +136,20 @@ func TestMainCommandOutlivesTheFailureOfAnEarlierSandbox(t *testing.T) {
 				t.Errorf("the state of the first sandbox: %s", failure)
 			}
 			mend()
-		case failure != nil && strings.Contains(data, ".sandbox."):
+		case failure != nil && strings.Contains(data, ".sandbox.") && stale.CompareAndSwap(false, true):
+			await(schemas.TypeProcessStarted)
+			return failure
+		case stale.Load() && strings.Contains(data, process): // the handle looks whether the main command goes on
 			select {
-			case <-stale:
+			case <-looked:
+				return nil
 			default:
-				close(stale)
-				return failure
 			}
+			if ended {
+				end()
+				await(schemas.TypeProcessExited)
+			}
+			close(looked)
 		}
 		return nil
 	})
@@ -132,11 +159,13 @@ func TestMainCommandOutlivesTheFailureOfAnEarlierSandbox(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.WaitUntilComplete(c.ctx, 0) }()
 	select {
-	case <-stale:
+	case <-looked:
 	case <-c.ctx.Done():
 		t.Fatal("the handle has not read the state of its sandbox")
 	}
-	testkit.Must(t, os.WriteFile(filepath.Join(dir, "ws", schemas.DefaultTenant, "t", "go"), nil, 0o600))
+	if !ended {
+		end()
+	}
 	testkit.Must(t, <-done)
 	if code, ok := s.ExitCode(); !ok || code != 4 {
 		t.Errorf("exit code %d, %v, want 4", code, ok)
