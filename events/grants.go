@@ -12,7 +12,8 @@ type Grants struct {
 	Commands []Grant
 	// Requests are reads of streams and buckets, and descriptions of them. Batches have many answers.
 	Requests, Batches []Grant
-	// Copies are subscribed to: live events, output and messages, forwarded connections, and the inboxes of the tenant.
+	// Copies are what clients subscribe to and workers publish: live events, output and messages, forwarded connections, and the inboxes of the
+	// tenant.
 	Copies []Grant
 	// Tokens are written by a gateway, for the tokens of HTTP.
 	Tokens []Grant

@@ -39,27 +39,30 @@ func renderTenant(b *strings.Builder, t *Tenant) {
 	fmt.Fprintf(b, "  # Tenant %s, cell %s: the workers, and the streams.\n  %s {\n", t.Name, t.Cell, workers)
 	fmt.Fprintf(b, "    jetstream {max_memory: 0, max_file: %d, max_streams: %d, max_consumers: %d}\n", t.MaxStorage, maxStreams, maxConsumers)
 	fmt.Fprintf(b, "    limits {max_connections: %d}\n    users [\n      {nkey: %q}\n    ]\n    exports [\n", t.MaxConnections, t.Keys[Worker])
-	export := func(kind string, grants []events.Grant, more string) {
+	export := func(grants []events.Grant, to, more string) {
 		for _, s := range grants {
-			fmt.Fprintf(b, "      {%s: %q, accounts: [%s]%s}\n", kind, s.Worker, clients, more)
+			fmt.Fprintf(b, "      {service: %q, accounts: [%s]%s}\n", s.Worker, to, more)
 		}
 	}
-	export("service", g.Direct, `, threshold: "`+directAnswer+`"`)
-	export("service", g.Commands, `, threshold: "`+commandAnswer+`"`)
-	export("service", slices.Concat(g.Requests, g.Tokens), `, threshold: "`+readAnswer+`"`)
-	export("service", g.Batches, `, response: "stream", threshold: "`+readAnswer+`"`)
-	export("stream", g.Copies, "")
+	export(g.Direct, clients, `, threshold: "`+directAnswer+`"`)
+	export(g.Commands, clients, `, threshold: "`+commandAnswer+`"`)
+	export(slices.Concat(g.Requests, g.Tokens), clients, `, threshold: "`+readAnswer+`"`)
+	export(g.Batches, clients, `, response: "stream", threshold: "`+readAnswer+`"`)
+	// A stream that the clients import would end the server: see docs/adr/0057-a-tenant-has-two-accounts.md.
+	b.WriteString("    ]\n    imports [\n")
+	for _, s := range g.Copies {
+		fmt.Fprintf(b, "      {service: {account: %s, subject: %q}}\n", clients, s.Subject)
+	}
 	fmt.Fprintf(b, "    ]\n  }\n  # Tenant %s: its clients and gateways, and all that they reach.\n  %s {\n", t.Name, clients)
 	fmt.Fprintf(b, "    limits {max_connections: %d}\n    users [\n", t.MaxConnections)
 	publish := slices.Concat(g.Direct, g.Commands, g.Requests, g.Batches)
 	renderUser(b, t.Keys[Client], publish, g.Copies)
 	renderUser(b, t.Keys[Gateway], slices.Concat(publish, g.Tokens), g.Copies)
+	b.WriteString("    ]\n    exports [\n")
+	export(g.Copies, workers, "")
 	b.WriteString("    ]\n    imports [\n")
 	for _, s := range slices.Concat(publish, g.Tokens) {
 		fmt.Fprintf(b, "      {service: {account: %s, subject: %q}, to: %q}\n", workers, s.Worker, s.Subject)
-	}
-	for _, s := range g.Copies {
-		fmt.Fprintf(b, "      {stream: {account: %s, subject: %q}}\n", workers, s.Worker)
 	}
 	b.WriteString("    ]\n  }\n")
 }

@@ -95,6 +95,54 @@ func TestNewTenantWorksAfterAReload(t *testing.T) {
 	testkit.WantCode(t, n.connect("123", accounts.Worker).Ensure(testkit.Context(t), events.Topology{EventBytes: 1 << 30}), schemas.CodeLimitExceeded)
 }
 
+// The server reads its configuration again while clients subscribe. Then their tenant's copies of events and output still reach them.
+func TestReloadWhileClientsSubscribe(t *testing.T) {
+	t.Parallel()
+	n := newTenants(t)
+	subjects := events.NewSubjects(schemas.DefaultCell)
+	var copies []*nats.Subscription
+	follower := n.attacker("b", accounts.Client)
+	for _, subject := range []string{subjects.Feed("b", "t1", "p1"), subjects.Tail("b", "t1", "p1")} {
+		sub, err := follower.SubscribeSync(subject)
+		testkit.Must(t, err)
+		copies = append(copies, sub)
+	}
+	testkit.Must(t, follower.Flush())
+	reloaded := make(chan struct{})
+	var group sync.WaitGroup
+	for range 4 {
+		a := n.attacker("b", accounts.Client)
+		group.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-reloaded:
+					return
+				default:
+				}
+				sub, err := a.SubscribeSync(fmt.Sprint(events.InboxOf("b"), ".x", i))
+				if err == nil {
+					err = errors.Join(sub.Unsubscribe(), a.Flush())
+				}
+				if err != nil {
+					t.Errorf("subscribe during a reload: %v", err)
+					return
+				}
+			}
+		})
+	}
+	for range 20 {
+		n.reload()
+	}
+	close(reloaded)
+	group.Wait()
+	n.fill("b", "text")
+	for _, sub := range copies {
+		m, err := sub.NextMsgWithContext(testkit.Context(t))
+		testkit.Must(t, err)
+		testkit.Equal(t, "copy on "+sub.Subject, string(m.Data), "text")
+	}
+}
+
 // An anonymous client is refused, and so is one with a key of its own.
 func TestStrangersAreRefused(t *testing.T) {
 	t.Parallel()
