@@ -92,10 +92,10 @@ func (r *Reader) countProcesses(ctx context.Context, tenant string, workers []sc
 	}
 	for i := range s.Workers {
 		w := &s.Workers[i]
-		w.Processes = max(w.Processes, ofTenant[w.ID])
 		if counts[i] != nil {
 			w.Processes = *counts[i]
 		}
+		w.Processes = max(w.Processes, ofTenant[w.ID])
 	}
 	return nil
 }

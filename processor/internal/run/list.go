@@ -41,7 +41,12 @@ func (rs *Runs) List(ctx context.Context, tenant string, req schemas.ProcessesRe
 		}
 		reply.Processes = append(reply.Processes, p)
 	}
-	running := rs.Len()
+	running := 0
+	for _, run := range runsOf(rs) {
+		if run.leaving() == nil {
+			running++
+		}
+	}
 	reply.Running = &running
 	return reply
 }
@@ -52,9 +57,7 @@ const maxRecording = time.Second
 // leaves reports whether the end of the run is on record, or is so before late: a caller that has seen the record must not find the process
 // in a list.
 func (run *Run) leaves(late <-chan struct{}) bool {
-	run.mu.Lock()
-	left := run.left
-	run.mu.Unlock()
+	left := run.leaving()
 	if left == nil {
 		return false
 	}
@@ -64,6 +67,13 @@ func (run *Run) leaves(late <-chan struct{}) bool {
 	case <-late:
 		return false
 	}
+}
+
+// leaving returns what is closed when the run has left, nil until its end is being recorded.
+func (run *Run) leaving() <-chan struct{} {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	return run.left
 }
 
 // listSize is the most bytes that a process has in a reply: JSON may write a byte of a text as six.
