@@ -1,7 +1,7 @@
 // Package accounts writes the part of a NATS server's configuration that separates tenants. It is separate from package events, so that a
 // program that only connects to a server does not link one.
 //
-// Each tenant has two accounts. Only the second one's imports cross between them, and nothing crosses between tenants:
+// Each tenant has two accounts. Only what they import from each other crosses between them, and nothing crosses between tenants:
 //
 //	CLIENTS_<tenant>                      SLUICE_<tenant>
 //	 client, gateway ──commands, reads──► worker, streams, buckets
