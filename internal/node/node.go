@@ -116,7 +116,8 @@ func New(cfg Config, conn *events.Conn) *Node {
 }
 
 // Run runs the worker until ctx ends. When it loses its lease it waits for NATS and goes on as a new incarnation, with what ran. It
-// calls ready once, when the worker accepts commands. Errors: those of its parts that do not pass with NATS.
+// calls ready once, when the worker accepts commands and has published its templates, or has logged why it could not. Errors: those of its
+// parts that do not pass with NATS.
 func (n *Node) Run(ctx context.Context, ready func()) error {
 	var err error
 	if n.templates, err = template.New(template.Config{Dir: n.cfg.Templates, Documents: n.cfg.Documents, Agents: n.cfg.AgentTemplates}); err != nil {
@@ -153,12 +154,8 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 	}
 	accepts := make(chan struct{})
 	defer n.runHooks(ctx, recorder, accepts)()
-	defer n.publishTemplates(ctx, accepts)()
-	onReady := sync.OnceFunc(func() {
-		ready()
-		close(accepts)
-	})
-	return n.serve(ctx, providers, onReady)
+	defer n.publishTemplates(ctx, accepts, sync.OnceFunc(ready))()
+	return n.serve(ctx, providers, sync.OnceFunc(func() { close(accepts) }))
 }
 
 // disk is the room for workspaces, for the metrics.

@@ -36,6 +36,7 @@ type outage struct {
 
 	templates string        // the workers' folder; empty for none
 	grace     time.Duration // of the workers; 0 for a short one
+	onReady   func()        // is called when a worker is ready; nil for none
 }
 
 // shortLease is the lease TTL of these tests: short, for it expires in most of them, and long enough for a busy machine to renew it.
@@ -109,7 +110,12 @@ func (o *outage) begins(id string, conn *events.Conn, begin func(string) ([]stri
 	w.end = cancel
 	go func() {
 		defer close(w.ended)
-		w.err = n.Run(ctx, func() { close(w.ready) })
+		w.err = n.Run(ctx, func() {
+			if o.onReady != nil {
+				o.onReady()
+			}
+			close(w.ready)
+		})
 	}()
 	o.t.Cleanup(func() {
 		cancel()
