@@ -120,7 +120,7 @@ func (h *host) open(token string) (conn *events.Conn, c *control, err error) {
 	return conn, c, err
 }
 
-// work runs the worker until ctx ends, and calls ready when it accepts commands.
+// work runs the worker until ctx ends, and calls ready when the worker is; see [node.Node.Run].
 func (h *host) work(ctx context.Context, conn *events.Conn, ready func()) error {
 	if !h.cfg.reads {
 		return node.New(h.cfg.node, conn).Run(ctx, ready)
@@ -142,7 +142,7 @@ func (h *host) announce() error {
 	return h.cfg.folder.writeAddress(a)
 }
 
-// waitReady waits until the worker accepts commands, or has failed to start.
+// waitReady waits until the worker is ready, or has failed to start.
 func (h *host) waitReady(ctx context.Context) error {
 	select {
 	case <-h.ready:

@@ -22,8 +22,8 @@ var (
 const publishRetry = 5 * time.Second
 
 // publishTemplates writes this worker's templates to KV for callers to read, and reads the folder again at each Reload. It starts
-// once the worker accepts commands, and runs until ctx ends. It calls ready after the first try, so that who knows that the worker is up
-// finds them all. An agent's template that no worker has any more is deleted there. wait ends it and waits for it.
+// once the worker accepts commands, and runs until ctx ends. It calls ready after the first try, so that a caller who knows
+// that the worker is up finds all of them. An agent's template that no worker has any more is deleted there. wait ends it and waits for it.
 func (n *Node) publishTemplates(ctx context.Context, accepts <-chan struct{}, ready func()) (wait func()) {
 	return background(ctx, func(ctx context.Context) {
 		select {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-dev/sluice/schemas"
 )
 
-// Who knows that a worker is up finds its templates: a list that was read right then lacked those that were not published yet.
+// A worker that says it is ready has published its templates: a list that was read right then lacked some.
 func TestTemplatesArePublishedWhenAWorkerIsReady(t *testing.T) {
 	t.Parallel()
 	o := newOutage(t)
